@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class CompactionConfig(AppConfig):
+    name = "compaction_app"

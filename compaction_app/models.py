@@ -1,0 +1,158 @@
+"""Summaries, what they stand for, and the runs that made them."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from mnesis_core.ledger import new_salt
+from sessions_app.append_only import AppendOnlyModel, Rules
+
+ID_LENGTH = 40
+
+
+class RunState(models.TextChoices):
+    """How far a compaction is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+RUN_STEPS = (
+    ("queued", "running"),
+    ("queued", "completed"),
+    ("queued", "failed"),
+    ("running", "completed"),
+    ("running", "failed"),
+)
+
+
+class CompactionRun(AppendOnlyModel):
+    """One compaction of one session; at most one is live per session (decision 20)."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    state = models.CharField(max_length=16, choices=RunState.choices, default=RunState.QUEUED)
+    trigger = models.CharField(max_length=16, choices=[(t, t) for t in ("soft", "hard", "manual")])
+    attempts = models.IntegerField(default=0)
+    lease_owner = models.CharField(max_length=100, default="")
+    lease_expires_at = models.DateTimeField(null=True)
+    fence = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    tokens_before = models.BigIntegerField(null=True)
+    tokens_after = models.BigIntegerField(null=True)
+    level = models.IntegerField(null=True)
+    """Highest escalation level that any of its summaries needed; 0 when nothing was summarised."""
+    tries = models.JSONField(null=True)
+    summary_ids = models.JSONField(null=True)
+    source_count = models.IntegerField(null=True)
+    pruned_parts = models.IntegerField(null=True)
+    pruned_tokens = models.BigIntegerField(null=True)
+    tokens_input = models.BigIntegerField(null=True)
+    tokens_output = models.BigIntegerField(null=True)
+    cost_micros = models.BigIntegerField(null=True)
+    error_code = models.CharField(max_length=64, null=True)
+    error_message = models.TextField(null=True)
+    end_seq = models.BigIntegerField(null=True)
+    """The event that ended it: where the transcript shows its divider."""
+    after_message_seq = models.BigIntegerField(null=True)
+    """The newest message when it ended."""
+
+    rules = Rules(
+        once=(
+            "started_at",
+            "ended_at",
+            "tokens_before",
+            "tokens_after",
+            "level",
+            "tries",
+            "summary_ids",
+            "source_count",
+            "pruned_parts",
+            "pruned_tokens",
+            "tokens_input",
+            "tokens_output",
+            "cost_micros",
+            "error_code",
+            "error_message",
+            "end_seq",
+            "after_message_seq",
+        ),
+        steps={"state": RUN_STEPS},
+        free=("attempts", "lease_owner", "lease_expires_at", "fence"),
+    )
+
+    class Meta:
+        db_table = "compaction_runs"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session"], condition=Q(state__in=["queued", "running"]), name="compaction_one_live"
+            )
+        ]
+        indexes = [models.Index(fields=["session", "created_at"], name="compaction_of_session")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class SummaryNode(AppendOnlyModel):
+    """A summary in the DAG: a leaf stands for messages, a condensed node for summaries."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    run = models.ForeignKey(CompactionRun, on_delete=models.PROTECT, related_name="summaries")
+    kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
+    depth = models.IntegerField()
+    """0 for a leaf, one more than its deepest source otherwise."""
+    level = models.IntegerField()
+    """The escalation level that wrote it: 1, 2 or 3."""
+    text = models.TextField()
+    token_count = models.BigIntegerField()
+    source_tokens = models.BigIntegerField()
+    first_seq = models.BigIntegerField()
+    last_seq = models.BigIntegerField()
+    message_count = models.BigIntegerField()
+    model = models.CharField(max_length=100, default="")
+    prompt_version = models.CharField(max_length=32, default="")
+    tokens_input = models.BigIntegerField(default=0)
+    tokens_output = models.BigIntegerField(default=0)
+    cost_micros = models.BigIntegerField(default=0)
+    duration_ms = models.BigIntegerField(default=0)
+    attempt = models.IntegerField(default=1)
+    created_at = models.DateTimeField()
+    superseded_seq = models.BigIntegerField(null=True)
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(once=("superseded_seq",))
+
+    class Meta:
+        db_table = "summary_nodes"
+        indexes = [models.Index(fields=["session", "first_seq"], name="summary_span")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class SummaryEdge(AppendOnlyModel):
+    """One source of a summary."""
+
+    id = models.BigAutoField(primary_key=True)
+    node = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="edges")
+    position = models.IntegerField()
+    source_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
+    source_id = models.CharField(max_length=ID_LENGTH)
+
+    class Meta:
+        db_table = "summary_edges"
+        constraints = [
+            models.UniqueConstraint(fields=["node", "position"], name="edge_position_unique"),
+            models.UniqueConstraint(fields=["node", "source_id"], name="edge_source_once"),
+        ]
+        indexes = [models.Index(fields=["source_id"], name="edge_source")]
+
+    def __str__(self) -> str:
+        return f"{self.node_id} <- {self.source_id}"

@@ -1,0 +1,166 @@
+"""Every default, with its unit and its reason. ``sessions_app.conf`` reads settings into these values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, get_type_hints
+
+from mnesis_core.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetConfig:
+    """How much of a model's window the context may take."""
+
+    compaction_reserve_tokens: int = 20_000
+    """Left free for the work of compaction (seed 000); at most a tenth of the window."""
+    reserved_output_share: float = 0.25
+    """Largest share of the window that the answer may reserve, so that small models stay usable."""
+    soft_threshold_fraction: float = 0.6
+    """Of usable: above it a compaction is requested after the turn (seed 000)."""
+    target_fraction: float = 0.3
+    """Of usable: compaction goes down to this, so that one is not followed by another at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneConfig:
+    """Which tool outputs become tombstones. Defaults of seed 000."""
+
+    enabled: bool = True
+    protect_tokens: int = 40_000
+    """The newest outputs up to this stay; at most a quarter of usable."""
+    minimum_tokens: int = 20_000
+    """Less than this is not worth a change of the prompt's prefix; at most an eighth of usable."""
+    protect_turns: int = 2
+    protected_tools: tuple[str, ...] = ("skill",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionConfig:
+    """When and how spans become summaries."""
+
+    auto: bool = True
+    protect_turns: int = 2
+    """The newest whole turns that stay verbatim (seed 000) unless the hard threshold forces otherwise."""
+    level2_enabled: bool = True
+    summary_target_tokens: int = 2_000
+    """What level 1 is asked for; level 2 gets half (LCM paper 2.3)."""
+    level3_tokens: int = 512
+    """Level 3 never writes more than this (LCM paper 2.3)."""
+    input_share: float = 0.6
+    """Of the summarising model's window: longer spans are read in several pieces, never cut."""
+    max_rounds: int = 10
+    model: str = ""
+    """Alias of the model that summarises; empty: the session's own."""
+    lease_seconds: int = 120
+    wait_seconds: float = 90.0
+    """How long a turn at the hard threshold waits for a running compaction before level 3 is used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnConfig:
+    """Limits of one turn."""
+
+    max_steps: int = 50
+    doom_loop_threshold: int = 3
+    """Identical consecutive tool calls (seed 000)."""
+    lease_seconds: float = 15.0
+    heartbeat_seconds: float = 0.25
+    """How often leases are renewed and interrupts read."""
+    tool_timeout_seconds: float = 60.0
+    tool_output_limit: int = 400_000
+    """Characters of one tool output that are kept."""
+    max_retries: int = 2
+    """Of a call that failed before its first token, for errors that may pass."""
+    retry_base_seconds: float = 0.5
+    capacity: int = 200
+    """Turns that one web process runs at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamConfig:
+    """How a streamed answer is made durable."""
+
+    journal_seconds: float = 0.25
+    journal_bytes: int = 2_048
+    coalesce_seconds: float = 0.03
+    """Pause between two frames to one client, so that fast models do not cost a frame a token."""
+    max_answer_characters: int = 8_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitConfig:
+    """What a door accepts."""
+
+    message_characters: int = 5_000_000
+    title_characters: int = 200
+    request_bytes: int = 25_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All of it. A session may override any value by ``{"compaction": {"protect_turns": 4}}``."""
+
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    prune: PruneConfig = field(default_factory=PruneConfig)
+    compaction: CompactionConfig = field(default_factory=CompactionConfig)
+    turn: TurnConfig = field(default_factory=TurnConfig)
+    stream: StreamConfig = field(default_factory=StreamConfig)
+    limits: LimitConfig = field(default_factory=LimitConfig)
+    context_window: int = 0
+    """Tokens; overrides the model's window when above 0."""
+
+
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "budget.compaction_reserve_tokens": (0, 1_000_000),
+    "budget.reserved_output_share": (0.01, 0.9),
+    "budget.soft_threshold_fraction": (0.1, 0.95),
+    "budget.target_fraction": (0.05, 0.9),
+    "compaction.input_share": (0.1, 0.9),
+    "compaction.level3_tokens": (64, 4_096),
+    "turn.doom_loop_threshold": (2, 10),
+    "context_window": (0, 10_000_000),
+}
+
+
+def override(config: Config, values: dict[str, Any], *, path: str = "") -> Config:
+    """A copy of ``config`` with some values replaced.
+
+    :raises InvalidRequest: a name is unknown, a type is wrong or a number is out of its bounds; the
+        message says which and what is allowed.
+    """
+    changed: Config = _override(config, values, path)
+    if changed.budget.target_fraction >= changed.budget.soft_threshold_fraction:
+        raise InvalidRequest("budget.target_fraction must be below budget.soft_threshold_fraction", field="budget")
+    return changed
+
+
+def _override(value: Any, changes: Any, path: str) -> Any:
+    if not isinstance(changes, dict):
+        raise InvalidRequest(f"{path or 'config'} must be an object", field=path or "config")
+    known = {item.name for item in fields(value)}
+    types = get_type_hints(type(value))
+    result: dict[str, Any] = {}
+    for name, change in changes.items():
+        where = f"{path}.{name}" if path else str(name)
+        if name not in known:
+            raise InvalidRequest(f"{where} is not a setting; known here: {', '.join(sorted(known))}", field=where)
+        current = getattr(value, name)
+        result[name] = _override(current, change, where) if is_dataclass(current) else _checked(where, types[name], change)
+    return replace(value, **result)
+
+
+def _checked(where: str, kind: Any, change: Any) -> Any:
+    if kind is float and isinstance(change, int) and not isinstance(change, bool):
+        change = float(change)
+    if kind in (int, float, str, bool):
+        if type(change) is not kind:
+            raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
+    elif not isinstance(change, list | tuple) or not all(isinstance(item, str) for item in change):
+        raise InvalidRequest(f"{where} must be a list of strings", field=where)
+    else:
+        change = tuple(change)
+    low, high = _BOUNDS.get(where, (0, 2**53))
+    if isinstance(change, int | float) and not isinstance(change, bool) and not low <= change <= high:
+        raise InvalidRequest(f"{where} must lie between {low:g} and {high:g}, not {change}", field=where)
+    return change

@@ -1,0 +1,60 @@
+"""The event vocabulary: stable dotted names (``design/api`` "Event types") and the rule for bodies.
+
+A body holds ids, numbers and salted commitments, never content (decision 4), so the ledger can be
+handed out while the words stay at home.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class EventType(StrEnum):
+    """Every event a session's ledger may hold."""
+
+    SESSION_CREATED = "session.created"
+    SESSION_UPDATED = "session.updated"
+    SESSION_ARCHIVED = "session.archived"
+    SESSION_FORKED = "session.forked"
+    SESSION_CLOSED = "session.closed"
+    TURN_STARTED = "turn.started"
+    TURN_COMPLETED = "turn.completed"
+    TURN_CANCELLED = "turn.cancelled"
+    TURN_INTERRUPTED = "turn.interrupted"
+    TURN_FAILED = "turn.failed"
+    TURN_INCOMPLETE = "turn.incomplete"
+    MESSAGE_CREATED = "message.created"
+    MESSAGE_FINALIZED = "message.finalized"
+    PART_CREATED = "part.created"
+    PART_STATE_CHANGED = "part.state_changed"
+    PART_COMPACTED = "part.compacted"
+    CALL_STARTED = "call.started"
+    CALL_COMPLETED = "call.completed"
+    CALL_FAILED = "call.failed"
+    CALL_RETRIED = "call.retried"
+    CONTEXT_CHANGED = "context.changed"
+    COMPACTION_REQUESTED = "compaction.requested"
+    COMPACTION_TRIGGERED = "compaction.triggered"
+    COMPACTION_STARTED = "compaction.started"
+    COMPACTION_COMPLETED = "compaction.completed"
+    COMPACTION_FAILED = "compaction.failed"
+    PRUNE_COMPLETED = "prune.completed"
+    SUMMARY_CREATED = "summary.created"
+    SUMMARY_SUPERSEDED = "summary.superseded"
+    DOOM_LOOP_DETECTED = "doom_loop.detected"
+    BUDGET_WARNING = "budget.warning"
+    BUDGET_EXHAUSTED = "budget.exhausted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEvent:
+    """One entry of a session's ledger."""
+
+    session_id: str
+    seq: int
+    type: str
+    data: dict[str, Any]
+    created_at: datetime

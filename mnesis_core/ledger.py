@@ -1,0 +1,60 @@
+"""Canonical bodies, commitments and the hash chain of the ledger; no database.
+
+Formats are those of RFC 8785 for the values allowed here (strings, integers below 2**53, booleans, null,
+lists, objects; no floats), hashed as exact bytes and never serialised again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from typing import Any
+
+GENESIS = "0" * 64
+_BODY_TAG = b"mnesis/body/1\x00"
+_ENTRY_TAG = b"mnesis/entry/1\x00"
+MAX_INTEGER = 2**53 - 1
+
+
+def new_salt() -> str:
+    """32 random bytes as 64 hexadecimal digits."""
+    return secrets.token_hex(32)
+
+
+def commitment(salt: str, content: str) -> str:
+    """HMAC-SHA-256 of some content under its salt: proves the content, tells nothing about it."""
+    return hmac.new(bytes.fromhex(salt), content.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def canonical_body(body: dict[str, Any]) -> str:
+    """The one way to write a body: keys sorted, no spaces.
+
+    :raises ValueError: a value is a float, an integer beyond 2**53 or of a type that JSON has not.
+    """
+    _refuse_inexact(body)
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def entry_hash(*, prev_hash: str, seq: int, type: str, body: str) -> str:
+    """The hash of an entry, over the previous one's: 64 hexadecimal digits.
+
+    Only the hash of type and body enters, so one entry can be proven without showing the others.
+    """
+    body_hash = hashlib.sha256(_BODY_TAG + type.encode() + b"\x00" + body.encode()).digest()
+    return hashlib.sha256(_ENTRY_TAG + bytes.fromhex(prev_hash) + seq.to_bytes(8, "big") + body_hash).hexdigest()
+
+
+def _refuse_inexact(value: Any) -> None:
+    if isinstance(value, dict):
+        for item in value.values():
+            _refuse_inexact(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _refuse_inexact(item)
+    elif isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            raise ValueError(f"{value} is beyond 2**53 and would not survive JSON")
+    elif value is not None and not isinstance(value, str):
+        raise ValueError(f"a ledger body holds no {type(value).__name__}")

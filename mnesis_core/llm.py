@@ -1,0 +1,157 @@
+"""The one door to a language model: a request, streamed deltas, one reply.
+
+Adapters live in ``mnesis_core.providers``. Each number says who said it: the provider, or our own
+estimate. A provider that ends its stream without a finish reason has proven nothing, so the outcome is
+a field of its own (decision 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from mnesis_core.errors import ModelError
+
+
+class Source(StrEnum):
+    """Who said a number."""
+
+    PROVIDER = "provider"
+    ESTIMATED = "estimated"
+    IMPORTED = "imported"
+    CALLER = "caller"
+
+
+class Outcome(StrEnum):
+    """How a model call ended, as far as it is proven."""
+
+    COMPLETE = "complete"
+    """The provider gave a finish reason."""
+    INCOMPLETE = "incomplete"
+    """The stream ended without a finish reason, or held nothing at all."""
+    BROKEN = "broken"
+    """The stream broke off with an error after it had begun."""
+    FAILED = "failed"
+    """Nothing was streamed."""
+    CANCELLED = "cancelled"
+    """We stopped it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """What is needed to reach a model and to budget for it."""
+
+    alias: str
+    """The name people use."""
+    litellm_model: str
+    """What litellm calls it, such as ``openai/gpt-4o`` or ``demo/chat``."""
+    api_base: str = ""
+    api_key: str = field(default="", repr=False)
+    context_window: int
+    """Tokens, prompt and answer together."""
+    max_output_tokens: int
+    input_micros_per_million: int = 0
+    """Millionths of the currency unit for a million prompt tokens."""
+    output_micros_per_million: int = 0
+    timeout_seconds: float = 120.0
+    """Longest silence inside a stream."""
+    total_timeout_seconds: float = 1800.0
+    """Longest whole call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of the arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A whole tool call. ``arguments`` is the exact text that the model wrote."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one call."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    source: Source = Source.ESTIMATED
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and answer together."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """More of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningDelta:
+    """More of the thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The end of a stream: everything that was streamed, and what is known about it."""
+
+    text: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = ""
+    """What the provider said, shortened to 64 characters; empty when it said nothing."""
+    usage: Usage
+    outcome: Outcome = Outcome.COMPLETE
+    error: ModelError | None = None
+    """Set unless the outcome is COMPLETE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One model call. ``payload`` is exactly what the provider gets, and what the digest is taken of."""
+
+    payload: dict[str, Any]
+    """``{"messages": […], "tools": […]?}`` in the shape of OpenAI Chat Completions."""
+    max_output_tokens: int
+    temperature: float | None = None
+
+
+class Model(Protocol):
+    """Anything that answers. The last item of the stream is always the one ``Reply``.
+
+    A model never raises for something the provider did: it ends with a ``Reply`` whose ``error`` says
+    what happened and whose ``text`` is what had arrived. ``asyncio.CancelledError`` passes through.
+    """
+
+    spec: ModelSpec
+
+    def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        """Ask, and yield the answer as it comes."""
+        ...
+
+
+async def complete(model: Model, request: Request) -> Reply:
+    """Ask, and return the whole answer."""
+    async for item in model.stream(request):
+        if isinstance(item, Reply):
+            return item
+    raise AssertionError("a model's stream must end with a Reply")

@@ -1,0 +1,169 @@
+"""Messages and their parts: frozen values without identity; two with the same content are equal.
+
+Ids, sequence numbers and times of the record belong to the store (see ``StoredMessage``). The part
+types are the seeds' (000 "ImmutableStore guarantees") plus ``DataPart`` for whatever an import finds
+and has no better place for: nothing is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import ClassVar, Literal
+
+Role = Literal["system", "user", "assistant"]
+
+
+class ToolState(StrEnum):
+    """How far a tool call is. It only moves forward."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPart:
+    """What was said."""
+
+    type: ClassVar[str] = "text"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningPart:
+    """What the model thought aloud. Kept; not sent back to a model."""
+
+    type: ClassVar[str] = "reasoning"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolPart:
+    """One tool call with its result: a pair that is never split."""
+
+    type: ClassVar[str] = "tool"
+    tool_name: str
+    tool_call_id: str
+    input: str = "{}"
+    """The arguments exactly as received, usually JSON."""
+    output: str | None = None
+    error: str | None = None
+    state: ToolState = ToolState.PENDING
+    compacted_at: datetime | None = None
+    """When the output was tombstoned: it stays in the record and leaves the context."""
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRefPart:
+    """A file that stands outside the context, by reference."""
+
+    type: ClassVar[str] = "file_ref"
+    file_id: str
+    path: str = ""
+    file_type: str = "unknown"
+    token_count: int = 0
+    exploration_summary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionMarkerPart:
+    """Where an imported history was compacted by the system it comes from."""
+
+    type: ClassVar[str] = "compaction"
+    summary_id: str = ""
+    level: int = 0
+    compacted_message_count: int = 0
+    compacted_token_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStartPart:
+    """A step of an agent began."""
+
+    type: ClassVar[str] = "step_start"
+    step_index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFinishPart:
+    """A step of an agent ended."""
+
+    type: ClassVar[str] = "step_finish"
+    step_index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchPart:
+    """A change to files, as a unified diff."""
+
+    type: ClassVar[str] = "patch"
+    unified_diff: str
+    files_changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPart:
+    """Something an import found and does not know, kept whole under the name it had there."""
+
+    type: ClassVar[str] = "data"
+    label: str
+    text: str
+
+
+Part = (
+    TextPart
+    | ReasoningPart
+    | ToolPart
+    | FileRefPart
+    | CompactionMarkerPart
+    | StepStartPart
+    | StepFinishPart
+    | PatchPart
+    | DataPart
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What one side said in one go."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    is_summary: bool = False
+    """True for a summary that an imported history brought along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPart:
+    """A part with its identity in the record."""
+
+    id: str
+    index: int
+    part: Part
+    token_estimate: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage:
+    """A message with its identity in the record."""
+
+    id: str
+    seq: int
+    """Place in the session, from 1. The only order there is."""
+    turn_id: str | None
+    role: Role
+    parts: tuple[StoredPart, ...]
+    created_at: datetime
+    is_summary: bool = False
+    token_estimate: int = 0
+    """Sum of the parts' estimates plus the message's own framing."""
+
+
+def text_of(parts: tuple[Part, ...]) -> str:
+    """The spoken text of some parts, in order, parts divided by a line break."""
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart))

@@ -1,0 +1,161 @@
+"""How many tokens a text has, offline and fast, and how a model's own count corrects that.
+
+The estimate counts classes of characters and the seams between them (where words start, ``camelCase``,
+runs of digits), weighted so that the sum lies between OpenAI's cl100k and o200k encodings: within about
+8 % on English, code, JSON and tool output, 15 % on Chinese, Japanese and Korean. Every count is one scan
+in C, so a megabyte takes some milliseconds. It never shrinks when text is appended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from mnesis_core.messages import (
+    CompactionMarkerPart,
+    DataPart,
+    FileRefPart,
+    Part,
+    PatchPart,
+    ReasoningPart,
+    StepFinishPart,
+    StepStartPart,
+    TextPart,
+    ToolPart,
+)
+
+MESSAGE_FRAMING = 4
+"""Tokens that any message costs beside its text: role and delimiters."""
+TOOL_FRAMING = 8
+"""Tokens that a tool call and its result cost beside their text: ids and a second message's framing."""
+SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
+"""A provider that claims to count beyond these is not believed."""
+
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+def _class_table() -> bytes:
+    """One letter for every byte that can begin a character of UTF-8."""
+    table = bytearray(b"z" * 256)
+    ranges = {
+        "p": (0x21, 0x7F),  # punctuation; digits and letters overwrite their part of it
+        "d": (0x30, 0x3A),
+        "U": (0x41, 0x5B),
+        "l": (0x61, 0x7B),
+        "a": (0xC2, 0xC4),  # Latin-1
+        "e": (0xC4, 0xCE),  # other Latin
+        "g": (0xCE, 0xD0),  # Greek
+        "c": (0xD0, 0xD4),  # Cyrillic
+        "h": (0xD4, 0xD8),  # Armenian, Hebrew
+        "r": (0xD8, 0xE0),  # Arabic and its neighbours
+        "i": (0xE0, 0xE1),  # Indic, Thai
+        "x": (0xE1, 0xE2),  # Vietnamese and polytonic Latin, Georgian and others
+        "y": (0xE2, 0xE3),  # typography, symbols, box drawing
+        "k": (0xE3, 0xE4),  # kana
+        "H": (0xE4, 0xEA),  # Han
+        "G": (0xEA, 0xEE),  # Hangul
+        "w": (0xEE, 0xF0),  # full-width forms, private use
+        "m": (0xF0, 0xF8),  # emoji and rare planes
+    }
+    for name, (first, end) in ranges.items():
+        table[first:end] = name.encode() * (end - first)
+    for byte in b" \t":
+        table[byte] = ord("s")
+    for byte in b"\n\r":
+        table[byte] = ord("n")
+    return bytes(table)
+
+
+_CLASSES = _class_table()
+
+# Fitted by non-negative least squares on prose, documentation, code in several languages, JSON, agent
+# transcripts, logs, base64, hexadecimal and the interface texts of eighteen languages.
+_ASCII_WEIGHTS: tuple[tuple[bytes, float], ...] = (
+    *((before + after, 0.495) for before in (b"s", b"n", b"p", b"d") for after in (b"l", b"U")),  # a word starts
+    (b"l", 0.138),
+    (b"U", 0.138),
+    (b"lU", 1.1),
+    (b"UU", 0.163),
+    *((before + b"d", 1.9) for before in (b"s", b"n", b"p", b"l", b"U")),  # a number starts
+    (b"ddd", 0.1),
+    (b"p", 0.409),
+    (b"n", 0.3),
+    (b"ns", 0.522),
+    (b"ss", 0.119),
+    (b"z", 1.2),
+)
+_OTHER_WEIGHTS: tuple[tuple[bytes, float], ...] = (
+    (b"a", 1.65),
+    (b"e", 0.63),
+    (b"g", 0.79),
+    (b"c", 0.46),
+    (b"h", 0.88),
+    (b"r", 0.66),
+    (b"i", 0.88),
+    (b"x", 0.63),
+    (b"y", 1.68),
+    (b"k", 0.83),
+    (b"H", 1.08),
+    (b"G", 1.0),
+    (b"w", 1.68),
+    (b"m", 1.97),
+)
+
+
+def estimate_text(text: str) -> int:
+    """Tokens of ``text``; 0 only for the empty text. Takes lone surrogates and NUL."""
+    if not text:
+        return 0
+    is_ascii = text.isascii()
+    raw = text.encode() if is_ascii else text.encode("utf-8", "surrogatepass")
+    # The leading line break lets a word or number at the very start count as a start.
+    classes = b"n" + raw.translate(_CLASSES, b"" if is_ascii else _CONTINUATION)
+    weights = _ASCII_WEIGHTS if is_ascii else _ASCII_WEIGHTS + _OTHER_WEIGHTS
+    return max(1, ceil(sum(classes.count(pattern) * weight for pattern, weight in weights) - 0.3))
+
+
+def estimate_part(part: Part) -> int:
+    """Tokens of everything a part holds, whether or not it is sent to a model (reasoning counts too)."""
+    match part:
+        case TextPart() | ReasoningPart() | DataPart():
+            return estimate_text(part.text)
+        case ToolPart():
+            texts = (part.tool_name, part.input, part.output or "", part.error or "")
+            return TOOL_FRAMING + sum(map(estimate_text, texts))
+        case FileRefPart():
+            return TOOL_FRAMING + estimate_text(f"{part.file_id} {part.path}") + estimate_text(part.exploration_summary)
+        case PatchPart():
+            return estimate_text(part.unified_diff)
+        case CompactionMarkerPart() | StepStartPart() | StepFinishPart():
+            return 0
+
+
+def estimate_message(parts: tuple[Part, ...]) -> int:
+    """Tokens of a message with these parts, its framing included."""
+    return MESSAGE_FRAMING + sum(map(estimate_part, parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How a model's own counts compare with our estimates."""
+
+    ratio: float = 1.0
+    """Reported divided by estimated, smoothed."""
+    samples: int = 0
+
+
+def calibrate(previous: Calibration, estimated: int, reported: int) -> Calibration:
+    """The calibration after one more call. Counts of 0 or less say nothing and change nothing.
+
+    The uncorrected estimate weighs as one sample, so that one odd report moves the ratio half way; later
+    reports weigh a fifth, so that a change of the model's tokeniser shows within some turns.
+    """
+    if estimated <= 0 or reported <= 0:
+        return previous
+    weight = max(1 / (previous.samples + 2), 0.2)
+    ratio = previous.ratio + weight * (_bounded(reported / estimated) - previous.ratio)
+    return Calibration(ratio=_bounded(ratio), samples=previous.samples + 1)
+
+
+def _bounded(ratio: float) -> float:
+    return min(LARGEST_RATIO, max(SMALLEST_RATIO, ratio))

@@ -1,0 +1,234 @@
+"""Settings, all of them from the environment (see README): typed readers that stop the start with a sentence."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def env_str(name: str, default: str) -> str:
+    """An environment variable, or ``default`` where it is unset or empty."""
+    return os.environ.get(name) or default
+
+
+def env_list(name: str, default: list[str]) -> list[str]:
+    """A comma-separated environment variable."""
+    text = os.environ.get(name, "")
+    return [item.strip() for item in text.split(",") if item.strip()] or default
+
+
+def env_bool(name: str, default: bool) -> bool:
+    """An environment variable that says true or false.
+
+    :raises ImproperlyConfigured: it says something else.
+    """
+    text = env_str(name, "true" if default else "false").lower()
+    if text not in ("true", "false", "1", "0", "yes", "no"):
+        raise ImproperlyConfigured(f"{name} must be true or false, not {text!r}")
+    return text in ("true", "1", "yes")
+
+
+def env_secret(name: str, directory: Path) -> str:
+    """A secret from the environment, else one made once and kept in the data directory (mode 0600)."""
+    if value := os.environ.get(name):
+        return value
+    path = directory / f".{name.lower()}"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        # O_EXCL: of two processes that start together one writes, the other reads.
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(50))
+    except FileExistsError:
+        pass
+    return path.read_text()
+
+
+def database(url: str, *, pooled: bool) -> dict[str, Any]:
+    """Django's DATABASES entry for a ``DATABASE_URL``.
+
+    :raises ImproperlyConfigured: the address is neither SQLite nor PostgreSQL, or names no database.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        return _sqlite(Path(unquote(parts.path).removeprefix("/") if not parts.path.startswith("//") else parts.path[1:]))
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ImproperlyConfigured(
+            f"DATABASE_URL must start with sqlite:/// or postgresql://, not {parts.scheme or 'nothing'!r}"
+        )
+    if not parts.path.strip("/"):
+        raise ImproperlyConfigured("DATABASE_URL names no database: postgresql://user@host:5432/NAME")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.strip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 0,
+        # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": 12, "timeout": 20}} if pooled else {},
+    }
+
+
+def _sqlite(path: Path) -> dict[str, Any]:
+    resolved = path if path.is_absolute() else BASE_DIR / path
+    resolved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(resolved),
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            # Deferred transactions that read, then write, fail with "database is locked" under load.
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            # FULL: with NORMAL an acknowledged message can be lost in a power cut.
+            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA journal_size_limit=27103364;",
+        },
+        "TEST": {"NAME": str(resolved.parent / "test.sqlite3")},
+    }
+
+
+DATA_DIR = Path(env_str("MNESIS_DATA_DIR", str(BASE_DIR / "data")))
+DEBUG = env_bool("DEBUG", False)
+SECRET_KEY = env_secret("SECRET_KEY", DATA_DIR)
+ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
+REDIS_URL = env_str("REDIS_URL", "")
+ROLE = env_str("MNESIS_ROLE", "worker" if "qcluster" in sys.argv else "command")
+
+DATABASES = {"default": database(env_str("DATABASE_URL", f"sqlite:///{DATA_DIR}/mnesis.sqlite3"), pooled=ROLE == "web")}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "daphne",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "django_htmx",
+    "django_q",
+    "ninja",
+    "mnesis_site.apps.SiteConfig",
+    "sessions_app",
+    "compaction_app",
+    "files_app",
+    "agents_app",
+    "audit_app",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "servestatic.middleware.ServeStaticMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "mnesis_site.urls"
+ASGI_APPLICATION = "mnesis_site.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "session-list"
+LOGOUT_REDIRECT_URL = "sign-in"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_I18N = False
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+SERVESTATIC_USE_FINDERS = True
+SERVESTATIC_AUTOREFRESH = False
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env_bool("MNESIS_HTTPS", False)
+DATA_UPLOAD_MAX_MEMORY_SIZE = 26_000_000
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'none'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "img-src": ["'self'"],
+        "font-src": ["'self'"],
+        "connect-src": ["'self'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+        "base-uri": ["'none'"],
+    }
+}
+
+if REDIS_URL:
+    # Pub/sub delivers to every process and drops nothing; the core layer drops silently at 100 messages.
+    CHANNEL_LAYERS = {
+        "default": {
+            "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+            # redis-py 8 has a read time-out of its own that would close idle sockets after five seconds.
+            "CONFIG": {"hosts": [{"address": REDIS_URL, "socket_timeout": None, "socket_connect_timeout": 5}]},
+        }
+    }
+
+# A wake-up, not the truth: every job has a row of ours (decision 27). ORM broker in both modes: its queue
+# row commits with our own transaction, and a killed worker loses no task.
+Q_CLUSTER = {
+    "name": "mnesis",
+    "workers": 2,
+    "timeout": 300,
+    "retry": 900,
+    "max_attempts": 3,
+    "ack_failures": True,
+    "queue_limit": 2,
+    "bulk": 1,
+    "poll": 0.2,
+    "catch_up": False,
+    "save_limit": 100,
+    "recycle": 200,
+    "orm": "default",
+    "label": "Worker queue",
+}
+
+MNESIS = {
+    "DEFAULT_MODEL": env_str("MNESIS_DEFAULT_MODEL", "demo"),
+    "CONFIG_FILE": env_str("MNESIS_CONFIG", ""),
+    "MODEL_FACTORY": "mnesis_core.providers.make_model",
+}
