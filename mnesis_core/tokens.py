@@ -67,17 +67,22 @@ def _class_table() -> bytes:
 
 
 _CLASSES = _class_table()
+_SHAPES = bytes(ord("L") if chr(byte) in "lU" else ord("D") if chr(byte) == "d" else 0x20 for byte in range(256))
 
 # Fitted by non-negative least squares on prose, documentation, code in several languages, JSON, agent
 # transcripts, logs, base64, hexadecimal and the interface texts of eighteen languages.
+_SHAPE_WEIGHTS: tuple[tuple[bytes, float], ...] = (
+    (b" L", 0.495),  # a word starts
+    (b"DL", 0.495),
+    (b" D", 1.9),  # a number starts
+    (b"LD", 1.9),
+    (b"DDD", 0.1),
+)
 _ASCII_WEIGHTS: tuple[tuple[bytes, float], ...] = (
-    *((before + after, 0.495) for before in (b"s", b"n", b"p", b"d") for after in (b"l", b"U")),  # a word starts
     (b"l", 0.138),
     (b"U", 0.138),
     (b"lU", 1.1),
     (b"UU", 0.163),
-    *((before + b"d", 1.9) for before in (b"s", b"n", b"p", b"l", b"U")),  # a number starts
-    (b"ddd", 0.1),
     (b"p", 0.409),
     (b"n", 0.3),
     (b"ns", 0.522),
@@ -110,8 +115,14 @@ def estimate_text(text: str) -> int:
     raw = text.encode() if is_ascii else text.encode("utf-8", "surrogatepass")
     # The leading line break lets a word or number at the very start count as a start.
     classes = b"n" + raw.translate(_CLASSES, b"" if is_ascii else _CONTINUATION)
-    weights = _ASCII_WEIGHTS if is_ascii else _ASCII_WEIGHTS + _OTHER_WEIGHTS
-    return max(1, ceil(sum(classes.count(pattern) * weight for pattern, weight in weights) - 0.3))
+    total = _weigh(classes.translate(_SHAPES), _SHAPE_WEIGHTS) + _weigh(classes, _ASCII_WEIGHTS)
+    if not is_ascii:
+        total += _weigh(classes, _OTHER_WEIGHTS)
+    return max(1, ceil(total - 0.3))
+
+
+def _weigh(classes: bytes, weights: tuple[tuple[bytes, float], ...]) -> float:
+    return sum(classes.count(pattern) * weight for pattern, weight in weights)
 
 
 def estimate_part(part: Part) -> int:
