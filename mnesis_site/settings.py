@@ -198,16 +198,6 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-if REDIS_URL:
-    # Pub/sub delivers to every process and drops nothing; the core layer drops silently at 100 messages.
-    CHANNEL_LAYERS = {
-        "default": {
-            "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-            # redis-py 8 has a read time-out of its own that would close idle sockets after five seconds.
-            "CONFIG": {"hosts": [{"address": REDIS_URL, "socket_timeout": None, "socket_connect_timeout": 5}]},
-        }
-    }
-
 # A wake-up, not the truth: every job has a row of ours (decision 27). ORM broker in both modes: its queue
 # row commits with our own transaction, and a killed worker loses no task.
 Q_CLUSTER = {

@@ -1,0 +1,49 @@
+"""The only writer of the record's tables. Each function takes the ``Change`` of the transaction it is part of."""
+
+from sessions_app.store.calls import finish_call, start_call
+from sessions_app.store.context_items import swap_context_items
+from sessions_app.store.journal import Piece, append_journal, delete_journal
+from sessions_app.store.messages import (
+    append_message,
+    append_parts,
+    finalize_message,
+    finish_tool,
+    start_tool,
+    tombstone_parts,
+)
+from sessions_app.store.models import put_model
+from sessions_app.store.sessions import archive_session, create_session, soft_delete_session, update_session
+from sessions_app.store.turns import (
+    finish_turn,
+    renew_leases,
+    request_interrupt,
+    require_turn,
+    start_turn,
+    take_over_turn,
+)
+
+__all__ = [
+    "Piece",
+    "append_journal",
+    "append_message",
+    "append_parts",
+    "archive_session",
+    "create_session",
+    "delete_journal",
+    "finalize_message",
+    "finish_call",
+    "finish_tool",
+    "finish_turn",
+    "put_model",
+    "renew_leases",
+    "request_interrupt",
+    "require_turn",
+    "soft_delete_session",
+    "start_call",
+    "start_tool",
+    "start_turn",
+    "swap_context_items",
+    "take_over_turn",
+    "tombstone_parts",
+    "update_session",
+]

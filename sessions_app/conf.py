@@ -1,0 +1,99 @@
+"""The one place where settings become values: the configuration of a session, and the model behind an alias."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from mnesis_core.config import Config, override
+from mnesis_core.errors import InvalidRequest, ModelNotFoundError
+from mnesis_core.llm import Model, ModelSpec
+from sessions_app.models import LanguageModel
+
+DEMO = ModelSpec(
+    alias="demo",
+    litellm_model="demo/chat",
+    # Small on purpose: a newcomer sees a compaction within minutes.
+    context_window=8_000,
+    max_output_tokens=1_000,
+)
+
+
+@cache
+def site_config() -> Config:
+    """The defaults of ``mnesis_core.config``, changed by the TOML file that ``MNESIS_CONFIG`` names.
+
+    :raises ImproperlyConfigured: the file is missing, is no TOML, or holds a wrong value.
+    """
+    path = settings.MNESIS["CONFIG_FILE"]
+    if not path:
+        return Config()
+    try:
+        return override(Config(), tomllib.loads(Path(path).read_text()))
+    except OSError as error:
+        raise ImproperlyConfigured(f"MNESIS_CONFIG: {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, InvalidRequest) as error:
+        raise ImproperlyConfigured(f"MNESIS_CONFIG: {path}: {error}") from error
+
+
+def session_config(overrides: dict[str, Any]) -> Config:
+    """The configuration of one session.
+
+    :raises InvalidRequest: an override is unknown or out of its bounds.
+    """
+    return override(site_config(), overrides)
+
+
+def default_model() -> str:
+    """The alias of the model that new sessions get when nobody chooses."""
+    return str(settings.MNESIS["DEFAULT_MODEL"])
+
+
+def list_models() -> list[ModelSpec]:
+    """Every model there is, the shipped demo first; without keys."""
+    rows = [_spec(row, api_key="") for row in LanguageModel.objects.order_by("alias")]
+    return rows if any(spec.alias == DEMO.alias for spec in rows) else [DEMO, *rows]
+
+
+def get_spec(alias: str) -> ModelSpec:
+    """What is needed to reach the model of this name, its key included.
+
+    :raises ModelNotFoundError: there is no such model.
+    """
+    row = LanguageModel.objects.filter(alias=alias).first()
+    if row is not None:
+        return _spec(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
+    if alias == DEMO.alias:
+        return DEMO
+    raise ModelNotFoundError(f"no model is called {alias!r}; 'manage.py model list' shows the ones there are", model=alias)
+
+
+def get_model(alias: str) -> Model:
+    """The model of this name, ready to be asked.
+
+    :raises ModelNotFoundError: there is no such model.
+    """
+    make = import_string(settings.MNESIS["MODEL_FACTORY"])
+    model: Model = make(get_spec(alias))
+    return model
+
+
+def _spec(row: LanguageModel, *, api_key: str) -> ModelSpec:
+    return ModelSpec(
+        alias=row.alias,
+        litellm_model=row.litellm_model,
+        api_base=row.api_base,
+        api_key=api_key,
+        context_window=row.context_window,
+        max_output_tokens=row.max_output_tokens,
+        input_micros_per_million=row.input_micros_per_million,
+        output_micros_per_million=row.output_micros_per_million,
+        timeout_seconds=row.timeout_seconds,
+    )

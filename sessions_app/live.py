@@ -1,0 +1,207 @@
+"""Who follows a session, and what its running answer says so far.
+
+Level, not edge: a follower is only told *that* something is new, then asks the ledger and the text so far,
+and compares with what it has sent. So no word can be lost in a queue, none can come twice, and a slow
+follower costs no memory.
+
+In this process followers are woken directly. Other processes learn of it by Redis publish/subscribe where
+there is a ``REDIS_URL``, by PostgreSQL NOTIFY (in the writing transaction), or, with SQLite, by watching
+``PRAGMA data_version``. All of these may fail without harm: a follower also looks by itself now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+
+import psycopg
+import redis
+import redis.asyncio
+from django.conf import settings
+from django.db import connection
+
+from mnesis_core.record import LiveText
+
+CHANNEL = "mnesis_live"
+SQLITE_POLL_SECONDS = 0.05
+RECONNECT_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Follower:
+    """One socket or stream that follows one session."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._news.set()
+
+    def wake(self) -> None:
+        """Say that there is news; from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            self._loop.call_soon_threadsafe(self._news.set)
+
+    async def news(self, *, timeout: float) -> None:
+        """Wait until there is news, or for ``timeout`` seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), timeout)
+        self._news.clear()
+
+
+class Hub:
+    """The followers and the running answers of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._followers: dict[str, set[Follower]] = defaultdict(set)
+        self._texts: dict[str, dict[tuple[str, int], tuple[str, list[str]]]] = {}
+        self._watcher: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def follow(self, session_id: str) -> Iterator[Follower]:
+        """A follower for the length of the block."""
+        follower = Follower(session_id)
+        with self._lock:
+            self._followers[session_id].add(follower)
+        self._watch()
+        try:
+            yield follower
+        finally:
+            with self._lock:
+                self._followers[session_id].discard(follower)
+                if not self._followers[session_id]:
+                    del self._followers[session_id]
+
+    def wake(self, session_id: str | None) -> None:
+        """Wake the followers of one session here, or of all."""
+        with self._lock:
+            chosen = [
+                follower
+                for followed, followers in self._followers.items()
+                if session_id in (None, followed)
+                for follower in followers
+            ]
+        for follower in chosen:
+            follower.wake()
+
+    def add_text(self, session_id: str, message_id: str, part_index: int, part_type: str, text: str) -> None:
+        """More text of an answer that runs in this process."""
+        parts = self._texts.setdefault(session_id, {})
+        parts.setdefault((message_id, part_index), (part_type, []))[1].append(text)
+        self.wake(session_id)
+
+    def drop_text(self, session_id: str, message_id: str) -> None:
+        """The message is in the record now."""
+        parts = self._texts.get(session_id, {})
+        for key in [key for key in parts if key[0] == message_id]:
+            del parts[key]
+        if not parts:
+            self._texts.pop(session_id, None)
+
+    def texts(self, session_id: str) -> list[LiveText] | None:
+        """What runs here and says so far; ``None`` when no answer of the session runs in this process."""
+        parts = self._texts.get(session_id)
+        if parts is None:
+            return None
+        return [
+            LiveText(message_id=message_id, part_index=index, part_type=part_type, text="".join(pieces))
+            for (message_id, index), (part_type, pieces) in parts.items()
+        ]
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._watcher is None or self._watcher.done() or self._watcher.get_loop() is not loop:
+            self._watcher = loop.create_task(_watch_others(self), name="live watcher")
+
+
+hub = Hub()
+
+
+def wake(session_id: str) -> None:
+    """Tell everyone who follows the session, here and in other processes. Call it after the commit."""
+    hub.wake(session_id)
+    if settings.REDIS_URL:
+        try:
+            _redis().publish(CHANNEL, session_id)
+        except redis.RedisError:
+            logger.warning("Redis is unreachable: other processes learn of news late", exc_info=True)
+
+
+def announce(session_id: str) -> None:
+    """Tell other processes inside the writing transaction, where the database can do that."""
+    if connection.vendor == "postgresql" and not settings.REDIS_URL:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, %s)", (CHANNEL, session_id))
+
+
+_redis_client: redis.Redis | None = None
+
+
+def _redis() -> redis.Redis:
+    global _redis_client
+    if _redis_client is None:
+        _redis_client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
+    return _redis_client
+
+
+async def _watch_others(target: Hub) -> None:
+    """Wake followers for what other processes wrote, for as long as this loop runs."""
+    while True:
+        try:
+            await _watch_once(target)
+        except (OSError, sqlite3.Error, psycopg.Error, redis.RedisError):
+            logger.warning("the live watcher lost its connection and tries again", exc_info=True)
+        # What was said while nobody listened is in the ledger.
+        target.wake(None)
+        await asyncio.sleep(RECONNECT_SECONDS)
+
+
+async def _watch_once(target: Hub) -> None:
+    if settings.REDIS_URL:
+        await _watch_redis(target)
+    elif connection.vendor == "postgresql":
+        await _watch_postgresql(target)
+    else:
+        await _watch_sqlite(target)
+
+
+async def _watch_redis(target: Hub) -> None:
+    async with redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=None).pubsub() as pubsub:
+        await pubsub.subscribe(CHANNEL)
+        async for message in pubsub.listen():
+            if message["type"] == "message":
+                target.wake(message["data"].decode())
+
+
+async def _watch_postgresql(target: Hub) -> None:
+    entry = connection.settings_dict
+    async with await psycopg.AsyncConnection.connect(
+        dbname=entry["NAME"],
+        user=entry["USER"] or None,
+        password=entry["PASSWORD"] or None,
+        host=entry["HOST"] or None,
+        port=entry["PORT"] or None,
+        autocommit=True,
+    ) as listener:
+        await listener.execute(f"LISTEN {CHANNEL}")
+        async for notification in listener.notifies():
+            target.wake(notification.payload)
+
+
+async def _watch_sqlite(target: Hub) -> None:
+    # One private connection: data_version counts what *other* connections committed.
+    with contextlib.closing(sqlite3.connect(connection.settings_dict["NAME"])) as watcher:
+        seen = None
+        while True:
+            (version,) = watcher.execute("PRAGMA data_version").fetchone()
+            if version != seen:
+                seen = version
+                target.wake(None)
+            await asyncio.sleep(SQLITE_POLL_SECONDS)

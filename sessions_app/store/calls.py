@@ -1,0 +1,70 @@
+"""Changes to model calls: what was asked is written before, how it ended once after."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from mnesis_core.errors import CallNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.ids import new_id
+from mnesis_core.record import MessageEnd
+from mnesis_core.text import encode_json, encode_text
+from sessions_app.ledger import Change
+from sessions_app.models import ModelCall
+
+
+def start_call(
+    record: Change,
+    *,
+    turn_id: str | None,
+    message_id: str | None,
+    model: str,
+    provider_model: str,
+    parameters: dict[str, Any],
+    manifest: list[Any],
+    context_seq: int,
+    digest: str,
+    estimated_tokens: int,
+    purpose: str = "turn",
+) -> str:
+    """Record a call before it is made; returns its id."""
+    row = ModelCall.objects.create(
+        id=new_id("call"),
+        session_id=record.session_id,
+        turn_id=turn_id,
+        message_id=message_id,
+        purpose=purpose,
+        model=model,
+        provider_model=provider_model,
+        parameters=encode_json(parameters),
+        manifest=encode_json(manifest),
+        context_seq=context_seq,
+        digest=digest,
+        estimated_tokens=estimated_tokens,
+        created_at=record.now,
+    )
+    record.publish(EventType.CALL_STARTED, call_id=row.id, turn_id=turn_id, message_id=message_id, digest=digest)
+    return str(row.id)
+
+
+def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int = 1) -> None:
+    """Record how a call ended.
+
+    :raises CallNotFoundError: no such call is running in this session.
+    """
+    failed = end.error_code is not None
+    changed = ModelCall.objects.filter(id=call_id, session_id=record.session_id, state="running").update(
+        state="failed" if failed else "completed",
+        attempts=attempts,
+        outcome=end.outcome,
+        finish_reason=None if end.finish_reason is None else encode_text(end.finish_reason)[:64],
+        error_code=end.error_code,
+        error_message=None if end.error_message is None else encode_text(end.error_message),
+        ended_at=record.now,
+        **asdict(end.usage),
+    )
+    if not changed:
+        raise CallNotFoundError(call_id=call_id)
+    type = EventType.CALL_FAILED if failed else EventType.CALL_COMPLETED
+    record.publish(type, call_id=call_id, outcome=end.outcome, error_code=end.error_code, **asdict(end.usage))

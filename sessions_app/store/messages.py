@@ -1,0 +1,203 @@
+"""Changes to messages and parts: appended, then finished once, never rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from mnesis_core.errors import ImmutableFieldError, MessageNotFoundError, PartNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.ids import new_id
+from mnesis_core.messages import Message as MessageValue
+from mnesis_core.messages import Part, ToolState
+from mnesis_core.record import MessageEnd
+from mnesis_core.text import encode_text
+from mnesis_core.tokens import estimate_text
+from sessions_app.ledger import Change
+from sessions_app.models import ContextItem, Message, MessagePart
+from sessions_app.rows import columns_of, content_commitment, output_commitment
+
+
+def append_message(
+    record: Change,
+    *,
+    turn_id: str,
+    message: MessageValue,
+    agent: str = "default",
+    model: str = "",
+    external_id: str = "",
+    created_at: datetime | None = None,
+    end: MessageEnd | None = None,
+) -> str:
+    """Append a message with its parts and put it into the active context; returns its id.
+
+    With ``end`` the message is written finished (an import, a recorded turn); without it an assistant's
+    message is a stub until ``finalize_message``.
+    """
+    row = Message(
+        id=new_id("msg"),
+        session_id=record.session_id,
+        turn_id=turn_id,
+        seq=record.next_message_seq(),
+        role=message.role,
+        agent=agent,
+        model=encode_text(model)[:200],
+        is_summary=message.is_summary,
+        external_id=encode_text(external_id)[:200],
+        created_at=created_at or record.now,
+        recorded_at=record.now,
+        **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
+    )
+    row.save()
+    parts = [_part_row(record, row.id, index, part) for index, part in enumerate(message.parts)]
+    MessagePart.objects.bulk_create(parts)
+    seq = record.publish(
+        EventType.MESSAGE_CREATED,
+        message_id=row.id,
+        message_seq=row.seq,
+        turn_id=turn_id,
+        role=message.role,
+        in_context=True,
+        parts=[_commit(part) for part in parts],
+    )
+    ContextItem.objects.create(
+        session_id=record.session_id, item_type="message", item_id=row.id, position=row.seq, added_seq=seq
+    )
+    if end is not None:
+        record.publish(EventType.MESSAGE_FINALIZED, message_id=row.id, **_numbers(end))
+    return str(row.id)
+
+
+def append_parts(record: Change, *, message_id: str, parts: Sequence[Part]) -> list[str]:
+    """Append parts to a message after those it has; returns their ids.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    if not Message.objects.filter(id=message_id, session_id=record.session_id).exists():
+        raise MessageNotFoundError(message_id=message_id)
+    first = MessagePart.objects.filter(message_id=message_id).count()
+    rows = [_part_row(record, message_id, first + index, part) for index, part in enumerate(parts)]
+    MessagePart.objects.bulk_create(rows)
+    for row in rows:
+        record.publish(EventType.PART_CREATED, message_id=message_id, **_commit(row))
+    return [row.id for row in rows]
+
+
+def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
+    """Write tokens, cost, finish reason, outcome and error of a message, once.
+
+    :raises MessageNotFoundError: the session has no such message.
+    :raises ImmutableFieldError: it is finalised already.
+    """
+    rows = Message.objects.filter(id=message_id, session_id=record.session_id)
+    if not rows.filter(finalized_at__isnull=True).update(**_end_columns(end), finalized_at=record.now):
+        raise _missing_or_final(rows.exists(), message_id)
+    record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end))
+
+
+def start_tool(record: Change, part_id: str) -> None:
+    """A tool begins to run.
+
+    :raises PartNotFoundError: no such part waits in this session.
+    """
+    changed = _part(record, part_id).filter(tool_state=ToolState.PENDING).update(
+        tool_state=ToolState.RUNNING, started_at=record.now
+    )
+    if not changed:
+        raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
+    record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.RUNNING.value)
+
+
+def finish_tool(record: Change, part_id: str, *, output: str | None, error: str | None) -> None:
+    """A tool's result, once: ``output``, or ``error`` if it failed.
+
+    :raises PartNotFoundError: the session has no such part.
+    :raises ImmutableFieldError: it has a result already.
+    """
+    rows = _part(record, part_id)
+    salt = rows.values_list("salt", flat=True).first()
+    if salt is None:
+        raise PartNotFoundError(part_id=part_id)
+    state = ToolState.COMPLETED if error is None else ToolState.ERROR
+    values = {
+        "output": None if output is None else encode_text(output),
+        "error_message": None if error is None else encode_text(error),
+    }
+    changed = rows.filter(tool_state__in=[ToolState.PENDING, ToolState.RUNNING]).update(
+        tool_state=state,
+        completed_at=record.now,
+        output_token_estimate=estimate_text(output or error or ""),
+        **values,
+    )
+    if not changed:
+        raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
+    record.publish(
+        EventType.PART_STATE_CHANGED,
+        part_id=part_id,
+        state=state.value,
+        commit=output_commitment(salt=salt, **values),
+    )
+
+
+def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
+    """Take tool outputs out of the context; they stay in the record. Returns how many were not tombstones yet."""
+    seq = record.next_seq
+    rows = MessagePart.objects.filter(
+        id__in=part_ids, session_id=record.session_id, part_type="tool", compacted_at__isnull=True
+    )
+    chosen = sorted(rows.values_list("id", flat=True))
+    if chosen:
+        rows.update(compacted_at=record.now, compacted_seq=seq)
+        record.publish(EventType.PART_COMPACTED, part_ids=chosen)
+    return len(chosen)
+
+
+def _part(record: Change, part_id: str) -> Any:
+    return MessagePart.objects.filter(id=part_id, session_id=record.session_id, part_type="tool")
+
+
+def _part_row(record: Change, message_id: str, index: int, part: Part) -> MessagePart:
+    return MessagePart(
+        id=new_id("part"),
+        message_id=message_id,
+        session_id=record.session_id,
+        part_index=index,
+        **columns_of(part),
+    )
+
+
+def _commit(row: MessagePart) -> dict[str, Any]:
+    body = {
+        "part_id": row.id,
+        "part_index": row.part_index,
+        "part_type": row.part_type,
+        "length": len(row.content),
+        "commit": content_commitment(row),
+    }
+    if row.tool_state is not None:
+        body["state"] = row.tool_state
+    if row.output is not None or row.error_message is not None:
+        body["result_commit"] = output_commitment(salt=row.salt, output=row.output, error_message=row.error_message)
+    return body
+
+
+def _end_columns(end: MessageEnd) -> dict[str, Any]:
+    return {
+        "finish_reason": None if end.finish_reason is None else encode_text(end.finish_reason)[:64],
+        "outcome": end.outcome,
+        "error_code": end.error_code,
+        "error_message": None if end.error_message is None else encode_text(end.error_message),
+        **asdict(end.usage),
+    }
+
+
+def _numbers(end: MessageEnd) -> dict[str, Any]:
+    return {"outcome": end.outcome, "error_code": end.error_code, **asdict(end.usage)}
+
+
+def _missing_or_final(exists: bool, message_id: str) -> Exception:
+    if exists:
+        return ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
+    return MessageNotFoundError(message_id=message_id)

@@ -1,0 +1,98 @@
+"""Changes to sessions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.utils import timezone
+
+from mnesis_core.errors import DuplicateIDError
+from mnesis_core.events import EventType
+from mnesis_core.ids import new_id
+from mnesis_core.text import encode_json, encode_text
+from sessions_app.ledger import Change, change
+from sessions_app.models import Session
+
+
+def create_session(
+    *,
+    owner: AbstractBaseUser,
+    model: str,
+    title: str = "",
+    agent: str = "default",
+    system_prompt: str = "",
+    labels: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    parent_id: str | None = None,
+    parent_part_id: str = "",
+    origin: str = "chat",
+    external_id: str = "",
+    created_at: datetime | None = None,
+    session_id: str | None = None,
+) -> str:
+    """Create a session and its first event; returns its id.
+
+    :raises DuplicateIDError: ``session_id`` is taken.
+    """
+    new = session_id or new_id("sess")
+    now = timezone.now()
+    with transaction.atomic():
+        if session_id and Session.objects.filter(id=session_id).exists():
+            raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
+        Session.objects.create(
+            id=new,
+            owner_id=owner.pk,
+            parent_id=parent_id,
+            parent_part_id=parent_part_id,
+            external_id=encode_text(external_id),
+            origin=origin,
+            model=model,
+            agent=encode_text(agent),
+            system_prompt=encode_text(system_prompt),
+            title=encode_text(title),
+            labels=encode_json(labels or {}),
+            config=encode_json(config or {}),
+            created_at=created_at or now,
+            updated_at=now,
+        )
+        with change(new, now=now) as record:
+            record.publish(
+                EventType.SESSION_CREATED, session_id=new, owner_id=owner.pk, parent_id=parent_id, origin=origin
+            )
+    return new
+
+
+def update_session(
+    record: Change,
+    *,
+    title: str | None = None,
+    labels: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+) -> None:
+    """Change what a person may change about a session."""
+    values: dict[str, Any] = {}
+    if title is not None:
+        values["title"] = encode_text(title)
+    if labels is not None:
+        values["labels"] = encode_json(labels)
+    if config is not None:
+        values["config"] = encode_json(config)
+    if values:
+        Session.objects.filter(id=record.session_id).update(**values)
+        record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=sorted(values))
+
+
+def archive_session(record: Change) -> None:
+    """Close a session for new turns. Archiving twice is the same as once."""
+    if not record.archived:
+        Session.objects.filter(id=record.session_id).update(archived_at=record.now)
+        record.publish(EventType.SESSION_ARCHIVED, session_id=record.session_id)
+
+
+def soft_delete_session(record: Change) -> None:
+    """Take a session out of sight. Every row of it stays (decision 1)."""
+    Session.objects.filter(id=record.session_id).update(deleted_at=record.now)
+    record.publish(EventType.SESSION_CLOSED, session_id=record.session_id)

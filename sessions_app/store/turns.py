@@ -1,0 +1,145 @@
+"""Changes to turns: claimed by one, held by a lease, ended once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from mnesis_core.errors import Conflict, SessionArchived, SessionBusy, SessionNotRunning
+from mnesis_core.events import EventType
+from mnesis_core.ids import new_id
+from mnesis_core.record import UsageRecord
+from mnesis_core.text import encode_text
+from sessions_app import live
+from sessions_app.ledger import Change
+from sessions_app.models import Turn, TurnState
+
+_EVENT_OF = {
+    TurnState.COMPLETED: EventType.TURN_COMPLETED,
+    TurnState.CANCELLED: EventType.TURN_CANCELLED,
+    TurnState.INTERRUPTED: EventType.TURN_INTERRUPTED,
+    TurnState.FAILED: EventType.TURN_FAILED,
+    TurnState.INCOMPLETE: EventType.TURN_INCOMPLETE,
+}
+
+
+def start_turn(
+    record: Change,
+    *,
+    model: str,
+    lease_owner: str = "",
+    lease_seconds: float = 0,
+    idempotency_key: str | None = None,
+    request_digest: str = "",
+    origin: str = "chat",
+    created_at: datetime | None = None,
+) -> str:
+    """Claim the session for a new turn; returns the turn's id.
+
+    :raises SessionBusy: another turn is running.
+    :raises SessionArchived: the session takes no more turns.
+    """
+    if record.archived:
+        raise SessionArchived(session_id=record.session_id)
+    running = Turn.objects.filter(session_id=record.session_id, state=TurnState.RUNNING).values_list("id", flat=True)
+    if busy := running.first():
+        raise SessionBusy(session_id=record.session_id, turn_id=busy)
+    turn = Turn.objects.create(
+        id=new_id("turn"),
+        session_id=record.session_id,
+        seq=record.next_turn_seq(),
+        model=model,
+        origin=origin,
+        idempotency_key=idempotency_key,
+        request_digest=request_digest,
+        created_at=created_at or record.now,
+        lease_owner=lease_owner,
+        lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,
+    )
+    record.publish(EventType.TURN_STARTED, turn_id=turn.id, turn_seq=turn.seq, origin=origin)
+    return turn.id
+
+
+def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
+    """Make sure that the caller still runs this turn, before it writes anything for it.
+
+    :raises Conflict: the turn has ended, or somebody else took it over.
+    """
+    if not Turn.objects.filter(id=turn_id, state=TurnState.RUNNING, fence=fence).exists():
+        raise Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
+
+
+def finish_turn(
+    record: Change,
+    turn_id: str,
+    *,
+    state: TurnState,
+    fence: int = 1,
+    usage: UsageRecord | None = None,
+    error_code: str | None = None,
+    error_message: str | None = None,
+    ended_at: datetime | None = None,
+) -> None:
+    """End a turn, once.
+
+    :raises Conflict: it ended already, or somebody else took it over (the fence has moved on).
+    """
+    usage = usage or UsageRecord()
+    changed = Turn.objects.filter(id=turn_id, state=TurnState.RUNNING, fence=fence).update(
+        state=state,
+        ended_at=ended_at or record.now,
+        error_code=error_code,
+        error_message=None if error_message is None else encode_text(error_message),
+        tokens_input=usage.tokens_input,
+        tokens_output=usage.tokens_output,
+        tokens_cache_read=usage.tokens_cache_read,
+        tokens_cache_write=usage.tokens_cache_write,
+        usage_source=usage.usage_source,
+        cost_micros=usage.cost_micros,
+    )
+    if not changed:
+        raise Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
+    record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)
+
+
+def take_over_turn(record: Change, turn_id: str, *, lease_owner: str, lease_seconds: float) -> int | None:
+    """Claim a running turn whose lease ran out; returns the new fence, or ``None`` if it is alive after all."""
+    expired = Turn.objects.filter(
+        id=turn_id, session_id=record.session_id, state=TurnState.RUNNING, lease_expires_at__lt=record.now
+    )
+    taken = expired.update(
+        fence=F("fence") + 1,
+        lease_owner=lease_owner,
+        lease_expires_at=record.now + timedelta(seconds=lease_seconds),
+    )
+    return Turn.objects.values_list("fence", flat=True).get(id=turn_id) if taken else None
+
+
+def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: float) -> set[str]:
+    """Prolong the leases of one process's turns; returns the ids of those that somebody wants interrupted."""
+    now = timezone.now()
+    mine = Turn.objects.filter(id__in=turn_ids, state=TurnState.RUNNING, lease_owner=lease_owner)
+    # Written at a third of the lease, read at every beat: an idle heartbeat costs no commit.
+    mine.filter(lease_expires_at__lt=now + timedelta(seconds=lease_seconds * 2 / 3)).update(
+        lease_expires_at=now + timedelta(seconds=lease_seconds)
+    )
+    return set(mine.filter(interrupt_requested_at__isnull=False).values_list("id", flat=True))
+
+
+@transaction.atomic
+def request_interrupt(*, session_id: str) -> str:
+    """Ask for the end of the running turn, from any process; returns its id.
+
+    :raises SessionNotRunning: no turn is running.
+    """
+    turn = Turn.objects.select_for_update().filter(session_id=session_id, state=TurnState.RUNNING).first()
+    if turn is None:
+        raise SessionNotRunning(session_id=session_id)
+    if turn.interrupt_requested_at is None:
+        Turn.objects.filter(id=turn.id).update(interrupt_requested_at=timezone.now())
+    transaction.on_commit(lambda: live.wake(session_id))
+    return str(turn.id)
