@@ -47,6 +47,10 @@ class CompactionConfig:
     """What level 1 is asked for; level 2 gets half (LCM paper 2.3)."""
     level3_tokens: int = 512
     """Level 3 never writes more than this (LCM paper 2.3)."""
+    spacing_fraction: float = 0.1
+    """Of usable: so much must be new since the last compaction before a soft one runs again."""
+    condense_fan_in: int = 8
+    """Most summaries that one condensed summary stands for, so that the DAG gets depth, not one heap."""
     input_share: float = 0.6
     """Of the summarising model's window: longer spans are read in several pieces, never cut."""
     max_rounds: int = 10
@@ -116,6 +120,9 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "budget.reserved_output_share": (0.01, 0.9),
     "budget.soft_threshold_fraction": (0.1, 0.95),
     "budget.target_fraction": (0.05, 0.9),
+    "compaction.summary_target_tokens": (64, 20_000),
+    "compaction.spacing_fraction": (0.0, 0.9),
+    "compaction.condense_fan_in": (2, 100),
     "compaction.input_share": (0.1, 0.9),
     "compaction.level3_tokens": (64, 4_096),
     "turn.doom_loop_threshold": (2, 10),

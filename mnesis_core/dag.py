@@ -1,0 +1,85 @@
+"""What stands in a session's context, in order: messages, and summaries in the place of older ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from mnesis_core.messages import StoredMessage
+
+SummaryKind = Literal["leaf", "condensed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryEntry:
+    """A summary node that stands for the messages ``first_seq`` to ``last_seq``."""
+
+    position: int
+    """Place in the context; only its order means anything."""
+    id: str
+    kind: SummaryKind
+    """``leaf`` over messages, ``condensed`` over summaries."""
+    depth: int
+    """0 for a leaf, else one more than the deepest source."""
+    level: int
+    """Which escalation level wrote it, 1 to 3."""
+    text: str
+    token_count: int
+    first_seq: int
+    last_seq: int
+    message_count: int
+    file_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageEntry:
+    """A message that stands in the context verbatim."""
+
+    position: int
+    message: StoredMessage
+
+
+ContextEntry = SummaryEntry | MessageEntry
+
+
+def in_order(entries: Sequence[ContextEntry]) -> list[ContextEntry]:
+    """The entries by position."""
+    return sorted(entries, key=lambda entry: entry.position)
+
+
+def message_runs(entries: Sequence[ContextEntry]) -> list[list[StoredMessage]]:
+    """The stretches of plain messages between summaries, oldest first."""
+    groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, MessageEntry))
+    return [
+        [entry.message for entry in group if isinstance(entry, MessageEntry)] for is_message, group in groups if is_message
+    ]
+
+
+def summary_runs(entries: Sequence[ContextEntry]) -> list[list[SummaryEntry]]:
+    """The stretches of adjacent summaries, oldest first."""
+    groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, SummaryEntry))
+    return [[entry for entry in group if isinstance(entry, SummaryEntry)] for is_summary, group in groups if is_summary]
+
+
+def whole_turns(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
+    """Neighbouring messages grouped so that no group boundary lies inside a turn.
+
+    Turns that overlap (a late result among the next turn's messages) form one group. A message without a
+    turn begins a group when the user said it, else it belongs to what came before.
+    """
+    groups: list[list[StoredMessage]] = []
+    open_until = -1
+    for index, (message, last) in enumerate(zip(messages, _last_places(messages), strict=True)):
+        if groups and (index <= open_until or (message.turn_id is None and message.role != "user")):
+            groups[-1].append(message)
+        else:
+            groups.append([message])
+        open_until = max(open_until, last)
+    return groups
+
+
+def _last_places(messages: Sequence[StoredMessage]) -> Iterator[int]:
+    last = {message.turn_id: index for index, message in enumerate(messages) if message.turn_id is not None}
+    return (last.get(message.turn_id, index) for index, message in enumerate(messages))
