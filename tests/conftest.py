@@ -1,0 +1,69 @@
+"""What every test may ask for, and the rule that a run which promised everything skips nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+MISSING_DATA = pytest.StashKey[int]()
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The directory of real sample files; tests that ask for it are left out where there is none."""
+    return REAL_DATA
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> str:
+    """The address of a PostgreSQL whose role may create databases."""
+    url = os.environ.get("TEST_POSTGRES_URL", "")
+    if not url:
+        pytest.skip("no PostgreSQL: set TEST_POSTGRES_URL to one whose role may create databases")
+    with psycopg.connect(url, connect_timeout=5):
+        return url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    """The address of a Redis server."""
+    url = os.environ.get("TEST_REDIS_URL", "")
+    if not url:
+        pytest.skip("no Redis: set TEST_REDIS_URL to one")
+    with redis.Redis.from_url(url, socket_connect_timeout=5) as client:
+        client.ping()
+    return url
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what reads the sample files, and leave it out where there are none (a clone has none)."""
+    reads = [item for item in items if "real_data" in getattr(item, "fixturenames", ()) or item.get_closest_marker("real_data")]
+    for item in reads:
+        item.add_marker("real_data")
+    if REAL_DATA.is_dir():
+        return
+    config.stash[MISSING_DATA] = len(reads)
+    config.hook.pytest_deselected(items=reads)
+    items[:] = [item for item in items if item not in reads]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was not tested."""
+    if count := config.stash.get(MISSING_DATA, 0):
+        terminalreporter.section("NO SAMPLE FILES")
+        terminalreporter.line(f"{count} tests on real transcripts were left out: ../shared/data does not exist")
+    if os.environ.get("MNESIS_REQUIRE_ALL") and terminalreporter.stats.get("skipped"):
+        terminalreporter.section("SKIPPED, BUT THIS RUN MUST TEST EVERYTHING", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With MNESIS_REQUIRE_ALL a skipped test fails the run."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("MNESIS_REQUIRE_ALL") and reporter and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

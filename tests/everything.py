@@ -1,0 +1,83 @@
+"""The whole suite on every database there is, and a loud word on what that left out: ``python -m tests.everything``.
+
+PostgreSQL and Redis are looked for on this machine; TEST_POSTGRES_URL and TEST_REDIS_URL name others.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import subprocess
+import sys
+
+import psycopg
+import redis
+
+NO_DATABASE = ["tests/core", "tests/test_architecture.py"]
+"""What cannot come out differently on another database."""
+
+
+def find_postgres() -> str:
+    """The address of a PostgreSQL whose role may create databases, or nothing."""
+    users = dict.fromkeys([getpass.getuser(), "postgres"])
+    guesses = [f"postgresql://{user}@127.0.0.1:5432/postgres" for user in users]
+    named = os.environ.get("TEST_POSTGRES_URL")
+    return next((url for url in ([named] if named else guesses) if may_create_databases(url)), "")
+
+
+def may_create_databases(url: str) -> bool:
+    """Whether this address answers, to a role that can make a test database."""
+    question = "SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user"
+    try:
+        with psycopg.connect(url, connect_timeout=3) as connection:
+            return connection.execute(question).fetchone() == (True,)
+    except psycopg.Error:
+        return False
+
+
+def find_redis() -> str:
+    """The address of a Redis server, or nothing."""
+    url = os.environ.get("TEST_REDIS_URL") or "redis://127.0.0.1:6379/0"
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=3) as client:
+            client.ping()
+    except redis.RedisError:
+        return ""
+    return url
+
+
+def run_pytest(title: str, arguments: list[str], environment: dict[str, str]) -> int:
+    """Run the suite once and return pytest's exit status."""
+    print(f"\n=== The suite on {title} ===", flush=True)
+    command = [sys.executable, "-m", "pytest", *arguments, *sys.argv[1:]]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def main() -> int:
+    """Run the suite on PostgreSQL with Redis where they are, then on SQLite alone, and say what was missing."""
+    postgres, redis_server = find_postgres(), find_redis()
+    shared = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    shared |= {"TEST_POSTGRES_URL": postgres, "TEST_REDIS_URL": redis_server}
+    status = 0
+    if postgres:
+        production = shared | {"DATABASE_URL": postgres, "REDIS_URL": redis_server}
+        production["MNESIS_TEST_DATABASE"] = f"test_mnesis_{os.getpid()}"
+        status = run_pytest("PostgreSQL", [f"--ignore={path}" for path in NO_DATABASE], production)
+    # Last, because it is the whole suite: the closing lines of the run are its own.
+    status = status or run_pytest("SQLite", [], shared)
+    missing = [name for name, url in (("PostgreSQL", postgres), ("Redis", redis_server)) if not url]
+    return status or report(missing)
+
+
+def report(missing: list[str]) -> int:
+    """Say loudly what was not there; with MNESIS_REQUIRE_ALL that is a failure."""
+    if not missing:
+        return 0
+    names = " and ".join(missing)
+    print(f"\n{'!' * 100}\nNOT TESTED: there is no {names} here, so everything on it was skipped (listed above).")
+    print(f"Start one on this machine, or name it: TEST_POSTGRES_URL, TEST_REDIS_URL.\n{'!' * 100}", flush=True)
+    return 1 if os.environ.get("MNESIS_REQUIRE_ALL") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

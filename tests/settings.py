@@ -1,0 +1,22 @@
+"""The real settings with a data directory, a test database name and a password hash of the tests' own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+# Before the real settings are read: a test run never sees, or fills, anybody's data directory.
+os.environ["MNESIS_DATA_DIR"] = tempfile.mkdtemp(prefix="mnesis-tests-")
+atexit.register(shutil.rmtree, os.environ["MNESIS_DATA_DIR"], ignore_errors=True)
+
+from mnesis_site.settings import *  # noqa: E402, F403
+from mnesis_site.settings import DATABASES, env_str  # noqa: E402
+
+if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
+    # Several people may test on one server, each with a name of their own.
+    DATABASES["default"]["TEST"] = {"NAME": env_str("MNESIS_TEST_DATABASE", "test_mnesis")}
+
+# The real one is slow on purpose.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
