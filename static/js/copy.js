@@ -1,0 +1,30 @@
+// <button data-copy="/an/address"> copies the text behind the address; <button data-copy-code> the code block beside it.
+async function textFor(button) {
+  if (button.dataset.copy === undefined) return button.parentElement.querySelector("code").textContent;
+  const response = await fetch(button.dataset.copy);
+  if (!response.ok) throw new Error(`status ${response.status}`);
+  return response.text();
+}
+
+async function copy(button) {
+  const label = button.getAttribute("aria-label");
+  let said = "Copied";
+  try {
+    await navigator.clipboard.writeText(await textFor(button));
+  } catch {
+    said = "The browser does not let this page copy";
+  }
+  button.setAttribute("aria-label", said);
+  button.dataset.said = said;
+  setTimeout(() => {
+    button.setAttribute("aria-label", label);
+    delete button.dataset.said;
+  }, 1_600);
+}
+
+export function watchCopyButtons() {
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy], [data-copy-code]");
+    if (button) copy(button);
+  });
+}

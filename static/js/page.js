@@ -1,0 +1,21 @@
+// What every page has: times in the reader's own zone, menus that close, buttons that copy.
+import { showTimes } from "./times.js";
+import { watchCopyButtons } from "./copy.js";
+
+showTimes(document);
+setInterval(() => showTimes(document), 30_000);
+document.addEventListener("htmx:load", (event) => showTimes(event.target));
+watchCopyButtons();
+
+const openMenus = () => document.querySelectorAll("details.menu[open]");
+document.addEventListener("click", (event) => {
+  for (const menu of openMenus()) if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of openMenus()) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+    event.stopImmediatePropagation();
+  }
+});
