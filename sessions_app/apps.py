@@ -1,5 +1,20 @@
+"""The record as an app: its guards follow every migration, its checks run with Django's."""
+
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class SessionsConfig(AppConfig):
+    """Sessions, messages, their ledger."""
+
     name = "sessions_app"
+
+    def ready(self) -> None:
+        """Connect the guards to migrations and register the checks."""
+        # Here, not above: both import models, and apps.py is read before any model can be made.
+        from sessions_app import checks, guards
+
+        checks.register_checks()
+        # Each signal is sent once per app; ours stands for all, since every table is there (or not) by then.
+        pre_migrate.connect(guards.lift_guards, sender=self)
+        post_migrate.connect(guards.restore_guards, sender=self)

@@ -1,0 +1,86 @@
+"""Guards on SQLite.
+
+Never ``UPDATE OF column``: that fires when a column is only mentioned, and a full save mentions them all. And
+``OR REPLACE`` deletes the rows that are in the way without firing their delete triggers, so there is a guard
+before the insert (and before an update, for keys that may change) that looks for such rows.
+"""
+# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+from django.db.models import UniqueConstraint
+
+from sessions_app.refusals import Guard, Model, Refusal, literal, quoted, removal_refusal, update_refusals
+
+PREPARATION = "SELECT 1"
+
+
+def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]:
+    """Everything that is refused for one table."""
+    table, taken = model._meta.db_table, " OR ".join(_taken_keys(connection, model))
+    yield from update_refusals(model, lambda field: f"OLD.{quoted(field)} IS NOT NEW.{quoted(field)}")
+    yield from removal_refusal(model, "DELETE")
+    yield Refusal(
+        rule="rowid",
+        event="UPDATE",
+        condition="OLD.rowid IS NOT NEW.rowid",
+        words=f"{table}: the rowid never changes after the insert",
+    )
+    words = f"{table}: a row with this key is there already, and a row is never replaced"
+    yield Refusal(rule="replace", event="UPDATE", condition=taken, words=words)
+    # Where no rowid is given NEW.rowid is -1, which no row has.
+    taken_rowid = f'EXISTS (SELECT 1 FROM "{table}" WHERE rowid = NEW.rowid)'
+    yield Refusal(rule="insert", event="INSERT", condition=f"{taken_rowid} OR {taken}", words=words)
+
+
+def guard(table: str, refusal: Refusal) -> Guard:
+    """The trigger for one refusal."""
+    name = f"guard_{table}_{refusal.rule}"
+    when = f" WHEN {refusal.condition}" if refusal.condition else ""
+    trigger = f'CREATE TRIGGER "{name}" BEFORE {refusal.event} ON "{table}"{when}'
+    return Guard(name=name, table=table, sql=f"{trigger} BEGIN SELECT RAISE(ABORT, {literal(refusal.words)}); END")
+
+
+def installed(cursor: CursorWrapper) -> list[Guard]:
+    """The guards that the database has."""
+    cursor.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger' AND name GLOB 'guard_*'")
+    return [Guard(name=name, table=table, sql=sql) for name, table, sql in cursor.fetchall()]
+
+
+def same(found: Guard, declared: Guard) -> bool:
+    """Whether an installed guard is the declared one; SQLite keeps the text of a trigger as it was given."""
+    return found == declared
+
+
+def drop(guard: Guard) -> str:
+    """The statement that drops a guard."""
+    return f'DROP TRIGGER "{guard.name}"'
+
+
+def _taken_keys(connection: BaseDatabaseWrapper, model: Model) -> Iterator[str]:
+    """For each key of the table: another row has the key of NEW."""
+    for field in model._meta.concrete_fields:
+        if field.unique:
+            yield _taken(model, [field.name])
+    for names in model._meta.unique_together:
+        yield _taken(model, names)
+    for constraint in model._meta.constraints:
+        if isinstance(constraint, UniqueConstraint):
+            condition = constraint._get_condition_sql(model, connection.schema_editor())  # type: ignore[attr-defined]
+            yield _taken(model, constraint.fields, condition)
+
+
+def _taken(model: Model, key: Sequence[str], condition: str | None = None) -> str:
+    columns = [quoted(field) for field in model._meta.concrete_fields if field.name in key]
+    same_key = " AND ".join(f"{column} = NEW.{column}" for column in columns)
+    taken = f'SELECT 1 FROM "{model._meta.db_table}" WHERE {same_key} AND rowid <> NEW.rowid'
+    if condition is None:
+        return f"EXISTS ({taken})"
+    # A partial key counts where both rows meet its condition, and as a subquery NEW can be asked in the same words.
+    asked = [quoted(field) for field in model._meta.concrete_fields if quoted(field) in condition]
+    new = ", ".join(f"NEW.{column} AS {column}" for column in asked)
+    return f"EXISTS ({taken} AND {condition}) AND EXISTS (SELECT 1 FROM (SELECT {new}) WHERE {condition})"
