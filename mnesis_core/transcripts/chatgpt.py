@@ -1,0 +1,324 @@
+"""The ChatGPT data export: ``conversations.json``, a list of conversations, each of them a tree.
+
+The path from the root to ``current_node`` is the conversation. Edited questions and second answers are other
+branches of the tree; each becomes a child that says after which message it leaves the path.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mnesis_core.messages import DataPart, Part, ReasoningPart, Role, TextPart, ToolPart
+from mnesis_core.transcripts.building import (
+    MessageDraft,
+    Tally,
+    TranscriptDraft,
+    family_of,
+    label_of,
+    make_ids_unique,
+    nothing_readable,
+    refuse_companions,
+    whole_text,
+)
+from mnesis_core.transcripts.reading import (
+    Element,
+    dump_json,
+    identifier,
+    list_in,
+    mapping_in,
+    one_line,
+    read_elements,
+    text_in,
+    time_of,
+)
+from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, ParseResult, Progress, Source
+
+FORMAT = "chatgpt"
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+_EVERYBODY = ("", "all")
+_THOUGHT_FIELDS = ("summary", "content")
+_PLACE_FIELDS = {"id", "message", "parent", "children"}
+_CONTEXT_TYPES = ("user_editable_context", "model_editable_context")
+"""Custom instructions and memory: written under the roles user and assistant, said by neither."""
+
+
+def parse(
+    source: Source, *, name: str = "", companions: Sequence[NamedSource] = (), progress: Progress | None = None
+) -> ParseResult:
+    """Read an export, or one conversation of it. See ``Parser``.
+
+    :raises InvalidRequest: when there is no conversation in it.
+    """
+    tally = Tally(FORMAT)
+    refuse_companions(tally, companions)
+    families: list[list[_Branch]] = []
+    unplaced: list[DataPart] = []
+    for element in read_elements(whole_text(source, tally, progress)):
+        if isinstance(element.value, dict) and isinstance(element.value.get("mapping"), dict):
+            families.append(_branches(element.value, tally))
+        else:
+            unplaced.append(_unreadable(element, tally))
+        while families and unplaced:
+            families[-1][0].attach(unplaced.pop(0))
+    if not families:
+        raise nothing_readable(FORMAT, name, "no conversation with a 'mapping' is in it")
+    make_ids_unique([branch for family in families for branch in family])
+    return ParseResult(transcripts=tuple(family_of(_linked(family)) for family in families), report=tally.report())
+
+
+def _unreadable(element: Element, tally: Tally) -> DataPart:
+    tally.read("unreadable")
+    tally.note(f"unreadable records are kept as text: {element.reason or 'it has no mapping'}")
+    return DataPart(label=label_of(FORMAT, "unreadable"), text=element.raw or dump_json(element.value))
+
+
+def _branches(conversation: dict[str, Any], tally: Tally) -> list[_Branch]:
+    """The conversation itself first, then every other way through its tree."""
+    tally.read("conversation")
+    tree = _Tree(conversation)
+    root = _Branch(tally, None, "")
+    root.describe(conversation)
+    branch_of: dict[str, _Branch] = {}
+    branches = [root]
+    for after, path in tree.paths():
+        branch = root if after is None else _Branch(tally, branch_of.get(after), after)
+        if after is not None:
+            branches.append(branch)
+            branch.external_id = identifier(f"{root.external_id}/{path[0]}")
+            branch.title, branch.system_prompt, branch.model = root.title, root.system_prompt, root.model
+        for node_id in path:
+            branch_of[node_id] = branch
+            branch.take(node_id, tree.nodes[node_id])
+    return branches
+
+
+def _linked(branches: list[_Branch]) -> list[_Branch]:
+    root = branches[0]
+    for branch in branches[1:]:
+        owner = branch.owner or root
+        branch.parent = ParentLink(
+            kind=LinkKind.FORK, transcript_id=owner.external_id, message_id=owner.message_ids.get(branch.after, "")
+        )
+    return branches
+
+
+class _Tree:
+    """The nodes of one conversation. Nothing about them is promised: not even that they are a tree."""
+
+    def __init__(self, conversation: dict[str, Any]) -> None:
+        self.nodes: dict[str, Any] = mapping_in(conversation, "mapping")
+        self._current = text_in(conversation, "current_node")
+        self._children: defaultdict[str, list[str]] = defaultdict(list)
+        for node_id, node in self.nodes.items():
+            self._children[text_in(node, "parent")].append(node_id)
+        self._placed: set[str] = set()
+
+    def paths(self) -> Iterator[tuple[str | None, list[str]]]:
+        """Every node exactly once: the main path after ``None``, then the others, each after the node it leaves."""
+        main = self._main_path()
+        self._placed.update(main)
+        yield None, main
+        yield from self._forks(main)
+        # What is left hangs on nothing that exists, or in a circle.
+        for node_id in sorted(self.nodes, key=lambda each: text_in(self.nodes[each], "parent") in self.nodes):
+            if node_id not in self._placed:
+                path = self._path_down(node_id)
+                yield "", path
+                yield from self._forks(path)
+
+    def _forks(self, path: list[str]) -> Iterator[tuple[str, list[str]]]:
+        walked = list(path)
+        for node_id in walked:
+            for fork in self._paths_from(node_id):
+                walked.extend(fork)
+                yield node_id, fork
+
+    def _main_path(self) -> list[str]:
+        node_id = self._current if self._current in self.nodes else self._newest_leaf()
+        path: list[str] = []
+        seen: set[str] = set()
+        while node_id in self.nodes and node_id not in seen:
+            seen.add(node_id)
+            path.append(node_id)
+            node_id = text_in(self.nodes[node_id], "parent")
+        return path[::-1]
+
+    def _newest_leaf(self) -> str:
+        leaves = [node_id for node_id in self.nodes if not self._children.get(node_id)] or list(self.nodes)
+        return max(leaves, key=self._time_of, default="")
+
+    def _time_of(self, node_id: str) -> float:
+        time = time_of(mapping_in(self.nodes[node_id], "message").get("create_time"))
+        return time.timestamp() if time else 0.0
+
+    def _paths_from(self, node_id: str) -> Iterator[list[str]]:
+        for child in self._children.get(node_id, ()):
+            if child not in self._placed:
+                yield self._path_down(child)
+
+    def _path_down(self, node_id: str) -> list[str]:
+        path = []
+        current: str | None = node_id
+        while current is not None:
+            self._placed.add(current)
+            path.append(current)
+            # The last child is the newest attempt; the others become branches of their own.
+            free = [child for child in self._children.get(current, ()) if child not in self._placed]
+            current = free[-1] if free else None
+        return path
+
+
+class _Branch(TranscriptDraft):
+    """One path through the tree."""
+
+    def __init__(self, tally: Tally, owner: _Branch | None, after: str) -> None:
+        super().__init__(tally)
+        self.owner = owner
+        self.after = after
+        """The node after which it leaves its owner."""
+        self.message_ids: dict[str, str] = {}
+        """Node id to the external id of the message that it became or was put on."""
+
+    def describe(self, conversation: dict[str, Any]) -> None:
+        """Take over what stands beside the tree."""
+        self.external_id = identifier(
+            text_in(conversation, "conversation_id") or text_in(conversation, "id") or "conversation"
+        )
+        self.title = one_line(text_in(conversation, "title"), 200)
+        self.model = one_line(text_in(conversation, "default_model_slug"), 100)
+        self.saw(time_of(conversation.get("create_time")))
+        rest = {key: value for key, value in conversation.items() if key != "mapping"}
+        self.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
+
+    def take(self, node_id: str, node: Any) -> None:
+        """Add one node."""
+        message = mapping_in(node, "message")
+        role = text_in(mapping_in(message, "author"), "role")
+        self.saw(time_of(message.get("create_time")))
+        content_type = text_in(message.get("content"), "content_type")
+        if not message:
+            self._no_message(node)
+        elif content_type in _CONTEXT_TYPES:
+            self._data(node, content_type)
+        elif role == "tool":
+            self._result(message, node)
+        elif role == "system" and self.last is None and not self.system_prompt:
+            self._system(message, node)
+        elif role == "system" and not _text_of(parts_of(message.get("content"))[0]):
+            self._data(node, "system")
+        elif role in _ROLES:
+            self._message(node_id, message, node, _ROLES[role])
+        else:
+            self._data(node, role or "message")
+        if self.last is not None:
+            self.message_ids[node_id] = self.last.external_id
+
+    def _no_message(self, node: Any) -> None:
+        self.tally.read("node")
+        if not isinstance(node, dict) or node.get("message") or node.keys() - _PLACE_FIELDS:
+            self.attach(DataPart(label=label_of(FORMAT, "node"), text=dump_json(node)))
+            return
+        self.tally.skip("node", "it holds no message, only its place in the tree")
+
+    def _data(self, node: Any, kind: str) -> None:
+        self.tally.read(kind)
+        self.attach(DataPart(label=label_of(FORMAT, kind), text=dump_json(node)))
+
+    def _system(self, message: dict[str, Any], node: Any) -> None:
+        parts, rest = parts_of(message.get("content"))
+        self.system_prompt = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+        self.tally.read("system")
+        for part in parts:
+            if isinstance(part, DataPart):
+                self.attach(part)
+        text = dump_json([_without_content(node, rest)])
+        self.attach(DataPart(label=label_of(FORMAT, "records"), text=text))
+
+    def _message(self, node_id: str, message: dict[str, Any], node: Any, role: Role) -> None:
+        self.tally.read(role)
+        metadata = mapping_in(message, "metadata")
+        draft = MessageDraft(
+            external_id=identifier(node_id),
+            role=role,
+            created_at=time_of(message.get("create_time")),
+            model=one_line(text_in(metadata, "model_slug"), 100) if role == "assistant" else "",
+            finish_reason=one_line(text_in(mapping_in(metadata, "finish_details"), "type"), 64),
+        )
+        self.add(draft, starts_turn=role == "user")
+        self.model = draft.model or self.model
+        parts, rest = parts_of(message.get("content"))
+        recipient = text_in(message, "recipient")
+        if role == "assistant" and recipient not in _EVERYBODY:
+            self._call(draft, node_id, recipient, parts)
+        else:
+            draft.parts.extend(parts)
+        draft.records.append(_without_content(node, rest))
+
+    def _call(self, draft: MessageDraft, node_id: str, recipient: str, parts: list[Part]) -> None:
+        draft.parts.extend(part for part in parts if not isinstance(part, TextPart))
+        part = ToolPart(
+            tool_name=one_line(recipient, 200) or "unknown",
+            tool_call_id=identifier(node_id),
+            input=_text_of(parts) or "{}",
+            started_at=draft.created_at,
+        )
+        self.call(draft, part, node_id)
+
+    def _result(self, message: dict[str, Any], node: Any) -> None:
+        name, parent = text_in(mapping_in(message, "author"), "name"), text_in(node, "parent")
+        content = message.get("content")
+        parts, rest = parts_of(content)
+        failed = text_in(content, "content_type") == "system_error"
+        place = None
+        for call_id in (parent, self.open_call(one_line(name, 200))):
+            place = place or self.answer(
+                call_id, _text_of(parts), failed=failed, at=time_of(message.get("create_time"))
+            )
+        if place is None:
+            self.tally.note("tool results without a call are kept as data")
+            self._data(node, "tool")
+            return
+        self.tally.read("tool")
+        place.message.parts.extend(part for part in parts if not isinstance(part, TextPart))
+        place.message.records.append(_without_content(node, rest))
+
+
+def parts_of(content: Any) -> tuple[list[Part], Any]:
+    """A message's content as parts, and what of it the parts do not hold."""
+    kind = text_in(content, "content_type")
+    if not isinstance(content, dict) or not kind:
+        return ([] if content is None else [DataPart(label=label_of(FORMAT, "content"), text=dump_json(content))]), None
+    if isinstance(content.get("parts"), list):
+        pieces = [piece for part in content["parts"] for piece in _parts_of_piece(part)]
+        return pieces, {**content, "parts": len(content["parts"])}
+    if kind == "thoughts" and all(isinstance(thought, dict) for thought in list_in(content, "thoughts")):
+        thoughts = list_in(content, "thoughts")
+        rests = [{key: value for key, value in each.items() if key not in _THOUGHT_FIELDS} for each in thoughts]
+        return [ReasoningPart(text=_thought(each)) for each in thoughts], {**content, "thoughts": rests}
+    for field in ("text", "result"):
+        if isinstance(content.get(field), str):
+            return [TextPart(text=content[field])], {key: value for key, value in content.items() if key != field}
+    return [DataPart(label=label_of(FORMAT, kind), text=dump_json(content))], {"content_type": kind}
+
+
+def _parts_of_piece(piece: Any) -> list[Part]:
+    if isinstance(piece, str):
+        return [TextPart(text=piece)] if piece else []
+    data = DataPart(label=label_of(FORMAT, text_in(piece, "content_type") or "part"), text=dump_json(piece))
+    spoken = text_in(piece, "text") if text_in(piece, "content_type") == "audio_transcription" else ""
+    return [TextPart(text=spoken), data] if spoken else [data]
+
+
+def _thought(thought: dict[str, Any]) -> str:
+    return "\n".join(text for text in (text_in(thought, field) for field in _THOUGHT_FIELDS) if text)
+
+
+def _text_of(parts: list[Part]) -> str:
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def _without_content(node: Any, rest: Any) -> dict[str, Any]:
+    message = {**mapping_in(node, "message"), "content": rest}
+    return {**node, "message": message}

@@ -1,0 +1,77 @@
+"""Which format a file has, by its first bytes and, where they leave it open, by its name."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.transcripts.reading import UnreadableRecord, load_json, one_line
+from mnesis_core.transcripts.values import FORMAT_NAMES
+
+_GZIP = b"\x1f\x8b"
+_LINES_LOOKED_AT = 20
+_CLAUDE_CODE_TYPES = ("file-history-snapshot", "queue-operation", "summary", "custom-title", "ai-title")
+
+# A quote inside a JSON string stands after a backslash, so these find keys and never what somebody wrote about them.
+_KEYS = (
+    ("claude_code", re.compile(r'"(parentUuid|isSidechain|leafUuid|isSnapshotUpdate)"\s*:')),
+    ("chatgpt", re.compile(r'"mapping"\s*:\s*\{|"current_node"\s*:')),
+    ("locomo", re.compile(r'"(speaker_a|dia_id|session_1_date_time)"\s*:|"qa"\s*:\s*\[')),
+    ("openai_chat", re.compile(r'"messages"\s*:\s*\[|"role"\s*:\s*"(system|developer|user|assistant|tool|function)"')),
+)
+_RECORDS: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
+    ("claude_code", lambda record: "type" in record and bool({"parentUuid", "sessionId", "uuid"} & record.keys())),
+    ("claude_code", lambda record: record.get("type") in _CLAUDE_CODE_TYPES),
+    ("chatgpt", lambda record: isinstance(record.get("mapping"), dict)),
+    ("locomo", lambda record: isinstance(record.get("conversation"), dict)),
+    ("openai_chat", lambda record: "role" in record or isinstance(record.get("messages"), list)),
+)
+
+
+def detect_format(name: str, first_bytes: bytes) -> str:
+    """The name of the format of a file.
+
+    :param name: the file's name; it decides only where the content does not.
+    :param first_bytes: how the file begins, as it is on disk; 64 KiB are plenty. It may be compressed with gzip.
+    :raises InvalidRequest: when the file is empty or of no format that can be read.
+    """
+    text = _unzipped(first_bytes).decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
+    if not text:
+        raise InvalidRequest(f"'{one_line(name, 200)}' is empty.", formats=list(FORMAT_NAMES))
+    found = _by_records(text) or _by_keys(text) or ("chatgpt" if PurePath(name).name == "conversations.json" else "")
+    if found:
+        return found
+    raise InvalidRequest(
+        f"'{one_line(name, 200)}' is no transcript of a known format. Formats: {', '.join(FORMAT_NAMES)}.",
+        formats=list(FORMAT_NAMES),
+    )
+
+
+def _unzipped(first_bytes: bytes) -> bytes:
+    if not first_bytes.startswith(_GZIP):
+        return first_bytes
+    try:
+        return zlib.decompressobj(wbits=31).decompress(first_bytes, 262_144)
+    except zlib.error:
+        return b""
+
+
+def _by_records(text: str) -> str:
+    for line in text.split("\n")[:_LINES_LOOKED_AT]:
+        try:
+            record = load_json(line)
+        except UnreadableRecord:
+            continue
+        first = record[0] if isinstance(record, list) and record else record
+        found = next((name for name, fits in _RECORDS if isinstance(first, dict) and fits(first)), "")
+        if found:
+            return found
+    return ""
+
+
+def _by_keys(text: str) -> str:
+    return next((name for name, key in _KEYS if key.search(text)), "")

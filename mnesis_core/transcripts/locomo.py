@@ -1,0 +1,176 @@
+"""LoCoMo (Snap Research, arXiv 2402.17753): very long conversations of two people, with questions about them.
+
+Who speaks first becomes the user, the other one the assistant. The questions and the annotations are data on the
+last message, never spoken text: a model that reads the conversation must not read the answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from mnesis_core.messages import DataPart, Role, TextPart
+from mnesis_core.transcripts.building import (
+    MessageDraft,
+    Tally,
+    TranscriptDraft,
+    label_of,
+    make_ids_unique,
+    nothing_readable,
+    refuse_companions,
+    whole_text,
+)
+from mnesis_core.transcripts.reading import (
+    Element,
+    dump_json,
+    identifier,
+    list_in,
+    mapping_in,
+    one_line,
+    read_elements,
+    text_in,
+)
+from mnesis_core.transcripts.values import NamedSource, ParseResult, Progress, Source
+
+FORMAT = "locomo"
+_SESSION = re.compile(r"session_(\d{1,6})(_date_time)?")
+_DATE = re.compile(r"\s*(\d{1,2}):(\d\d)\s*([ap])m\s+on\s+(\d{1,2})\s+([a-z]{3})[a-z]*,?\s+(\d{4})\s*", re.IGNORECASE)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_IMAGE_FIELDS = ("img_url", "blip_caption", "query", "re-download")
+_SPOKEN_FIELDS = ("speaker", "dia_id", "text")
+
+
+def parse(
+    source: Source, *, name: str = "", companions: Sequence[NamedSource] = (), progress: Progress | None = None
+) -> ParseResult:
+    """Read a list of samples, or one sample; each becomes one transcript. See ``Parser``.
+
+    :raises InvalidRequest: when there is no sample in it.
+    """
+    tally = Tally(FORMAT)
+    refuse_companions(tally, companions)
+    drafts: list[TranscriptDraft] = []
+    unplaced: list[DataPart] = []
+    for element in read_elements(whole_text(source, tally, progress)):
+        if isinstance(element.value, dict) and isinstance(element.value.get("conversation"), dict):
+            drafts.append(_sample(element.value, tally))
+        else:
+            unplaced.append(_unreadable(element, tally))
+        if drafts:
+            _place(drafts[-1], unplaced)
+    if not drafts:
+        raise nothing_readable(FORMAT, name, "no sample with a 'conversation' is in it")
+    make_ids_unique(drafts)
+    return ParseResult(transcripts=tuple(draft.build() for draft in drafts), report=tally.report())
+
+
+def _unreadable(element: Element, tally: Tally) -> DataPart:
+    tally.read("unreadable")
+    tally.note(f"unreadable records are kept as text: {element.reason or 'it has no conversation'}")
+    return DataPart(label=label_of(FORMAT, "unreadable"), text=element.raw or dump_json(element.value))
+
+
+def _place(draft: TranscriptDraft, parts: list[DataPart]) -> None:
+    for part in parts:
+        draft.attach(part)
+    parts.clear()
+
+
+def _sample(sample: dict[str, Any], tally: Tally) -> TranscriptDraft:
+    tally.read("sample")
+    conversation = mapping_in(sample, "conversation")
+    draft = TranscriptDraft(tally, identifier(text_in(sample, "sample_id")) or "sample")
+    sessions = _sessions(conversation)
+    first = _first_speaker(conversation, sessions)
+    _label(draft, conversation, first)
+    for session in sessions:
+        _session(draft, conversation, session, first)
+    rest = {key: value for key, value in conversation.items() if not _is_placed(key, value)}
+    if rest:
+        draft.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
+    for key, value in sample.items():
+        if key not in ("conversation", "sample_id") or (key == "sample_id" and not isinstance(value, str)):
+            _annotation(draft, key, value)
+    return draft
+
+
+def _sessions(conversation: dict[str, Any]) -> list[str]:
+    """The names of all sessions in order, also of those that have a date and no dialogue."""
+    matches = [match for match in map(_SESSION.fullmatch, conversation) if match]
+    return [f"session_{number}" for number in sorted({match[1] for match in matches}, key=lambda n: (int(n), n))]
+
+
+def _first_speaker(conversation: dict[str, Any], sessions: list[str]) -> str:
+    spoken = (text_in(said, "speaker") for session in sessions for said in list_in(conversation, session))
+    return next((speaker for speaker in spoken if speaker), text_in(conversation, "speaker_a"))
+
+
+def _label(draft: TranscriptDraft, conversation: dict[str, Any], first: str) -> None:
+    pair = [text_in(conversation, key) for key in ("speaker_a", "speaker_b")]
+    second = next((speaker for speaker in pair if speaker != first), "")
+    labels = {"speaker_user": first, "speaker_assistant": second, "speaker_a": pair[0], "speaker_b": pair[1]}
+    draft.labels = {key: one_line(value, 200) for key, value in labels.items() if value}
+    draft.title = one_line(" and ".join(speaker for speaker in (first, second) if speaker), 200)
+
+
+def _is_placed(key: str, value: Any) -> bool:
+    if key in ("speaker_a", "speaker_b"):
+        return isinstance(value, str)
+    return _SESSION.fullmatch(key) is not None
+
+
+def _session(draft: TranscriptDraft, conversation: dict[str, Any], session: str, first: str) -> None:
+    draft.tally.read("session")
+    said, date = conversation.get(session), conversation.get(f"{session}_date_time")
+    at = date_of(date) if isinstance(date, str) else None
+    draft.saw(at if said else None)
+    draft.tally.note("dates name no time zone; UTC stands in" if at else "dates that are missing or unreadable")
+    about = {"session": session, "date_time": date}
+    if not isinstance(said, list) or not said:
+        left = {} if session not in conversation else {"dialogue": said}
+        draft.attach(DataPart(label=label_of(FORMAT, "session"), text=dump_json({**about, **left})))
+        return
+    for index, utterance in enumerate(said):
+        draft.tally.read("utterance")
+        _utterance(draft, utterance, at, first)
+        if index == 0:
+            draft.attach(DataPart(label=label_of(FORMAT, "session"), text=dump_json(about)))
+
+
+def _utterance(draft: TranscriptDraft, said: Any, at: datetime | None, first: str) -> None:
+    if not isinstance(said, dict) or not isinstance(said.get("text"), str):
+        draft.tally.note("utterances without a text are kept as data")
+        draft.attach(DataPart(label=label_of(FORMAT, "unreadable"), text=dump_json(said)))
+        return
+    speaker = text_in(said, "speaker")
+    role: Role = "user" if speaker == first else "assistant"
+    message = MessageDraft(external_id=identifier(text_in(said, "dia_id")), role=role, created_at=at)
+    draft.add(message, starts_turn=role == "user")
+    message.parts.append(TextPart(text=said["text"]))
+    rest = {key: value for key, value in said.items() if key not in _SPOKEN_FIELDS or not isinstance(value, str)}
+    if speaker not in (first, draft.labels.get("speaker_assistant")):
+        rest["speaker"] = said.get("speaker")
+    if rest:
+        kind = "image" if any(field in rest for field in _IMAGE_FIELDS) else "utterance"
+        message.parts.append(DataPart(label=label_of(FORMAT, kind), text=dump_json(rest)))
+
+
+def _annotation(draft: TranscriptDraft, key: str, value: Any) -> None:
+    is_list = isinstance(value, list)
+    draft.tally.read("question" if key == "qa" else key, len(value) if is_list else 1)
+    draft.attach(DataPart(label=label_of(FORMAT, key), text=dump_json(value)))
+
+
+def date_of(text: str) -> datetime | None:
+    """A time such as ``1:56 pm on 8 May, 2023``. It names no zone, so UTC stands in for it."""
+    match = _DATE.fullmatch(text)
+    if match is None or match[5].lower() not in _MONTHS:
+        return None
+    hour = int(match[1]) % 12 + (12 if match[3].lower() == "p" else 0)
+    month = _MONTHS.index(match[5].lower()) + 1
+    try:
+        return datetime(int(match[6]), month, int(match[4]), hour, int(match[2]), tzinfo=UTC)
+    except ValueError:
+        return None

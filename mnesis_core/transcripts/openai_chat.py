@@ -1,0 +1,321 @@
+"""OpenAI Chat Completions messages, in the shapes people keep them in.
+
+One JSON object with ``messages``; a JSON list of messages or of such objects; or JSON Lines with one conversation
+or one message per line. The older ``function_call`` and the role ``function`` are read as tool calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from mnesis_core.llm import Source as Origin
+from mnesis_core.llm import Usage
+from mnesis_core.messages import DataPart, ReasoningPart, Role, TextPart, ToolPart
+from mnesis_core.transcripts.building import (
+    MessageDraft,
+    Tally,
+    TranscriptDraft,
+    label_of,
+    make_ids_unique,
+    nothing_readable,
+    refuse_companions,
+)
+from mnesis_core.transcripts.reading import (
+    ByteCount,
+    Element,
+    UnreadableRecord,
+    count_in,
+    dump_json,
+    identifier,
+    list_in,
+    mapping_in,
+    one_line,
+    read_document,
+    read_elements,
+    read_lines,
+    text_in,
+    time_of,
+)
+from mnesis_core.transcripts.values import NamedSource, ParseResult, Progress, Source
+
+FORMAT = "openai_chat"
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_RESULT_ROLES = ("tool", "function")
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+_TIME_FIELDS = ("created_at", "create_time", "created", "timestamp")
+_ID_FIELDS = ("id", "conversation_id", "session_id")
+
+
+def parse(
+    source: Source, *, name: str = "", companions: Sequence[NamedSource] = (), progress: Progress | None = None
+) -> ParseResult:
+    """Read one or many conversations. See ``Parser``.
+
+    A conversation without an id gets one out of its content, so that the same file read again gives the same.
+
+    :raises InvalidRequest: when there is no message in it.
+    """
+    tally = Tally(FORMAT)
+    refuse_companions(tally, companions)
+    reading = _Reading(tally)
+    try:
+        for element in _elements(read_lines(source, ByteCount(progress))):
+            reading.take(element)
+    except UnreadableRecord as error:
+        tally.note(f"{error}; what came before is kept")
+    drafts = reading.finish()
+    if not drafts:
+        raise nothing_readable(FORMAT, name, "no object with a 'role' or with 'messages' is in it")
+    make_ids_unique(drafts)
+    return ParseResult(transcripts=tuple(draft.build() for draft in drafts), report=tally.report())
+
+
+def _elements(lines: Iterator[str]) -> Iterator[Element]:
+    """The JSON values of a file, whether it is one document or one value per line."""
+    written = (line for line in lines if line.strip())
+    first, second = next(written, ""), next(written, "")
+    if second and isinstance(read_document(first).value, dict | list):
+        yield from map(read_document, chain([first, second], written))
+        return
+    text = "\n".join(chain([first, second], written))
+    elements = list(read_elements(text))
+    if len(elements) == 1 and elements[0].reason and second:
+        # No document after all: a line-by-line file whose first line is broken.
+        elements = [read_document(line) for line in text.split("\n")]
+    yield from elements
+
+
+class _Conversation(TranscriptDraft):
+    """One conversation, message by message."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally)
+        self._digest = hashlib.sha256()
+        self._is_first = True
+
+    def name(self, about: dict[str, Any]) -> None:
+        """Take over what stands beside the messages."""
+        self.external_id = identifier(next((text_in(about, key) for key in _ID_FIELDS if text_in(about, key)), ""))
+        self.title = one_line(text_in(about, "title"), 200)
+        self.model = one_line(text_in(about, "model"), 100)
+        self.saw(_time_in(about))
+        rest = {key: value for key, value in about.items() if key != "messages"}
+        if rest:
+            self.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
+
+    def identify(self) -> None:
+        """Give it an id, when the source gave none."""
+        self.external_id = self.external_id or f"sha256:{self._digest.hexdigest()}"
+
+    def take(self, message: Any) -> None:
+        """Add one message."""
+        self._digest.update(dump_json(message).encode("utf-8", "surrogatepass"))
+        role = text_in(message, "role")
+        self.tally.read(role if role in _ROLES or role in _RESULT_ROLES else "unknown")
+        self.saw(_time_in(message))
+        if role in _RESULT_ROLES:
+            self._result(message, role)
+        elif role in ("system", "developer") and self._is_first and isinstance(message.get("content"), str):
+            self.system_prompt = message["content"]
+            self._keep_rest(message, {"content", "role"} if role == "system" else {"content"})
+        elif role in _ROLES:
+            self._message(message, _ROLES[role])
+        else:
+            self.tally.note("messages of an unknown role are kept as data")
+            self.attach(DataPart(label=label_of(FORMAT, role or "message"), text=dump_json(message)))
+        self._is_first = False
+
+    def _message(self, message: dict[str, Any], role: Role) -> None:
+        draft = MessageDraft(
+            external_id=identifier(text_in(message, "id")),
+            role=role,
+            created_at=_time_in(message),
+            model=one_line(text_in(message, "model"), 100),
+            usage=_usage_of(message.get("usage")),
+            finish_reason=one_line(text_in(message, "finish_reason"), 64),
+        )
+        self.add(draft, starts_turn=role == "user")
+        self.model = draft.model or self.model
+        placed = {"role"} if message.get("role") == role else set()
+        placed.update(field for field in ("id",) if message.get(field) == draft.external_id)
+        placed.update(self._reasoning(draft, message))
+        placed.update(self._content(draft, message.get("content")))
+        for call in list_in(message, "tool_calls"):
+            self._call(draft, call)
+        if isinstance(message.get("function_call"), dict):
+            self._function_call(draft, message["function_call"])
+            placed.add("function_call")
+        if isinstance(message.get("tool_calls"), list):
+            placed.add("tool_calls")
+        self._keep_rest(message, placed)
+
+    def _reasoning(self, draft: MessageDraft, message: dict[str, Any]) -> list[str]:
+        fields = [field for field in _REASONING_FIELDS if isinstance(message.get(field), str) and message[field]]
+        draft.parts.extend(ReasoningPart(text=message[field]) for field in fields)
+        return fields
+
+    def _content(self, draft: MessageDraft, content: Any) -> list[str]:
+        if content is None or content == "":
+            return ["content"]
+        if isinstance(content, str):
+            draft.parts.append(TextPart(text=content))
+            return ["content"]
+        if not isinstance(content, list):
+            return []
+        for part in content:
+            self._content_part(draft, part)
+        return ["content"]
+
+    def _content_part(self, draft: MessageDraft, part: Any) -> None:
+        if isinstance(part, str):
+            draft.parts.append(TextPart(text=part))
+            return
+        is_text = text_in(part, "type") in ("text", "input_text", "output_text") and isinstance(part.get("text"), str)
+        if is_text:
+            draft.parts.append(TextPart(text=part["text"]))
+            part = {key: value for key, value in part.items() if key != "text"}
+        if not is_text or len(part) > 1:
+            kind = text_in(part, "type") or "content"
+            draft.parts.append(DataPart(label=label_of(FORMAT, kind), text=dump_json(part)))
+
+    def _call(self, draft: MessageDraft, call: Any) -> None:
+        # Besides functions there are custom tools, whose input is plain text.
+        kind = "custom" if mapping_in(call, "custom") else "function"
+        called = mapping_in(call, kind)
+        if not called:
+            draft.parts.append(DataPart(label=label_of(FORMAT, "tool_call"), text=dump_json(call)))
+            return
+        field = "input" if kind == "custom" else "arguments"
+        self._add_call(draft, text_in(call, "id"), called, field)
+        rest = {key: value for key, value in call.items() if key not in ("id", "type", "function", "custom", "index")}
+        rest.update((key, value) for key, value in called.items() if key not in ("name", field))
+        if rest:
+            text = dump_json({"tool_call_id": text_in(call, "id"), **rest})
+            draft.parts.append(DataPart(label=label_of(FORMAT, "tool_call"), text=text))
+
+    def _function_call(self, draft: MessageDraft, called: dict[str, Any]) -> None:
+        self._add_call(draft, "", called, "arguments")
+
+    def _add_call(self, draft: MessageDraft, call_id: str, called: dict[str, Any], field: str) -> None:
+        given = called.get(field, "{}")
+        call_id = call_id or f"call_{len(self.callers) + 1}"
+        part = ToolPart(
+            tool_name=one_line(text_in(called, "name"), 200) or "unknown",
+            tool_call_id=identifier(call_id),
+            input=given if isinstance(given, str) else dump_json(given),
+            started_at=draft.created_at,
+        )
+        self.call(draft, part, call_id)
+
+    def _result(self, message: dict[str, Any], role: str) -> None:
+        # A function's result has no id, only the function's name.
+        call_id = text_in(message, "tool_call_id") or self.open_call(one_line(text_in(message, "name"), 200))
+        output, others = _output_of(message.get("content"))
+        place = self.answer(call_id, output, at=_time_in(message))
+        if place is None:
+            self.tally.note("tool results without a call are kept as data")
+            self.attach(DataPart(label=label_of(FORMAT, role), text=dump_json(message)))
+            return
+        for other in others:
+            text = dump_json({"tool_call_id": call_id, "content": other})
+            place.message.parts.append(DataPart(label=label_of(FORMAT, text_in(other, "type") or "content"), text=text))
+        if len(list_in(message, "content")) - len(others) > 1:
+            self.tally.note("tool results of several texts are joined by line breaks")
+        rest = {key: value for key, value in message.items() if key not in ("role", "content", "tool_call_id")}
+        if rest.get("name") == place.part.tool_name:
+            del rest["name"]
+        if rest:
+            text = dump_json({"tool_call_id": call_id, **rest})
+            place.message.parts.append(DataPart(label=label_of(FORMAT, "message"), text=text))
+
+    def _keep_rest(self, message: dict[str, Any], placed: set[str]) -> None:
+        rest = {key: value for key, value in message.items() if key not in placed}
+        # APIs write every field they know; one that is null or empty says nothing.
+        said = {key: value for key, value in rest.items() if value not in (None, [], {})}
+        self.tally.note("fields that are null or empty are not stored", len(rest) - len(said))
+        if said:
+            self.attach(DataPart(label=label_of(FORMAT, "message"), text=dump_json(said)))
+
+
+class _Reading:
+    """The conversations of one file."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._drafts: list[_Conversation] = []
+        self._unplaced: list[DataPart] = []
+        self._running: _Conversation | None = None
+
+    def take(self, element: Element) -> None:
+        """Add one value of the file."""
+        value = element.value
+        if isinstance(value, dict) and isinstance(value.get("messages"), list):
+            self._conversation(value, value["messages"])
+        elif isinstance(value, dict) and isinstance(value.get("role"), str):
+            self._running = self._running or self._open()
+            self._running.take(value)
+        elif isinstance(value, list) and any(isinstance(item, dict) and "role" in item for item in value):
+            self._conversation({}, value)
+        else:
+            self._unreadable(element)
+        if self._drafts and self._unplaced:
+            for part in self._unplaced:
+                self._drafts[-1].attach(part)
+            self._unplaced.clear()
+
+    def finish(self) -> list[_Conversation]:
+        """All conversations, each with an id."""
+        for draft in self._drafts:
+            draft.identify()
+        return self._drafts
+
+    def _open(self) -> _Conversation:
+        self._drafts.append(_Conversation(self._tally))
+        return self._drafts[-1]
+
+    def _conversation(self, about: dict[str, Any], messages: list[Any]) -> None:
+        self._tally.read("conversation")
+        self._running = None
+        draft = self._open()
+        draft.name(about)
+        for message in messages:
+            draft.take(message)
+
+    def _unreadable(self, element: Element) -> None:
+        self._tally.read("unreadable")
+        self._tally.note(f"unreadable records are kept as text: {element.reason or 'it has neither role nor messages'}")
+        text = element.raw or dump_json(element.value)
+        self._unplaced.append(DataPart(label=label_of(FORMAT, "unreadable"), text=text))
+
+
+def _output_of(content: Any) -> tuple[str, list[Any]]:
+    """A tool's result as text, and its parts that are no text."""
+    if isinstance(content, str):
+        return content, []
+    if not isinstance(content, list):
+        return ("" if content is None else dump_json(content)), []
+    texts = [part if isinstance(part, str) else part["text"] for part in content if _is_text(part)]
+    return "\n".join(texts), [part for part in content if not _is_text(part)]
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, str) or (text_in(part, "type") == "text" and isinstance(part.get("text"), str))
+
+
+def _time_in(record: Any) -> Any:
+    values = (record.get(field) for field in _TIME_FIELDS) if isinstance(record, dict) else ()
+    return next((time for time in map(time_of, values) if time), None)
+
+
+def _usage_of(usage: Any) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    return Usage(
+        input_tokens=count_in(usage, "prompt_tokens") or count_in(usage, "input_tokens"),
+        output_tokens=count_in(usage, "completion_tokens") or count_in(usage, "output_tokens"),
+        cache_read_tokens=count_in(mapping_in(usage, "prompt_tokens_details"), "cached_tokens"),
+        source=Origin.IMPORTED,
+    )
