@@ -53,7 +53,9 @@ def message_runs(entries: Sequence[ContextEntry]) -> list[list[StoredMessage]]:
     """The stretches of plain messages between summaries, oldest first."""
     groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, MessageEntry))
     return [
-        [entry.message for entry in group if isinstance(entry, MessageEntry)] for is_message, group in groups if is_message
+        [entry.message for entry in group if isinstance(entry, MessageEntry)]
+        for is_message, group in groups
+        if is_message
     ]
 
 
@@ -81,5 +83,5 @@ def whole_turns(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
 
 
 def _last_places(messages: Sequence[StoredMessage]) -> Iterator[int]:
-    last = {message.turn_id: index for index, message in enumerate(messages) if message.turn_id is not None}
-    return (last.get(message.turn_id, index) for index, message in enumerate(messages))
+    last = {message.turn_id: index for index, message in enumerate(messages)}
+    return (index if message.turn_id is None else last[message.turn_id] for index, message in enumerate(messages))

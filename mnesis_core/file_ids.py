@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, ToolPart
 
 _FILE_ID = re.compile(r"\bfile_(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{8,32})\b")
-_FOOTER = re.compile(r"\s*\[LCM File IDs:[^\]]*\]\s*\Z")
+_FOOTER_START = "[LCM File IDs:"
 
 
 def find_file_ids(text: str) -> tuple[str, ...]:
@@ -43,9 +43,13 @@ def with_file_ids(summary_text: str, ids: Iterable[str]) -> str:
     """The summary with a footer naming ``ids``; a footer that was there is replaced, none is written for no ids."""
     body = without_file_ids(summary_text)
     names = ", ".join(dict.fromkeys(ids))
-    return f"{body}\n\n[LCM File IDs: {names}]" if names else body
+    return f"{body}\n\n{_FOOTER_START} {names}]" if names else body
 
 
 def without_file_ids(summary_text: str) -> str:
     """The summary without its footer."""
-    return _FOOTER.sub("", summary_text).rstrip()
+    text = summary_text.rstrip()
+    start = text.rfind(_FOOTER_START)
+    if start < 0 or text.find("]", start) != len(text) - 1:
+        return text
+    return text[:start].rstrip()

@@ -28,6 +28,7 @@ MESSAGE_FRAMING = 4
 """Tokens that any message costs beside its text: role and delimiters."""
 TOOL_FRAMING = 8
 """Tokens that a tool call and its result cost beside their text: ids and a second message's framing."""
+_MOST_CHARACTERS_PER_TOKEN = 20
 SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
 """A provider that claims to count beyond these is not believed."""
 
@@ -123,6 +124,17 @@ def estimate_text(text: str) -> int:
 
 def _weigh(classes: bytes, weights: tuple[tuple[bytes, float], ...]) -> float:
     return sum(classes.count(pattern) * weight for pattern, weight in weights)
+
+
+def characters_within(text: str, limit: int, *, from_end: bool = False) -> int:
+    """How many characters of one end of ``text`` stay within ``limit`` tokens: nearly the most there can be."""
+    if limit <= 0:
+        return 0
+    count = min(len(text), limit * _MOST_CHARACTERS_PER_TOKEN)
+    while count and (tokens := estimate_text(text[-count:] if from_end else text[:count])) > limit:
+        # A little below the proportion, so that uneven texts do not take many steps.
+        count = min(count - 1, int(count * limit / tokens * 0.98))
+    return count
 
 
 def estimate_part(part: Part) -> int:

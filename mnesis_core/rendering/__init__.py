@@ -1,0 +1,34 @@
+"""A prompt -> one provider's payload. One module for each provider, all of the same shape."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mnesis_core.context import Prompt
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm import ToolSpec
+from mnesis_core.rendering import openai_chat
+
+__all__ = ["RENDERERS", "digest", "render"]
+
+RENDERERS: Mapping[str, Callable[[Prompt, Sequence[ToolSpec]], dict[str, Any]]] = {"openai_chat": openai_chat.render}
+"""Renderers by the names that ``GET …/context?format=`` knows."""
+
+
+def render(prompt: Prompt, tools: Sequence[ToolSpec], *, provider: str = "openai_chat") -> dict[str, Any]:
+    """The payload of a prompt, with those of ``tools`` that fitted into it.
+
+    :raises InvalidRequest: there is no such format.
+    """
+    if provider not in RENDERERS:
+        raise InvalidRequest(f"no format {provider!r}; known: {', '.join(RENDERERS)}", field="format")
+    return RENDERERS[provider](prompt, tools)
+
+
+def digest(payload: Mapping[str, Any]) -> str:
+    """SHA-256, in hexadecimal, of the canonical JSON of a payload: keys sorted, no spaces, UTF-8."""
+    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
