@@ -36,6 +36,17 @@ def env_bool(name: str, default: bool) -> bool:
     return text in ("true", "1", "yes")
 
 
+def env_int(name: str, default: int, *, minimum: int) -> int:
+    """An environment variable that is a whole number.
+
+    :raises ImproperlyConfigured: it is something else, or too small.
+    """
+    text = env_str(name, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) < minimum:
+        raise ImproperlyConfigured(f"{name} must be a whole number from {minimum} on, not {text!r}")
+    return int(text)
+
+
 def env_secret(name: str, directory: Path) -> str:
     """A secret from the environment, else one made once and kept in the data directory (mode 0600)."""
     if value := os.environ.get(name):
@@ -58,20 +69,26 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
     """
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
-        return _sqlite(Path(unquote(parts.path).removeprefix("/") if not parts.path.startswith("//") else parts.path[1:]))
+        return _sqlite(
+            Path(unquote(parts.path).removeprefix("/") if not parts.path.startswith("//") else parts.path[1:])
+        )
     if parts.scheme not in ("postgresql", "postgres"):
         raise ImproperlyConfigured(
             f"DATABASE_URL must start with sqlite:/// or postgresql://, not {parts.scheme or 'nothing'!r}"
         )
     if not parts.path.strip("/"):
         raise ImproperlyConfigured("DATABASE_URL names no database: postgresql://user@host:5432/NAME")
+    try:
+        port = str(parts.port or "")
+    except ValueError as error:
+        raise ImproperlyConfigured(f"DATABASE_URL has no usable port: {error}") from error
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.strip("/")),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
         "HOST": parts.hostname or "",
-        "PORT": str(parts.port or ""),
+        "PORT": port,
         "CONN_MAX_AGE": 0,
         # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
         "OPTIONS": {"pool": {"min_size": 1, "max_size": 12, "timeout": 20}} if pooled else {},
@@ -138,6 +155,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "mnesis_site.error_pages.ErrorAnswers",
 ]
 
 ROOT_URLCONF = "mnesis_site.urls"
@@ -157,6 +175,7 @@ TEMPLATES = [
     }
 ]
 
+CSRF_FAILURE_VIEW = "mnesis_site.error_pages.csrf_failure"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "session-list"
 LOGOUT_REDIRECT_URL = "sign-in"
@@ -198,11 +217,20 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
+# Where worker clusters say that they live, for /readyz: a place that every process can see.
+_WORKER_CACHE = (
+    {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    if REDIS_URL
+    else {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(DATA_DIR / "workers")}
+)
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}, "workers": _WORKER_CACHE}
+
 # A wake-up, not the truth: every job has a row of ours (decision 27). ORM broker in both modes: its queue
 # row commits with our own transaction, and a killed worker loses no task.
 Q_CLUSTER = {
     "name": "mnesis",
-    "workers": 2,
+    "workers": env_int("MNESIS_WORKERS", 2, minimum=1),
+    "cache": "workers",
     "timeout": 300,
     "retry": 900,
     "max_attempts": 3,
@@ -215,6 +243,16 @@ Q_CLUSTER = {
     "recycle": 200,
     "orm": "default",
     "label": "Worker queue",
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env_str("MNESIS_LOG_LEVEL", "WARNING")},
+    # Django's own console output is for DEBUG only; ours is for the operator, once.
+    "loggers": {"django": {"handlers": [], "level": "WARNING"}, "django.request": {"level": "ERROR"}},
 }
 
 MNESIS = {

@@ -1,2 +1,25 @@
+"""Every address: the site's own, the API, and each app's pages."""
+
+from __future__ import annotations
+
+from django.contrib import admin
 from django.urls import path
-urlpatterns: list = []
+
+from mnesis_site import views
+from mnesis_site.api import api
+
+urlpatterns = [
+    path("livez", views.livez, name="livez"),
+    path("readyz", views.readyz, name="readyz"),
+    path("sign-in/", views.sign_in, name="sign-in"),
+    path("sign-in/link/<str:key>/<str:token>/", views.sign_in_link, name="sign-in-link"),
+    path("sign-out/", views.sign_out, name="sign-out"),
+    path("password/", views.set_password, name="set-password"),
+    path("admin/", admin.site.urls),
+    path("api/", api.urls),
+]
+
+handler400 = "mnesis_site.error_pages.bad_request"
+handler403 = "mnesis_site.error_pages.permission_denied"
+handler404 = "mnesis_site.error_pages.page_not_found"
+handler500 = "mnesis_site.error_pages.server_error"

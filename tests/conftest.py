@@ -42,7 +42,11 @@ def redis_url() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what reads the sample files, and leave it out where there are none (a clone has none)."""
-    reads = [item for item in items if "real_data" in getattr(item, "fixturenames", ()) or item.get_closest_marker("real_data")]
+    reads = [
+        item
+        for item in items
+        if "real_data" in getattr(item, "fixturenames", ()) or item.get_closest_marker("real_data")
+    ]
     for item in reads:
         item.add_marker("real_data")
     if REAL_DATA.is_dir():

@@ -1,0 +1,112 @@
+"""Who is asking: API keys for programs, in REST and on sockets; the session cookie, with a checked Origin, for browsers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from channels.auth import AuthMiddlewareStack
+from channels.security.websocket import WebsocketDenier
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AnonymousUser, User
+from django.http import HttpRequest
+from django.http.request import split_domain_port, validate_host
+from django.utils.http import is_same_domain
+from ninja.security import HttpBearer
+
+from mnesis_core.errors import NotSignedIn, PermissionDenied
+from mnesis_core.keys import KeyRecord, parse_key
+from sessions_app.database import db
+from sessions_app.queries_keys import find_key
+from sessions_app.store.keys import touch_key
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+READING = ("GET", "HEAD", "OPTIONS")
+
+
+def check_key(text: str) -> KeyRecord:
+    """The key that this text proves to hold; its use is noted.
+
+    :raises NotSignedIn: it is no key of ours, it is revoked, or its owner's account is closed.
+    """
+    key = parse_key(text)
+    record = find_key(key.prefix) if key else None
+    if key is None or record is None or not record.is_proven_by(key):
+        raise NotSignedIn("This API key is not valid. Make one with 'manage.py apikey create USER'.")
+    touch_key(record.prefix)
+    return record
+
+
+class KeyAuth(HttpBearer):
+    """``Authorization: Bearer mns_…``. The request's user is the key's owner."""
+
+    def authenticate(self, request: HttpRequest, token: str) -> User:
+        """:raises NotSignedIn: the key is not valid.
+
+        :raises PermissionDenied: the key may only read.
+        """
+        record = check_key(token)
+        if not record.may_write and request.method not in READING:
+            raise PermissionDenied("This API key may only read. Make one with '--scope all' to write.")
+        request.user = get_user_model().objects.get(pk=record.owner_id)
+        return request.user
+
+
+class SocketAuth:
+    """Puts ``user`` and ``may_write`` into a socket's scope; who is not known is an ``AnonymousUser``.
+
+    A cookie counts only together with an ``Origin`` of ours: any page may open a socket to us, and the
+    browser adds the cookie. A key is never added by itself, so there the ``Origin`` does not matter.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+        self.with_cookie = AuthMiddlewareStack(application)
+        self.denied = WebsocketDenier.as_asgi()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Find out who it is, then go on."""
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        scheme, _, token = headers.get(b"authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            user, may_write = await db(_key_holder, token)
+            await self.application({**scope, "user": user, "may_write": may_write}, receive, send)
+        elif (origin := headers.get(b"origin")) is None:
+            await self.application({**scope, "user": AnonymousUser(), "may_write": False}, receive, send)
+        elif origin_is_ours(origin, host=headers.get(b"host", "")):
+            await self.with_cookie({**scope, "may_write": True}, receive, send)
+        else:
+            await self.denied(scope, receive, send)
+
+
+def _key_holder(token: str) -> tuple[User | AnonymousUser, bool]:
+    try:
+        record = check_key(token)
+    except NotSignedIn:
+        return AnonymousUser(), False
+    return get_user_model().objects.get(pk=record.owner_id), record.may_write
+
+
+def origin_is_ours(origin: str, *, host: str) -> bool:
+    """Whether a page of this origin may act for its visitor: one of the host it asks, or of a trusted one.
+
+    The same settings as for forms: ``ALLOWED_HOSTS`` and ``CSRF_TRUSTED_ORIGINS``.
+    """
+    try:
+        asking = urlsplit(origin)
+    except ValueError:
+        return False
+    domain, _port = split_domain_port(host)
+    if asking.netloc == host and validate_host(domain, settings.ALLOWED_HOSTS):
+        return True
+    trusted = [urlsplit(entry) for entry in settings.CSRF_TRUSTED_ORIGINS]
+    return any(
+        asking.scheme == entry.scheme and is_same_domain(asking.netloc, entry.netloc.removeprefix("*"))
+        for entry in trusted
+    )

@@ -1,0 +1,91 @@
+"""Errors as answers outside the API's own doors: a page for people, the registry's shape for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+
+from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, PermissionDenied
+
+PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
+"""Where programs ask, and get JSON."""
+
+
+def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
+    """The one shape of an error at every HTTP door; ``status`` where HTTP has a closer one than the registry."""
+    return JsonResponse({"error": error.as_dict()}, status=status or error.status)
+
+
+def answer(request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "error.html") -> HttpResponse:
+    """An error as whoever asked can read it."""
+    if request.path.startswith(PROGRAM_PATHS):
+        return json_error(error, status=status)
+    return render(request, template, {"error": error}, status=status or error.status)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's 400: a host that is not ours, a broken cookie or form."""
+    return answer(request, InvalidRequest(), status=400, template="400.html")
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's 403."""
+    return answer(request, PermissionDenied(), template="403.html")
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """A form from another site, or from a page that was open for too long."""
+    return answer(request, PermissionDenied("This form is too old. Load the page again."), template="error.html")
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's 404."""
+    return answer(request, NotFound(), template="404.html")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's 500; the log has the traceback."""
+    if request.path.startswith(PROGRAM_PATHS):
+        return json_error(MnesisError())
+    # Without the request: what failed may be what a page asks of it.
+    return render(None, "500.html", status=500)
+
+
+class ErrorAnswers:
+    """Middleware: our errors out of any view, and Django's "method not allowed" where programs ask."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """Pass the request on and look at the response."""
+        response = self.get_response(request)
+        if isinstance(response, HttpResponseBase):
+            return allowed_methods(request, response)
+        return self._later(request, response)
+
+    async def _later(self, request: HttpRequest, response: Awaitable[HttpResponseBase]) -> HttpResponseBase:
+        return allowed_methods(request, await response)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Answer an error of ours; any other goes on to Django."""
+        return answer(request, exception) if isinstance(exception, MnesisError) else None
+
+
+def allowed_methods(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    """Say in the registry's shape which methods there are."""
+    if not isinstance(response, HttpResponseNotAllowed) or not request.path.startswith(PROGRAM_PATHS):
+        return response
+    allowed = response.headers["Allow"]
+    better = json_error(InvalidRequest(f"There is no {request.method} here, but {allowed}."), status=405)
+    better.headers["Allow"] = allowed
+    return better

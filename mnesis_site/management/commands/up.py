@@ -1,0 +1,112 @@
+"""``manage.py up``: Mnesis, web and worker, until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import os
+import socket
+from argparse import ArgumentParser
+from http import HTTPStatus
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connections
+
+from mnesis_site.processes import Tree, require_free, web, worker
+from mnesis_site.sign_in import first_admin, sign_in_link
+
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - named here to be told apart
+
+
+class Command(BaseCommand):
+    """One command for everything."""
+
+    help = "Prepare the database, then run the web server and the worker until Ctrl-C."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Where to listen, and how many jobs at a time."""
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+        parser.add_argument("--port", default=8000, type=int, help="port to listen on (default: %(default)s)")
+        parser.add_argument("--workers", default=2, type=int, help="jobs that run at a time (default: %(default)s)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Check the address, prepare the database, run."""
+        host, port = options["host"], options["port"]
+        self._require_free(host, port)
+        self._prepare_database()
+        os.environ["MNESIS_WORKERS"] = str(options["workers"])
+        greeting = Greeting(self, ANY_ADDRESS.get(host, host), port)
+        # Nothing of ours may stay open beside the children: SQLite's locks belong to a whole program.
+        connections.close_all()
+        Tree([web(host, port), worker()], say=self.say).run(greeting.when_ready)
+
+    def say(self, text: str) -> None:
+        """A line for whoever started us, at once even into a pipe."""
+        self.stdout.write(text)
+        self.stdout.flush()
+
+    def _require_free(self, host: str, port: int) -> None:
+        try:
+            require_free(host, port)
+        except (OSError, OverflowError) as error:
+            raise CommandError(address_problem(error, host, port)) from error
+
+    def _prepare_database(self) -> None:
+        try:
+            call_command("migrate", verbosity=0, interactive=False)
+        except OperationalError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise CommandError(f"The database does not answer ({reason}). DATABASE_URL says where it is.") from error
+
+
+class Greeting:
+    """The address and the first sign-in, said once, when the web server answers."""
+
+    def __init__(self, command: Command, host: str, port: int) -> None:
+        self.command = command
+        self.host, self.port = host, port
+        user = first_admin()
+        self.link = sign_in_link(user) if user else ""
+        self.said = False
+
+    def when_ready(self) -> None:
+        """Look whether the server answers; if so, say it, the first time."""
+        if self.said or not lives(self.host, self.port):
+            return
+        self.said = True
+        url = f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+        self.command.say(f"\nMnesis runs at {url}/")
+        if self.link:
+            self.command.say(f"First sign-in as admin, good once: {url}{self.link}")
+        self.command.say("Ctrl-C stops it.\n")
+
+
+def lives(host: str, port: int) -> bool:
+    """Whether our web server answers there. Not by urllib: that would ask a proxy for 127.0.0.1."""
+    named = [name.lstrip(".") for name in settings.ALLOWED_HOSTS if name != "*"] or ["localhost"]
+    connection = http.client.HTTPConnection(host, port, timeout=1)
+    try:
+        connection.request("GET", "/livez", headers={"Host": named[0]})
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def address_problem(error: Exception, host: str, port: int) -> str:
+    """One sentence: why we cannot listen there, and what to do."""
+    number = getattr(error, "errno", None)
+    if number == errno.EADDRINUSE:
+        return f"Port {port} on {host} is in use. Stop what uses it, or choose another: manage.py up --port {port + 1}"
+    if number == errno.EACCES:
+        return f"This account may not listen on port {port}. Choose one over 1023: manage.py up --port 8000"
+    if isinstance(error, OverflowError):
+        return f"There is no port {port}: ports go from 1 to 65535."
+    if isinstance(error, socket.gaierror) or number == errno.EADDRNOTAVAIL:
+        return f"{host} is not an address of this machine. Choose one, such as --host 127.0.0.1"
+    return f"Cannot listen on {host}, port {port}: {error}"

@@ -1,0 +1,42 @@
+"""What a server needs to do its work, and which of it is missing."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django_q.conf import Conf
+from django_q.status import Stat
+
+from sessions_app.guards import guard_differences
+
+logger = logging.getLogger(__name__)
+
+
+def missing_parts() -> dict[str, list[str]]:
+    """Sentences on what is missing, by part: ``database``, ``migrations``, ``guards``, ``worker``. Empty when ready."""
+    try:
+        found = {
+            "migrations": unapplied_migrations(),
+            "guards": guard_differences(connection),
+            "worker": missing_worker(),
+        }
+    except DatabaseError:
+        # In the log, not in the answer: it may name hosts and accounts, and anybody may ask.
+        logger.exception("The database does not answer")
+        return {"database": ["The database does not answer. The server's log says why."]}
+    return {part: sentences for part, sentences in found.items() if sentences}
+
+
+def unapplied_migrations() -> list[str]:
+    """The names of the migrations that 'manage.py migrate' would apply."""
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return [f"{migration.app_label}.{migration.name} is not applied" for migration, _backwards in plan]
+
+
+def missing_worker() -> list[str]:
+    """A worker cluster says every half second that it lives, and its word holds for three seconds."""
+    alive = [stat for stat in Stat.get_all() if stat.status in (Conf.IDLE, Conf.WORKING)]
+    return [] if alive else ["No worker runs. 'manage.py up' starts one; 'manage.py qcluster' is one alone."]

@@ -1,0 +1,73 @@
+"""``manage.py apikey create USER | revoke PREFIX | list``."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError
+
+from mnesis_core.errors import MnesisError, NotFound
+from mnesis_core.keys import SCOPES, KeyRecord
+from sessions_app.queries_keys import list_keys
+from sessions_app.store.keys import create_key, revoke_key
+
+
+class Command(BaseCommand):
+    """Keys for programs."""
+
+    help = "Make, end and list API keys. 'create' prints the key, alone on its line, this one time."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """One sub-command each."""
+        actions = parser.add_subparsers(dest="action", required=True)
+        create = actions.add_parser("create", help="make a key for a user")
+        create.add_argument("username")
+        create.add_argument("--scope", default="all", choices=SCOPES, help="what its holder may do")
+        revoke = actions.add_parser("revoke", help="end a key")
+        revoke.add_argument("prefix", help="the part between the underscores of mns_PREFIX_…")
+        listing = actions.add_parser("list", help="show the keys there are")
+        listing.add_argument("--json", action="store_true", dest="as_json")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Do one of them."""
+        actions = {"create": self._create, "revoke": self._revoke, "list": self._list}
+        try:
+            actions[options["action"]](options)
+        except MnesisError as error:
+            raise CommandError(error.message, returncode=error.exit_status) from error
+
+    def _create(self, options: dict[str, Any]) -> None:
+        user = get_user_model().objects.filter(username=options["username"]).first()
+        if user is None:
+            raise NotFound(
+                f"There is no user {options['username']!r}. Make one in the admin, or: manage.py createsuperuser"
+            )
+        self.stdout.write(str(create_key(owner_id=user.pk, scope=options["scope"])))
+
+    def _revoke(self, options: dict[str, Any]) -> None:
+        prefix = options["prefix"].removeprefix("mns_").split("_")[0]
+        revoke_key(prefix)
+        self.stderr.write(f"{prefix} is revoked")
+
+    def _list(self, options: dict[str, Any]) -> None:
+        keys = list_keys()
+        if options["as_json"]:
+            self.stdout.write(json.dumps([_as_dict(key) for key in keys], indent=2))
+            return
+        for key in keys:
+            state = "revoked" if key.revoked_at else "active"
+            used = f"last used {key.last_used_at:%Y-%m-%d %H:%M} UTC" if key.last_used_at else "never used"
+            self.stdout.write(f"{key.prefix}  {key.owner_name}  {key.scope}  {state}  {used}")
+
+
+def _as_dict(key: KeyRecord) -> dict[str, Any]:
+    times = {"created_at": key.created_at, "last_used_at": key.last_used_at, "revoked_at": key.revoked_at}
+    return {
+        "prefix": key.prefix,
+        "owner": key.owner_name,
+        "scope": key.scope,
+        **{name: at.isoformat() if at else None for name, at in times.items()},
+    }
