@@ -26,6 +26,8 @@ RUN_STEPS = (
     ("queued", "failed"),
     ("running", "completed"),
     ("running", "failed"),
+    # Its worker died: it waits for another one.
+    ("running", "queued"),
 )
 
 

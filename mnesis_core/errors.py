@@ -23,6 +23,8 @@
     - IdempotencyMismatch
     - ImmutableFieldError
   + AtCapacity
+  + TurnInterrupted           how a turn ended whose process died
+  + ToolFailed                how a tool call ended
   + NotReady
   + ModelError                a model call ended badly
     - ModelNotConfigured
@@ -194,6 +196,18 @@ class AtCapacity(MnesisError):
     """This server runs as many turns as it is allowed to. Try again in a moment."""
 
     code, status, rpc_code, exit_status = "AT_CAPACITY", 503, -32015, 9
+
+
+class TurnInterrupted(MnesisError):
+    """The server stopped while this turn was running. What had arrived is kept; send a message to go on."""
+
+    code, rpc_code = "TURN_INTERRUPTED", -32017
+
+
+class ToolFailed(MnesisError):
+    """The tool could not do what it was asked."""
+
+    code, rpc_code = "TOOL_FAILED", -32018
 
 
 class NotReady(MnesisError):

@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
+
+
+class TurnState(StrEnum):
+    """How far a turn is, and how it ended."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    """Somebody interrupted it; what was said is kept."""
+    INTERRUPTED = "interrupted"
+    """The stream broke off, or the process died; what was said is kept."""
+    FAILED = "failed"
+    """There is no answer, and the error says why."""
+    INCOMPLETE = "incomplete"
+    """The stream ended without proof that the answer is whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

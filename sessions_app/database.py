@@ -16,10 +16,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _THREADS = ThreadPoolExecutor(4, thread_name_prefix="database")
+_LONG_THREADS = ThreadPoolExecutor(16, thread_name_prefix="work")
 
 
 async def db(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a store or query function in a database thread and wait for it."""
-    run = DatabaseSyncToAsync(call, thread_sensitive=False, executor=_THREADS)
+    return await _run(_THREADS, call, *args, **kwargs)
+
+
+async def work(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run something that takes long (a tool, a compaction) in a thread of its own kind, so that reads go on."""
+    return await _run(_LONG_THREADS, call, *args, **kwargs)
+
+
+async def _run(threads: ThreadPoolExecutor, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    run = DatabaseSyncToAsync(call, thread_sensitive=False, executor=threads)
     result: R = await run(*args, **kwargs)
     return result

@@ -8,6 +8,7 @@ before the insert (and before an update, for keys that may change) that looks fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -21,20 +22,21 @@ PREPARATION = "SELECT 1"
 
 def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]:
     """Everything that is refused for one table."""
-    table, taken = model._meta.db_table, " OR ".join(_taken_keys(connection, model))
+    table, keys = model._meta.db_table, list(_keys(connection, model))
     yield from update_refusals(model, lambda field: f"OLD.{quoted(field)} IS NOT NEW.{quoted(field)}")
     yield from removal_refusal(model, "DELETE")
     yield Refusal(
         rule="rowid",
         event="UPDATE",
         condition="OLD.rowid IS NOT NEW.rowid",
-        words=f"{table}: the rowid never changes after the insert",
+        words=f"{table}: {model._meta.pk.column} and rowid never change after the insert",
     )
     words = f"{table}: a row with this key is there already, and a row is never replaced"
-    yield Refusal(rule="replace", event="UPDATE", condition=taken, words=words)
-    # Where no rowid is given NEW.rowid is -1, which no row has.
-    taken_rowid = f'EXISTS (SELECT 1 FROM "{table}" WHERE rowid = NEW.rowid)'
-    yield Refusal(rule="insert", event="INSERT", condition=f"{taken_rowid} OR {taken}", words=words)
+    taken = [_taken(table, f"{same} AND rowid <> OLD.rowid", condition) for same, condition in keys]
+    yield Refusal(rule="replace", event="UPDATE", condition=" OR ".join(taken), words=words)
+    # An insert may choose its rowid too. Where it does not, NEW.rowid is -1 at this point, which no row has.
+    taken = [_taken(table, same, condition) for same, condition in [("rowid = NEW.rowid", ""), *keys]]
+    yield Refusal(rule="insert", event="INSERT", condition=" OR ".join(taken), words=words)
 
 
 def guard(table: str, refusal: Refusal) -> Guard:
@@ -61,26 +63,32 @@ def drop(guard: Guard) -> str:
     return f'DROP TRIGGER "{guard.name}"'
 
 
-def _taken_keys(connection: BaseDatabaseWrapper, model: Model) -> Iterator[str]:
-    """For each key of the table: another row has the key of NEW."""
+def _keys(connection: BaseDatabaseWrapper, model: Model) -> Iterator[tuple[str, str]]:
+    """Each key of the table: when a row has the same key as NEW, and the condition of a partial key."""
     for field in model._meta.concrete_fields:
         if field.unique:
-            yield _taken(model, [field.name])
+            yield _same(model, [field.name]), ""
     for names in model._meta.unique_together:
-        yield _taken(model, names)
+        yield _same(model, names), ""
     for constraint in model._meta.constraints:
         if isinstance(constraint, UniqueConstraint):
             condition = constraint._get_condition_sql(model, connection.schema_editor())  # type: ignore[attr-defined]
-            yield _taken(model, constraint.fields, condition)
+            yield _same(model, constraint.fields), condition or ""
 
 
-def _taken(model: Model, key: Sequence[str], condition: str | None = None) -> str:
+def _same(model: Model, key: Sequence[str]) -> str:
     columns = [quoted(field) for field in model._meta.concrete_fields if field.name in key]
-    same_key = " AND ".join(f"{column} = NEW.{column}" for column in columns)
-    taken = f'SELECT 1 FROM "{model._meta.db_table}" WHERE {same_key} AND rowid <> NEW.rowid'
-    if condition is None:
-        return f"EXISTS ({taken})"
-    # A partial key counts where both rows meet its condition, and as a subquery NEW can be asked in the same words.
-    asked = [quoted(field) for field in model._meta.concrete_fields if quoted(field) in condition]
-    new = ", ".join(f"NEW.{column} AS {column}" for column in asked)
-    return f"EXISTS ({taken} AND {condition}) AND EXISTS (SELECT 1 FROM (SELECT {new}) WHERE {condition})"
+    return " AND ".join(f"{column} = NEW.{column}" for column in columns)
+
+
+def _taken(table: str, same: str, condition: str) -> str:
+    """A row that ``OR REPLACE`` would delete; with a partial key both rows have to meet its condition."""
+    if not condition:
+        return f'EXISTS (SELECT 1 FROM "{table}" WHERE {same})'
+    # As a subquery, NEW can be asked in the very words of the key.
+    columns = dict.fromkeys(re.findall(r'"\w+"', condition))
+    new = ", ".join(f"NEW.{column} AS {column}" for column in columns)
+    return (
+        f'EXISTS (SELECT 1 FROM "{table}" WHERE {same} AND {condition})'
+        f" AND EXISTS (SELECT 1 FROM (SELECT {new}) WHERE {condition})"
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import sqlite3
 import threading
@@ -118,7 +119,9 @@ class Hub:
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         if self._watcher is None or self._watcher.done() or self._watcher.get_loop() is not loop:
-            self._watcher = loop.create_task(_watch_others(self), name="live watcher")
+            self._watcher = loop.create_task(
+                _watch_others(self), name="live watcher", context=contextvars.Context()
+            )
 
 
 hub = Hub()

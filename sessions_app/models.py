@@ -7,25 +7,13 @@ from django.db import models
 from django.db.models import Q
 
 from mnesis_core.ledger import GENESIS, new_salt
+from mnesis_core.record import TurnState
 from sessions_app.append_only import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
 
 
-class TurnState(models.TextChoices):
-    """How far a turn is (``design/api``)."""
-
-    RUNNING = "running"
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-    INCOMPLETE = "incomplete"
-
-
-TURN_STEPS = tuple(
-    (TurnState.RUNNING.value, end.value) for end in TurnState if end is not TurnState.RUNNING
-)
+TURN_STEPS = tuple((TurnState.RUNNING.value, end.value) for end in TurnState if end is not TurnState.RUNNING)
 TOOL_STEPS = (
     ("pending", "running"),
     ("pending", "completed"),
@@ -104,7 +92,7 @@ class Turn(UsageModel):
     id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
     seq = models.BigIntegerField()
-    state = models.CharField(max_length=16, choices=TurnState.choices, default=TurnState.RUNNING)
+    state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in TurnState], default=TurnState.RUNNING.value)
     origin = models.CharField(max_length=32, default="chat")
     model = models.CharField(max_length=100)
     idempotency_key = models.CharField(max_length=200, null=True)

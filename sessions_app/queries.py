@@ -111,9 +111,11 @@ def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 5
     return _turns(list(rows[:limit]))
 
 
-def expired_turns(now: datetime) -> list[tuple[str, str]]:
+def expired_turns(*, session_id: str | None = None) -> list[tuple[str, str]]:
     """(session id, turn id) of running turns whose process is gone."""
-    rows = Turn.objects.filter(state="running", lease_expires_at__lt=now)
+    rows = Turn.objects.filter(state="running", lease_expires_at__lt=timezone.now())
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
     return list(rows.values_list("session_id", "id")[:100])
 
 
@@ -133,14 +135,16 @@ def load_messages(
     return _messages(sorted(chosen, key=lambda row: row.seq))
 
 
-def load_messages_by_ids(ids: Sequence[str]) -> list[StoredMessage]:
-    """Messages with parts in the order of ``ids``, in two queries a thousand.
+def load_messages_by_ids(ids: Sequence[str], *, session_id: str) -> list[StoredMessage]:
+    """Messages of a session with parts in the order of ``ids``, in two queries a thousand.
 
-    :raises MessageNotFoundError: one of them does not exist.
+    :raises MessageNotFoundError: one of them is not in the session.
     """
     found: dict[str, StoredMessage] = {}
     for start in range(0, len(ids), 1000):  # SQLite allows 32,766 variables in one statement
-        found |= {message.id: message for message in _messages(list(Message.objects.filter(id__in=ids[start : start + 1000])))}
+        wanted = [encode_text(id) for id in ids[start : start + 1000]]
+        rows = Message.objects.filter(session_id=session_id, id__in=wanted)
+        found |= {message.id: message for message in _messages(list(rows))}
     missing = next((id for id in ids if id not in found), None)
     if missing is not None:
         raise MessageNotFoundError(message_id=missing)
@@ -240,10 +244,17 @@ def load_call(call_id: str, *, owner_id: int) -> CallRecord:
     return _call(row)
 
 
-def last_measured_call(session_id: str) -> tuple[int, int] | None:
-    """(estimated, reported) prompt tokens of the newest call whose provider reported usage."""
+def measured_calls(session_id: str, *, limit: int = 8) -> list[tuple[int, int]]:
+    """(estimated, reported) prompt tokens of the last calls whose provider reported usage, oldest first."""
     rows = ModelCall.objects.filter(session_id=session_id, usage_source="provider", purpose="turn")
-    return rows.order_by("-created_at").values_list("estimated_tokens", "tokens_input").first()
+    newest = rows.order_by("-created_at").values_list("estimated_tokens", "tokens_input")[:limit]
+    return list(reversed(newest))
+
+
+def newest_call_parameters(session_id: str) -> dict[str, Any]:
+    """The parameters of the newest call of a turn; empty when there was none."""
+    rows = ModelCall.objects.filter(session_id=session_id, purpose="turn").order_by("-created_at")
+    return rows.values_list("parameters", flat=True).first() or {}
 
 
 def usage_of_session(session_id: str) -> UsageRecord:
@@ -255,11 +266,6 @@ def usage_of_session(session_id: str) -> UsageRecord:
         tokens_output=sum(row[1] or 0 for row in values),
         cost_micros=sum(row[2] or 0 for row in values),
     )
-
-
-def now() -> datetime:
-    """The time of the record's clock, UTC."""
-    return timezone.now()
 
 
 def _messages(rows: list[Message]) -> list[StoredMessage]:

@@ -12,11 +12,11 @@ from django.utils import timezone
 from mnesis_core.errors import Conflict, SessionArchived, SessionBusy, SessionNotRunning
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
-from mnesis_core.record import UsageRecord
+from mnesis_core.record import TurnState, UsageRecord
 from mnesis_core.text import encode_text
 from sessions_app import live
 from sessions_app.ledger import Change
-from sessions_app.models import Turn, TurnState
+from sessions_app.models import Turn
 
 _EVENT_OF = {
     TurnState.COMPLETED: EventType.TURN_COMPLETED,

@@ -1,0 +1,84 @@
+"""One streamed answer: to the followers at once, to the journal in batches, whole at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mnesis_core.config import StreamConfig
+from mnesis_core.llm import Model, ReasoningDelta, Reply, Request, TextDelta
+from mnesis_core.messages import ReasoningPart, TextPart
+from sessions_app import store
+from sessions_app.database import db
+from sessions_app.live import hub
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """What a model has said so far in one message."""
+
+    session_id: str
+    message_id: str
+    config: StreamConfig
+    clock: Callable[[], float] = time.monotonic
+    texts: list[list[str]] = field(default_factory=list)
+    """For each part, the pieces that came."""
+    types: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    _unwritten: list[tuple[int, str]] = field(default_factory=list)
+    _flushed_at: float = 0.0
+
+    async def stream(self, model: Model, request: Request) -> Reply:
+        """Ask, pass on and journal what comes, and return the end of it."""
+        self._flushed_at = self.clock()
+        async for item in model.stream(request):
+            if isinstance(item, Reply):
+                return item
+            self._take(item)
+            if self._is_due():
+                await self.flush()
+        raise AssertionError("a model's stream must end with a Reply")
+
+    async def flush(self) -> None:
+        """Make everything that came durable."""
+        unwritten, self._unwritten = self._unwritten, []
+        self._flushed_at = self.clock()
+        pieces = self._pieces(unwritten)
+        if pieces:
+            await db(store.append_journal, session_id=self.session_id, message_id=self.message_id, pieces=pieces)
+
+    @property
+    def parts(self) -> list[TextPart | ReasoningPart]:
+        """What came, as parts of the record."""
+        return [
+            TextPart(text="".join(pieces)) if kind == TextPart.type else ReasoningPart(text="".join(pieces))
+            for kind, pieces in zip(self.types, self.texts, strict=True)
+        ]
+
+    def _take(self, delta: TextDelta | ReasoningDelta) -> None:
+        kind = TextPart.type if isinstance(delta, TextDelta) else ReasoningPart.type
+        if not self.types or self.types[-1] != kind:
+            self.types.append(kind)
+            self.texts.append([])
+            self.lengths.append(0)
+        index = len(self.types) - 1
+        self.texts[index].append(delta.text)
+        self._unwritten.append((index, delta.text))
+        hub.add_text(self.session_id, self.message_id, index, kind, delta.text)
+
+    def _is_due(self) -> bool:
+        if not self._unwritten:
+            return False
+        size = sum(len(text) for _, text in self._unwritten)
+        return size >= self.config.journal_bytes or self.clock() - self._flushed_at >= self.config.journal_seconds
+
+    def _pieces(self, unwritten: list[tuple[int, str]]) -> list[store.Piece]:
+        pieces = []
+        for index in sorted({index for index, _ in unwritten}):
+            text = "".join(piece for of, piece in unwritten if of == index)
+            pieces.append(
+                store.Piece(part_index=index, part_type=self.types[index], offset=self.lengths[index], text=text)
+            )
+            self.lengths[index] += len(text)
+        return pieces

@@ -1,0 +1,178 @@
+"""Sessions and turns at the REST door."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from asgiref.sync import async_to_sync
+from django.http import HttpRequest
+from ninja import Field, Router, Schema
+
+from agents_app import lifecycle
+from compaction_app.context import load_meter
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.events import EventType
+from mnesis_core.record import SessionRecord
+from sessions_app import queries
+from sessions_app.api import event_stream, wants_stream
+from sessions_app.conf import list_models
+from sessions_app.follow import Frame, follow
+from sessions_app.schemas import ErrorOut, SessionOut, TurnOut, UsageOut, session_out, turn_out, usage_out
+
+router = Router(tags=["sessions"])
+
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 413: ErrorOut, 422: ErrorOut, 503: ErrorOut}
+TURN_ENDS = {
+    EventType.TURN_COMPLETED,
+    EventType.TURN_CANCELLED,
+    EventType.TURN_INTERRUPTED,
+    EventType.TURN_FAILED,
+    EventType.TURN_INCOMPLETE,
+}
+
+
+class SessionIn(Schema):
+    """A new session. With ``message`` its first turn starts at once."""
+
+    model: str = ""
+    title: str = ""
+    agent: Annotated[str, Field(max_length=100)] = "default"
+    system_prompt: str = ""
+    labels: dict[str, str] = {}
+    config: dict[str, Any] = {}
+    parent_id: str | None = None
+    message: str | None = None
+
+
+class SessionPatch(Schema):
+    """What may change about a session."""
+
+    title: str | None = None
+    labels: dict[str, str] | None = None
+    config: dict[str, Any] | None = None
+
+
+class TurnIn(Schema):
+    """A user's message, as text or as text parts."""
+
+    message: str | None = None
+    parts: list[dict[str, Any]] | None = None
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    stream: bool = False
+
+
+class ContextOut(Schema):
+    """How full the context is, and of what. Tokens."""
+
+    used_tokens: int
+    usable_tokens: int
+    soft_tokens: int
+    hard_tokens: int
+    window: int
+    breakdown: dict[str, int]
+    source: str
+
+
+class SessionRead(SessionOut):
+    """A session with its context meter and what it has cost."""
+
+    system_prompt: str
+    context: ContextOut
+    billing: UsageOut
+    turn_id: str | None = None
+
+
+class ModelOut(Schema):
+    """A model that may be chosen."""
+
+    alias: str
+    litellm_model: str
+    context_window: int
+    max_output_tokens: int
+
+
+class ModelList(Schema):
+    """Every model."""
+
+    items: list[ModelOut]
+    next_cursor: None = None
+
+
+@router.get("/models", response={200: ModelList, **ERRORS}, summary="List models")
+def models(request: HttpRequest) -> Any:
+    """The models that a session may use."""
+    return {"items": list_models()}
+
+
+@router.post("/sessions", response={201: SessionRead, **ERRORS}, summary="Create a session")
+def create_session(request: HttpRequest, body: SessionIn) -> Any:
+    """Create a session and, with ``message``, start its first turn."""
+    values = body.dict(exclude={"message"})
+    session = lifecycle.create_session(owner=request.user, **values)  # type: ignore[arg-type]
+    if body.message is None:
+        return 201, _read(session)
+    started = async_to_sync(lifecycle.start_turn)(session.id, owner_id=request.user.pk, message=body.message)
+    return 201, _read(queries.load_session(session.id)) | {"turn_id": started.turn.id}
+
+
+@router.get("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Read a session")
+def read_session(request: HttpRequest, session_id: str) -> Any:
+    """State, context meter and billing. Never waits for a running turn."""
+    return _read(queries.load_session(session_id, owner_id=request.user.pk))
+
+
+@router.patch("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Change a session")
+def update_session(request: HttpRequest, session_id: str, body: SessionPatch) -> Any:
+    """Rename, relabel or reconfigure a session."""
+    return _read(lifecycle.update_session(session_id, owner_id=request.user.pk, **body.dict()))
+
+
+@router.post("/sessions/{session_id}/archive", response={200: SessionRead, **ERRORS}, summary="Archive a session")
+def archive_session(request: HttpRequest, session_id: str) -> Any:
+    """Close a session for new turns; it stays readable."""
+    return _read(lifecycle.archive_session(session_id, owner_id=request.user.pk))
+
+
+@router.post("/sessions/{session_id}/turns", response={202: TurnOut, **ERRORS}, summary="Start a turn")
+def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
+    """Write the message and start the turn; the answer comes at once, or with ``stream`` as server-sent events."""
+    started = async_to_sync(lifecycle.start_turn)(
+        session_id, owner_id=request.user.pk, message=_text(body), idempotency_key=body.idempotency_key
+    )
+    if body.stream or wants_stream(request):
+        return event_stream(_until_end(session_id, started.turn.id, after=started.seq - 1))
+    return 202, turn_out(started.turn)
+
+
+@router.post("/sessions/{session_id}/interrupt", response={202: TurnOut, **ERRORS}, summary="Interrupt the turn")
+def interrupt(request: HttpRequest, session_id: str) -> Any:
+    """End the running turn, from any process; what was said is kept."""
+    return 202, turn_out(lifecycle.interrupt(session_id, owner_id=request.user.pk))
+
+
+def _read(session: SessionRecord) -> dict[str, Any]:
+    return session_out(session) | {
+        "system_prompt": session.system_prompt,
+        "context": load_meter(session.id),
+        "billing": usage_out(queries.usage_of_session(session.id)),
+    }
+
+
+def _text(body: TurnIn) -> str:
+    if (body.message is None) == (body.parts is None):
+        raise InvalidRequest("send either message or parts", field="message")
+    if body.message is not None:
+        return body.message
+    texts = [part.get("text") for part in body.parts or [] if part.get("type") == "text"]
+    if len(texts) != len(body.parts or []) or not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("parts may be {type: text, text} only", field="parts")
+    return "\n".join(str(text) for text in texts)
+
+
+async def _until_end(session_id: str, turn_id: str, *, after: int) -> AsyncIterator[Frame]:
+    """The session's frames until the turn has ended."""
+    async for frame in follow(session_id, after=after):
+        yield frame
+        if frame["type"] in TURN_ENDS and frame["data"]["turn_id"] == turn_id:
+            return

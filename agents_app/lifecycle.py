@@ -1,0 +1,213 @@
+"""The one contract behind every door: create, start a turn, interrupt, read, archive (decision 8).
+
+Doors parse, call one of these, and translate the answer. Rules and error codes are here and below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+
+from agents_app.recovery import recover_turn
+from agents_app.runner import runner
+from mnesis_core.config import Config
+from mnesis_core.errors import IdempotencyMismatch, InvalidRequest, RequestTooLarge
+from mnesis_core.messages import Message, TextPart
+from mnesis_core.record import SessionRecord, TurnRecord
+from sessions_app import store
+from sessions_app.conf import default_model, get_spec, session_config, site_config
+from sessions_app.database import db
+from sessions_app.ledger import change
+from sessions_app.queries import expired_turns, find_turn_by_key, load_session, load_turn
+
+TITLE_FROM_MESSAGE = 60
+"""Characters of the first message that name a session nobody has named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedTurn:
+    """A turn, and whether this very request started it."""
+
+    turn: TurnRecord
+    seq: int
+    """The turn's first event, to follow it from; 1 when it was started before."""
+    is_new: bool
+    """False when the idempotency key has started it before."""
+
+
+def create_session(
+    *,
+    owner: AbstractBaseUser,
+    model: str = "",
+    title: str = "",
+    agent: str = "default",
+    system_prompt: str = "",
+    labels: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    parent_id: str | None = None,
+) -> SessionRecord:
+    """Create a session.
+
+    :raises ModelNotFoundError: there is no such model.
+    :raises SessionNotFoundError: the parent is not there, or belongs to somebody else.
+    :raises InvalidRequest: a value is out of its bounds.
+    """
+    alias = model or default_model()
+    get_spec(alias)
+    limits = session_config(config or {}).limits
+    check_title(title, limits.title_characters)
+    _check_length("system_prompt", system_prompt, limits.message_characters)
+    if parent_id is not None:
+        load_session(parent_id, owner_id=owner.pk)
+    session_id = store.create_session(
+        owner=owner,
+        model=alias,
+        title=title,
+        agent=agent,
+        system_prompt=system_prompt,
+        labels=labels,
+        config=config,
+        parent_id=parent_id,
+    )
+    return load_session(session_id)
+
+
+def update_session(
+    session_id: str,
+    *,
+    owner_id: int,
+    title: str | None = None,
+    labels: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+) -> SessionRecord:
+    """Rename, relabel or reconfigure a session.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises InvalidRequest: a value is out of its bounds.
+    """
+    load_session(session_id, owner_id=owner_id)
+    if title is not None:
+        check_title(title, site_config().limits.title_characters)
+    session_config(config or {})
+    with change(session_id) as record:
+        store.update_session(record, title=title, labels=labels, config=config)
+    return load_session(session_id)
+
+
+def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
+    """Close a session for new turns; a running turn still ends.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    """
+    load_session(session_id, owner_id=owner_id)
+    with change(session_id) as record:
+        store.archive_session(record)
+    return load_session(session_id)
+
+
+async def start_turn(
+    session_id: str, *, owner_id: int, message: str, idempotency_key: str | None = None
+) -> StartedTurn:
+    """Write the user's message, claim the session and set the turn going in this process; returns at once.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionBusy: another turn is running.
+    :raises SessionArchived: the session takes no more turns.
+    :raises IdempotencyMismatch: the key was used for another message.
+    :raises InvalidRequest: the message is empty or too long.
+    :raises AtCapacity: this process runs as many turns as it may.
+    """
+    runner.check_capacity()
+    started = await db(
+        claim_turn,
+        session_id,
+        owner_id=owner_id,
+        message=message,
+        idempotency_key=idempotency_key,
+        lease_owner=runner.owner,
+    )
+    if started.is_new:
+        runner.start(started.turn)
+    return started
+
+
+def claim_turn(
+    session_id: str, *, owner_id: int, message: str, idempotency_key: str | None, lease_owner: str
+) -> StartedTurn:
+    """The part of ``start_turn`` that is one transaction: claim, user message, context item, events."""
+    session = load_session(session_id, owner_id=owner_id)
+    config = session_config(session.config)
+    _check_message(message, config)
+    digest = hashlib.sha256(json.dumps(message).encode()).hexdigest()
+    _free_if_dead(session, lease_owner)
+    with change(session_id) as record:
+        seq = record.next_seq
+        known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
+        if known is not None:
+            return _replayed(session_id, known, digest)
+        turn_id = store.start_turn(
+            record,
+            model=session.model,
+            lease_owner=lease_owner,
+            lease_seconds=config.turn.lease_seconds,
+            idempotency_key=idempotency_key,
+            request_digest=digest,
+        )
+        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text=message),)))
+        if not session.title and session.turn_seq == 0:
+            store.update_session(record, title=_title_of(message))
+    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
+
+
+def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
+    """Ask for the end of the running turn, from any process; what was said is kept.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotRunning: no turn is running.
+    """
+    load_session(session_id, owner_id=owner_id)
+    turn_id = store.request_interrupt(session_id=session_id)
+    return load_turn(turn_id, session_id=session_id)
+
+
+def check_title(title: str, limit: int) -> None:
+    """:raises InvalidRequest: the title is too long."""
+    if len(title) > limit:
+        raise InvalidRequest(f"title has {len(title)} characters; {limit} are allowed", field="title")
+
+
+def _check_message(message: str, config: Config) -> None:
+    if not message.strip():
+        raise InvalidRequest("message is empty", field="message")
+    _check_length("message", message, config.limits.message_characters)
+
+
+def _check_length(name: str, text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise RequestTooLarge(
+            f"{name} has {len(text):,} characters; {limit:,} are allowed. Upload long texts as files.", field=name
+        )
+
+
+def _free_if_dead(session: SessionRecord, lease_owner: str) -> None:
+    """A turn whose process died does not keep the session busy."""
+    if session.running_turn_id is None:
+        return
+    if (session.id, session.running_turn_id) in expired_turns(session_id=session.id):
+        recover_turn(session.id, session.running_turn_id, lease_owner=lease_owner)
+
+
+def _replayed(session_id: str, known: tuple[str, str], digest: str) -> StartedTurn:
+    turn_id, earlier = known
+    if earlier != digest:
+        raise IdempotencyMismatch(turn_id=turn_id)
+    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
+
+
+def _title_of(message: str) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= TITLE_FROM_MESSAGE else line[: TITLE_FROM_MESSAGE - 1].rstrip() + "…"

@@ -1,0 +1,70 @@
+"""Memory tools (LCM paper 2.4): the model reaches what has left its context.
+
+``lcm_expand`` is not among them: it is for sub-agents only (decision 23).
+"""
+
+from __future__ import annotations
+
+from agents_app.tools.registry import ToolContext, tool
+from compaction_app.queries import covering_summaries, load_summary
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.messages import StoredMessage, ToolPart
+from sessions_app.queries import load_messages_by_ids
+from sessions_app.search import search_session
+
+READ_CHARACTERS = 8_000
+"""Of one ``lcm_read``: enough for a page, too little to flood the context."""
+
+
+@tool()
+def lcm_grep(context: ToolContext, pattern: str, limit: int = 10) -> str:
+    """Search the whole history of this conversation for a literal text, also what is no longer in context.
+
+    Returns matching excerpts with message ids, and the summary that stands for each.
+    """
+    if not pattern.strip():
+        raise InvalidRequest("pattern is empty")
+    result = search_session(context.session_id, pattern, limit=min(max(limit, 1), 50))
+    covering = covering_summaries(context.session_id, [hit.message_seq for hit in result.hits])
+    lines = [
+        f"- message {hit.message_seq} ({hit.message_id}, {hit.role}, {hit.part_type})"
+        f"{f', in summary {covering[hit.message_seq]}' if hit.message_seq in covering else ''}: {hit.snippet}"
+        for hit in result.hits
+    ]
+    more = " There are more; ask for a longer text." if result.more else ""
+    return "\n".join([f"{len(lines)} hits in {result.messages_searched} messages searched.{more}", *lines])
+
+
+@tool()
+def lcm_describe(context: ToolContext, id: str) -> str:
+    """Describe a summary (sum_…) of this conversation: what it stands for, and its text."""
+    summary = load_summary(id, session_id=context.session_id)
+    sources = ", ".join(source_id for _, source_id in summary.source_ids[:50])
+    return (
+        f"{summary.kind} summary {summary.id}, level {summary.level}, depth {summary.depth}, {summary.token_count} tokens, "
+        f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count} messages)\n"
+        f"sources: {sources}\n\n{summary.text}"
+    )
+
+
+@tool()
+def lcm_read(context: ToolContext, id: str, offset: int = 0) -> str:
+    """Read the original of a message (msg_…) from a character offset on, as it was written."""
+    message = load_messages_by_ids([id], session_id=context.session_id)[0]
+    text = _whole_text(message)
+    start = min(max(offset, 0), len(text))
+    piece = text[start : start + READ_CHARACTERS]
+    end = start + len(piece)
+    rest = f"\n[characters {start} to {end} of {len(text)}; read on with offset={end}]" if end < len(text) else ""
+    return piece + rest
+
+
+def _whole_text(message: StoredMessage) -> str:
+    texts = []
+    for stored in message.parts:
+        part = stored.part
+        if isinstance(part, ToolPart):
+            texts.append(f"[tool {part.tool_name} {part.input}]\n{part.output or part.error or ''}")
+        else:
+            texts.append(getattr(part, "text", ""))
+    return "\n".join(texts)

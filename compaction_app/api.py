@@ -1,0 +1,186 @@
+"""Context, compactions and summaries at the REST door."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from ninja import Router, Schema
+from pydantic import Field
+
+from compaction_app import queries
+from compaction_app.compact import compact_now, request_manual
+from compaction_app.context import build_context
+from mnesis_core.lineage import RunRecord, SummaryRecord
+from mnesis_core.text import printable
+from sessions_app.queries import load_messages_by_ids, load_message_rows, load_session
+from sessions_app.schemas import ErrorOut, error_out, message_out
+
+router = Router(tags=["context"])
+
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+
+
+class CompactIn(Schema):
+    """Whether to wait for the end."""
+
+    wait: bool = False
+
+
+class CompactionOut(Schema):
+    """A compaction."""
+
+    id: str
+    state: str
+    trigger: str
+    level: int | None
+    tries: list[dict[str, Any]]
+    tokens_before: int | None
+    tokens_after: int | None
+    summary_id: str | None
+    summary_ids: list[str]
+    source_count: int | None
+    pruned_parts: int | None
+    cost_micros: int | None
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class CompactionList(Schema):
+    """Compactions, newest first."""
+
+    items: list[CompactionOut]
+    next_cursor: None = None
+
+
+class SummaryOut(Schema):
+    """A summary."""
+
+    id: str
+    kind: str
+    depth: int
+    level: int
+    text: str
+    token_count: int
+    source_tokens: int
+    first_seq: int
+    last_seq: int
+    message_count: int
+    source_ids: list[str]
+    model: str
+    prompt_version: str
+    cost_micros: int
+    duration_ms: int
+    superseded: bool
+    created_at: datetime
+
+
+class SummaryList(Schema):
+    """Every summary of a session, in the order they were made."""
+
+    items: list[SummaryOut]
+    next_cursor: None = None
+
+
+@router.get("/sessions/{session_id}/context", response={200: dict[str, Any], **ERRORS}, summary="See what the model sees")
+def read_context(
+    request: HttpRequest,
+    session_id: str,
+    format: Literal["mnesis", "openai_chat"] = "mnesis",
+    at: Annotated[int | None, Field(ge=0, le=2**53)] = None,
+) -> dict[str, Any]:
+    """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out."""
+    load_session(session_id, owner_id=_owner(request))
+    built = build_context(session_id, at=at)
+    body: dict[str, Any] = {
+        "budget": asdict(built.budget),
+        "pressure": built.pressure.value,
+        "breakdown": asdict(built.assembled.breakdown),
+        "manifest": list(built.assembled.manifest),
+        "digest": built.digest,
+        "left_out": [asdict(item) for item in built.assembled.left_out],
+    }
+    if format == "openai_chat":
+        return body | {"payload": _printable(built.payload)}
+    return body | {"messages": _printable([asdict(message) for message in built.assembled.messages])}
+
+
+@router.post("/sessions/{session_id}/compact", response={200: CompactionOut, 202: CompactionOut, **ERRORS}, summary="Compact now")
+def compact(request: HttpRequest, session_id: str, body: CompactIn | None = None) -> Any:
+    """Summarise everything but the newest turns. With ``wait`` the answer comes when it is done."""
+    load_session(session_id, owner_id=_owner(request))
+    if body is not None and body.wait:
+        return compaction_out(compact_now(session_id))
+    return 202, compaction_out(queries.load_run(request_manual(session_id)))
+
+
+@router.get("/sessions/{session_id}/compactions", response={200: CompactionList, **ERRORS}, summary="List compactions")
+def list_compactions(request: HttpRequest, session_id: str) -> dict[str, Any]:
+    """Compactions with every level tried, the reasons, tokens before and after, and cost."""
+    load_session(session_id, owner_id=_owner(request))
+    return {"items": [compaction_out(run) for run in queries.list_runs(session_id)]}
+
+
+@router.get("/sessions/{session_id}/summaries", response={200: SummaryList, **ERRORS}, summary="List summaries")
+def list_summaries(request: HttpRequest, session_id: str) -> dict[str, Any]:
+    """The summary DAG: each node with its sources."""
+    load_session(session_id, owner_id=_owner(request))
+    return {"items": [summary_out(summary) for summary in queries.list_summaries(session_id)]}
+
+
+@router.get("/summaries/{summary_id}", response={200: SummaryOut, **ERRORS}, summary="Describe a summary")
+def read_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
+    """One summary: text, level, span and sources."""
+    return summary_out(queries.load_summary(summary_id, owner_id=_owner(request)))
+
+
+@router.get("/summaries/{summary_id}/expand", response={200: dict[str, Any], **ERRORS}, summary="Expand a summary")
+def expand_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
+    """What a summary stands for, one step down: its messages, or the summaries it was condensed from."""
+    summary = queries.load_summary(summary_id, owner_id=_owner(request))
+    ids = [id for _, id in summary.source_ids]
+    if summary.kind == "condensed":
+        items = [summary_out(queries.load_summary(id, session_id=summary.session_id)) for id in ids]
+        return {"kind": "summaries", "items": items, "next_cursor": None}
+    rows = load_message_rows(summary.session_id, ids)
+    messages = load_messages_by_ids(ids, session_id=summary.session_id)
+    return {"kind": "messages", "items": [message_out(m, rows[m.id]) for m in messages], "next_cursor": None}
+
+
+def compaction_out(run: RunRecord) -> dict[str, Any]:
+    """A compaction as JSON."""
+    names = ("id", "state", "trigger", "level", "tries", "tokens_before", "tokens_after", "summary_ids", "source_count")
+    more = ("pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
+    return {name: getattr(run, name) for name in names + more} | {
+        "summary_id": run.summary_ids[-1] if run.summary_ids else None,
+        "error": error_out(run.error_code, run.error_message),
+    }
+
+
+def summary_out(summary: SummaryRecord) -> dict[str, Any]:
+    """A summary as JSON."""
+    hidden = ("session_id", "run_id", "source_ids", "superseded_seq", "text", "tokens_input", "tokens_output")
+    return {name: value for name, value in asdict(summary).items() if name not in hidden} | {
+        "text": printable(summary.text),
+        "source_ids": [id for _, id in summary.source_ids],
+        "superseded": summary.superseded_seq is not None,
+    }
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value
+
+
+def _owner(request: HttpRequest) -> int:
+    owner: int = request.user.pk
+    return owner

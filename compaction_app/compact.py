@@ -1,0 +1,189 @@
+"""Story: compact a session: claim, prune, summarise the oldest turns, swap, condense, until the target is met.
+
+The worker and a turn at the hard threshold call the same function. Models are asked with nothing held:
+each summary is committed in one short transaction, fenced and checked against the context as it is then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from compaction_app import store
+from compaction_app.context import ContextState, load_state, meter_of
+from compaction_app.queries import live_run, load_run
+from compaction_app.schedule import request_compaction
+from compaction_app.store import NewSummary, RunResult
+from mnesis_core.compaction import (
+    PROMPT_VERSION,
+    SummaryResult,
+    choose_condensation,
+    choose_span,
+    summarise,
+    summary_pieces,
+    transcript_pieces,
+)
+from mnesis_core.dag import MessageEntry
+from mnesis_core.errors import Conflict, MnesisError, ModelNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.lineage import RunRecord
+from mnesis_core.llm import Model
+from mnesis_core.pruning import select_prunable
+from sessions_app import store as record_store
+from sessions_app.conf import get_model, session_config
+from sessions_app.database import db, work
+from sessions_app.ledger import change
+from sessions_app.queries import load_session, running_turn
+
+logger = logging.getLogger(__name__)
+POLL_SECONDS = 0.2
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """What one run has done so far."""
+
+    run_id: str
+    session_id: str
+    fence: int
+    trigger: str
+    model: Model | None
+    tokens_before: int = 0
+    summary_ids: list[str] = field(default_factory=list)
+    tries: list[dict[str, Any]] = field(default_factory=list)
+    level: int = 0
+    source_count: int = 0
+    pruned_parts: int = 0
+    pruned_tokens: int = 0
+    tokens_input: int = 0
+    tokens_output: int = 0
+    cost_micros: int = 0
+
+
+def compact_session(session_id: str, *, run_id: str) -> RunRecord:
+    """Do the work of a requested compaction, unless somebody else has done it or is at it."""
+    config = session_config(load_session(session_id).config).compaction
+    owner = f"{socket.gethostname()}:{os.getpid()}"
+    with change(session_id) as record:
+        fence = store.claim_run(record, run_id, lease_owner=owner, lease_seconds=config.lease_seconds)
+    if fence is None:
+        return load_run(run_id)
+    try:
+        _compact(run_id, session_id, fence)
+    except Conflict:
+        logger.warning("compaction %s was taken over", run_id, exc_info=True)
+    except Exception as error:
+        logger.exception("compaction %s failed", run_id)
+        code = error.code if isinstance(error, MnesisError) else MnesisError.code
+        with change(session_id) as record:
+            store.fail_run(record, run_id, fence=fence, error_code=code, error_message=str(error)[:1_000])
+    return load_run(run_id)
+
+
+async def relieve(session_id: str) -> None:
+    """Bring a context below its hard threshold before a call: wait for the compaction that runs, or run it here.
+
+    Returns after ``wait_seconds`` at the latest. The call can be made even then: assembly always fits.
+    """
+    state = await db(load_state, session_id)
+    config = state.config.compaction
+    deadline = time.monotonic() + config.wait_seconds
+    run_id = await db(_request_or_find, session_id)
+    # Claims it if it is queued still, be there a worker or not; else another process is at it.
+    run = await work(compact_session, session_id, run_id=run_id)
+    while run.state in ("queued", "running") and time.monotonic() < deadline:
+        await asyncio.sleep(POLL_SECONDS)
+        run = await db(load_run, run_id)
+
+
+def compact_now(session_id: str) -> RunRecord:
+    """Compact because somebody asked for it: everything but the newest turns. Waits for the end.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    run_id = request_manual(session_id)
+    return compact_session(session_id, run_id=run_id)
+
+
+def request_manual(session_id: str) -> str:
+    """Queue a compaction that somebody asked for; returns the id of the live one."""
+    return _request_or_find(session_id, trigger="manual")
+
+
+def _request_or_find(session_id: str, trigger: str = "hard") -> str:
+    used = meter_of(load_state(session_id)).used_tokens
+    with change(session_id) as record:
+        known = live_run(session_id)
+        return known or request_compaction(record, trigger=trigger, tokens=used) or ""
+
+
+def _compact(run_id: str, session_id: str, fence: int) -> None:
+    state = load_state(session_id)
+    task = Work(
+        run_id=run_id,
+        session_id=session_id,
+        fence=fence,
+        trigger=load_run(run_id).trigger,
+        model=_summariser(state),
+        tokens_before=meter_of(state).used_tokens,
+    )
+    state = _prune(task, state)
+    state = _summarise_turns(task, state)
+    state = _condense(task, state)
+    result = RunResult(
+        tokens_after=meter_of(state).used_tokens,
+        **{name: getattr(task, name) for name in RunResult.__dataclass_fields__ if name != "tokens_after"},
+    )
+    with change(session_id) as record:
+        store.finish_run(record, run_id, result, fence=fence)
+
+
+def _summariser(state: ContextState) -> Model | None:
+    """The model that summarises; ``None`` leaves level 3, which needs none."""
+    try:
+        return get_model(state.config.compaction.model or state.session.model)
+    except ModelNotFoundError:
+        return None
+
+
+def _prune(task: Work, state: ContextState) -> ContextState:
+    messages = [entry.message for entry in state.entries if isinstance(entry, MessageEntry)]
+    choice = select_prunable(messages, state.config, state.budget)
+    if not choice.part_ids:
+        return state
+    with change(task.session_id) as record:
+        task.pruned_parts = record_store.tombstone_parts(record, choice.part_ids)
+        task.pruned_tokens = choice.tokens
+        record.publish(EventType.PRUNE_COMPLETED, run_id=task.run_id, parts=task.pruned_parts, tokens=choice.tokens)
+    return load_state(task.session_id)
+
+
+def _summarise_turns(task: Work, state: ContextState) -> ContextState:
+    """Turn the oldest turns into leaves. Protects the newest ones, fewer of them while the context is too full."""
+    protected = state.config.compaction.protect_turns
+    for _ in range(state.config.compaction.max_rounds):
+        used = meter_of(state).used_tokens
+        if task.trigger != "manual" and used <= state.budget.target:
+            break
+        span = choose_span(
+            state.entries,
+            state.config,
+            state.budget,
+            used,
+            protect_turns=protected,
+            running_turn_id=running_turn(task.session_id),
+            everything=task.trigger == "manual",
+        )
+        if span is not None:
+            _commit_leaf(task, state, span)
+            state = load_state(task.session_id)
+        elif protected > 0 and used >= state.budget.hard:
+            protected -= 1
+        else:
+            break
+    return state

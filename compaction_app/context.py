@@ -1,0 +1,173 @@
+"""Story: the active context of a session, now or as of any event, as a payload and as numbers.
+
+Three reads whatever the history: the context items, the messages with their parts, the summaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from typing import Any
+
+from compaction_app.queries import load_summary_entries
+from mnesis_core.assembly import assemble
+from mnesis_core.budget import Budget, Pressure, make_budget, pressure
+from mnesis_core.config import Config
+from mnesis_core.context import Assembled
+from mnesis_core.dag import ContextEntry, MessageEntry
+from mnesis_core.llm import ModelSpec, ToolSpec
+from mnesis_core.messages import StoredMessage, ToolPart
+from mnesis_core.record import SessionRecord
+from mnesis_core.rendering import digest, openai_chat
+from mnesis_core.tokens import Calibration, calibrate
+from sessions_app import queries
+from sessions_app.conf import get_spec, session_config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltContext:
+    """What the model will see, and all that is known about it."""
+
+    assembled: Assembled
+    payload: dict[str, Any]
+    digest: str
+    budget: Budget
+    pressure: Pressure
+    estimated_tokens: int
+    """Uncalibrated, to be compared with what the provider reports."""
+    context_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """How full the context is, and of what. All in tokens."""
+
+    used_tokens: int
+    usable_tokens: int
+    soft_tokens: int
+    hard_tokens: int
+    window: int
+    breakdown: dict[str, int]
+    source: str
+    """``provider``: calibrated by what the provider reported; ``estimated``: by our own count alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextState:
+    """The rows behind a context, loaded once."""
+
+    session: SessionRecord
+    spec: ModelSpec
+    config: Config
+    budget: Budget
+    entries: list[ContextEntry]
+    calibration: Calibration
+
+    def assemble(self, tools: Sequence[ToolSpec] = ()) -> Assembled:
+        """The prompt that these rows make."""
+        return assemble(
+            self.entries,
+            system_prompt=self.session.system_prompt,
+            tools=tools,
+            budget=self.budget,
+            calibration=self.calibration.ratio,
+        )
+
+
+def load_state(session_id: str, *, at: int | None = None) -> ContextState:
+    """Read what is in a session's context now, or was as of event ``at``.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    session = queries.load_session(session_id)
+    config = session_config(session.config)
+    spec = get_spec(session.model)
+    return ContextState(
+        session=session,
+        spec=spec,
+        config=config,
+        budget=make_budget(spec, config),
+        entries=load_entries(session_id, at=at),
+        calibration=_calibration(session_id),
+    )
+
+
+def load_entries(session_id: str, *, at: int | None = None) -> list[ContextEntry]:
+    """The context's messages and summaries in order, now or as of event ``at``."""
+    items = queries.load_context_items(session_id, at=at)
+    positions = {item.item_id: item.position for item in items}
+    message_ids = [item.item_id for item in items if item.item_type == "message"]
+    messages = queries.load_messages_by_ids(message_ids, session_id=session_id)
+    if at is not None:
+        messages = _as_of(messages, queries.tombstoned_after(session_id, at))
+    entries: list[ContextEntry] = [MessageEntry(position=positions[m.id], message=m) for m in messages]
+    summaries = {item.item_id: item.position for item in items if item.item_type == "summary"}
+    if summaries:
+        entries.extend(load_summary_entries(summaries))
+    return sorted(entries, key=lambda entry: entry.position)
+
+
+def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | None = None) -> BuiltContext:
+    """The active context of a session as the payload of its next call.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    state = load_state(session_id, at=at)
+    assembled = state.assemble(tools)
+    payload = openai_chat.render(assembled)
+    return BuiltContext(
+        assembled=assembled,
+        payload=payload,
+        digest=digest(payload),
+        budget=state.budget,
+        pressure=pressure(assembled.wanted_tokens, state.budget),
+        estimated_tokens=int(assembled.used_tokens / state.calibration.ratio),
+        context_seq=state.session.event_seq if at is None else at,
+    )
+
+
+def load_meter(session_id: str) -> Meter:
+    """How full a session's context is.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    return meter_of(load_state(session_id))
+
+
+def meter_of(state: ContextState) -> Meter:
+    """The numbers of a context that is loaded."""
+    assembled = state.assemble()
+    # The tools belong to the turn; the newest call tells what they took.
+    tool_tokens = queries.newest_call_parameters(state.session.id).get("tool_tokens", 0)
+    breakdown = asdict(assembled.breakdown) | {"tools": tool_tokens}
+    breakdown["free"] = max(0, breakdown["free"] - tool_tokens)
+    return Meter(
+        used_tokens=assembled.wanted_tokens + tool_tokens,
+        usable_tokens=state.budget.usable,
+        soft_tokens=state.budget.soft,
+        hard_tokens=state.budget.hard,
+        window=state.budget.window,
+        breakdown=breakdown,
+        source="provider" if state.calibration.samples else "estimated",
+    )
+
+
+def _calibration(session_id: str) -> Calibration:
+    return reduce(lambda known, pair: calibrate(known, *pair), queries.measured_calls(session_id), Calibration())
+
+
+def _as_of(messages: list[StoredMessage], tombstoned_later: set[str]) -> list[StoredMessage]:
+    """The messages as they stood before some outputs became tombstones."""
+    return [
+        replace(
+            message,
+            parts=tuple(
+                replace(stored, part=replace(stored.part, compacted_at=None))
+                if stored.id in tombstoned_later and isinstance(stored.part, ToolPart)
+                else stored
+                for stored in message.parts
+            ),
+        )
+        for message in messages
+    ]

@@ -1,0 +1,158 @@
+"""Reads of summaries and compactions for everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from mnesis_core.dag import SummaryEntry
+from mnesis_core.errors import CompactionNotFoundError, SummaryNotFoundError
+from mnesis_core.file_ids import find_file_ids
+from mnesis_core.lineage import RunRecord, SummaryRecord
+from mnesis_core.text import decode_text, encode_text
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+
+
+def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> SummaryRecord:
+    """One summary of a session, or of one person's sessions.
+
+    :raises SummaryNotFoundError: there is no such summary there.
+    """
+    rows = SummaryNode.objects.filter(id=encode_text(summary_id))
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id)
+    row = rows.first()
+    if row is None:
+        raise SummaryNotFoundError(summary_id=summary_id)
+    return _summary(row)
+
+
+def list_summaries(session_id: str) -> list[SummaryRecord]:
+    """Every summary of a session, in the order they were made."""
+    return [_summary(row) for row in SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")]
+
+
+def load_summary_entries(positions: dict[str, int]) -> list[SummaryEntry]:
+    """Summaries as they stand in a context, from their ids and positions; one query."""
+    rows = SummaryNode.objects.filter(id__in=list(positions))
+    return [
+        SummaryEntry(
+            position=positions[row.id],
+            id=row.id,
+            kind=row.kind,
+            depth=row.depth,
+            level=row.level,
+            text=decode_text(row.text),
+            token_count=row.token_count,
+            first_seq=row.first_seq,
+            last_seq=row.last_seq,
+            message_count=row.message_count,
+            file_ids=find_file_ids(row.text),
+        )
+        for row in rows
+    ]
+
+
+def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int, str]:
+    """For each message, the leaf that stands for it, where there is one."""
+    if not message_seqs:
+        return {}
+    rows = SummaryNode.objects.filter(
+        session_id=session_id, kind="leaf", last_seq__gte=min(message_seqs), first_seq__lte=max(message_seqs)
+    )
+    spans = list(rows.values_list("first_seq", "last_seq", "id"))
+    return {seq: id for seq in message_seqs for first, last, id in spans if first <= seq <= last}
+
+
+def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
+    """Compactions of a session, newest first."""
+    return [_run(row) for row in CompactionRun.objects.filter(session_id=session_id).order_by("-created_at")[:limit]]
+
+
+def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
+    """One compaction.
+
+    :raises CompactionNotFoundError: there is no such compaction there.
+    """
+    rows = CompactionRun.objects.filter(id=encode_text(run_id))
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    row = rows.first()
+    if row is None:
+        raise CompactionNotFoundError(run_id=run_id)
+    return _run(row)
+
+
+def live_run(session_id: str) -> str | None:
+    """The id of the compaction that is queued or running."""
+    rows = CompactionRun.objects.filter(session_id=session_id, state__in=["queued", "running"])
+    return rows.values_list("id", flat=True).first()
+
+
+def last_compacted_tokens(session_id: str) -> int | None:
+    """How large the context was right after the newest finished compaction."""
+    rows = CompactionRun.objects.filter(session_id=session_id, state="completed").order_by("-created_at")
+    return rows.values_list("tokens_after", flat=True).first()
+
+
+def stale_runs(now: datetime) -> list[str]:
+    """Compactions that nobody works on: their wake-up was lost, or their worker died."""
+    rows = CompactionRun.objects.filter(state__in=["queued", "running"], lease_expires_at__lt=now)
+    return list(rows.values_list("id", flat=True)[:100])
+
+
+def _run(row: CompactionRun) -> RunRecord:
+    return RunRecord(
+        id=row.id,
+        session_id=row.session_id,
+        state=row.state,
+        trigger=row.trigger,
+        attempts=row.attempts,
+        level=row.level,
+        tries=row.tries or [],
+        tokens_before=row.tokens_before,
+        tokens_after=row.tokens_after,
+        summary_ids=row.summary_ids or [],
+        source_count=row.source_count,
+        pruned_parts=row.pruned_parts,
+        pruned_tokens=row.pruned_tokens,
+        tokens_input=row.tokens_input,
+        tokens_output=row.tokens_output,
+        cost_micros=row.cost_micros,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        error_code=row.error_code,
+        error_message=row.error_message,
+        end_seq=row.end_seq,
+        after_message_seq=row.after_message_seq,
+    )
+
+
+def _summary(row: SummaryNode) -> SummaryRecord:
+    edges = SummaryEdge.objects.filter(node_id=row.id).order_by("position").values_list("source_type", "source_id")
+    return SummaryRecord(
+        id=row.id,
+        session_id=row.session_id,
+        run_id=row.run_id,
+        kind=row.kind,
+        depth=row.depth,
+        level=row.level,
+        text=decode_text(row.text),
+        token_count=row.token_count,
+        source_tokens=row.source_tokens,
+        first_seq=row.first_seq,
+        last_seq=row.last_seq,
+        message_count=row.message_count,
+        model=row.model,
+        prompt_version=row.prompt_version,
+        tokens_input=row.tokens_input,
+        tokens_output=row.tokens_output,
+        cost_micros=row.cost_micros,
+        duration_ms=row.duration_ms,
+        created_at=row.created_at,
+        superseded_seq=row.superseded_seq,
+        source_ids=list(edges),
+    )

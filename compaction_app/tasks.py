@@ -1,0 +1,13 @@
+"""Doors for the worker. A task may run twice or late: the run's row decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compaction_app.compact import compact_session
+from compaction_app.queries import load_run
+
+
+def compact(*, run_id: str, **_later: Any) -> None:
+    """Do the work of one compaction, unless somebody has done it or is at it."""
+    compact_session(load_run(run_id).session_id, run_id=run_id)

@@ -1,0 +1,64 @@
+"""What the record says about compactions and summaries: frozen values, as queries return them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One compaction."""
+
+    id: str
+    session_id: str
+    state: str
+    trigger: str
+    attempts: int
+    level: int | None
+    tries: list[dict[str, Any]]
+    tokens_before: int | None
+    tokens_after: int | None
+    summary_ids: list[str]
+    source_count: int | None
+    pruned_parts: int | None
+    pruned_tokens: int | None
+    tokens_input: int | None
+    tokens_output: int | None
+    cost_micros: int | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    error_code: str | None
+    error_message: str | None
+    end_seq: int | None
+    after_message_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRecord:
+    """One summary node."""
+
+    id: str
+    session_id: str
+    run_id: str
+    kind: str
+    depth: int
+    level: int
+    text: str
+    token_count: int
+    source_tokens: int
+    first_seq: int
+    last_seq: int
+    message_count: int
+    model: str
+    prompt_version: str
+    tokens_input: int
+    tokens_output: int
+    cost_micros: int
+    duration_ms: int
+    created_at: datetime
+    superseded_seq: int | None
+    source_ids: list[tuple[str, str]]
+    """(``message`` or ``summary``, id), in order."""
