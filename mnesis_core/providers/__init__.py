@@ -1,0 +1,11 @@
+"""Adapters for ``mnesis_core.llm``: litellm for everything real, the offline demo model, the scripted double."""
+
+from __future__ import annotations
+
+from mnesis_core.llm import Model, ModelSpec
+from mnesis_core.providers.litellm_ import LiteLLMModel
+
+
+def make_model(spec: ModelSpec) -> Model:
+    """The model that a specification names. Reaches nothing until it is asked something."""
+    return LiteLLMModel(spec)

@@ -1,0 +1,184 @@
+"""A streamed answer while it is being put together, whoever streams it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from mnesis_core.errors import ModelError, ModelReplyIncomplete
+from mnesis_core.llm import Outcome, ReasoningDelta, Reply, Source, TextDelta, ToolCall, Usage
+from mnesis_core.tokens import estimate_text
+
+LARGEST_COUNT = 2**53
+"""Token counts above this cannot be true, and not every database and browser can hold them."""
+LONGEST_FINISH_REASON = 64
+LONGEST_JSON_WORD = len("false")
+LONGEST_CUT_ARGUMENTS = 2_000
+"""Characters of a broken tool call that its error shows."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fragments:
+    """One tool call in pieces."""
+
+    id: str
+    name: str
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class PartialAnswer:
+    """What has arrived so far. ``limit`` is the most characters that are taken, of every kind together."""
+
+    limit: int
+    size: int = 0
+    is_cut: bool = False
+    """Whether something was left out because of the limit."""
+    _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+    _calls: list[_Fragments] = field(default_factory=list)
+    _current: dict[int, _Fragments] = field(default_factory=dict)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the answer has arrived."""
+        return self.size > 0 or bool(self._calls)
+
+    def add_text(self, text: str) -> list[TextDelta]:
+        """Take more of the answer; returns what to pass on."""
+        taken = self._take(text)
+        self._text.append(taken)
+        return [TextDelta(text=taken)] if taken else []
+
+    def add_reasoning(self, text: str) -> list[ReasoningDelta]:
+        """Take more of the thinking; returns what to pass on."""
+        taken = self._take(text)
+        self._reasoning.append(taken)
+        return [ReasoningDelta(text=taken)] if taken else []
+
+    def add_fragment(self, *, index: int, id: str, name: str, arguments: str) -> None:
+        """Take a piece of a tool call. Only the first piece of a call has an id and a name."""
+        call = self._current.get(index)
+        # Some servers number every call 0: a new id then means a new call.
+        if call is None or (id and id != call.id):
+            call = _Fragments(id=id or f"call_{len(self._calls) + 1}", name="")
+            self._calls.append(call)
+            self._current[index] = call
+        call.name = call.name or name
+        call.arguments.append(self._take(arguments))
+
+    def finish(
+        self, *, finish_reason: str, usage: Usage | None, request_tokens: int, failure: ModelError | None = None
+    ) -> Reply:
+        """The reply that proves no more than what arrived.
+
+        :param finish_reason: what the provider said; empty when it said nothing
+        :param usage: what the provider counted; without it, ``request_tokens`` and an estimate are used
+        :param failure: what broke the stream, if anything did
+        """
+        calls, cut = self._whole_calls()
+        outcome, error = self._judge(finish_reason, failure, cut)
+        return Reply(
+            text="".join(self._text),
+            reasoning="".join(self._reasoning),
+            tool_calls=calls,
+            finish_reason=finish_reason[:LONGEST_FINISH_REASON],
+            usage=usage or self._estimated_usage(request_tokens if self.has_begun or finish_reason else 0),
+            outcome=outcome,
+            error=error,
+        )
+
+    def _judge(
+        self, finish_reason: str, failure: ModelError | None, cut: list[_Fragments]
+    ) -> tuple[Outcome, ModelError | None]:
+        if self.is_cut:
+            return Outcome.INCOMPLETE, too_long(self.limit)
+        # What breaks after the finish reason (the usage, the end mark) does not make the answer less whole.
+        if failure and not finish_reason:
+            return (Outcome.BROKEN if self.has_begun else Outcome.FAILED), failure
+        if cut:
+            return Outcome.INCOMPLETE, _cut_call(cut[0])
+        if not finish_reason:
+            return Outcome.INCOMPLETE, (ModelReplyIncomplete() if self.has_begun else no_answer())
+        return Outcome.COMPLETE, None
+
+    def _take(self, text: str) -> str:
+        taken = text[: max(0, self.limit - self.size)]
+        self.size += len(taken)
+        self.is_cut = self.is_cut or len(taken) < len(text)
+        return taken
+
+    def _whole_calls(self) -> tuple[tuple[ToolCall, ...], list[_Fragments]]:
+        whole, cut = [], []
+        for call in self._calls:
+            # A model that has no arguments to give may write nothing at all, which means an empty object.
+            arguments = "".join(call.arguments) or "{}"
+            if call.name and not _is_cut(arguments):
+                whole.append(ToolCall(id=call.id, name=call.name, arguments=arguments))
+            else:
+                cut.append(call)
+        return tuple(whole), cut
+
+    def _estimated_usage(self, input_tokens: int) -> Usage:
+        written = "".join([*self._text, *self._reasoning, *(piece for call in self._calls for piece in call.arguments)])
+        return Usage(input_tokens=input_tokens, output_tokens=estimate_text(written))
+
+
+def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_write: Any = 0) -> Usage | None:
+    """What a provider counted, or None when it cannot be true. A prompt of no tokens is not one."""
+    counts = (prompt, answer, cache_read or 0, cache_write or 0)
+    if not prompt or not all(type(count) is int and 0 <= count <= LARGEST_COUNT for count in counts):
+        return None
+    return Usage(
+        input_tokens=counts[0],
+        output_tokens=counts[1],
+        cache_read_tokens=counts[2],
+        cache_write_tokens=counts[3],
+        source=Source.PROVIDER,
+    )
+
+
+def estimate_payload(payload: dict[str, Any]) -> int:
+    """Tokens of a request's messages and tools, by the local rule; 0 for what is too deep to be sent at all."""
+    try:
+        return estimate_text(json.dumps(payload, ensure_ascii=False, default=str))
+    except RecursionError:
+        return 0
+
+
+def too_long(limit: int) -> ModelReplyIncomplete:
+    """The answer ran into our own limit."""
+    text = f"The answer was longer than {limit:,} characters and was cut there. What arrived is kept."
+    return ModelReplyIncomplete(text, reason="length_capped", limit=limit)
+
+
+def no_answer() -> ModelReplyIncomplete:
+    """The server said yes and then nothing that is an answer."""
+    return ModelReplyIncomplete(
+        "The server sent no answer: an empty reply, or something that is not a model's stream, such as a web page. "
+        "Check the model's address; many end in /v1.",
+        reason="no_answer",
+    )
+
+
+def _cut_call(call: _Fragments) -> ModelReplyIncomplete:
+    arguments = "".join(call.arguments)
+    return ModelReplyIncomplete(
+        f"The call of the tool '{call.name}' broke off: its arguments are not whole JSON. It was not run.",
+        reason="cut_tool_call",
+        tool_name=call.name,
+        arguments=arguments[:LONGEST_CUT_ARGUMENTS],
+    )
+
+
+def _is_cut(arguments: str) -> bool:
+    """Whether JSON stops before its end. What is whole and wrong is the tool's to refuse, so that the model learns."""
+    try:
+        json.loads(arguments)
+    except json.JSONDecodeError as error:
+        is_last_word = len(arguments) - error.pos <= LONGEST_JSON_WORD and not error.msg.startswith("Extra data")
+        return is_last_word or error.msg.startswith("Unterminated")
+    except RecursionError:
+        return True
+    return False

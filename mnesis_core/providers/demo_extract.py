@@ -1,0 +1,211 @@
+"""The demo model's summaries: extractive, so that they say nothing that was not said. Deterministic.
+
+Sentences are ranked by how often their words occur in the whole, by how concrete they are and by where
+they stand; the best go under the headings that a summary is asked for, until the budget is used up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log1p, sqrt
+
+from mnesis_core.file_ids import find_file_ids
+from mnesis_core.providers.demo_text import sentences, shorten, terms
+from mnesis_core.tokens import estimate_text
+
+GOAL, CONSTRAINTS, DECISIONS, DONE, OPEN, FILES = HEADINGS = (
+    "Goal",
+    "Key constraints",
+    "Decisions and findings",
+    "Done",
+    "Open",
+    "Files",
+)
+DEFAULT_TARGET = 500
+"""Tokens, when the request names none."""
+LARGEST_SHARE = 0.7
+"""Of the source: a summary that is hardly smaller than its source is of no use."""
+FILES_SHARE = 0.4
+"""Of the budget: file names may take so much, so that something is said beside them."""
+LONGEST_POINT = 280
+"""Characters of one point."""
+MOST_SENTENCES = 20_000
+MOST_POINTS = 400
+
+_SOURCE = re.compile(r"<(conversation|summaries)>(.*)</\1>", re.DOTALL)
+_TARGET = re.compile(r"Target:\s*(\d[\d,]{0,9})\s*tokens", re.IGNORECASE)
+_SPEAKER = re.compile(
+    r"^[\W\d]{0,12}(user|human|assistant|ai|tool|system)\b[^:\]\n]{0,60}[:\]]+\s*(?:\(?\d+\)?\s*)?", re.IGNORECASE
+)
+_PATH = re.compile(
+    r"(?<![\w/.:-])(?:~|\.{1,2})?/?(?:[\w.@+-]+/)+[\w@+-]+(?:\.[\w]{1,8})+|\b[\w-]+\.(?:[a-z]{1,4}|json|yaml|toml|html)\b"
+)
+_CODE_SUFFIX = re.compile(
+    r"\.(?:py|js|ts|tsx|jsx|css|html?|md|txt|json|jsonl|ya?ml|toml|csv|sql|sh|rs|go|java|c|h|cpp|rb|exs?|pdf|ini|cfg|lock|log|xml)$"
+)
+_HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$")
+_CONCRETE = re.compile(r"\d|`|[a-z][A-Z]|_|\b[A-Z][a-z]+\b.*\b[A-Z][a-z]+\b")
+_NOISE = re.compile(
+    r"^(?:ok(?:ay)?|thanks?(?: you)?|great|sure|yes|no|hi|hello|hey|perfect|cool|nice)\b.{0,40}$", re.IGNORECASE
+)
+
+_CUES = {
+    CONSTRAINTS: r"must|never|always|only|don't|do not|should(?:n't)?|cannot|can't|required?|limit|at most|at least|deadline"
+    r"|budget|prefer|allergic|avoid|without|no later than",
+    DONE: r"done|finished|completed|fixed|added|implemented|created|wrote|written|merged|deployed|shipped|updated|removed"
+    r"|renamed|installed|tests? pass(?:es|ed)?|booked|bought|sent|paid",
+    OPEN: r"todo|to do|next|remaining|still|not yet|pending|unresolved|unclear|later|open question|follow up|blocked",
+    DECISIONS: r"decided?|decision|chose|choose|chosen|we(?:'ll| will) use|agreed|because|found|turns out|discovered"
+    r"|root cause|caused? by|result|means that|it was|named|called",
+    GOAL: r"want|need|goal|would like|i'd like|please|help me|let's|plan(?:ning)? to|trying to|build|project",
+}
+_CUE_PATTERNS = {name: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for name, words in _CUES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Point:
+    """A sentence that may go into the summary."""
+
+    index: int
+    text: str
+    words: frozenset[str]
+    heading: str
+    score: float
+
+
+def find_source(text: str) -> str:
+    """What stands between ``<conversation>`` or ``<summaries>`` tags; the whole text when there are none."""
+    found = _SOURCE.search(text)
+    return found[2] if found else text
+
+
+def find_target(text: str) -> int:
+    """How many tokens a request to summarise asks for."""
+    found = _TARGET.search(text)
+    return max(1, int(found[1].replace(",", ""))) if found else DEFAULT_TARGET
+
+
+def summarise(source: str, target: int) -> str:
+    """A summary under headings, of at most ``target`` tokens and always shorter than ``source``; never empty."""
+    budget = min(target, int(estimate_text(source) * LARGEST_SHARE))
+    files = _fitting(_file_names(source), budget * FILES_SHARE)
+    chosen = choose_points(source, budget - sum(map(_cost, files)) - 4 * len(HEADINGS))
+    while estimate_text(text := _written(chosen, files)) > budget:
+        if not chosen and not files:
+            break
+        # Whichever is longer gives way, the least telling first.
+        (chosen if len(chosen) > len(files) else files).pop()
+    return text if text else _bare(source, budget)
+
+
+def choose_points(source: str, budget: int) -> list[_Point]:
+    """The most telling sentences that fit into so many tokens, best first."""
+    chosen: list[_Point] = []
+    for point in sorted(_points(source), key=lambda point: (-point.score, point.index)):
+        cost = _cost(point.text)
+        if cost > budget or _repeats(point, chosen):
+            continue
+        chosen.append(point)
+        budget -= cost
+        if len(chosen) == MOST_POINTS or budget < 4:
+            break
+    return chosen
+
+
+def _written(points: list[_Point], files: list[str]) -> str:
+    blocks = []
+    for heading in HEADINGS[:-1]:
+        under = sorted((point for point in points if point.heading == heading), key=lambda point: point.index)
+        if under:
+            blocks.append("\n".join([f"## {heading}", *(f"- {point.text}" for point in under)]))
+    if files:
+        blocks.append("\n".join([f"## {FILES}", *(f"- {name}" for name in files)]))
+    return "\n\n".join(blocks)
+
+
+def _bare(source: str, budget: int) -> str:
+    """A few words, when there is no room for headings."""
+    words = source.split()
+    for count in range(min(len(words), 40), 0, -1):
+        text = " ".join(words[:count])
+        if estimate_text(text) <= budget:
+            return text
+    return words[0][:1] if words else "-"
+
+
+def _points(source: str) -> Iterator[_Point]:
+    told = list(_told(source))[:MOST_SENTENCES]
+    bags = [frozenset(terms(text)) for text, _, _ in told]
+    counts = Counter(word for bag in bags for word in bag)
+    goals = 0
+    for index, ((text, speaker, under), words) in enumerate(zip(told, bags, strict=True)):
+        if len(words) < 2 or _NOISE.match(text):
+            continue
+        heading = under or _heading(text, speaker, is_early=goals < 3)
+        goals += heading == GOAL
+        score = _score(words, counts, text, place=index / len(told), is_cued=_has_cue(heading, text))
+        yield _Point(index=index, text=shorten(text, LONGEST_POINT), words=words, heading=heading, score=score)
+
+
+def _score(words: frozenset[str], counts: Counter[str], text: str, *, place: float, is_cued: bool) -> float:
+    # A word that occurs all over the source is its subject; the root keeps long sentences from winning by length.
+    score = sum(log1p(counts[word]) for word in words) / sqrt(len(words) + 4)
+    score *= 1.25 if _CONCRETE.search(text) else 1.0
+    score *= 1.3 if is_cued else 1.0
+    score *= 1.3 if place < 0.05 or place > 0.9 else 1.0
+    return score * (0.6 if text.endswith("?") else 1.0)
+
+
+def _told(source: str) -> Iterator[tuple[str, str, str]]:
+    """Every sentence with who says it and the heading it stands under, as far as the source tells."""
+    speaker = under = ""
+    for line in source.splitlines():
+        if heading := _HEADING.match(line.strip()):
+            under = heading[1] if heading[1] in HEADINGS else ""
+            continue
+        if spoken := _SPEAKER.match(line):
+            speaker, under = spoken[1].lower(), ""
+            line = line[spoken.end() :]
+        if under == FILES or line.lstrip().startswith(("<", "[LCM File IDs:")):
+            continue
+        for sentence in sentences(line):
+            yield sentence, speaker, under
+
+
+def _heading(text: str, speaker: str, *, is_early: bool) -> str:
+    if text.endswith("?") and speaker not in ("assistant", "tool"):
+        return GOAL if is_early else OPEN
+    if is_early and speaker in ("", "user", "human") and _has_cue(GOAL, text):
+        return GOAL
+    return next((name for name in (OPEN, DONE, CONSTRAINTS) if _has_cue(name, text)), DECISIONS)
+
+
+def _has_cue(heading: str, text: str) -> bool:
+    return _CUE_PATTERNS[heading].search(text) is not None
+
+
+def _repeats(point: _Point, chosen: list[_Point]) -> bool:
+    return any(len(point.words & other.words) > 0.6 * len(point.words) for other in chosen)
+
+
+def _file_names(source: str) -> list[str]:
+    """File ids first, since nothing else finds a file again; then paths, the most often named first."""
+    paths = Counter(path for path in _PATH.findall(source) if _CODE_SUFFIX.search(path))
+    return [*find_file_ids(source), *(path for path, _ in paths.most_common())]
+
+
+def _fitting(names: list[str], budget: float) -> list[str]:
+    fitting = []
+    for name in names:
+        budget -= _cost(name)
+        if budget < 0:
+            break
+        fitting.append(name)
+    return fitting
+
+
+def _cost(text: str) -> int:
+    return estimate_text(f"- {text}\n")

@@ -1,0 +1,146 @@
+"""How the demo model reads the messages it is shown, and finds what was said about something."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from mnesis_core.providers.demo_prose import WHAT_TO_TRY
+from mnesis_core.providers.demo_text import rarity, sentences, terms
+
+SMALLEST_COVERAGE = 0.4
+"""Share of a question's telling words, by weight, that a sentence must hold to be an answer."""
+LONGEST_SEARCH = 4_000
+"""Sentences that are looked at, the newest first."""
+
+_SUMMARY = re.compile(r"<summary\b([^>]*)>(.*?)</summary>", re.DOTALL)
+_LAST_SEQ = re.compile(r'\bmessages="\d+-(\d{1,9})"')
+_GAP = "[Left out here"
+"""How the note begins that stands where messages had to be left out."""
+_OWN_WORDS = ("Ask me later", "I find nothing about", "I searched the whole record", WHAT_TO_TRY)
+"""How this model's own messages are told that only repeat what others said."""
+_QUESTION = re.compile(
+    r"[?\uff1f]\W*$|^\s*(?:what|who|when|where|which|why|how|do you|did i|was|wer|wann|wo)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One message that the demo model is shown."""
+
+    number: int
+    """Place in the conversation, from 1, as far as what is shown tells; 0 for a summary."""
+    role: str
+    text: str
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether it stands in for older messages."""
+        return self.number == 0
+
+    @property
+    def place(self) -> str:
+        """Who said it and where, for a person."""
+        if self.is_summary:
+            return "the summary of older messages"
+        return f"message {self.number}, {'you' if self.role == 'user' else 'me'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A sentence that fits a question."""
+
+    said: Said
+    sentence: str
+    score: float
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """The text of a message in the shape of OpenAI Chat Completions, whose content may be a list of parts."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+
+
+def conversation(messages: list[dict[str, Any]]) -> list[Said]:
+    """What user and assistant said, numbered; summaries that stand in for older messages are marked."""
+    found: list[Said] = []
+    number = 0
+    for message in messages:
+        role, text = str(message.get("role", "")), text_of(message)
+        if role not in ("user", "assistant"):
+            continue
+        for summary in _SUMMARY.finditer(text):
+            if last_seq := _LAST_SEQ.search(summary[1]):
+                number = int(last_seq[1])
+            found.append(Said(number=0, role="user", text=summary[2].partition("\n---\n")[2] or summary[2]))
+        text, is_only_summary = _SUMMARY.sub("", text), _SUMMARY.search(text) is not None
+        if text.startswith(_GAP):
+            found.append(Said(number=0, role="user", text=""))
+        elif text.strip():
+            number += 1
+            found.append(Said(number=number, role=role, text=text.strip()))
+        elif not is_only_summary:
+            number += 1  # a message of tool calls alone
+    return found
+
+
+def is_question(text: str) -> bool:
+    """Whether it asks for something."""
+    return _QUESTION.search(text) is not None
+
+
+def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3) -> list[Hit]:
+    """The sentences that best fit a question, best first; empty when nothing does.
+
+    :param role: look only at what this side said; empty: at everything
+    """
+    wanted = set(terms(question))
+    pool = [
+        (said, sentence, set(terms(sentence)))
+        for said in reversed(earlier)
+        if (role in ("", said.role) or said.is_summary) and not _is_echo(said)
+        for sentence in reversed(sentences(said.text))
+    ][:LONGEST_SEARCH]
+    weights = rarity(words for _, _, words in pool)
+    hits = [
+        Hit(said=said, sentence=sentence, score=score)
+        for said, sentence, words in pool
+        if (score := _score(said, sentence, words, wanted, weights)) > 0
+    ]
+    return _different(sorted(hits, key=lambda hit: -hit.score), limit)
+
+
+def _is_echo(said: Said) -> bool:
+    return said.role == "assistant" and any(words in said.text for words in _OWN_WORDS)
+
+
+def _score(said: Said, sentence: str, words: set[str], wanted: set[str], weights: dict[str, float]) -> float:
+    rarest = max(weights.values(), default=1.0)
+    total = sum(weights.get(term, rarest) for term in wanted)
+    shared = sum(weights[term] for term in wanted & words)
+    if not total or shared / total < SMALLEST_COVERAGE:
+        return 0.0
+    score = shared / total / (1 + len(words) / 40)
+    # An earlier question, or our own quoting of it, shares all words with this one and answers nothing.
+    if is_question(sentence):
+        score *= 0.3
+    if said.role == "assistant" and not said.is_summary:
+        score *= 0.5
+    return score
+
+
+def _different(hits: list[Hit], limit: int) -> list[Hit]:
+    found: list[Hit] = []
+    for hit in hits:
+        words = set(terms(hit.sentence))
+        if hit.score < found[0].score * 0.5 if found else False:
+            break
+        if all(len(words & set(terms(other.sentence))) < 0.7 * len(words) for other in found):
+            found.append(hit)
+        if len(found) == limit:
+            break
+    return found

@@ -1,0 +1,289 @@
+"""Every real provider, through litellm: the one place that knows it.
+
+litellm is pinned exactly: it has no way to ask how a stream really ended, so some of its internals are
+read here, each with a comment, and ``tests/core/test_litellm_provider.py`` is the contract that a new
+version must pass. It takes seconds to import, so it is imported inside functions (``warm_up`` does it early,
+in a thread).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from mnesis_core.config import StreamConfig
+from mnesis_core.errors import ModelError
+from mnesis_core.llm import ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
+from mnesis_core.providers.answer import PartialAnswer, believable_usage, estimate_payload
+from mnesis_core.providers.demo import DEMO_CONTEXT_WINDOW, DEMO_MAX_OUTPUT_TOKENS
+from mnesis_core.providers.demo_provider import DemoProvider
+from mnesis_core.providers.endpoint import key_and_address, provider_of
+from mnesis_core.providers.litellm_faults import model_error, out_of_time
+from mnesis_core.text import printable
+
+CLOSE_SECONDS = 5.0
+"""How long a connection may take to close before it is left to itself."""
+
+_ENVIRONMENT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else prices are fetched from the internet
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",  # else fetched at the first call of Anthropic
+    "LITELLM_LOCAL_BLOG_POSTS": "True",
+    "LITELLM_MODE": "PRODUCTION",  # else the .env of the working directory is read into the environment
+    "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else 100 equal rows of a table end the answer
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class _DeadlinePassed(Exception):
+    """The whole call has taken longer than its model's entry allows."""
+
+
+class LiteLLMModel:
+    """A model behind litellm. See ``mnesis_core.llm.Model``."""
+
+    def __init__(self, spec: ModelSpec, *, max_answer_characters: int = StreamConfig().max_answer_characters) -> None:
+        self.spec = spec
+        self._limit = max_answer_characters
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        """Ask, and yield the answer as it comes."""
+        answer, usage = PartialAnswer(limit=self._limit), _UsageCount()
+        deadline = asyncio.get_running_loop().time() + self.spec.total_timeout_seconds
+        upstream: Any = None
+        failure: ModelError | None = None
+        try:
+            upstream = await _before(deadline, self._open(request))
+            while not answer.is_cut and (chunk := await _before(deadline, anext(upstream, None))) is not None:
+                usage.take(upstream)
+                for delta in _deltas(chunk, answer):
+                    yield delta
+            usage.take(upstream)
+        except _DeadlinePassed:
+            failure = out_of_time(self.spec, has_begun=answer.has_begun)
+        except ModelError as error:
+            failure = error
+        except Exception as error:  # a model never raises for what a provider did
+            failure = model_error(error, self.spec, has_begun=answer.has_begun)
+        finally:
+            await _close(upstream)
+        yield answer.finish(
+            # Internal: what the provider said. The finish reason of the last chunk may be made up.
+            finish_reason=printable(str(getattr(upstream, "received_finish_reason", None) or "")),
+            usage=(counted := usage.believed()),
+            request_tokens=0 if counted else estimate_payload(request.payload),
+            failure=failure,
+        )
+
+    async def _open(self, request: Request) -> Any:
+        key, address = key_and_address(self.spec)
+        litellm = await _loaded()
+        options = {"temperature": request.temperature} if request.temperature is not None else {}
+        if request.max_output_tokens > 0:
+            options["max_tokens"] = request.max_output_tokens
+        return await litellm.acompletion(
+            **_sendable(request.payload),
+            **options,
+            model=self.spec.litellm_model,
+            api_key=key,
+            api_base=address,
+            stream=True,
+            stream_options={"include_usage": True},
+            timeout=self.spec.timeout_seconds,
+            num_retries=0,
+            max_retries=0,  # the SDK below litellm has two hidden retries of its own
+        )
+
+
+@dataclass(slots=True)
+class _UsageCount:
+    """What the provider counted, in whatever chunks it says it; later counts replace earlier ones."""
+
+    _counts: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, upstream: Any) -> None:
+        # Internal: a usage that the provider really sent is on a chunk kept here, and on no other; what the
+        # iteration yields is made up when there was none.
+        chunks = getattr(upstream, "chunks", [])
+        for chunk in chunks:
+            self._add(getattr(chunk, "usage", None))
+        # Internal: kept, these two make litellm count the whole answer again at its end, and cost time that
+        # grows with the square of its length (8 MB in 1.5 kB pieces: 13 s instead of 0.4 s).
+        chunks.clear()
+        if hasattr(upstream, "response_uptil_now"):
+            upstream.response_uptil_now = ""
+
+    def believed(self) -> Usage | None:
+        """The usage, unless there was none or it cannot be true."""
+        return believable_usage(
+            prompt=self._counts.get("prompt"),
+            answer=self._counts.get("answer", 0),
+            cache_read=self._counts.get("cache_read"),
+            cache_write=self._counts.get("cache_write"),
+        )
+
+    def _add(self, usage: Any) -> None:
+        details = getattr(usage, "prompt_tokens_details", None)
+        counts = {
+            "prompt": getattr(usage, "prompt_tokens", None),
+            "answer": getattr(usage, "completion_tokens", None),
+            "cache_read": getattr(details, "cached_tokens", None),
+            "cache_write": getattr(details, "cache_creation_tokens", None),
+        }
+        self._counts.update({name: count for name, count in counts.items() if count})
+
+
+def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[TextDelta | ReasoningDelta]:
+    for choice in chunk.choices[:1]:  # chunks without choices are allowed: pings, usage
+        delta = choice.delta
+        yield from answer.add_reasoning(getattr(delta, "reasoning_content", None) or "")
+        yield from answer.add_text(getattr(delta, "content", None) or "")
+        for call in getattr(delta, "tool_calls", None) or ():
+            answer.add_fragment(
+                index=call.index or 0,
+                id=call.id or "",
+                name=call.function.name or "",
+                arguments=call.function.arguments or "",
+            )
+
+
+async def _before(deadline: float, awaitable: Awaitable[Any]) -> Any:
+    # A timeout must not be held over a yield: it would cancel whoever consumes the stream.
+    try:
+        async with asyncio.timeout_at(deadline) as scope:
+            return await awaitable
+    except TimeoutError:
+        if scope.expired():
+            raise _DeadlinePassed from None
+        raise
+
+
+async def _close(upstream: Any) -> None:
+    # Without this the connection stays open, and the provider goes on writing and billing.
+    if upstream is None or not hasattr(upstream, "aclose"):
+        return
+    with suppress(Exception):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await upstream.aclose()
+
+
+def _sendable(value: Any) -> Any:
+    """A copy, since litellm changes messages in place; what UTF-8 cannot write becomes U+FFFD."""
+    if isinstance(value, dict):
+        return {_sendable(name): _sendable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sendable(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return printable(value)
+    return value
+
+
+@cache
+def load_litellm() -> Any:
+    """litellm, told to use no network and no environment of its own. The first call takes seconds."""
+    os.environ.update(_ENVIRONMENT)
+    os.environ.setdefault("LITELLM_LOG", "ERROR")
+    import litellm
+
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True  # else coloured advice is printed to stdout
+    litellm.disable_hf_tokenizer_download = True  # else names like llama-3 cost a 23 s stall offline
+    litellm.disable_token_counter = True  # we count ourselves
+    litellm.drop_params = True
+    demo: Any = DemoProvider()
+    litellm.custom_provider_map = [{"provider": "demo", "custom_handler": demo}]
+    _refuse_redirects()
+    return litellm
+
+
+def _refuse_redirects() -> None:
+    # Internal: these two make every HTTP client of litellm, and neither takes an option. A redirect would
+    # carry the conversation to an address that nobody entered, such as one inside our own network.
+    from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
+    from litellm.llms.openai.common_utils import BaseOpenAILLM
+
+    make_openai, make_other = BaseOpenAILLM._get_async_http_client, AsyncHTTPHandler.create_client
+
+    def for_openai(*args: Any, **options: Any) -> Any:
+        return _without_redirects(make_openai(*args, **options))
+
+    def for_others(*args: Any, **options: Any) -> Any:
+        return _without_redirects(make_other(*args, **options))
+
+    openai_clients: Any = BaseOpenAILLM
+    openai_clients._get_async_http_client = staticmethod(for_openai)
+    other_clients: Any = AsyncHTTPHandler
+    other_clients.create_client = for_others
+
+
+def _without_redirects(client: Any) -> Any:
+    if client is not None:
+        client.follow_redirects = False
+    return client
+
+
+async def _loaded() -> Any:
+    if load_litellm.cache_info().currsize:
+        return load_litellm()
+    return await asyncio.to_thread(load_litellm)
+
+
+async def warm_up() -> None:
+    """Import litellm in a thread, so that the first turn does not wait for it."""
+    await _loaded()
+
+
+async def close_connections() -> None:
+    """Close this event loop's connections. Needed before a loop ends in a process that goes on.
+
+    Internal: litellm keeps its clients under the loop's ``id()``, which the next loop may get as well, and
+    would then meet connections of a loop that is dead.
+    """
+    if not load_litellm.cache_info().currsize:
+        return
+    cached = load_litellm().in_memory_llm_clients_cache.cache_dict
+    mine = f"-{id(asyncio.get_running_loop())}"
+    for name in [name for name in cached if name.endswith(mine)]:
+        client = cached.pop(name)
+        if hasattr(client, "close"):
+            with suppress(Exception):
+                await client.close()
+
+
+def model_metadata(litellm_model: str) -> tuple[int, int, int, int] | None:
+    """What litellm's own table knows of a model; None when it does not know it. Offline.
+
+    Returns its context window and its largest answer in tokens, then the price of a million prompt tokens
+    and of a million answer tokens in millionths of a US dollar.
+    """
+    provider = provider_of(litellm_model)
+    if provider == "demo":
+        return DEMO_CONTEXT_WINDOW, DEMO_MAX_OUTPUT_TOKENS, 0, 0
+    table = load_litellm().model_cost
+    entry = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
+    window = entry.get("max_input_tokens") or entry.get("max_tokens")
+    if not window or entry.get("mode") not in ("chat", "responses") or not _is_of(provider, entry):
+        return None
+    return (
+        int(window),
+        int(entry.get("max_output_tokens") or entry.get("max_tokens") or window),
+        _micros_per_million(entry.get("input_cost_per_token")),
+        _micros_per_million(entry.get("output_cost_per_token")),
+    )
+
+
+def _is_of(provider: str, entry: dict[str, Any]) -> bool:
+    # Some names stand in the table without their provider, and may belong to another one.
+    return str(entry.get("litellm_provider", "")).startswith(provider)
+
+
+def _micros_per_million(cost_per_token: float | None) -> int:
+    return round((cost_per_token or 0) * 10**12)

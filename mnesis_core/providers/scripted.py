@@ -1,0 +1,127 @@
+"""A model that says what it was told to say: the double that tests use in place of a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+
+from mnesis_core.config import StreamConfig
+from mnesis_core.errors import ModelError
+from mnesis_core.llm import ModelSpec, ReasoningDelta, Reply, Request, TextDelta, ToolCall, Usage
+from mnesis_core.providers.answer import PartialAnswer, estimate_payload
+
+_PIECE = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What happens in one call, in this order: reasoning, text, tool calls, end."""
+
+    text: str | tuple[str, ...] = ""
+    """A string is streamed word by word, a tuple piece by piece."""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    error: ModelError | None = None
+    """What breaks the stream after the text; the finish reason is then not said."""
+    finish_reason: str | None = None
+    """None: ``stop``, or ``tool_calls``; empty: the stream ends without one, and so proves nothing."""
+    usage: Usage | None = None
+    """None: an estimate."""
+    delay_seconds: float = 0.0
+    """Before each piece."""
+    gate: asyncio.Event | None = None
+    """When set, the stream waits for it after ``gate_after`` pieces of text."""
+    gate_after: int = 1
+
+
+Script = Step | str | ModelError | ToolCall
+"""A step, or short for one: a text, an error before anything is streamed, a single tool call."""
+
+
+@dataclass(slots=True)
+class ScriptedModel:
+    """See ``mnesis_core.llm.Model``. Each call takes the next of ``replies``; a function answers every call.
+
+    :raises AssertionError: (from ``stream``) it is asked more often than it has replies
+    """
+
+    spec: ModelSpec
+    replies: Iterable[Script | Callable[[Request], Script]] | Callable[[Request], Script]
+    requests: list[Request] = field(default_factory=list)
+    """What it was asked, in order."""
+    at_gate: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while a stream waits at a gate."""
+    abandoned: int = 0
+    """How many streams were closed or cancelled before their end."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.replies):
+            self.replies = list(self.replies)
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        """Ask, and yield the answer as it comes."""
+        self.requests.append(request)
+        step = self._next_step(request)
+        answer = PartialAnswer(limit=StreamConfig().max_answer_characters)
+        is_whole = False
+        try:
+            for reasoning in answer.add_reasoning(step.reasoning):
+                yield reasoning
+            for count, piece in enumerate(_pieces(step.text)):
+                await self._pause(step, count)
+                for text in answer.add_text(piece):
+                    yield text
+            await self._pause(step, len(_pieces(step.text)))
+            is_whole = True
+        finally:
+            self.abandoned += not is_whole
+        yield _reply(step, answer, request)
+
+    def _next_step(self, request: Request) -> Step:
+        scripted = self.replies
+        if isinstance(scripted, list):
+            if not scripted:
+                raise AssertionError(f"the script is over, but request {len(self.requests)} came: {request.payload}")
+            scripted = scripted.pop(0)
+        return _step(scripted(request) if callable(scripted) else scripted)
+
+    async def _pause(self, step: Step, count: int) -> None:
+        await asyncio.sleep(step.delay_seconds)
+        if step.gate is None or count != step.gate_after:
+            return
+        self.at_gate.set()
+        try:
+            await step.gate.wait()
+        finally:
+            self.at_gate.clear()
+
+
+def _step(script: object) -> Step:
+    match script:
+        case Step():
+            return script
+        case str():
+            return Step(text=script)
+        case ModelError():
+            return Step(error=script)
+        case ToolCall():
+            return Step(tool_calls=(script,))
+    raise TypeError(f"not a step of a script: {script!r}")
+
+
+def _pieces(text: str | tuple[str, ...]) -> tuple[str, ...]:
+    return text if isinstance(text, tuple) else tuple(_PIECE.findall(text))
+
+
+def _reply(step: Step, answer: PartialAnswer, request: Request) -> Reply:
+    for index, call in enumerate(step.tool_calls):
+        answer.add_fragment(index=index, id=call.id, name=call.name, arguments=call.arguments)
+    said = step.finish_reason if step.finish_reason is not None else ("tool_calls" if step.tool_calls else "stop")
+    return answer.finish(
+        finish_reason="" if step.error else said,
+        usage=step.usage,
+        request_tokens=estimate_payload(request.payload),
+        failure=step.error,
+    )
