@@ -28,7 +28,8 @@ MESSAGE_FRAMING = 4
 """Tokens that any message costs beside its text: role and delimiters."""
 TOOL_FRAMING = 8
 """Tokens that a tool call and its result cost beside their text: ids and a second message's framing."""
-_MOST_CHARACTERS_PER_TOKEN = 20
+MOST_CHARACTERS_PER_TOKEN = 20
+"""More than any text has: a run of spaces comes to 17."""
 SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
 """A provider that claims to count beyond these is not believed."""
 
@@ -130,7 +131,7 @@ def characters_within(text: str, limit: int, *, from_end: bool = False) -> int:
     """How many characters of one end of ``text`` stay within ``limit`` tokens: nearly the most there can be."""
     if limit <= 0:
         return 0
-    count = min(len(text), limit * _MOST_CHARACTERS_PER_TOKEN)
+    count = min(len(text), limit * MOST_CHARACTERS_PER_TOKEN)
     while count and (tokens := estimate_text(text[-count:] if from_end else text[:count])) > limit:
         # A little below the proportion, so that uneven texts do not take many steps.
         count = min(count - 1, int(count * limit / tokens * 0.98))

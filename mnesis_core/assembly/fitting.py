@@ -147,7 +147,7 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = Fals
     """
     pieces = [piece for entry in entries for piece in _pieces(entry.message)]
     kept = _newest_within(pieces, room) or (pieces[-1:] if keep_one else [])
-    cap = _common_cap([size for piece in kept for size in piece.sizes], room - sum(piece.frame for piece in kept))
+    cap = common_cap([size for piece in kept for size in piece.sizes], room - sum(piece.frame for piece in kept))
     stays = {piece.stored.id for piece in kept}
     items = [
         _squeezed(entry, [piece for piece in pieces if piece.message is entry.message], stays, cap) for entry in entries
@@ -171,7 +171,7 @@ def _newest_within(pieces: Sequence[_Piece], room: int) -> list[_Piece]:
     return list(pieces[len(pieces) - count :])
 
 
-def _common_cap(sizes: Sequence[int], room: int) -> int:
+def common_cap(sizes: Sequence[int], room: int) -> int:
     """The largest cap with ``sum(min(size, cap)) <= room``."""
     for index, size in enumerate(sorted(sizes)):
         share = max(0, room) // (len(sizes) - index)

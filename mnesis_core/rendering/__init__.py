@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mnesis_core.context import Prompt
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm import ToolSpec
 from mnesis_core.rendering import openai_chat
 
 __all__ = ["RENDERERS", "digest", "render"]
 
-RENDERERS: Mapping[str, Callable[[Prompt, Sequence[ToolSpec]], dict[str, Any]]] = {"openai_chat": openai_chat.render}
+RENDERERS: Mapping[str, Callable[[Prompt], dict[str, Any]]] = {"openai_chat": openai_chat.render}
 """Renderers by the names that ``GET …/context?format=`` knows."""
 
 
-def render(prompt: Prompt, tools: Sequence[ToolSpec], *, provider: str = "openai_chat") -> dict[str, Any]:
-    """The payload of a prompt, with those of ``tools`` that fitted into it.
+def render(prompt: Prompt, *, provider: str = "openai_chat") -> dict[str, Any]:
+    """The payload of a prompt.
 
     :raises InvalidRequest: there is no such format.
     """
     if provider not in RENDERERS:
         raise InvalidRequest(f"no format {provider!r}; known: {', '.join(RENDERERS)}", field="format")
-    return RENDERERS[provider](prompt, tools)
+    return RENDERERS[provider](prompt)
 
 
 def digest(payload: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from mnesis_core.context import ContextMessage, Prompt
@@ -16,12 +16,11 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME = 64
 
 
-def render(prompt: Prompt, tools: Sequence[ToolSpec]) -> dict[str, Any]:
-    """The payload of a prompt, with those of ``tools`` that fitted into it."""
+def render(prompt: Prompt) -> dict[str, Any]:
+    """The payload of a prompt."""
     payload: dict[str, Any] = {"messages": [item for message in prompt.messages for item in _messages(message)]}
-    kept = [tool for tool in tools if tool in prompt.tools]
-    if kept:
-        payload["tools"] = [_tool(tool) for tool in kept]
+    if prompt.tools:
+        payload["tools"] = [_tool(tool) for tool in prompt.tools]
     return payload
 
 

@@ -1,0 +1,127 @@
+"""Level 3: what always works. An excerpt of the span, without a model, a worker or a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mnesis_core.assembly.fitting import common_cap
+from mnesis_core.dag import SummaryEntry
+from mnesis_core.file_ids import with_file_ids, without_file_ids
+from mnesis_core.messages import Part, StoredMessage, TextPart, ToolPart
+from mnesis_core.tokens import characters_within, estimate_text
+
+HEADER = "[Level 3 excerpt, written without a model: beginnings and ends only]"
+VERSION = "excerpt.1"
+SHORTEST_QUOTE = 16
+"""Tokens; a text gets no less or is not quoted."""
+LABEL_TOKENS = 8
+"""What names a quoted text, about."""
+SMALLEST_BODY = 48
+"""Tokens left to quotations, however many files there are to be named."""
+USER_SHARE = 2 / 3
+"""Of the room: what the user said comes first."""
+_ELLIPSIS = " […] "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotable:
+    """A text that an excerpt may quote the ends of."""
+
+    order: int
+    """Place among the others."""
+    label: str
+    text: str
+    is_user: bool = False
+
+
+def message_quotables(messages: Sequence[StoredMessage]) -> tuple[Quotable, ...]:
+    """What there is to quote in messages: what was said, and what tools gave."""
+    found = [
+        (f"{message.seq} {label}", text, is_user)
+        for message in messages
+        for stored in message.parts
+        for label, text, is_user in _texts(message.role, stored.part)
+    ]
+    return tuple(
+        Quotable(order=order, label=label, text=text, is_user=is_user)
+        for order, (label, text, is_user) in enumerate(found)
+    )
+
+
+def _texts(role: str, part: Part) -> Iterator[tuple[str, str, bool]]:
+    if isinstance(part, TextPart) and part.text.strip():
+        yield role, part.text.strip(), role == "user"
+    elif isinstance(part, ToolPart):
+        text = f"{part.input} {part.output or ''} {part.error or ''}".strip()
+        yield f"tool {part.tool_name[:40]}", text, False
+
+
+def summary_quotables(summaries: Sequence[SummaryEntry]) -> tuple[Quotable, ...]:
+    """What there is to quote in summaries: their texts without footers."""
+    return tuple(
+        Quotable(order=order, label=f"{entry.first_seq}-{entry.last_seq}", text=without_file_ids(entry.text))
+        for order, entry in enumerate(summaries)
+    )
+
+
+def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, file_ids: Sequence[str] = ()) -> str:
+    """The beginnings and ends of texts, those of users first, within ``limit`` tokens; never fails.
+
+    Smaller than ``source_tokens`` when that is above 60. The file ids are named whatever ``limit`` says, since
+    a lost id is a lost file; only when naming all of them would exceed the source, just their number is said.
+    """
+    largest = source_tokens - 1
+    names = _names(file_ids, largest)
+    footer = estimate_text(with_file_ids("-", names)) if names else 0
+    room = max(min(limit, largest) - footer, min(SMALLEST_BODY, largest - footer))
+    return with_file_ids(_body(quotables, room), names)
+
+
+def _names(file_ids: Sequence[str], largest: int) -> tuple[str, ...]:
+    names = tuple(file_ids)
+    while names and estimate_text(with_file_ids(HEADER, names)) > largest:
+        kept = len(names) * 3 // 4
+        names = (*names[:kept], f"{len(file_ids) - kept} more") if kept else ()
+        if kept <= 1:
+            return ()
+    return names
+
+
+def _body(quotables: Sequence[Quotable], limit: int) -> str:
+    room = limit - estimate_text(HEADER)
+    while room > SHORTEST_QUOTE:
+        text = "\n".join([HEADER, *_lines(quotables, room)])
+        if estimate_text(text) <= limit:
+            return text
+        room = room * 17 // 20
+    return HEADER
+
+
+def _lines(quotables: Sequence[Quotable], room: int) -> list[str]:
+    users = [quotable for quotable in quotables if quotable.is_user]
+    others = [quotable for quotable in quotables if not quotable.is_user]
+    said = _quotes(users, int(room * USER_SHARE) if others else room)
+    rest = _quotes(others, room - sum(estimate_text(line) for line in said.values()))
+    return [line for _, line in sorted((said | rest).items())]
+
+
+def _quotes(quotables: Sequence[Quotable], room: int) -> dict[int, str]:
+    """Lines by order. Of more texts than there is room for, the first and the last are quoted."""
+    count = max(0, room) // (SHORTEST_QUOTE + LABEL_TOKENS)
+    if count < len(quotables):
+        quotables = [*quotables[: count - count // 2], *quotables[len(quotables) - count // 2 :]]
+    sizes = [estimate_text(quotable.text) for quotable in quotables]
+    cap = common_cap(sizes, room - LABEL_TOKENS * len(quotables))
+    return {
+        quotable.order: f"[{quotable.label}] {_ends(quotable.text, size, cap)}"
+        for quotable, size in zip(quotables, sizes, strict=True)
+    }
+
+
+def _ends(text: str, size: int, cap: int) -> str:
+    if size <= cap:
+        return text
+    half = (cap - estimate_text(_ELLIPSIS)) // 2
+    tail = characters_within(text, half, from_end=True)
+    return text[: characters_within(text, half)].rstrip() + _ELLIPSIS + text[len(text) - tail :].lstrip()

@@ -1,0 +1,275 @@
+"""Level 1 -> 2 -> 3: text in, a summary that is proven useful out. Never fails and never loops.
+
+Each piece escalates by itself, so that what one call did well is not paid for again. After two errors of
+the model on one piece it is not asked again: level 3 needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from mnesis_core.budget import Budget
+from mnesis_core.compaction.excerpt import VERSION, Quotable, excerpt
+from mnesis_core.compaction.judging import cleaned, judge
+from mnesis_core.compaction.prompts import CONDENSE, LEVEL1, LEVEL2, SummaryPrompt
+from mnesis_core.compaction.transcript import piece_limit, text_pieces
+from mnesis_core.config import Config
+from mnesis_core.dag import SummaryKind
+from mnesis_core.file_ids import with_file_ids, without_file_ids
+from mnesis_core.llm import Model, Reply, Request, Source, Usage, complete
+from mnesis_core.text import printable
+from mnesis_core.tokens import estimate_text
+
+LARGEST_SHARE = 0.35
+"""Of the source: what level 1 is asked for at most."""
+TOLERANCE = 1.5
+"""A summary may exceed what was asked for by so much: models count badly."""
+SMALLEST_TARGET = 48
+"""Tokens."""
+CUT_OFF = frozenset({"length", "max_tokens"})
+"""Finish reasons of an answer that is not whole."""
+REPLY_SLACK = 1_024
+"""Tokens beside the summary that a call may write: some models think first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """One attempt at one piece."""
+
+    level: int
+    accepted: bool
+    reason: str
+    """Why not: a reason of ``judge``, ``tool_call``, ``cut_off`` or a model's error code; empty when accepted."""
+    input_tokens: int
+    output_tokens: int
+    source: Source
+    """Who counted the tokens."""
+    piece: int = 1
+    pieces: int = 1
+    """Of how many, counted from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryResult:
+    """An accepted summary and what it took."""
+
+    text: str
+    """With its footer of file ids."""
+    token_count: int
+    level: int
+    """The highest that any of its pieces needed."""
+    tries: tuple[Try, ...]
+    usage: Usage
+    """Of all tries together."""
+    prompt_version: str
+    """Of the prompt whose answer it is, such as ``level1.1``; ``excerpt.1`` at level 3."""
+
+
+async def summarise(
+    pieces: Sequence[str],
+    source_tokens: int,
+    model: Model | None,
+    config: Config,
+    budget: Budget,
+    *,
+    kind: SummaryKind,
+    deterministic_only: bool = False,
+    quotables: Sequence[Quotable] = (),
+    file_ids: Sequence[str] = (),
+) -> SummaryResult:
+    """A summary of ``pieces``, which together are one span, smaller than ``source_tokens``.
+
+    ``source_tokens`` is what the span takes in the context now. Level 3 quotes ``quotables``, or the pieces
+    when there are none. Every one of ``file_ids`` is named in the result. Without a model, or with
+    ``deterministic_only``, level 3 is used at once.
+    """
+    run = _Run(
+        model=None if deterministic_only else model,
+        config=config,
+        budget=budget,
+        source_tokens=source_tokens,
+        file_ids=tuple(file_ids),
+    )
+    draft = await run.reduce(pieces, kind)
+    if draft is None:
+        quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
+        draft = run.level3(quotables)
+    text = draft.text if draft.level == 3 else with_file_ids(draft.text, file_ids)
+    return SummaryResult(
+        text=text,
+        token_count=estimate_text(text),
+        level=draft.level,
+        tries=tuple(run.tries),
+        usage=_total(run.tries),
+        prompt_version=draft.version,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    text: str
+    level: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """One text to summarise and what its summary must keep to."""
+
+    text: str
+    kind: SummaryKind
+    tokens: int
+    """A summary must be smaller."""
+    target: int
+    number: int = 1
+    count: int = 1
+    file_ids: tuple[str, ...] = ()
+
+    @property
+    def limit(self) -> int:
+        """Tokens that a summary may have."""
+        return int(self.target * TOLERANCE)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One call of ``summarise``."""
+
+    model: Model | None
+    """``None`` once it is not to be asked any more."""
+    config: Config
+    budget: Budget
+    source_tokens: int
+    file_ids: tuple[str, ...]
+    tries: list[Try] = field(default_factory=list)
+
+    async def reduce(self, pieces: Sequence[str], kind: SummaryKind) -> _Draft | None:
+        """Summarise each piece, join the summaries, and merge them until the whole passes; ``None``: level 3 is due."""
+        if self.model is None or not pieces:
+            return None
+        target = self._target()
+        if len(pieces) == 1:
+            whole = _Piece(text=pieces[0], kind=kind, tokens=self.source_tokens, target=target, file_ids=self.file_ids)
+            return await self._escalate(whole)
+        limit = piece_limit(self.model.spec, self.config)
+        drafts = [await self._part(piece) for piece in _shares(pieces, kind, target)]
+        level = max(draft.level for draft in drafts)
+        joined = "\n\n".join(draft.text for draft in drafts)
+        if all(draft.level == 3 for draft in drafts):
+            return None
+        if self._is_accepted(joined, int(target * TOLERANCE)):
+            return _Draft(text=joined, level=level, version=drafts[0].version)
+        again = text_pieces(joined, limit)
+        merged = await self.reduce(again, "condensed") if len(again) < len(pieces) else None
+        return replace(merged, level=max(level, merged.level)) if merged else None
+
+    def level3(self, quotables: Sequence[Quotable]) -> _Draft:
+        """An excerpt of the whole span."""
+        text = excerpt(quotables, self._excerpt_limit(), self.source_tokens, self.file_ids)
+        self._record_level3()
+        return _Draft(text=text, level=3, version=VERSION)
+
+    def _target(self) -> int:
+        share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // 2)
+        return max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
+
+    def _excerpt_limit(self) -> int:
+        return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
+
+    def _is_accepted(self, text: str, limit: int) -> bool:
+        return judge(with_file_ids(text, self.file_ids), self.source_tokens, limit, self.file_ids) is None
+
+    def _record_level3(self, number: int = 1, count: int = 1) -> None:
+        self.tries.append(
+            Try(
+                level=3,
+                accepted=True,
+                reason="",
+                input_tokens=0,
+                output_tokens=0,
+                source=Source.ESTIMATED,
+                piece=number,
+                pieces=count,
+            )
+        )
+
+    async def _part(self, piece: _Piece) -> _Draft:
+        """A piece of several, at whatever level works."""
+        draft = await self._escalate(piece)
+        if draft is not None:
+            return draft
+        quotable = Quotable(order=0, label="text", text=piece.text)
+        text = excerpt([quotable], min(piece.limit, self._excerpt_limit()), piece.tokens)
+        self._record_level3(piece.number, piece.count)
+        return _Draft(text=text, level=3, version=VERSION)
+
+    async def _escalate(self, piece: _Piece) -> _Draft | None:
+        """Level 1, then 2; ``None`` when neither gave anything of use."""
+        errors = 0
+        levels = list(self._levels(piece))
+        for level, prompt, target in levels:
+            if self.model is None:
+                return None
+            reply = await complete(self.model, self._request(self.model, prompt, piece, target))
+            text = without_file_ids(cleaned(reply.text))
+            reason = _reason(reply, with_file_ids(text, piece.file_ids), piece)
+            self.tries.append(_try(level, reason, reply, piece))
+            if reason is None:
+                return _Draft(text=text, level=level, version=prompt.version)
+            errors += reply.error is not None
+        if errors == len(levels):
+            self.model = None
+        return None
+
+    def _levels(self, piece: _Piece) -> Iterator[tuple[int, SummaryPrompt, int]]:
+        yield 1, CONDENSE if piece.kind == "condensed" else LEVEL1, piece.target
+        if self.config.compaction.level2_enabled:
+            yield 2, CONDENSE if piece.kind == "condensed" else LEVEL2, max(1, piece.target // 2)
+
+    def _request(self, model: Model, prompt: SummaryPrompt, piece: _Piece, target: int) -> Request:
+        wanted = min(piece.limit + REPLY_SLACK, max(piece.limit, model.spec.context_window // 4))
+        most = model.spec.max_output_tokens
+        return Request(
+            payload={"messages": prompt.messages(printable(piece.text), target)},
+            max_output_tokens=min(wanted, most) if most > 0 else wanted,
+        )
+
+
+def _shares(pieces: Sequence[str], kind: SummaryKind, target: int) -> Iterator[_Piece]:
+    share = max(SMALLEST_TARGET, target // len(pieces))
+    for number, text in enumerate(pieces, start=1):
+        yield _Piece(text=text, kind=kind, tokens=estimate_text(text), target=share, number=number, count=len(pieces))
+
+
+def _reason(reply: Reply, text: str, piece: _Piece) -> str | None:
+    if reply.error is not None:
+        return reply.error.code
+    if reply.tool_calls:
+        return "tool_call"
+    if reply.finish_reason in CUT_OFF:
+        return "cut_off"
+    return judge(text, piece.tokens, piece.limit, piece.file_ids)
+
+
+def _try(level: int, reason: str | None, reply: Reply, piece: _Piece) -> Try:
+    return Try(
+        level=level,
+        accepted=reason is None,
+        reason=reason or "",
+        input_tokens=reply.usage.input_tokens,
+        output_tokens=reply.usage.output_tokens,
+        source=reply.usage.source,
+        piece=piece.number,
+        pieces=piece.count,
+    )
+
+
+def _total(tries: Sequence[Try]) -> Usage:
+    asked = [attempt for attempt in tries if attempt.level < 3]
+    is_reported = bool(asked) and all(attempt.source is Source.PROVIDER for attempt in asked)
+    return Usage(
+        input_tokens=sum(attempt.input_tokens for attempt in asked),
+        output_tokens=sum(attempt.output_tokens for attempt in asked),
+        source=Source.PROVIDER if is_reported else Source.ESTIMATED,
+    )

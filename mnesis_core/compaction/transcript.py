@@ -1,0 +1,116 @@
+"""A span as text for the model that summarises it: all of it, in pieces that it can read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mnesis_core.assembly.reading import quote
+from mnesis_core.config import Config
+from mnesis_core.dag import SummaryEntry
+from mnesis_core.llm import ModelSpec
+from mnesis_core.messages import (
+    DataPart,
+    FileRefPart,
+    Part,
+    PatchPart,
+    ReasoningPart,
+    StoredMessage,
+    TextPart,
+    ToolPart,
+)
+from mnesis_core.tokens import MOST_CHARACTERS_PER_TOKEN, characters_within, estimate_text
+
+PROMPT_TOKENS = 500
+"""What the instructions around a piece take, at the most."""
+SMALLEST_PIECE = 256
+"""Tokens of a piece in the smallest window."""
+SMALLEST_LIMIT = 64
+"""Tokens: pieces may not be asked to be smaller, since each begins with a line that says what it is."""
+
+
+def piece_limit(spec: ModelSpec, config: Config) -> int:
+    """Tokens of text that one call to the summarising model may read."""
+    window = config.context_window if 0 < config.context_window < spec.context_window else spec.context_window
+    return max(SMALLEST_PIECE, int(window * config.compaction.input_share) - PROMPT_TOKENS)
+
+
+def transcript_pieces(
+    messages: Sequence[StoredMessage], limit_tokens: int, *, with_reasoning: bool = False
+) -> list[str]:
+    """The messages' whole text, quoted as data, in pieces of at most ``limit_tokens``.
+
+    Inputs, outputs and errors of tools are there in full, tombstoned or not, each under a line such as
+    ``[12 tool read_file output]``. A text too long for one piece goes on in the next: nothing is left out.
+    """
+    blocks = (block for message in messages for block in _message_blocks(message, with_reasoning))
+    return _pack(blocks, limit_tokens)
+
+
+def summary_pieces(summaries: Sequence[SummaryEntry], limit_tokens: int) -> list[str]:
+    """Likewise the summaries' whole text, oldest first."""
+    blocks = (
+        (f"summary {entry.id} of messages {entry.first_seq} to {entry.last_seq}", entry.text) for entry in summaries
+    )
+    return _pack(blocks, limit_tokens)
+
+
+def text_pieces(text: str, limit_tokens: int) -> list[str]:
+    """Likewise one text that is no message."""
+    return _pack([("text", text)], limit_tokens)
+
+
+def _message_blocks(message: StoredMessage, with_reasoning: bool) -> Iterator[tuple[str, str]]:
+    for stored in message.parts:
+        for label, text in _part_blocks(message.role, stored.part, with_reasoning):
+            if text:
+                yield f"{message.seq} {label}", text
+
+
+def _part_blocks(role: str, part: Part, with_reasoning: bool) -> Iterable[tuple[str, str]]:
+    match part:
+        case TextPart():
+            return [(role, part.text)]
+        case ReasoningPart():
+            return [(f"{role} reasoning", part.text)] if with_reasoning else []
+        case ToolPart():
+            name = f"tool {part.tool_name}"
+            texts = (("input", part.input), ("output", part.output or ""), ("error", part.error or ""))
+            return [(f"{name} {kind}", text) for kind, text in texts]
+        case FileRefPart():
+            return [(f"{role} file {part.file_id}", f"{part.path} ({part.file_type})\n{part.exploration_summary}")]
+        case PatchPart():
+            return [(f"{role} patch {', '.join(part.files_changed)}", part.unified_diff)]
+        case DataPart():
+            return [(f"{role} {part.label}", part.text)]
+        case _:
+            return []
+
+
+def _pack(blocks: Iterable[tuple[str, str]], limit: int) -> list[str]:
+    limit = max(limit, SMALLEST_LIMIT)
+    pieces: list[str] = []
+    chunks: list[str] = []
+    size = 0
+    for chunk in (chunk for label, text in blocks for chunk in _chunks(label, quote(text), limit)):
+        tokens = estimate_text(chunk) + 1  # the line break between chunks
+        if chunks and size + tokens > limit:
+            pieces.append("\n".join(chunks))
+            chunks, size = [], 0
+        chunks.append(chunk)
+        size += tokens
+    return [*pieces, "\n".join(chunks)] if chunks else pieces
+
+
+def _chunks(label: str, text: str, limit: int) -> Iterator[str]:
+    """A labelled text in chunks of at most ``limit - 1`` tokens."""
+    label = quote(" ".join(label.split()))
+    label = label[: characters_within(label, limit // 3)]
+    head = f"[{label}] "
+    offset = 0
+    while offset < len(text):
+        # A slice of the rest: a copy of all of it for every chunk would take quadratic time.
+        window = text[offset : offset + limit * MOST_CHARACTERS_PER_TOKEN]
+        count = max(1, characters_within(window, limit - estimate_text(head) - 3))
+        yield head + window[:count]
+        offset += count
+        head = f"[{label}, continued] "
