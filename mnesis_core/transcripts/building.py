@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,6 @@ from mnesis_core.transcripts.values import (
     NamedSource,
     Note,
     ParentLink,
-    Progress,
     Report,
     Skipped,
     Source,
@@ -48,6 +47,8 @@ class Tally:
 
     def __init__(self, format_name: str) -> None:
         self.format = format_name
+        self.broken = ""
+        """Why a source could not be read to its end."""
         self._read: Counter[str] = Counter()
         self._skipped: Counter[tuple[str, str]] = Counter()
         self._notes: Counter[str] = Counter()
@@ -277,16 +278,13 @@ def family_of(drafts: Sequence[TranscriptDraft]) -> Transcript:
     return replace(root.build(), children=tuple(child.build() for child in children))
 
 
-def whole_text(source: Source, tally: Tally, progress: Progress | None) -> str:
-    """All of a source that can be read."""
-    lines: list[str] = []
+def readable_lines(source: Source, tally: Tally, count: ByteCount) -> Iterator[str]:
+    """The lines of a source, up to where it breaks off; the report says so when it does."""
     try:
-        # Line by line, not in one call: when the source breaks off, what came before must be there.
-        for line in read_lines(source, ByteCount(progress)):
-            lines.append(line)
+        yield from read_lines(source, count)
     except UnreadableRecord as error:
+        tally.broken = tally.broken or str(error)
         tally.note(f"{error}; what came before is kept")
-    return "\n".join(lines)
 
 
 def refuse_companions(tally: Tally, companions: Sequence[NamedSource]) -> None:
@@ -296,9 +294,9 @@ def refuse_companions(tally: Tally, companions: Sequence[NamedSource]) -> None:
         tally.skip("file", "this format has no files that belong together")
 
 
-def nothing_readable(format_name: str, name: str, what: str) -> InvalidRequest:
+def nothing_readable(tally: Tally, name: str, what: str) -> InvalidRequest:
     """The error for a file without one record of its format."""
     file = f"'{one_line(name, 200)}'" if name else "The file"
     formats = ", ".join(FORMAT_NAMES)
-    message = f"{file} holds no {format_name} transcript: {what}. Formats: {formats}."
-    return InvalidRequest(message, format=format_name, formats=list(FORMAT_NAMES))
+    message = f"{file} holds no {tally.format} transcript: {tally.broken or what}. Formats: {formats}."
+    return InvalidRequest(message, format=tally.format, formats=list(FORMAT_NAMES))

@@ -19,10 +19,11 @@ from mnesis_core.transcripts.building import (
     label_of,
     make_ids_unique,
     nothing_readable,
+    readable_lines,
     refuse_companions,
-    whole_text,
 )
 from mnesis_core.transcripts.reading import (
+    ByteCount,
     Element,
     dump_json,
     identifier,
@@ -55,7 +56,8 @@ def parse(
     refuse_companions(tally, companions)
     families: list[list[_Branch]] = []
     unplaced: list[DataPart] = []
-    for element in read_elements(whole_text(source, tally, progress)):
+    lines = readable_lines(source, tally, ByteCount(progress))
+    for element in read_elements("\n".join(lines)):
         if isinstance(element.value, dict) and isinstance(element.value.get("mapping"), dict):
             families.append(_branches(element.value, tally))
         else:
@@ -63,7 +65,7 @@ def parse(
         while families and unplaced:
             families[-1][0].attach(unplaced.pop(0))
     if not families:
-        raise nothing_readable(FORMAT, name, "no conversation with a 'mapping' is in it")
+        raise nothing_readable(tally, name, "no conversation with a 'mapping' is in it")
     make_ids_unique([branch for family in families for branch in family])
     return ParseResult(transcripts=tuple(family_of(_linked(family)) for family in families), report=tally.report())
 

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from mnesis_core.transcripts.building import MessageDraft, Tally, family_of, make_ids_unique, nothing_readable
+from mnesis_core.transcripts.building import (
+    MessageDraft,
+    Tally,
+    family_of,
+    make_ids_unique,
+    nothing_readable,
+    readable_lines,
+)
 from mnesis_core.transcripts.claude_code_records import FORMAT, Conversation
 from mnesis_core.transcripts.reading import (
     ByteCount,
@@ -21,7 +28,6 @@ from mnesis_core.transcripts.reading import (
     identifier,
     load_json,
     one_line,
-    read_lines,
     text_in,
 )
 from mnesis_core.transcripts.values import (
@@ -58,7 +64,7 @@ def parse(
     tally, count = Tally(FORMAT), ByteCount(progress)
     main = _read_file(source, name, tally, count)
     if not main.recognised:
-        raise nothing_readable(FORMAT, name, main.complaint or "it is empty")
+        raise nothing_readable(tally, name, main.complaint or "it is empty")
     files = [main, *_read_companions(companions, tally, count)]
     families = _families(files)
     make_ids_unique([chain for family in families for chain in family])
@@ -128,13 +134,9 @@ class _File:
 
 def _read_file(source: Source, name: str, tally: Tally, count: ByteCount) -> _File:
     file = _File(name, tally)
-    try:
-        for line in read_lines(source, count):
-            if line.strip():
-                file.take(line)
-    except UnreadableRecord as error:
-        file.complaint = file.complaint or str(error)
-        tally.note(f"{error}; what came before is kept")
+    for line in readable_lines(source, tally, count):
+        if line.strip():
+            file.take(line)
     return file
 
 

@@ -19,10 +19,11 @@ from mnesis_core.transcripts.building import (
     label_of,
     make_ids_unique,
     nothing_readable,
+    readable_lines,
     refuse_companions,
-    whole_text,
 )
 from mnesis_core.transcripts.reading import (
+    ByteCount,
     Element,
     dump_json,
     identifier,
@@ -53,7 +54,8 @@ def parse(
     refuse_companions(tally, companions)
     drafts: list[TranscriptDraft] = []
     unplaced: list[DataPart] = []
-    for element in read_elements(whole_text(source, tally, progress)):
+    lines = readable_lines(source, tally, ByteCount(progress))
+    for element in read_elements("\n".join(lines)):
         if isinstance(element.value, dict) and isinstance(element.value.get("conversation"), dict):
             drafts.append(_sample(element.value, tally))
         else:
@@ -61,7 +63,7 @@ def parse(
         if drafts:
             _place(drafts[-1], unplaced)
     if not drafts:
-        raise nothing_readable(FORMAT, name, "no sample with a 'conversation' is in it")
+        raise nothing_readable(tally, name, "no sample with a 'conversation' is in it")
     make_ids_unique(drafts)
     return ParseResult(transcripts=tuple(draft.build() for draft in drafts), report=tally.report())
 

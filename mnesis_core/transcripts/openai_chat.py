@@ -21,12 +21,12 @@ from mnesis_core.transcripts.building import (
     label_of,
     make_ids_unique,
     nothing_readable,
+    readable_lines,
     refuse_companions,
 )
 from mnesis_core.transcripts.reading import (
     ByteCount,
     Element,
-    UnreadableRecord,
     count_in,
     dump_json,
     identifier,
@@ -35,7 +35,6 @@ from mnesis_core.transcripts.reading import (
     one_line,
     read_document,
     read_elements,
-    read_lines,
     text_in,
     time_of,
 )
@@ -61,14 +60,11 @@ def parse(
     tally = Tally(FORMAT)
     refuse_companions(tally, companions)
     reading = _Reading(tally)
-    try:
-        for element in _elements(read_lines(source, ByteCount(progress))):
-            reading.take(element)
-    except UnreadableRecord as error:
-        tally.note(f"{error}; what came before is kept")
+    for element in _elements(readable_lines(source, tally, ByteCount(progress))):
+        reading.take(element)
     drafts = reading.finish()
     if not drafts:
-        raise nothing_readable(FORMAT, name, "no object with a 'role' or with 'messages' is in it")
+        raise nothing_readable(tally, name, "no object with a 'role' or with 'messages' is in it")
     make_ids_unique(drafts)
     return ParseResult(transcripts=tuple(draft.build() for draft in drafts), report=tally.report())
 

@@ -1,0 +1,525 @@
+"""What each kind of Claude Code record becomes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm import Source, Usage
+from mnesis_core.messages import CompactionMarkerPart, ReasoningPart, TextPart, ToolState
+from mnesis_core.transcripts import NamedSource
+from tests.support.transcript_lines import (
+    answered,
+    data,
+    labels,
+    messages,
+    notes,
+    only,
+    parsed,
+    said,
+    spoken,
+    text,
+    texts,
+    tool_result,
+    tool_use,
+    tools,
+)
+
+FORMAT = "claude_code"
+
+
+def second(number: int) -> datetime:
+    return datetime(2026, 2, 10, 21, 0, number, tzinfo=UTC)
+
+
+def test_user_text_starts_a_turn_and_a_lone_tool_result_does_not() -> None:
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "first"),
+            answered("a1", "m1", tool_use("t1")),
+            said("u2", [tool_result("t1")]),
+            answered("a2", "m2", text("done")),
+            said("u3", [text("second")]),
+        )
+    )
+    assert [[message.external_id for message in turn.messages] for turn in transcript.turns] == [
+        ["u1", "a1", "a2"],
+        ["u3"],
+    ]
+    assert [turn.external_id for turn in transcript.turns] == ["u1", "u3"]
+
+
+def test_a_meta_record_is_a_user_message_inside_the_running_turn() -> None:
+    transcript = only(parsed(FORMAT, said("u1", "go"), said("u2", "a caveat", isMeta=True), said("u3", "on")))
+    assert [len(turn.messages) for turn in transcript.turns] == [2, 1]
+    assert spoken(transcript)[1] == ("user", ["a caveat"])
+
+
+def test_meta_records_before_the_first_words_belong_to_the_first_turn() -> None:
+    transcript = only(parsed(FORMAT, said("u1", "reminder", isMeta=True), said("u2", "go"), said("u3", "on")))
+    assert [len(turn.messages) for turn in transcript.turns] == [2, 1]
+
+
+def test_consecutive_records_of_one_message_id_are_one_message_with_the_last_numbers() -> None:
+    early = {"input_tokens": 3, "output_tokens": 1}
+    final = {"input_tokens": 3, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 20, "output_tokens": 9}
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go", 1),
+            answered("a1", "m1", {"type": "thinking", "thinking": "hm", "signature": "c2ln"}, second=2, usage=early),
+            answered("a2", "m1", text("so"), second=3, usage=early),
+            answered("a3", "m1", tool_use("t1"), second=4, usage=final, stop_reason="tool_use"),
+        )
+    )
+    message = messages(transcript)[1]
+    assert (message.external_id, message.created_at, message.model) == ("a1", second(2), "claude-x")
+    assert message.finish_reason == "tool_use"
+    assert message.usage == Usage(
+        input_tokens=33, output_tokens=9, cache_read_tokens=10, cache_write_tokens=20, source=Source.IMPORTED
+    )
+    assert [type(part).__name__ for part in message.parts] == [
+        "ReasoningPart", "DataPart", "TextPart", "ToolPart", "DataPart",
+    ]  # fmt: skip
+    assert message.parts[0] == ReasoningPart(text="hm")
+    assert data(message, "claude_code:signature") == ["c2ln"]
+
+
+def test_an_answer_goes_on_after_progress_records_and_after_a_result() -> None:
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go"),
+            answered("a1", "m1", tool_use("t1")),
+            {"type": "progress", "uuid": "p1", "data": {}},
+            said("u2", [tool_result("t1")]),
+            answered("a2", "m1", tool_use("t2")),
+            said("u3", [tool_result("t2", "two")]),
+        )
+    )
+    assert len(messages(transcript)) == 2
+    assert [part.output for part in tools(transcript)] == ["done", "two"]
+
+
+def test_an_answer_that_comes_back_after_another_message_keeps_its_numbers_once() -> None:
+    usage = {"input_tokens": 5, "output_tokens": 5}
+    result = parsed(
+        FORMAT,
+        answered("a1", "m1", text("one"), usage=usage),
+        said("u1", "wait", isMeta=True),
+        answered("a2", "m1", text("two"), usage=usage),
+    )
+    usages = [message.usage for message in messages(only(result)) if message.role == "assistant"]
+    assert usages[0] is None
+    assert usages[1] is not None
+    assert notes(result)["answers are interrupted by other messages; the usage stands on their last part"] == 1
+
+
+def test_records_without_a_message_id_are_messages_of_their_own() -> None:
+    transcript = only(parsed(FORMAT, said("u1", "go"), answered("a1", "", text("x")), answered("a2", "", text("y"))))
+    assert spoken(transcript)[1:] == [("assistant", ["x"]), ("assistant", ["y"])]
+
+
+def test_a_tool_call_bears_the_times_of_call_and_result() -> None:
+    part = tools(
+        only(
+            parsed(
+                FORMAT,
+                answered("a1", "m1", tool_use("t1", command="ls"), second=5),
+                said("u1", [tool_result("t1", "files")], 9),
+            )
+        )
+    )[0]
+    assert (part.tool_name, part.tool_call_id, json.loads(part.input)) == ("Bash", "t1", {"command": "ls"})
+    assert (part.output, part.error, part.state) == ("files", None, ToolState.COMPLETED)
+    assert (part.started_at, part.completed_at) == (second(5), second(9))
+
+
+def test_an_error_result_is_the_calls_error() -> None:
+    part = tools(
+        only(parsed(FORMAT, answered("a", "m", tool_use("t")), said("u", [tool_result("t", "no", is_error=True)])))
+    )[0]
+    assert (part.output, part.error, part.state) == (None, "no", ToolState.ERROR)
+
+
+def test_parallel_calls_take_their_results_by_id_in_any_order() -> None:
+    parts = tools(
+        only(
+            parsed(
+                FORMAT,
+                answered("a", "m", tool_use("t1"), tool_use("t2")),
+                said("u", [tool_result("t2", "two"), tool_result("t1", "one")]),
+            )
+        )
+    )
+    assert [part.output for part in parts] == ["one", "two"]
+
+
+def test_a_result_of_blocks_gives_its_texts_to_the_call_and_keeps_the_image() -> None:
+    image = {"type": "image", "source": {"type": "base64", "data": "aW1n"}}
+    result = parsed(
+        FORMAT,
+        answered("a", "m", tool_use("t")),
+        said("u", [tool_result("t", [text("one"), image, text("two")])]),
+    )
+    message = messages(only(result))[0]
+    assert tools(only(result))[0].output == "one\ntwo"
+    assert json.loads(data(message, "claude_code:image")[0]) == {"tool_use_id": "t", "block": image}
+    lengths = json.loads(data(message, "claude_code:records")[0])[1]["message"]["content"][0]["content"]
+    assert [block.get("characters") for block in lengths] == [3, None, 3]
+    assert notes(result)["tool results of several texts are joined by line breaks"] == 1
+
+
+def test_a_result_without_a_call_becomes_data_on_the_nearest_message() -> None:
+    result = parsed(FORMAT, said("u1", "go"), said("u2", [tool_result("nobody", "lost words")]))
+    message = messages(only(result))[0]
+    assert "lost words" in data(message, "claude_code:tool_result")[0]
+    assert "u2" in data(message, "claude_code:tool_result")[0]
+    assert notes(result)["tool results without a call are kept as data"] == 1
+
+
+def test_a_second_result_of_one_call_becomes_data() -> None:
+    transcript = only(
+        parsed(
+            FORMAT,
+            answered("a", "m", tool_use("t")),
+            said("u1", [tool_result("t", "first")]),
+            said("u2", [tool_result("t", "again")]),
+        )
+    )
+    assert tools(transcript)[0].output == "first"
+    assert "again" in data(messages(transcript)[0], "claude_code:tool_result")[0]
+
+
+def test_a_call_without_a_result_ends_as_an_error() -> None:
+    result = parsed(FORMAT, answered("a", "m", tool_use("t")))
+    part = tools(only(result))[0]
+    assert (part.state, part.error, part.completed_at) == (ToolState.ERROR, "no result in the transcript", None)
+    assert notes(result)["tool calls have no result in the transcript and are stored as errors"] == 1
+
+
+def test_a_record_with_a_result_and_words_completes_the_call_and_starts_a_turn() -> None:
+    transcript = only(
+        parsed(FORMAT, said("u1", "go"), answered("a", "m", tool_use("t")), said("u2", [tool_result("t"), text("and")]))
+    )
+    assert tools(transcript)[0].state is ToolState.COMPLETED
+    assert [turn.external_id for turn in transcript.turns] == ["u1", "u2"]
+    assert spoken(transcript)[-1] == ("user", ["and"])
+
+
+def test_tool_use_result_is_kept_only_where_it_says_more() -> None:
+    result = parsed(
+        FORMAT,
+        answered("a", "m", tool_use("t1"), tool_use("t2"), tool_use("t3", path="x")),
+        said("u1", [tool_result("t1", "out")], toolUseResult={"stdout": "out\n", "stderr": "", "interrupted": False}),
+        said("u2", [tool_result("t2", "out")], toolUseResult={"stdout": "out", "durationMs": 230}),
+        said("u3", [tool_result("t3", "ok")], toolUseResult={"path": "x", "originalFile": "what was there"}),
+    )
+    kept = [json.loads(part) for part in data(messages(only(result))[0], "claude_code:toolUseResult")]
+    assert [each["tool_use_id"] for each in kept] == ["t2", "t3"]
+    assert kept[1]["toolUseResult"]["originalFile"] == "what was there"
+    assert notes(result)["toolUseResult fields that only repeat the result are not stored again"] == 1
+
+
+@pytest.mark.parametrize(
+    "kind", ["queue-operation", "file-history-snapshot", "system", "progress", "summary", "never seen before"]
+)
+def test_any_other_record_is_kept_word_for_word_on_the_message_before_it(kind: str) -> None:
+    line = json.dumps({"type": kind, "uuid": "x1", "content": "kept"}, indent=None, separators=(" , ", " : "))
+    transcript = only(parsed(FORMAT, said("u1", "one"), said("u2", "two"), line, said("u3", "three")))
+    assert data(messages(transcript)[1], f"claude_code:{kind.replace(' ', '_')}") == [line]
+    assert labels(messages(transcript)[0]) == ["claude_code:records"]
+
+
+def test_what_stands_before_the_first_message_is_put_on_the_first_message() -> None:
+    transcript = only(
+        parsed(FORMAT, {"type": "progress", "uuid": "p"}, {"type": "file-history-snapshot"}, said("u", "go"))
+    )
+    assert labels(messages(transcript)[0])[:2] == ["claude_code:progress", "claude_code:file-history-snapshot"]
+    assert texts(messages(transcript)[0]) == ["go"]
+
+
+def test_equal_progress_records_are_all_kept() -> None:
+    progress = {"type": "progress", "uuid": "p", "data": {"type": "hook_progress"}}
+    transcript = only(parsed(FORMAT, said("u", "go"), progress, progress, progress))
+    assert len(data(messages(transcript)[0], "claude_code:progress")) == 3
+
+
+def test_a_file_without_any_message_is_kept_as_one_system_message_of_data() -> None:
+    transcript = only(parsed(FORMAT, {"type": "summary", "summary": "A title", "leafUuid": "x"}))
+    assert transcript.title == "A title"
+    assert [(message.role, labels(message)) for message in messages(transcript)] == [
+        ("system", ["claude_code:summary"])
+    ]
+
+
+def test_a_compaction_summary_is_marked_and_starts_a_turn() -> None:
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go"),
+            answered("a1", "m1", text("yes")),
+            {"type": "system", "subtype": "compact_boundary", "uuid": "b", "compactMetadata": {"preTokens": 167094}},
+            said("u2", "This session is continued", isCompactSummary=True),
+            answered("a2", "m2", text("on")),
+        )
+    )
+    summary = messages(transcript)[2]
+    assert summary.is_summary
+    assert not any(message.is_summary for message in messages(transcript) if message is not summary)
+    assert summary.parts[0] == CompactionMarkerPart(
+        summary_id="u2", compacted_message_count=2, compacted_token_count=167094
+    )
+    assert transcript.turns[1].external_id == "u2"
+    assert labels(messages(transcript)[1])[0] == "claude_code:system"
+
+
+def test_titles_come_from_the_user_then_the_model_then_summaries_then_the_first_words() -> None:
+    words = [said("u1", "<command-name>/x</command-name>"), said("u2", "make it work")]
+    summary = {"type": "summary", "summary": "a summary", "leafUuid": "u1"}
+    custom, by_model = {"type": "custom-title", "customTitle": "mine"}, {"type": "ai-title", "aiTitle": "theirs"}
+    assert only(parsed(FORMAT, *words)).title == "make it work"
+    assert only(parsed(FORMAT, *words, summary)).title == "a summary"
+    assert only(parsed(FORMAT, by_model, *words, summary)).title == "theirs"
+    assert only(parsed(FORMAT, custom, *words, by_model)).title == "mine"
+
+
+def test_what_the_source_says_about_the_session_becomes_labels() -> None:
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go", 7, cwd="/home/x", gitBranch="main", version="2.1.38"),
+            {"type": "progress", "uuid": "p", "timestamp": "2026-02-10T21:00:02Z"},
+            answered("a1", "m1", text("yes"), model="<synthetic>"),
+        )
+    )
+    assert transcript.external_id == "S"
+    assert transcript.labels == {"session_id": "S", "cwd": "/home/x", "git_branch": "main", "version": "2.1.38"}
+    assert transcript.started_at == second(0)
+    assert transcript.model == ""
+    assert messages(transcript)[1].model == "<synthetic>"
+
+
+def test_a_resumed_session_is_named_by_its_file() -> None:
+    records = [said("u1", "old", sessionId="old"), said("u2", "new", sessionId="new")]
+    assert only(parsed(FORMAT, *records, name="/x/new.jsonl.gz")).external_id == "new"
+    assert only(parsed(FORMAT, *records, name="upload.jsonl")).external_id == "old"
+
+
+def test_an_unreadable_line_is_kept_on_the_message_before_it() -> None:
+    result = parsed(FORMAT, said("u1", "go"), '{"type": "user", "mess', "", "[1]", said("u2", "on"))
+    kept = data(messages(only(result))[0], "claude_code:unreadable")
+    assert kept == ['{"type": "user", "mess', "[1]"]
+    assert result.report.read["unreadable"] == 2
+    assert notes(result)["unreadable lines are kept as text: it is not JSON"] == 1
+    assert notes(result)["unreadable lines are kept as text: it is not a JSON object"] == 1
+
+
+def test_records_with_fields_of_wrong_types_are_kept_whole() -> None:
+    strange = {"type": "assistant", "uuid": "a", "message": {"content": {"no": "list"}}}
+    transcript = only(parsed(FORMAT, said("u", "go"), strange, {"type": "user", "uuid": "b", "message": 7}))
+    assert labels(messages(transcript)[0])[:2] == ["claude_code:assistant", "claude_code:user"]
+
+
+def test_numbers_written_as_text_and_nonsense_numbers() -> None:
+    usage = {"input_tokens": "12", "output_tokens": -4, "cache_read_input_tokens": True}
+    message = messages(only(parsed(FORMAT, answered("a", "m", text("x"), usage=usage))))[0]
+    assert message.usage == Usage(input_tokens=12, output_tokens=0, source=Source.IMPORTED)
+
+
+def test_each_source_record_leaves_its_ids_and_settings_behind() -> None:
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go", permissionMode="plan"),
+            answered("a1", "m1", tool_use("t1")),
+            said("u2", [tool_result("t1", "the output")]),
+        )
+    )
+    first, second_message = messages(transcript)
+    assert json.loads(data(first, "claude_code:records")[0])[0]["permissionMode"] == "plan"
+    records = json.loads(data(second_message, "claude_code:records")[0])
+    assert [record["uuid"] for record in records] == ["a1", "u2"]
+    assert "the output" not in data(second_message, "claude_code:records")[0]
+
+
+def test_only_a_file_without_one_record_is_refused_and_told_why() -> None:
+    with pytest.raises(InvalidRequest, match=r"'x.jsonl' holds no claude_code transcript: .*not JSON.*locomo"):
+        parsed(FORMAT, "garbage", "more", name="x.jsonl")
+    with pytest.raises(InvalidRequest, match="it is empty"):
+        parsed(FORMAT, "", "  ")
+    with pytest.raises(InvalidRequest, match="neither a uuid nor a sessionId"):
+        parsed(FORMAT, {"role": "user", "content": "hello"})
+
+
+# Sub-agents
+
+
+def launched(call_id: str = "t1", prompt: str = "look it up") -> dict[str, object]:
+    return answered("a1", "m1", tool_use(call_id, "Task", prompt=prompt, description="Research"))
+
+
+def side(record: dict[str, object], agent_id: str = "abc", **fields: object) -> dict[str, object]:
+    return {**record, "isSidechain": True, "agentId": agent_id, **fields}
+
+
+def test_side_chain_records_become_a_child_linked_to_the_call_that_the_result_names() -> None:
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go"),
+            launched(),
+            side(said("s1", "look it up")),
+            side(answered("s2", "ms", text("found"))),
+            said("u2", [tool_result("t1", "found")], toolUseResult={"agentId": "abc", "totalTokens": 9}),
+            answered("a2", "m2", text("it is so")),
+        )
+    )
+    assert spoken(transcript) == [("user", ["go"]), ("assistant", []), ("assistant", ["it is so"])]
+    (child,) = transcript.children
+    assert spoken(child) == [("user", ["look it up"]), ("assistant", ["found"])]
+    assert (child.external_id, child.title, child.labels["agent_id"]) == ("S/abc", "Research", "abc")
+    assert child.parent is not None
+    assert (child.parent.kind, child.parent.transcript_id) == ("sub_agent", "S")
+    assert (child.parent.message_id, child.parent.tool_call_id) == ("a1", "t1")
+
+
+def test_old_side_chains_without_an_agents_name_follow_their_parents_and_find_the_call_by_its_prompt() -> None:
+    two_calls = answered(
+        "a1", "m1", tool_use("t1", "Task", prompt="one thing"), tool_use("t2", "Task", prompt="other thing")
+    )
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go"),
+            two_calls,
+            said("s1", "other thing", isSidechain=True),
+            said("r1", "one thing", isSidechain=True),
+            {**answered("s2", "ms", text("other found")), "isSidechain": True, "parentUuid": "s1"},
+            {**answered("r2", "mr", text("one found")), "isSidechain": True, "parentUuid": "r1"},
+        )
+    )
+    found = {child.parent.tool_call_id: spoken(child)[1][1] for child in transcript.children if child.parent}
+    assert found == {"t1": ["one found"], "t2": ["other found"]}
+
+
+def progress_of(agent_id: str, inner: dict[str, object], uuid: str) -> dict[str, object]:
+    told = {"type": "agent_progress", "agentId": agent_id, "prompt": "look it up", "message": inner}
+    return {"type": "progress", "uuid": uuid, "sessionId": "S", "parentToolUseID": "t1", "data": told}
+
+
+def test_agent_progress_records_are_kept_and_told_again_as_a_child() -> None:
+    result = parsed(
+        FORMAT,
+        said("u1", "go"),
+        launched(),
+        progress_of("abc", said("i1", [text("look it up")]), "p1"),
+        progress_of("abc", answered("i2", "mi", tool_use("t9", "Read")), "p2"),
+        progress_of("abc", said("i3", [tool_result("t9", "content")]), "p3"),
+    )
+    transcript = only(result)
+    assert len(data(messages(transcript)[1], "claude_code:progress")) == 3
+    (child,) = transcript.children
+    assert [part.output for part in tools(child)] == ["content"]
+    assert child.parent is not None
+    assert child.parent.tool_call_id == "t1"
+    assert result.report.read["progress"] == 3
+
+
+def test_an_agents_own_file_replaces_what_progress_records_tell() -> None:
+    lines = [json.dumps(side(said("i1", "look it up"))), json.dumps(side(answered("i2", "mi", text("all of it"))))]
+    result = parsed(
+        FORMAT,
+        said("u1", "go"),
+        launched(),
+        progress_of("abc", said("i1", [text("look it up")]), "p1"),
+        companions=[NamedSource(name="agent-abc.jsonl", source=lines)],
+    )
+    (child,) = only(result).children
+    assert spoken(child)[1] == ("assistant", ["all of it"])
+    assert child.parent is not None
+    assert child.parent.tool_call_id == "t1"
+
+
+def test_a_compaction_agents_file_hangs_on_the_message_it_read_last() -> None:
+    lines = [
+        json.dumps(side(said("c1", "reminder", isMeta=True, parentUuid="u1"), "acompact-1")),
+        json.dumps(side(said("c2", "summarise", parentUuid="a1"), "acompact-1")),
+        json.dumps(side(answered("c3", "mc", text("summary")), "acompact-1", parentUuid="c2")),
+    ]
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go"),
+            answered("a1", "m1", text("yes")),
+            said("u2", "the summary", isCompactSummary=True),
+            companions=[NamedSource(name="agent-acompact-1.jsonl", source=lines)],
+        )
+    )
+    (child,) = transcript.children
+    assert child.parent is not None
+    assert (child.parent.kind, child.parent.message_id, child.parent.tool_call_id) == ("compaction", "a1", "")
+    assert [len(turn.messages) for turn in child.turns] == [3]
+
+
+def test_an_agent_launched_by_an_agent_names_it_and_comes_after_it() -> None:
+    transcript = only(
+        parsed(
+            FORMAT,
+            said("u1", "go"),
+            side(said("d1", "deeper"), "inner"),
+            launched(),
+            side(said("s1", "look it up"), "outer"),
+            side(answered("s2", "ms", tool_use("t5", "Agent", prompt="deeper")), "outer"),
+        )
+    )
+    assert [child.external_id for child in transcript.children] == ["S/outer", "S/inner"]
+    inner = transcript.children[1].parent
+    assert inner is not None
+    assert (inner.transcript_id, inner.message_id, inner.tool_call_id) == ("S/outer", "s2", "t5")
+
+
+def test_agents_that_claim_to_have_launched_each_other_hang_on_the_root() -> None:
+    def launching(agent_id: str, prompt: str, call_id: str, launches: str) -> list[dict[str, object]]:
+        return [
+            side(said(f"{agent_id}1", prompt), agent_id),
+            side(answered(f"{agent_id}2", agent_id, tool_use(call_id, "Task", prompt=launches)), agent_id),
+        ]
+
+    transcript = only(
+        parsed(FORMAT, said("u1", "go"), *launching("x", "be x", "tx", "be y"), *launching("y", "be y", "ty", "be x"))
+    )
+    assert [child.parent.transcript_id for child in transcript.children if child.parent] == ["S", "S/x"]
+
+
+def test_an_agents_file_alone_is_a_transcript_of_its_own() -> None:
+    transcript = only(
+        parsed(FORMAT, {"type": "file-history-snapshot"}, side(said("i1", "look it up")), name="agent-abc.jsonl")
+    )
+    assert (transcript.external_id, transcript.parent, transcript.children) == ("S/abc", None, ())
+    assert "claude_code:file-history-snapshot" in labels(messages(transcript)[0])
+
+
+def test_a_file_of_another_session_becomes_a_transcript_of_its_own_and_an_empty_one_is_skipped() -> None:
+    stranger = [json.dumps(side(said("i1", "look it up", sessionId="T")))]
+    result = parsed(
+        FORMAT,
+        said("u1", "go"),
+        companions=[
+            NamedSource(name="agent-abc.jsonl", source=stranger),
+            NamedSource(name="agent-none.jsonl", source=[]),
+        ],
+    )
+    assert [(each.external_id, each.parent) for each in result.transcripts] == [("S", None), ("T/abc", None)]
+    assert [(skip.kind, skip.reason) for skip in result.report.skipped] == [("file", "it is empty")]
+
+
+def test_a_text_block_that_is_no_text_is_data() -> None:
+    message = messages(only(parsed(FORMAT, said("u", [{"type": "text", "text": 5}, "bare", text("x")]))))[0]
+    assert [part for part in message.parts if isinstance(part, TextPart)] == [TextPart(text="x")]
+    assert data(message, "claude_code:text") == ['{"type":"text","text":5}']
+    assert data(message, "claude_code:block") == ['"bare"']

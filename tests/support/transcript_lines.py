@@ -1,0 +1,101 @@
+"""Short ways to write foreign transcripts in tests, and to look at what became of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mnesis_core.messages import DataPart, TextPart, ToolPart
+from mnesis_core.transcripts import FORMATS, ParseResult, Transcript, TranscriptMessage
+
+CLOCK = "2026-02-10T21:00:{:02d}.000Z"
+
+
+def parsed(format_name: str, *records: Any, **options: Any) -> ParseResult:
+    """Parse records as JSON Lines; a record that is text stands as it is."""
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    return FORMATS[format_name](lines, **options)
+
+
+def only(result: ParseResult) -> Transcript:
+    """The one transcript of a result, once its account is seen to be in balance."""
+    assert_balanced(result)
+    assert len(result.transcripts) == 1
+    return result.transcripts[0]
+
+
+def assert_balanced(result: ParseResult) -> None:
+    """For every kind of record: read = stored + skipped."""
+    report = result.report
+    for kind, count in report.read.items():
+        skipped = sum(each.count for each in report.skipped if each.kind == kind)
+        assert count == report.stored.get(kind, 0) + skipped, kind
+    assert set(report.stored) <= set(report.read)
+
+
+def notes(result: ParseResult) -> dict[str, int]:
+    """The notes of the report."""
+    return {note.text: note.count for note in result.report.notes}
+
+
+def messages(transcript: Transcript) -> list[TranscriptMessage]:
+    """All messages in order."""
+    return list(transcript.messages)
+
+
+def spoken(transcript: Transcript) -> list[tuple[str, list[str]]]:
+    """Role and texts of every message."""
+    return [(message.role, texts(message)) for message in transcript.messages]
+
+
+def texts(message: TranscriptMessage) -> list[str]:
+    """The texts of one message."""
+    return [part.text for part in message.parts if isinstance(part, TextPart)]
+
+
+def tools(transcript: Transcript) -> list[ToolPart]:
+    """All tool calls in order."""
+    return [part for message in transcript.messages for part in message.parts if isinstance(part, ToolPart)]
+
+
+def data(message: TranscriptMessage, label: str) -> list[str]:
+    """The texts of a message's data parts of one label."""
+    return [part.text for part in message.parts if isinstance(part, DataPart) and part.label == label]
+
+
+def labels(message: TranscriptMessage) -> list[str]:
+    """The labels of a message's data parts in order."""
+    return [part.label for part in message.parts if isinstance(part, DataPart)]
+
+
+def everything(result: ParseResult) -> str:
+    """All that a result holds, as one text to search in."""
+    return "\n".join(repr(transcript) for transcript in result.transcripts)
+
+
+def said(uuid: str, content: Any, second: int = 0, **fields: Any) -> dict[str, Any]:
+    """A Claude Code record of the user."""
+    record = {"type": "user", "uuid": uuid, "parentUuid": None, "sessionId": "S", "isSidechain": False}
+    return {**record, "timestamp": CLOCK.format(second), "message": {"role": "user", "content": content}, **fields}
+
+
+def answered(uuid: str, message_id: str, *blocks: Any, second: int = 0, **message: Any) -> dict[str, Any]:
+    """A Claude Code record of the assistant."""
+    body = {"id": message_id, "role": "assistant", "model": "claude-x", "content": list(blocks), **message}
+    record = {"type": "assistant", "uuid": uuid, "parentUuid": None, "sessionId": "S", "isSidechain": False}
+    return {**record, "timestamp": CLOCK.format(second), "message": body}
+
+
+def text(words: str) -> dict[str, Any]:
+    """A text block."""
+    return {"type": "text", "text": words}
+
+
+def tool_use(call_id: str, name: str = "Bash", **given: Any) -> dict[str, Any]:
+    """A tool call block."""
+    return {"type": "tool_use", "id": call_id, "name": name, "input": given}
+
+
+def tool_result(call_id: str, content: Any = "done", **fields: Any) -> dict[str, Any]:
+    """A tool result block."""
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **fields}
