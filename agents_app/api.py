@@ -16,6 +16,7 @@ from mnesis_core.events import EventType
 from mnesis_core.record import SessionRecord
 from sessions_app import queries
 from sessions_app.api import event_stream, wants_stream
+from sessions_app.asking import owner_id
 from sessions_app.conf import list_models
 from sessions_app.follow import Frame, follow
 from sessions_app.schemas import ErrorOut, SessionOut, TurnOut, UsageOut, session_out, turn_out, usage_out
@@ -112,33 +113,33 @@ def create_session(request: HttpRequest, body: SessionIn) -> Any:
     session = lifecycle.create_session(owner=request.user, **values)  # type: ignore[arg-type]
     if body.message is None:
         return 201, _read(session)
-    started = async_to_sync(lifecycle.start_turn)(session.id, owner_id=request.user.pk, message=body.message)
+    started = async_to_sync(lifecycle.start_turn)(session.id, owner_id=owner_id(request), message=body.message)
     return 201, _read(queries.load_session(session.id)) | {"turn_id": started.turn.id}
 
 
 @router.get("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Read a session")
 def read_session(request: HttpRequest, session_id: str) -> Any:
     """State, context meter and billing. Never waits for a running turn."""
-    return _read(queries.load_session(session_id, owner_id=request.user.pk))
+    return _read(queries.load_session(session_id, owner_id=owner_id(request)))
 
 
 @router.patch("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Change a session")
 def update_session(request: HttpRequest, session_id: str, body: SessionPatch) -> Any:
     """Rename, relabel or reconfigure a session."""
-    return _read(lifecycle.update_session(session_id, owner_id=request.user.pk, **body.dict()))
+    return _read(lifecycle.update_session(session_id, owner_id=owner_id(request), **body.dict()))
 
 
 @router.post("/sessions/{session_id}/archive", response={200: SessionRead, **ERRORS}, summary="Archive a session")
 def archive_session(request: HttpRequest, session_id: str) -> Any:
     """Close a session for new turns; it stays readable."""
-    return _read(lifecycle.archive_session(session_id, owner_id=request.user.pk))
+    return _read(lifecycle.archive_session(session_id, owner_id=owner_id(request)))
 
 
 @router.post("/sessions/{session_id}/turns", response={202: TurnOut, **ERRORS}, summary="Start a turn")
 def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     """Write the message and start the turn; the answer comes at once, or with ``stream`` as server-sent events."""
     started = async_to_sync(lifecycle.start_turn)(
-        session_id, owner_id=request.user.pk, message=_text(body), idempotency_key=body.idempotency_key
+        session_id, owner_id=owner_id(request), message=_text(body), idempotency_key=body.idempotency_key
     )
     if body.stream or wants_stream(request):
         return event_stream(_until_end(session_id, started.turn.id, after=started.seq - 1))
@@ -148,7 +149,7 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
 @router.post("/sessions/{session_id}/interrupt", response={202: TurnOut, **ERRORS}, summary="Interrupt the turn")
 def interrupt(request: HttpRequest, session_id: str) -> Any:
     """End the running turn, from any process; what was said is kept."""
-    return 202, turn_out(lifecycle.interrupt(session_id, owner_id=request.user.pk))
+    return 202, turn_out(lifecycle.interrupt(session_id, owner_id=owner_id(request)))
 
 
 def _read(session: SessionRecord) -> dict[str, Any]:

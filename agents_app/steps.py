@@ -11,7 +11,7 @@ from agents_app.recovery import close_open_rows
 from compaction_app.context import BuiltContext
 from compaction_app.schedule import due_trigger, request_compaction
 from mnesis_core.events import EventType
-from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, Usage
+from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, Usage, cost_micros
 from mnesis_core.messages import Message, ToolPart
 from mnesis_core.record import MessageEnd, TurnRecord, TurnState, UsageRecord
 from sessions_app import store
@@ -144,12 +144,6 @@ def _close_step(record: Change, turn: TurnRecord, step: Step, end: TurnEnd) -> N
     store.finalize_message(record, step.message_id, message_end)
     store.finish_call(record, step.call_id, message_end, attempts=step.attempts)
     store.delete_journal(message_id=step.message_id)
-
-
-def cost_micros(spec: ModelSpec, usage: Usage) -> int:
-    """What a call costs, in millionths of the currency unit, rounded up."""
-    total = usage.input_tokens * spec.input_micros_per_million + usage.output_tokens * spec.output_micros_per_million
-    return -(-total // 1_000_000)
 
 
 def usage_record(usage: Usage, *, cost: int) -> UsageRecord:

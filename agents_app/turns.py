@@ -20,7 +20,7 @@ from compaction_app.context import BuiltContext, build_context
 from mnesis_core.budget import Pressure
 from mnesis_core.config import Config
 from mnesis_core.errors import MnesisError, TurnInterrupted
-from mnesis_core.llm import Model, Outcome, Reply, Request, ToolCall, Usage
+from mnesis_core.llm import Model, Outcome, Reply, Request, ToolCall, Usage, cost_micros
 from mnesis_core.record import SessionRecord, TurnRecord, TurnState, UsageRecord
 from sessions_app.conf import get_model, session_config
 from sessions_app.database import db, work
@@ -138,7 +138,7 @@ class TurnRun:
         return threshold if is_loop else None
 
     def _count(self, usage: Usage) -> None:
-        self.cost_micros += steps.cost_micros(self.model.spec, usage)
+        self.cost_micros += cost_micros(self.model.spec, usage)
         before = self.usage or Usage(input_tokens=0, output_tokens=0)
         self.usage = replace(
             usage,

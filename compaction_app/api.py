@@ -15,7 +15,8 @@ from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import build_context
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.text import printable
-from sessions_app.queries import load_messages_by_ids, load_message_rows, load_session
+from sessions_app.asking import owner_id
+from sessions_app.queries import load_message_rows, load_messages_by_ids, load_session
 from sessions_app.schemas import ErrorOut, error_out, message_out
 
 router = Router(tags=["context"])
@@ -94,7 +95,7 @@ def read_context(
     at: Annotated[int | None, Field(ge=0, le=2**53)] = None,
 ) -> dict[str, Any]:
     """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out."""
-    load_session(session_id, owner_id=_owner(request))
+    load_session(session_id, owner_id=owner_id(request))
     built = build_context(session_id, at=at)
     body: dict[str, Any] = {
         "budget": asdict(built.budget),
@@ -112,7 +113,7 @@ def read_context(
 @router.post("/sessions/{session_id}/compact", response={200: CompactionOut, 202: CompactionOut, **ERRORS}, summary="Compact now")
 def compact(request: HttpRequest, session_id: str, body: CompactIn | None = None) -> Any:
     """Summarise everything but the newest turns. With ``wait`` the answer comes when it is done."""
-    load_session(session_id, owner_id=_owner(request))
+    load_session(session_id, owner_id=owner_id(request))
     if body is not None and body.wait:
         return compaction_out(compact_now(session_id))
     return 202, compaction_out(queries.load_run(request_manual(session_id)))
@@ -121,27 +122,27 @@ def compact(request: HttpRequest, session_id: str, body: CompactIn | None = None
 @router.get("/sessions/{session_id}/compactions", response={200: CompactionList, **ERRORS}, summary="List compactions")
 def list_compactions(request: HttpRequest, session_id: str) -> dict[str, Any]:
     """Compactions with every level tried, the reasons, tokens before and after, and cost."""
-    load_session(session_id, owner_id=_owner(request))
+    load_session(session_id, owner_id=owner_id(request))
     return {"items": [compaction_out(run) for run in queries.list_runs(session_id)]}
 
 
 @router.get("/sessions/{session_id}/summaries", response={200: SummaryList, **ERRORS}, summary="List summaries")
 def list_summaries(request: HttpRequest, session_id: str) -> dict[str, Any]:
     """The summary DAG: each node with its sources."""
-    load_session(session_id, owner_id=_owner(request))
+    load_session(session_id, owner_id=owner_id(request))
     return {"items": [summary_out(summary) for summary in queries.list_summaries(session_id)]}
 
 
 @router.get("/summaries/{summary_id}", response={200: SummaryOut, **ERRORS}, summary="Describe a summary")
 def read_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
     """One summary: text, level, span and sources."""
-    return summary_out(queries.load_summary(summary_id, owner_id=_owner(request)))
+    return summary_out(queries.load_summary(summary_id, owner_id=owner_id(request)))
 
 
 @router.get("/summaries/{summary_id}/expand", response={200: dict[str, Any], **ERRORS}, summary="Expand a summary")
 def expand_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
     """What a summary stands for, one step down: its messages, or the summaries it was condensed from."""
-    summary = queries.load_summary(summary_id, owner_id=_owner(request))
+    summary = queries.load_summary(summary_id, owner_id=owner_id(request))
     ids = [id for _, id in summary.source_ids]
     if summary.kind == "condensed":
         items = [summary_out(queries.load_summary(id, session_id=summary.session_id)) for id in ids]
@@ -179,8 +180,3 @@ def _printable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_printable(item) for item in value]
     return value
-
-
-def _owner(request: HttpRequest) -> int:
-    owner: int = request.user.pk
-    return owner

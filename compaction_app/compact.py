@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,19 +21,25 @@ from compaction_app.queries import live_run, load_run
 from compaction_app.schedule import request_compaction
 from compaction_app.store import NewSummary, RunResult
 from mnesis_core.compaction import (
-    PROMPT_VERSION,
+    Condensation,
+    Quotable,
+    Span,
     SummaryResult,
     choose_condensation,
     choose_span,
+    message_quotables,
+    piece_limit,
     summarise,
     summary_pieces,
+    summary_quotables,
     transcript_pieces,
 )
-from mnesis_core.dag import MessageEntry
+from mnesis_core.dag import MessageEntry, SummaryKind
 from mnesis_core.errors import Conflict, MnesisError, ModelNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.lineage import RunRecord
-from mnesis_core.llm import Model
+from mnesis_core.llm import Model, cost_micros
+from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
 from sessions_app import store as record_store
 from sessions_app.conf import get_model, session_config
@@ -168,7 +175,8 @@ def _summarise_turns(task: Work, state: ContextState) -> ContextState:
     protected = state.config.compaction.protect_turns
     for _ in range(state.config.compaction.max_rounds):
         used = meter_of(state).used_tokens
-        if task.trigger != "manual" and used <= state.budget.target:
+        everything = task.trigger == "manual"
+        if used <= state.budget.target and not everything:
             break
         span = choose_span(
             state.entries,
@@ -177,13 +185,111 @@ def _summarise_turns(task: Work, state: ContextState) -> ContextState:
             used,
             protect_turns=protected,
             running_turn_id=running_turn(task.session_id),
-            everything=task.trigger == "manual",
+            everything=everything,
+            calibration=state.calibration.ratio,
         )
         if span is not None:
-            _commit_leaf(task, state, span)
-            state = load_state(task.session_id)
-        elif protected > 0 and used >= state.budget.hard:
+            state = _summarise_span(task, state, span)
+        elif protected > 1 and used >= state.budget.hard:
             protected -= 1
         else:
             break
     return state
+
+
+def _summarise_span(task: Work, state: ContextState, span: Span) -> ContextState:
+    limit = piece_limit(task.model.spec if task.model else state.spec, state.config)
+    pieces = transcript_pieces(span.messages, limit)
+    return _commit(task, state, span, pieces, kind="leaf", quotables=message_quotables(span.messages))
+
+
+def _condense(task: Work, state: ContextState) -> ContextState:
+    """Merge the oldest summaries while summaries alone keep the context too large."""
+    limit = piece_limit(task.model.spec if task.model else state.spec, state.config)
+    for _ in range(state.config.compaction.max_rounds):
+        used = meter_of(state).used_tokens
+        chosen = choose_condensation(
+            state.entries, state.config, state.budget, used, calibration=state.calibration.ratio
+        )
+        if chosen is None:
+            break
+        pieces = summary_pieces(chosen.summaries, limit)
+        state = _commit(task, state, chosen, pieces, kind="condensed", quotables=summary_quotables(chosen.summaries))
+    return state
+
+
+def _commit(
+    task: Work,
+    state: ContextState,
+    chosen: Span | Condensation,
+    pieces: list[str],
+    *,
+    kind: SummaryKind,
+    quotables: Sequence[Quotable],
+) -> ContextState:
+    """Ask for a summary, nothing held; then write it and swap it in, in one transaction."""
+    store.renew_run(task.run_id, fence=task.fence, lease_seconds=state.config.compaction.lease_seconds)
+    began = time.monotonic()
+    result = asyncio.run(_ask(task, state, chosen, pieces, kind=kind, quotables=quotables))
+    summary = NewSummary(
+        kind=kind,
+        depth=chosen.depth if isinstance(chosen, Condensation) else 0,
+        level=result.level,
+        text=result.text,
+        token_count=result.token_count,
+        source_tokens=chosen.tokens,
+        first_seq=chosen.first_seq,
+        last_seq=chosen.last_seq,
+        message_count=chosen.message_count,
+        model=task.model.spec.alias if task.model and result.level < 3 else "",
+        prompt_version=result.prompt_version,
+        tokens_input=result.usage.input_tokens,
+        tokens_output=result.usage.output_tokens,
+        cost_micros=cost_micros(task.model.spec, result.usage) if task.model else 0,
+        duration_ms=int((time.monotonic() - began) * 1000),
+    )
+    with change(task.session_id) as record:
+        summary_id = store.record_summary(
+            record,
+            task.run_id,
+            summary,
+            fence=task.fence,
+            source_type="summary" if kind == "condensed" else "message",
+            source_ids=list(chosen.source_ids),
+        )
+    _count(task, summary_id, summary, result, sources=len(chosen.source_ids))
+    return load_state(task.session_id)
+
+
+async def _ask(
+    task: Work,
+    state: ContextState,
+    chosen: Span | Condensation,
+    pieces: list[str],
+    *,
+    kind: SummaryKind,
+    quotables: Sequence[Quotable],
+) -> SummaryResult:
+    try:
+        return await summarise(
+            pieces,
+            chosen.tokens,
+            task.model,
+            state.config,
+            state.budget,
+            kind=kind,
+            quotables=quotables,
+            file_ids=chosen.file_ids,
+        )
+    finally:
+        await close_connections()
+
+
+def _count(task: Work, summary_id: str, summary: NewSummary, result: SummaryResult, *, sources: int) -> None:
+    task.summary_ids.append(summary_id)
+    task.tries.extend(asdict(attempt) | {"summary_id": summary_id} for attempt in result.tries)
+    task.level = max(task.level, result.level)
+    task.source_count += sources
+    task.tokens_input += summary.tokens_input
+    task.tokens_output += summary.tokens_output
+    task.cost_micros += summary.cost_micros

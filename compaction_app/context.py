@@ -19,7 +19,7 @@ from mnesis_core.dag import ContextEntry, MessageEntry
 from mnesis_core.llm import ModelSpec, ToolSpec
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.record import SessionRecord
-from mnesis_core.rendering import digest, openai_chat
+from mnesis_core.rendering import digest, render
 from mnesis_core.tokens import Calibration, calibrate
 from sessions_app import queries
 from sessions_app.conf import get_spec, session_config
@@ -115,7 +115,7 @@ def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | 
     """
     state = load_state(session_id, at=at)
     assembled = state.assemble(tools)
-    payload = openai_chat.render(assembled)
+    payload = render(assembled)
     return BuiltContext(
         assembled=assembled,
         payload=payload,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from mnesis_core.dag import SummaryEntry
 from mnesis_core.errors import CompactionNotFoundError, SummaryNotFoundError
 from mnesis_core.file_ids import find_file_ids
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.text import decode_text, encode_text
-from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 
 
 def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> SummaryRecord:

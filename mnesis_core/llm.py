@@ -149,6 +149,12 @@ class Model(Protocol):
         ...
 
 
+def cost_micros(spec: ModelSpec, usage: Usage) -> int:
+    """What a call costs, in millionths of the currency unit, rounded up."""
+    total = usage.input_tokens * spec.input_micros_per_million + usage.output_tokens * spec.output_micros_per_million
+    return -(-total // 1_000_000)
+
+
 async def complete(model: Model, request: Request) -> Reply:
     """Ask, and return the whole answer."""
     async for item in model.stream(request):

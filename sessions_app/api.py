@@ -13,6 +13,7 @@ from pydantic import Field
 
 from mnesis_core.errors import InvalidRequest
 from sessions_app import queries
+from sessions_app.asking import owner_id
 from sessions_app.follow import follow
 from sessions_app.schemas import (
     CallOut,
@@ -101,7 +102,7 @@ def list_sessions(
 ) -> dict[str, Any]:
     """Your sessions. ``label=key=value`` filters by a label, ``q`` by a word of the title."""
     rows = queries.list_sessions(
-        owner_id=_owner(request),
+        owner_id=owner_id(request),
         archived=archived,
         label=_label(label),
         query=q,
@@ -121,7 +122,7 @@ def list_turns(
     request: HttpRequest, session_id: str, limit: Limit = 50, cursor: Place | None = None
 ) -> dict[str, Any]:
     """Turns of a session."""
-    queries.load_session(session_id, owner_id=_owner(request))
+    queries.load_session(session_id, owner_id=owner_id(request))
     rows = queries.list_turns(session_id, before_seq=cursor, limit=limit + 1)
     return {
         "items": [turn_out(turn) for turn in rows[:limit]],
@@ -132,7 +133,7 @@ def list_turns(
 @router.get("/sessions/{session_id}/turns/{turn_id}", response={200: TurnOut, **ERRORS}, summary="Read a turn")
 def read_turn(request: HttpRequest, session_id: str, turn_id: str) -> dict[str, Any]:
     """One turn with its state, messages, usage and cost."""
-    queries.load_session(session_id, owner_id=_owner(request))
+    queries.load_session(session_id, owner_id=owner_id(request))
     return turn_out(queries.load_turn(turn_id, session_id=session_id))
 
 
@@ -141,7 +142,7 @@ def list_messages(
     request: HttpRequest, session_id: str, after: Place = 0, limit: Limit = 100
 ) -> dict[str, Any]:
     """Messages with all their parts, oldest first; tombstoned outputs with their originals."""
-    queries.load_session(session_id, owner_id=_owner(request))
+    queries.load_session(session_id, owner_id=owner_id(request))
     messages = queries.load_messages(session_id, after=after, limit=limit + 1)
     rows = queries.load_message_rows(session_id, [message.id for message in messages])
     return {
@@ -153,7 +154,7 @@ def list_messages(
 @router.get("/sessions/{session_id}/calls", response={200: CallList, **ERRORS}, summary="List model calls")
 def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor: str | None = None) -> dict[str, Any]:
     """Model calls of a session, newest first, each with the manifest of what the model saw."""
-    queries.load_session(session_id, owner_id=_owner(request))
+    queries.load_session(session_id, owner_id=owner_id(request))
     rows = queries.list_calls(session_id, before=None if cursor is None else _time(cursor), limit=limit + 1)
     return {
         "items": [call_out(call) for call in rows[:limit]],
@@ -164,13 +165,13 @@ def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor:
 @router.get("/calls/{call_id}", response={200: CallOut, **ERRORS}, summary="Read a model call")
 def read_call(request: HttpRequest, call_id: str) -> dict[str, Any]:
     """One model call: manifest, parameters, usage and its source."""
-    return call_out(queries.load_call(call_id, owner_id=_owner(request)))
+    return call_out(queries.load_call(call_id, owner_id=owner_id(request)))
 
 
 @router.get("/sessions/{session_id}/events", response={200: EventList, **ERRORS}, summary="Read or follow the ledger")
 def list_events(request: HttpRequest, session_id: str, after: Place = 0, limit: Limit = 500) -> Any:
     """Events after ``after`` in order. With ``Accept: text/event-stream`` they go on live, with the answer's text."""
-    queries.load_session(session_id, owner_id=_owner(request))
+    queries.load_session(session_id, owner_id=owner_id(request))
     if wants_stream(request):
         last = request.headers.get("Last-Event-ID", "")
         return event_stream(follow(session_id, after=int(last) if last.isdecimal() and len(last) < 16 else after))
@@ -189,7 +190,7 @@ def search(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Any:
     """Find a literal text in everything that was said, in context or not."""
-    queries.load_session(session_id, owner_id=_owner(request))
+    queries.load_session(session_id, owner_id=owner_id(request))
     result = search_session(session_id, q, limit=limit)
     return {"items": list(result.hits), "messages_searched": result.messages_searched, "more": result.more}
 
@@ -214,11 +215,6 @@ async def _lines(frames: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
     except Exception:
         # A server may leave the connection of a failed generator open for ever.
         yield 'event: error\ndata: {"type": "error", "error": {"code": "INTERNAL_ERROR", "message": "reconnect"}}\n\n'
-
-
-def _owner(request: HttpRequest) -> int:
-    owner: int = request.user.pk
-    return owner
 
 
 def _label(text: str | None) -> tuple[str, str] | None:

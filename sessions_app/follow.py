@@ -81,7 +81,7 @@ async def follow(session_id: str, *, after: int = 0) -> AsyncIterator[Frame]:
                 yield frame
             async for frame in progress.events():
                 yield frame
-            await follower.news(timeout=LOOK_AGAIN_SECONDS)
+            await follower.news(seconds=LOOK_AGAIN_SECONDS)
             await asyncio.sleep(site_config().stream.coalesce_seconds)
 
 

@@ -49,10 +49,10 @@ class Follower:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
             self._loop.call_soon_threadsafe(self._news.set)
 
-    async def news(self, *, timeout: float) -> None:
-        """Wait until there is news, or for ``timeout`` seconds."""
+    async def news(self, *, seconds: float) -> None:
+        """Wait until there is news, or for so many seconds."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), timeout)
+            await asyncio.wait_for(self._news.wait(), seconds)
         self._news.clear()
 
 

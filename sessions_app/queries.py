@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
@@ -18,7 +18,7 @@ from mnesis_core.errors import (
     TurnNotFoundError,
 )
 from mnesis_core.events import LedgerEvent
-from mnesis_core.messages import StoredMessage, StoredPart
+from mnesis_core.messages import Role, StoredMessage, StoredPart
 from mnesis_core.record import (
     CallRecord,
     ContextItemRecord,
@@ -38,10 +38,11 @@ _RUNNING_TURN = Turn.objects.filter(session=OuterRef("pk"), state="running")
 
 
 def _sessions() -> QuerySet[Any]:
-    return Session.objects.filter(deleted_at__isnull=True).annotate(
+    rows: QuerySet[Any] = Session.objects.filter(deleted_at__isnull=True).annotate(
         running_turn_id=Subquery(_RUNNING_TURN.values("id")[:1]),
         last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
     )
+    return rows
 
 
 def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
@@ -84,6 +85,18 @@ def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRec
     """The session that an import made before, if it did."""
     row = _sessions().filter(owner_id=owner_id, origin=origin, external_id=encode_text(external_id)).first()
     return None if row is None else _session(row)
+
+
+def turn_keys(session_id: str) -> set[str]:
+    """The idempotency keys of a session's turns, as stored."""
+    rows = Turn.objects.filter(session_id=session_id, idempotency_key__isnull=False)
+    return set(rows.values_list("idempotency_key", flat=True))
+
+
+def find_part_of_call(session_id: str, tool_call_id: str) -> str:
+    """The part that holds a tool call; empty when there is none."""
+    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_call_id=encode_text(tool_call_id))
+    return rows.values_list("id", flat=True).first() or ""
 
 
 def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
@@ -283,7 +296,7 @@ def _message(row: Message, parts: tuple[StoredPart, ...]) -> StoredMessage:
         id=row.id,
         seq=row.seq,
         turn_id=row.turn_id,
-        role=row.role,
+        role=cast(Role, row.role),
         parts=parts,
         created_at=row.created_at,
         is_summary=row.is_summary,

@@ -1,0 +1,150 @@
+"""The summary DAG as a drawing (nodes, boxes, edges) and as an outline to read: pure functions over plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Span = tuple[int, int]
+"""The seq of the first and of the last message of a run without a gap."""
+SpanUrl = Callable[[Span], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A summary as the drawing needs it."""
+
+    id: str
+    kind: str
+    depth: int
+    level: int
+    first_seq: int
+    last_seq: int
+    token_count: int
+    superseded_seq: int | None
+    url: str
+    is_active: bool = False
+    """It is in the active context now."""
+    summary_ids: tuple[str, ...] = ()
+    """The summaries it stands for, in order."""
+    spans: tuple[Span, ...] = ()
+    """The messages it stands for directly."""
+
+    @property
+    def name(self) -> str:
+        """``Leaf 12–57``."""
+        return f"{self.kind.capitalize()} {_range((self.first_seq, self.last_seq))}"
+
+    @property
+    def state(self) -> str:
+        """What a reader must know about its place, in words."""
+        if self.superseded_seq is not None:
+            return f"superseded at event {self.superseded_seq}"
+        return "in the context now" if self.is_active else ""
+
+    @property
+    def label(self) -> str:
+        """Everything about it in one line, for who does not see the drawing."""
+        words = (self.name, f"level {self.level}", f"{self.token_count:,} tokens", self.state)
+        return ", ".join(word for word in words if word)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of the nested list: a summary, or a run of messages."""
+
+    node: Node | None
+    span_name: str
+    span_url: str
+    is_repeated: bool
+    """It stands further up already, with everything under it."""
+    opens: bool
+    """A list of its own follows."""
+    closes: range
+    """As long as there are lists that end after it."""
+
+
+def drawing_of(nodes: Sequence[Node], span_url: SpanUrl) -> dict[str, Any]:
+    """What the browser draws, as JSON values: ``nodes``, ``boxes`` of messages, ``edges`` from top to bottom."""
+    known = {node.id for node in nodes}
+    spans = sorted({span for node in nodes for span in node.spans})
+    summaries = [[node.id, source] for node in nodes for source in node.summary_ids if source in known]
+    messages = [[node.id, _range(span)] for node in nodes for span in node.spans]
+    return {
+        "nodes": [_drawn(node) for node in nodes],
+        "boxes": [{"id": _range(span), "name": span_name(span), "url": span_url(span)} for span in spans],
+        "edges": summaries + messages,
+    }
+
+
+def outline_of(nodes: Sequence[Node], span_url: SpanUrl) -> list[Line]:
+    """The same as a nested list, flattened: first what no other summary stands for, under each its sources.
+
+    A summary with two parents is written out under the first and named under the second.
+    """
+    by_id = {node.id: node for node in nodes}
+    sources = {source for node in nodes for source in node.summary_ids}
+    # A stack instead of recursion: a chain of summaries may be deeper than Python's.
+    waiting: list[tuple[int, Node | Span]] = [(0, node) for node in reversed(nodes) if node.id not in sources]
+    found: list[tuple[int, Node | Span, bool]] = []
+    seen: set[str] = set()
+    while waiting:
+        depth, item = waiting.pop()
+        found.append((depth, item, isinstance(item, Node) and item.id in seen))
+        if isinstance(item, Node) and item.id not in seen:
+            seen.add(item.id)
+            waiting += [(depth + 1, source) for source in reversed(_sources(item, by_id))]
+    depths = [depth for depth, _, _ in found]
+    steps = zip(found, [*depths[1:], 0], strict=False)
+    return [_line(item, repeated, after - depth, span_url) for (depth, item, repeated), after in steps]
+
+
+def runs_of(seqs: Collection[int]) -> tuple[Span, ...]:
+    """Numbers as runs of neighbours: ``{1, 2, 3, 7}`` is ``((1, 3), (7, 7))``."""
+    runs: list[Span] = []
+    for seq in sorted(seqs):
+        if runs and runs[-1][1] == seq - 1:
+            runs[-1] = (runs[-1][0], seq)
+        else:
+            runs.append((seq, seq))
+    return tuple(runs)
+
+
+def span_name(span: Span) -> str:
+    """``messages 12–57``, or ``message 12``."""
+    return f"{'message' if span[0] == span[1] else 'messages'} {_range(span)}"
+
+
+def _range(span: Span) -> str:
+    return str(span[0]) if span[0] == span[1] else f"{span[0]}–{span[1]}"  # noqa: RUF001 - a range has an en dash
+
+
+def _drawn(node: Node) -> dict[str, Any]:
+    return {
+        "id": node.id,
+        "name": node.name,
+        "detail": f"L{node.level} · {node.token_count:,} tokens",
+        "label": node.label,
+        "url": node.url,
+        "kind": node.kind,
+        "level": node.level,
+        "active": node.is_active,
+        "superseded": node.superseded_seq is not None,
+    }
+
+
+def _sources(node: Node, by_id: dict[str, Node]) -> list[Node | Span]:
+    return [*(by_id[id] for id in node.summary_ids if id in by_id), *node.spans]
+
+
+def _line(item: Node | Span, is_repeated: bool, step: int, span_url: SpanUrl) -> Line:
+    is_node = isinstance(item, Node)
+    return Line(
+        node=item if isinstance(item, Node) else None,
+        span_name="" if isinstance(item, Node) else span_name(item),
+        span_url="" if isinstance(item, Node) else span_url(item),
+        is_repeated=is_node and is_repeated,
+        opens=step > 0,
+        closes=range(-step),
+    )

@@ -1,0 +1,212 @@
+"""Compactions and summaries; the pages that draw a session's DAG and show its context at any time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+
+from compaction_app.admin.context import view_context
+from compaction_app.admin.drawing import Span, drawing_of, outline_of, span_name
+from compaction_app.admin.graph import load_nodes
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+from mnesis_core.visible import excerpt
+from sessions_app.admin.facts import Fact, Link
+from sessions_app.admin.filters import fixed_filter, presence_filter
+from sessions_app.admin.messages import context_facts, session_name
+from sessions_app.admin.pages import page_of
+from sessions_app.admin.read_only import ReadOnlyAdmin, list_url
+from sessions_app.admin.texts import TextColumn
+from sessions_app.inspect_queries import (
+    NOW,
+    MessagePreview,
+    SessionHeading,
+    load_context_summaries,
+    load_heading,
+    preview_messages,
+)
+
+DRAWN_NODES = 500
+"""The layout takes a fraction of a second up to here, and grows faster than the number of nodes."""
+SOURCES_PER_PAGE = 200
+_SEES_CONTEXT = (
+    "sessions_app.view_contextitem", "sessions_app.view_message", "sessions_app.view_messagepart",
+    "compaction_app.view_summarynode",
+)  # fmt: skip
+
+
+@admin.register(CompactionRun)
+class CompactionRunAdmin(ReadOnlyAdmin):
+    """Compactions: why, what was tried, what came of it."""
+
+    list_display = (
+        "shown_id", "in_session", "trigger", "state", "level", "tokens_before", "tokens_after", "source_count",
+        "pruned_parts", "created_at",
+    )  # fmt: skip
+    list_filter = ("state", "trigger", fixed_filter("level", "level", ("0", "1", "2", "3")))
+    related = ("session",)
+    session_ordering = ("pk",)
+    texts = (
+        TextColumn(name="error_message", label="Error"),
+        TextColumn(name="tries", label="What was tried"),
+        TextColumn(name="summary_ids", label="Summaries written"),
+    )
+
+    @admin.display(description="Compaction", ordering="pk")
+    def shown_id(self, row: CompactionRun) -> str:
+        """Its id."""
+        return row.id
+
+    @admin.display(description="Session")
+    def in_session(self, row: Any) -> str:
+        """The session's title."""
+        return session_name(row)
+
+    def page(self, request: HttpRequest, row: CompactionRun) -> dict[str, Any]:
+        """Where its summaries are, and the context right after it."""
+        links = [Link(label="Its summaries", url=list_url(SummaryNode, run=row.id))]
+        if row.end_seq is not None:
+            url = f"{reverse('admin:inspect_context', args=[row.session_id])}?at={row.end_seq}"
+            links.append(Link(label="The context when it ended", url=url))
+        return {"links": links}
+
+
+@admin.register(SummaryNode)
+class SummaryNodeAdmin(ReadOnlyAdmin):
+    """Summaries, each with its sources in order."""
+
+    list_display = (
+        "shown_id", "in_session", "kind", "depth", "level", "messages", "token_count", "source_tokens", "superseded_seq",
+        "created_at",
+    )  # fmt: skip
+    list_filter = (
+        "kind",
+        fixed_filter("level", "level", ("1", "2", "3")),
+        "model",
+        presence_filter("superseded_seq", "superseded"),
+    )
+    related = ("session",)
+    link_lookups = ("session", "run")
+    session_ordering = ("pk",)
+    texts = (TextColumn(name="text", label="Text"),)
+    page_template = "admin/inspector/summary.html"
+
+    @admin.display(description="Summary", ordering="pk")
+    def shown_id(self, row: SummaryNode) -> str:
+        """Its id."""
+        return row.id
+
+    @admin.display(description="Session")
+    def in_session(self, row: Any) -> str:
+        """The session's title."""
+        return session_name(row)
+
+    @admin.display(description="Stands for", ordering="first_seq")
+    def messages(self, row: SummaryNode) -> str:
+        """The messages it stands for."""
+        return span_name((row.first_seq, row.last_seq))
+
+    def page_title(self, row: SummaryNode) -> str:
+        """Its kind and the messages it stands for."""
+        return f"{row.kind.capitalize()} summary of {self.messages(row)}"
+
+    def facts(self, row: SummaryNode) -> list[Fact]:
+        """The columns, and where the summary stands in the context."""
+        return [*super().facts(row), *context_facts(row.session_id, row.id)]
+
+    def page(self, request: HttpRequest, row: SummaryNode) -> dict[str, Any]:
+        """Its sources, a page at a time, and the summaries that stand for it."""
+        edges = SummaryEdge.objects.filter(node_id=row.id)
+        page = page_of(request.GET.get("page", ""), total=edges.count(), size=SOURCES_PER_PAGE)
+        chosen = list(edges.order_by("position")[page.first : page.first + page.size])
+        above = SummaryNode.objects.filter(edges__source_id=row.id).values_list("id", "first_seq", "last_seq")
+        return {
+            "page": page,
+            "sources": _shown_sources(chosen, may_preview=request.user.has_perms(_SEES_CONTEXT)),
+            "parents": [(_url(id), span_name((first, last))) for id, first, last in above.order_by("id")],
+        }
+
+    def get_urls(self) -> list[URLPattern]:
+        """The admin's own, and the two pages about a session."""
+        wrap = self.admin_site.admin_view
+        return [
+            path("inspect/<str:session_id>/context/", wrap(self.context_view), name="inspect_context"),
+            path("inspect/<str:session_id>/summaries/", wrap(self.drawing_view), name="inspect_summaries"),
+            *super().get_urls(),
+        ]
+
+    def context_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
+        """The active context, now or as of the event ``?at=``.
+
+        :raises PermissionDenied: something was sent, or this person may not see contexts.
+        :raises Http404: there is no such session.
+        """
+        about = _session(request, session_id)
+        view = view_context(about, at=request.GET.get("at", ""), page=request.GET.get("page", ""))
+        return self._page(request, "context.html", about, "Context", {"view": view, "page": view.page, "keep": f"at={view.at}&"})
+
+    def drawing_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
+        """The summary DAG, drawn and as a list.
+
+        :raises PermissionDenied: something was sent, or this person may not see summaries.
+        :raises Http404: there is no such session.
+        """
+        about = _session(request, session_id)
+        active = set(load_context_summaries(about.id, at=about.event_seq))
+        nodes = load_nodes(about.id, active=active, limit=DRAWN_NODES)
+
+        def span_url(span: Span) -> str:
+            return _messages_url(about.id, span)
+
+        context = {
+            "drawing": drawing_of(nodes, span_url),
+            "outline": outline_of(nodes, span_url),
+            "count": len(nodes),
+            "total": SummaryNode.objects.filter(session_id=about.id).count(),
+        }
+        return self._page(request, "summaries.html", about, "Summaries", context)
+
+    def _page(
+        self, request: HttpRequest, template: str, about: SessionHeading, title: str, context: dict[str, Any]
+    ) -> HttpResponse:
+        common = {**self.admin_site.each_context(request), "opts": self.opts, "about": about, "title": title}
+        return TemplateResponse(request, f"admin/inspector/{template}", {**common, **context})
+
+
+def _session(request: HttpRequest, session_id: str) -> SessionHeading:
+    if request.method not in ("GET", "HEAD") or not request.user.has_perms(_SEES_CONTEXT):
+        raise PermissionDenied
+    about = load_heading(session_id)
+    if about is None:
+        raise Http404("there is no session of this id")
+    return about
+
+
+def _shown_sources(edges: list[SummaryEdge], *, may_preview: bool) -> list[dict[str, str]]:
+    ids = [edge.source_id for edge in edges if edge.source_type == "message"]
+    previews = preview_messages(ids, at=NOW) if may_preview and ids else {}
+    return [_shown_source(edge, previews.get(edge.source_id)) for edge in edges]
+
+
+def _shown_source(edge: SummaryEdge, preview: MessagePreview | None) -> dict[str, str]:
+    if edge.source_type == "summary":
+        return {"name": f"summary {edge.source_id}", "url": _url(edge.source_id), "text": ""}
+    return {
+        "name": f"message {preview.seq} · {preview.role}" if preview else f"message {edge.source_id}",
+        "url": reverse("admin:sessions_app_message_change", args=[quote(edge.source_id)]),
+        "text": excerpt(preview.text, 160) if preview else "",
+    }
+
+
+def _url(summary_id: str) -> str:
+    return reverse("admin:compaction_app_summarynode_change", args=[quote(summary_id)])
+
+
+def _messages_url(session_id: str, span: Span) -> str:
+    base = reverse("admin:sessions_app_message_changelist")
+    return f"{base}?session={session_id}&seq__gte={span[0]}&seq__lte={span[1]}"

@@ -1,0 +1,194 @@
+"""The panels that the session page asks for: the context meter, the compactions, a summary beside its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from compaction_app.context import Meter, load_meter
+from compaction_app.queries import list_runs, load_summary
+from mnesis_core.lineage import RunRecord
+from sessions_app.queries import load_session
+from sessions_app.rendering import format_count, format_duration, format_money, render_markdown, show_invisible
+from sessions_app.views import number_in, reader_of, signed_in
+
+SEGMENTS = {
+    "system": "System prompt",
+    "tools": "Tools",
+    "summaries": "Summaries",
+    "messages": "Messages",
+    "tool_outputs": "Tool outputs",
+    "files": "Files",
+}
+"""What the meter draws, in this order; anything else that the breakdown has comes after."""
+BAR_WIDTH = 1000
+SHOWN_SOURCES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One stretch of the bar, in its own units of ``BAR_WIDTH``."""
+
+    name: str
+    label: str
+    tokens: str
+    percent: str
+    x: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMeter:
+    """The context meter as the page draws it."""
+
+    segments: list[Segment]
+    used: str
+    usable: str
+    window: str
+    percent: int
+    """Of usable."""
+    pressure: str
+    """``none``, ``soft`` or ``hard``."""
+    soft: str
+    hard: str
+    soft_x: int
+    hard_x: int
+    used_width: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRun:
+    """One compaction as the transcript shows it."""
+
+    run: RunRecord
+    tokens_before: str
+    tokens_after: str
+    pruned: str
+    duration: str
+    cost: str
+    error: str
+    reasons: list[str]
+    """Why each level that was tried was not enough."""
+
+    @property
+    def is_live(self) -> bool:
+        """It is queued or running."""
+        return self.run.state in ("queued", "running")
+
+
+@signed_in
+def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
+    """How full the context is, and with what."""
+    session = load_session(session_id, owner_id=reader_of(request))
+    meter = shown_meter(load_meter(session.id))
+    return render(request, "compaction_app/_context.html", {"session": session, "meter": meter})
+
+
+@signed_in
+def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
+    """The dividers that belong between the messages ``first`` and ``last``, and the compaction that runs now."""
+    session = load_session(session_id, owner_id=reader_of(request))
+    first, last = number_in(request, "first") or 0, number_in(request, "last")
+    runs = [shown_run(run) for run in list_runs(session.id) if _is_between(run, first, last)]
+    return render(request, "compaction_app/_dividers.html", {"session": session, "runs": runs[::-1]})
+
+
+@signed_in
+def summary(request: HttpRequest, summary_id: str) -> HttpResponse:
+    """A summary beside what it stands for; a page of its own, or the part of one that htmx asks for."""
+    node = load_summary(summary_id, owner_id=reader_of(request))
+    context = {
+        "summary": node,
+        "text": render_markdown(node.text) if node.level < 3 else None,
+        "plain": show_invisible(node.text),
+        "sources": node.source_ids[:SHOWN_SOURCES],
+        "more_sources": max(0, len(node.source_ids) - SHOWN_SOURCES),
+        "tokens": format_count(node.token_count),
+        "source_tokens": format_count(node.source_tokens),
+        "cost": format_money(node.cost_micros),
+        "duration": format_duration(node.duration_ms / 1000),
+        "model": show_invisible(node.model),
+    }
+    is_part = "HX-Request" in request.headers
+    return render(request, "compaction_app/_summary.html" if is_part else "compaction_app/summary.html", context)
+
+
+def shown_meter(meter: Meter) -> ShownMeter:
+    """Put a meter's numbers on one scale: the model's whole window, or more if more is used."""
+    scale = max(meter.window, meter.usable_tokens, meter.used_tokens, 1)
+    pressure = "hard" if meter.used_tokens >= meter.hard_tokens else "soft" if meter.used_tokens >= meter.soft_tokens else "none"
+    return ShownMeter(
+        segments=_segments(meter, scale),
+        used=format_count(meter.used_tokens),
+        usable=format_count(meter.usable_tokens),
+        window=format_count(meter.window),
+        percent=round(100 * meter.used_tokens / max(1, meter.usable_tokens)),
+        pressure=pressure,
+        soft=format_count(meter.soft_tokens),
+        hard=format_count(meter.hard_tokens),
+        soft_x=_place(meter.soft_tokens, scale),
+        hard_x=_place(meter.hard_tokens, scale),
+        used_width=_place(meter.used_tokens, scale),
+        source=meter.source,
+    )
+
+
+def shown_run(run: RunRecord) -> ShownRun:
+    """A compaction with its numbers as words."""
+    seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
+    return ShownRun(
+        run=run,
+        tokens_before=format_count(run.tokens_before),
+        tokens_after=format_count(run.tokens_after),
+        pruned=format_count(run.pruned_tokens),
+        duration=format_duration(seconds),
+        cost=format_money(run.cost_micros),
+        error=show_invisible(run.error_message or ""),
+        reasons=[
+            show_invisible(f"level {attempt.get('level')}: {attempt.get('reason')}")
+            for attempt in run.tries
+            if not attempt.get("accepted") and attempt.get("reason")
+        ],
+    )
+
+
+def _is_between(run: RunRecord, first: int, last: int | None) -> bool:
+    if run.state in ("queued", "running"):
+        return True
+    after = run.after_message_seq
+    # A run that did nothing because there was nothing to do is no event in a conversation.
+    has_happened = run.state == "failed" or bool(run.summary_ids) or bool(run.pruned_parts)
+    return has_happened and after is not None and first <= after and (last is None or after <= last)
+
+
+def _segments(meter: Meter, scale: int) -> list[Segment]:
+    parts: Mapping[str, str] = {**SEGMENTS, **{name: name.replace("_", " ") for name in meter.breakdown if name not in SEGMENTS}}
+    segments, at = [], 0
+    for name, label in parts.items():
+        tokens = meter.breakdown.get(name, 0)
+        if tokens <= 0:
+            continue
+        segments.append(_segment(name if name in SEGMENTS else "other", label, at, tokens, scale, meter.usable_tokens))
+        at += tokens
+    free = max(0, meter.usable_tokens - at)
+    segments.append(_segment("free", "Free", at, free, scale, meter.usable_tokens))
+    reserved = max(0, meter.window - meter.usable_tokens)
+    if reserved:
+        segments.append(_segment("reserved", "Kept free for the answer", meter.usable_tokens, reserved, scale, 0))
+    return segments
+
+
+def _segment(name: str, label: str, at: int, tokens: int, scale: int, usable: int) -> Segment:
+    x = _place(at, scale)
+    percent = f"{100 * tokens / usable:.0f} %" if usable else ""
+    return Segment(
+        name=name, label=label, tokens=format_count(tokens), percent=percent, x=x, width=_place(at + tokens, scale) - x
+    )
+
+
+def _place(tokens: int, scale: int) -> int:
+    return min(BAR_WIDTH, round(BAR_WIDTH * tokens / scale))

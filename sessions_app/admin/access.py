@@ -1,0 +1,150 @@
+"""What an administrator does set: the models that people may choose, and the end of an API key."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.core.validators import MinValueValidator, RegexValidator, URLValidator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import URLPattern, path
+
+from mnesis_core.errors import NotFound
+from mnesis_core.llm import ModelSpec
+from sessions_app.admin.facts import record_url
+from sessions_app.admin.filters import presence_filter
+from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin
+from sessions_app.models import ApiKey, LanguageModel
+from sessions_app.store.keys import revoke_key
+from sessions_app.store.models import put_model
+
+_VARIABLE = RegexValidator(
+    r"\A[A-Z_][A-Z0-9_]*\Z",
+    "The name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
+)
+
+
+class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A model's row, with the mistakes caught that would otherwise show at its first call."""
+
+    class Meta:
+        model = LanguageModel
+        fields = (
+            "alias", "litellm_model", "api_base", "api_key_env", "context_window", "max_output_tokens",
+            "input_micros_per_million", "output_micros_per_million", "timeout_seconds",
+        )  # fmt: skip
+        help_texts: ClassVar = {
+            "alias": "The name people use. It cannot be changed later: sessions refer to it.",
+            "litellm_model": "What litellm calls it, such as openai/gpt-4o or ollama_chat/llama3.",
+            "api_base": "The address of a server of your own; empty for the provider's.",
+            "api_key_env": "The environment variable that holds the key, in the web process and in the workers.",
+            "context_window": "Tokens, prompt and answer together.",
+            "input_micros_per_million": "Millionths of the currency unit for a million prompt tokens.",
+            "output_micros_per_million": "Millionths of the currency unit for a million answer tokens.",
+            "timeout_seconds": "The longest silence inside a stream.",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        limits = {
+            "api_key_env": _VARIABLE,
+            "api_base": URLValidator(schemes=["http", "https"]),
+            "context_window": MinValueValidator(1),
+            "max_output_tokens": MinValueValidator(1),
+            "timeout_seconds": MinValueValidator(1),
+        }
+        for name, validator in limits.items():
+            self.fields[name].validators.append(validator)
+
+    def clean(self) -> dict[str, Any]:
+        """An answer must leave room for its prompt."""
+        values = super().clean() or {}
+        window, answer = values.get("context_window"), values.get("max_output_tokens")
+        if window and answer and answer >= window:
+            self.add_error("max_output_tokens", "The answer must be smaller than the context window.")
+        return values
+
+
+@admin.register(LanguageModel)
+class LanguageModelAdmin(ModelAdmin):
+    """The models: the one table here that people edit."""
+
+    form = LanguageModelForm
+    list_display = ("alias", "litellm_model", "api_base", "key", "context_window", "max_output_tokens")
+    search_fields = ("alias", "litellm_model")
+    ordering = ("alias",)
+    show_full_result_count = False
+
+    @admin.display(description="Key")
+    def key(self, row: LanguageModel) -> str:
+        """The variable that holds the key, and whether it is set in this process. Never the key."""
+        if not row.api_key_env:
+            return "none"
+        return f"{row.api_key_env} ({'set' if os.environ.get(row.api_key_env) else 'not set'})"
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """The alias of a model that exists: another alias would be another model."""
+        return ("alias",) if obj else ()
+
+    def save_model(self, request: HttpRequest, obj: LanguageModel, form: Any, change: bool) -> None:
+        """Write it through the store, as the commands do."""
+        names = [name for name in LanguageModelForm.Meta.fields if name != "api_key_env"]
+        put_model(ModelSpec(**{name: getattr(obj, name) for name in names}), api_key_env=obj.api_key_env)
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ReadOnlyAdmin):
+    """API keys: whose, since when, used when. They can be ended, nothing else."""
+
+    list_display = ("prefix", "owner", "scope", "created_at", "last_used_at", "revoked_at")
+    list_filter = (presence_filter("revoked_at", "revoked"),)
+    search_help_text = "The beginning of a key, or a user name"
+    ordering = ("-created_at", "pk")
+    related = ("owner",)
+    link_lookups = ()
+    hidden = ("secret_hash",)
+    page_template = "admin/inspector/api_key.html"
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Keys with this prefix, or of this person."""
+        term = search_term.strip().removeprefix("mns_")[:16]
+        found = queryset.filter(prefix__startswith=term) | queryset.filter(owner__username__startswith=term)
+        return found if term else queryset, False
+
+    def heading_of(self, row: ApiKey) -> None:
+        """A key belongs to a person, not to a session."""
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        """Who may change keys may end them."""
+        return request.user.has_perm("sessions_app.change_apikey")
+
+    def page(self, request: HttpRequest, row: ApiKey) -> dict[str, Any]:
+        """Whether there is something to end."""
+        return {"may_revoke": row.revoked_at is None and self.has_revoke_permission(request)}
+
+    def get_urls(self) -> list[URLPattern]:
+        """The admin's own, and the one that ends a key."""
+        view = self.admin_site.admin_view(self.revoke_view)
+        return [path("<str:prefix>/revoke/", view, name="sessions_app_apikey_revoke"), *super().get_urls()]
+
+    def revoke_view(self, request: HttpRequest, prefix: str) -> HttpResponse:
+        """End a key.
+
+        :raises PermissionDenied: it was not asked for by a form, or by nobody who may.
+        """
+        if request.method != "POST" or not self.has_revoke_permission(request):
+            raise PermissionDenied
+        try:
+            revoke_key(prefix)
+        except NotFound as error:
+            messages.error(request, error.message)
+            return redirect("admin:sessions_app_apikey_changelist")
+        messages.success(request, f"The key {prefix} is revoked: it opens nothing from now on.")
+        return redirect(record_url(ApiKey, prefix))

@@ -1,0 +1,134 @@
+"""``manage.py import_transcript FILE… [--format …] [--user …] [--model …] [--json]``."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from argparse import ArgumentParser
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.management.base import BaseCommand, CommandError
+
+from mnesis_core.errors import MnesisError
+from mnesis_core.transcripts import FORMATS, NamedSource, ParseResult, detect_format, is_companion
+from sessions_app.conf import default_model, get_spec
+from sessions_app.importing import store_transcripts
+
+FIRST_BYTES = 65_536
+
+
+class Command(BaseCommand):
+    """Import transcripts of other systems as sessions."""
+
+    help = (
+        "Import conversations: Claude Code JSONL (with its sub-agents' files beside it), LoCoMo JSON, "
+        "OpenAI chat JSON or JSONL, the ChatGPT export. Files may be gzipped. Repeating an import adds only what is new."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Files and options."""
+        parser.add_argument("files", nargs="+", metavar="FILE", type=Path)
+        parser.add_argument("--format", choices=sorted(FORMATS), help="what the files are (default: look at each)")
+        parser.add_argument("--user", help="whose sessions they become (default: the first administrator)")
+        parser.add_argument("--model", default="", help="the model to go on with (default: MNESIS_DEFAULT_MODEL)")
+        parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Import each file and report."""
+        reports = []
+        try:
+            owner, model = _owner(options["user"]), get_spec(options["model"] or default_model()).alias
+            for path in options["files"]:
+                reports.append(self._import(path, options["format"], owner, model))
+        except MnesisError as error:
+            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
+        if options["json"]:
+            self.stdout.write(json.dumps(reports, indent=2))
+
+    def _import(self, path: Path, format: str | None, owner: AbstractBaseUser, model: str) -> dict[str, Any]:
+        result = self._parse(path, format)
+        stored = store_transcripts(result, owner=owner, model=model, progress=self._progress("stored", "turns"))
+        self._end_line()
+        report = {"file": path.name} | result.report.as_dict() | stored.as_dict()
+        self._tell(report)
+        return report
+
+    def _parse(self, path: Path, format: str | None) -> ParseResult:
+        with ExitStack() as stack:
+            source = stack.enter_context(_open(path))
+            name = format or detect_format(path.name, _first_bytes(path))
+            companions = [
+                NamedSource(name=companion.name, source=stack.enter_context(_open(companion)))
+                for companion in _companions(path, name)
+            ]
+            read = self._progress("read", "bytes")
+            result = FORMATS[name](
+                source, name=path.name, companions=companions, progress=lambda done: read(done, 0)
+            )
+        self._end_line()
+        return result
+
+    def _progress(self, verb: str, unit: str) -> Any:
+        def show(done: int, total: int) -> None:
+            if sys.stderr.isatty():
+                of = f" of {total:,}" if total else ""
+                self.stderr.write(f"\r{verb} {done:,}{of} {unit} ", ending="")
+
+        return show
+
+    def _end_line(self) -> None:
+        if sys.stderr.isatty():
+            self.stderr.write("")
+
+    def _tell(self, report: dict[str, Any]) -> None:
+        read, stored = sum(report["read"].values()), sum(report["stored"].values())
+        self.stderr.write(f"{report['file']} ({report['format']}): {read} records read, {stored} stored")
+        for skipped in report["skipped"]:
+            self.stderr.write(f"  skipped {skipped['count']} {skipped['kind']}: {skipped['reason']}")
+        for note in report["notes"]:
+            self.stderr.write(f"  {note['count']} x {note['text']}")
+        self.stderr.write(
+            f"  {report['sessions_created']} sessions created, {report['turns_stored']} turns with "
+            f"{report['messages_stored']} messages stored, {report['turns_known']} turns known already"
+        )
+        for session_id in report["sessions"].values():
+            self.stderr.write(f"  {session_id}")
+
+
+def _owner(username: str | None) -> AbstractBaseUser:
+    users = get_user_model().objects.filter(is_active=True)
+    owner = users.filter(username=username).first() if username else users.filter(is_superuser=True).order_by("pk").first()
+    if owner is None:
+        known = f"There is no user {username!r}." if username else "There is no administrator yet."
+        raise CommandError(f"{known} Make one with 'manage.py createsuperuser', or name one with --user.", returncode=2)
+    return owner
+
+
+def _open(path: Path) -> io.BufferedIOBase:
+    try:
+        if path.suffix == ".gz":
+            return gzip.open(path, "rb")
+        return path.open("rb")
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}", returncode=2) from None
+
+
+def _first_bytes(path: Path) -> bytes:
+    with _open(path) as file:
+        return file.read(FIRST_BYTES)
+
+
+def _companions(path: Path, format: str) -> list[Path]:
+    """Files that belong to a Claude Code session: those of its sub-agents, beside it or in a folder named after it."""
+    if format != "claude_code":
+        return []
+    stem = path.name.split(".")[0]
+    folders = [path.parent, path.parent / stem, path.parent / f"{stem}_subagents", path.parent / stem / "subagents"]
+    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.iterdir()) if file.is_file()]
+    return [file for file in found if file != path and is_companion(file.name)]

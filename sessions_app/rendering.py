@@ -1,0 +1,134 @@
+"""What the pages make of text, numbers and times. Two walls against hostile text: Markdown without HTML, then nh3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import MutableMapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import nh3
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import OptionsDict
+
+from mnesis_core.visible import visible_runs
+
+MARKDOWN_LIMIT = 40_000
+"""Characters. A longer text is shown as it is, folded: nobody reads it as prose, and parsing it costs seconds."""
+NESTING_LIMIT = 24
+"""Levels of quotes and lists. markdown-it drops what is nested deeper, so such a text is shown as it is."""
+
+_LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
+_HEADING_SHIFT = 2
+_TAGS = frozenset(
+    "a blockquote br code del em figcaption figure h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split()
+)
+_CLEANER = nh3.Cleaner(
+    tags=set(_TAGS),
+    clean_content_tags={"script", "style"},
+    attributes={"a": {"href", "title"}, "ol": {"start"}},
+    tag_attribute_values={"th": {"align": {"left", "center", "right"}}, "td": {"align": {"left", "center", "right"}}},
+    set_tag_attribute_values={"a": {"target": "_blank"}},
+    url_schemes={"http", "https", "mailto"},
+    link_rel="noopener nofollow",
+)
+
+
+def show_invisible(text: str) -> str:
+    """The text with a mark such as ``⟨U+202E⟩`` for what hides or reorders; it can always be encoded as UTF-8."""
+    return "".join(f"⟨{run.text}⟩" if run.is_mark else run.text for run in visible_runs(text))
+
+
+@lru_cache(maxsize=512)
+def render_markdown(text: str) -> SafeString:
+    """Markdown as safe HTML. Raw HTML, images and link definitions stay visible as the text they are."""
+    shown = show_invisible(text)
+    tokens = _MARKDOWN.parse(shown)
+    if any(token.level >= NESTING_LIMIT - 1 for token in tokens):
+        return mark_safe(_block(shown))  # noqa: S308 - escaped
+    html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
+    return mark_safe(_CLEANER.clean(html))  # noqa: S308 - nh3 keeps an allow-list of tags and attributes
+
+
+def format_count(number: int | None) -> str:
+    """A count that is read at a glance: ``842``, ``12.4k``, ``1.2M``; a dash when it is not known."""
+    if number is None:
+        return "–"
+    if abs(number) < 1_000:
+        return str(number)
+    for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if abs(number) >= size * 0.9995:
+            short = number / size
+            return f"{short:.1f}".removesuffix(".0") + letter if abs(short) < 99.95 else f"{short:.0f}{letter}"
+    return str(number)
+
+
+def format_characters(number: int) -> str:
+    """The size of a text: ``842 characters``, ``12.4k characters``."""
+    return f"{format_count(number)} character{'' if number == 1 else 's'}"
+
+
+def format_money(micros: int | None) -> str:
+    """Micro-units of money in dollars, as precise as small sums need; empty when it is not known."""
+    if micros is None:
+        return ""
+    if micros == 0:
+        return "$0"
+    dollars = micros / 1_000_000
+    return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.6f}".rstrip("0")
+
+
+def format_duration(seconds: float | None) -> str:
+    """How long something took: ``340 ms``, ``2.4 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{max(0, round(seconds * 1000))} ms"
+    if seconds < 60:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _is_shown_as_link(url: str) -> bool:
+    return _LINK.match(url) is not None
+
+
+def _render_fence(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: MutableMapping[str, Any]
+) -> str:
+    # The whole info string is shown: what is written must not vanish.
+    return _block(tokens[index].content, caption=tokens[index].info.strip())
+
+
+def _block(text: str, *, caption: str = "") -> str:
+    title = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<figure>{title}<pre><code>{escape(text)}</code></pre></figure>\n"
+
+
+def _adapt_tokens(state: Any) -> None:
+    for token in state.tokens:
+        if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
+            # The page has headings of its own above these.
+            token.tag = f"h{min(6, int(token.tag[1]) + _HEADING_SHIFT)}"
+        elif token.tag in ("th", "td") and token.attrs.get("style"):
+            token.attrs["align"] = str(token.attrs.pop("style")).rpartition(":")[2]
+
+
+def _make_markdown() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": NESTING_LIMIT})
+    markdown.enable(["table", "strikethrough"]).disable(["image", "reference"])
+    markdown.validateLink = _is_shown_as_link  # type: ignore[method-assign]
+    markdown.add_render_rule("fence", _render_fence)
+    markdown.add_render_rule("code_block", _render_fence)
+    markdown.core.ruler.push("mnesis", _adapt_tokens)
+    return markdown
+
+
+_MARKDOWN = _make_markdown()

@@ -1,0 +1,357 @@
+"""What the session page shows of the record: messages with the beginnings of their parts, never a whole long text.
+
+A page of fifty messages is three queries and a bounded number of characters, whatever the messages hold;
+the rest of a text is read piece by piece (``load_piece``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Exists, F, OuterRef, QuerySet
+from django.db.models.functions import Length, Substr
+from django.utils.safestring import SafeString
+
+from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
+from mnesis_core.record import UsageRecord
+from mnesis_core.text import ESCAPE, decode_text, encode_text
+from mnesis_core.visible import excerpt
+from sessions_app.models import Message, MessagePart, Session
+from sessions_app.queries import usage_of
+from sessions_app.rendering import (
+    MARKDOWN_LIMIT,
+    format_characters,
+    format_count,
+    format_duration,
+    format_money,
+    render_markdown,
+    show_invisible,
+)
+
+CHUNK = 50
+"""Messages of the first paint and of every later load."""
+HEAD = 2_000
+"""Characters of a folded text that come with its message."""
+PIECE = 100_000
+"""Characters of one more piece of a long text."""
+RECORDS = 50
+"""Imported records of one load."""
+
+FIELDS = {"content": "content", "input": "tool_input", "output": "output", "error": "error_message"}
+"""The names that addresses use, and the columns behind them."""
+_CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongText:
+    """A stretch of a stored text."""
+
+    part_id: str
+    field: str
+    text: str
+    """Ready to be shown: invisible characters are spelled out."""
+    end: int
+    """Stored characters up to the end of this stretch."""
+    length: int
+
+    @property
+    def rest(self) -> int:
+        """Characters after this stretch."""
+        return self.length - self.end
+
+    @property
+    def size(self) -> str:
+        """Of the whole text, for people."""
+        return format_characters(self.length)
+
+    @property
+    def next_size(self) -> str:
+        """Of the piece that comes next, for people."""
+        return format_characters(min(self.rest, PIECE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPart:
+    """One part as the page shows it."""
+
+    id: str
+    index: int
+    kind: str
+    label: str = ""
+    content: LongText | None = None
+    html: SafeString | None = None
+    """Of a text that is short enough to be read as Markdown."""
+    state: str = ""
+    preview: str = ""
+    """Of a tool call: its input in one line."""
+    input: LongText | None = None
+    output: LongText | None = None
+    error: LongText | None = None
+    duration: str = ""
+    compacted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownMessage:
+    """One message as the page shows it."""
+
+    id: str
+    seq: int
+    turn_id: str
+    role: str
+    model: str
+    is_summary: bool
+    is_imported: bool
+    created_at: datetime
+    parts: tuple[ShownPart, ...]
+    record_count: int
+    """Imported records that are kept with this message and loaded when somebody opens them."""
+    is_running: bool
+    ending: str
+    """What to say about an end that was not a good one: ``failed``, ``cancelled``, ``interrupted``, ``incomplete``,
+    ``length``; empty otherwise."""
+    error_code: str
+    error_message: str
+    usage: UsageRecord
+
+    @property
+    def numbers(self) -> list[str]:
+        """Tokens, cost and who said so, as far as they are known."""
+        usage = self.usage
+        if usage.tokens_input is None and usage.tokens_output is None and usage.cost_micros is None:
+            return []
+        tokens = f"{format_count(usage.tokens_input)} in, {format_count(usage.tokens_output)} out"
+        return [text for text in (tokens, format_money(usage.cost_micros), usage.usage_source or "") if text]
+
+
+def load_chunk(
+    session_id: str, *, before: int | None = None, after: int | None = None, limit: int = CHUNK
+) -> list[ShownMessage]:
+    """Messages of a session, oldest first: the newest ones before ``before``, or the first ones after ``after``."""
+    rows = _messages(session_id)
+    if after is not None:
+        return _shown(list(rows.filter(seq__gt=after).order_by("seq")[:limit]))
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    return _shown(list(rows.order_by("-seq")[:limit])[::-1])
+
+
+def load_message(session_id: str, message_id: str) -> ShownMessage:
+    """One message of a session.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    row = _messages(session_id).filter(id=encode_text(message_id)).first()
+    if row is None:
+        raise MessageNotFoundError(message_id=message_id)
+    return _shown([row])[0]
+
+
+def load_spoken_text(session_id: str, message_id: str) -> str:
+    """The whole text of a message, for copying."""
+    rows = MessagePart.objects.filter(session_id=session_id, message_id=encode_text(message_id), part_type="text")
+    return "\n".join(decode_text(text) for text in rows.order_by("part_index").values_list("content", flat=True))
+
+
+def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length: int = PIECE) -> LongText:
+    """One stretch of a part's text, from ``offset`` stored characters on.
+
+    :raises PartNotFoundError: the session has no such part, or the part no such text.
+    """
+    column = FIELDS.get(field)
+    rows = MessagePart.objects.filter(session_id=session_id, id=encode_text(part_id))
+    row = rows.values_list(Substr(column, offset + 1, length), Length(column)).first() if column else None
+    if row is None or row[0] is None:
+        raise PartNotFoundError(part_id=part_id)
+    return _stretch(part_id, field, row[0], offset=offset, length=row[1])
+
+
+def load_whole_text(session_id: str, part_id: str, *, field: str) -> str:
+    """One text of a part, whole, as it was received.
+
+    :raises PartNotFoundError: the session has no such part, or the part no such text.
+    """
+    column = FIELDS.get(field)
+    rows = MessagePart.objects.filter(session_id=session_id, id=encode_text(part_id))
+    text = rows.values_list(column, flat=True).first() if column else None
+    if text is None:
+        raise PartNotFoundError(part_id=part_id)
+    return decode_text(text)
+
+
+def load_records(session_id: str, message_id: str, *, after: int) -> list[ShownPart]:
+    """Imported records kept with a message, after the part index ``after``."""
+    rows = MessagePart.objects.filter(
+        session_id=session_id, message_id=encode_text(message_id), part_type="data", part_index__gt=after
+    )
+    return [_part(row) for row in _heads(rows.order_by("part_index"))[:RECORDS]]
+
+
+def list_children(session_id: str) -> list[tuple[str, str]]:
+    """(id, title) of the sessions that this one launched, oldest first."""
+    rows = Session.objects.filter(parent_id=session_id, deleted_at__isnull=True).order_by("created_at", "id")
+    return [(id, decode_text(title)) for id, title in rows.values_list("id", "title")[:200]]
+
+
+def _messages(session_id: str) -> QuerySet[Message]:
+    later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
+    rows = Message.objects.filter(session_id=session_id).select_related("turn")
+    return rows.annotate(ends_turn=~Exists(later))
+
+
+def _heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]:
+    plain = ("id", "message_id", "part_index", "part_type", "label", "tool_name", "tool_state")
+    times = ("started_at", "completed_at", "compacted_at")
+    cut = {
+        "content_head": Substr("content", 1, MARKDOWN_LIMIT),
+        "content_length": Length("content"),
+        "input_head": Substr("tool_input", 1, HEAD),
+        "input_length": Length("tool_input"),
+        "output_head": Substr("output", 1, HEAD),
+        "output_length": Length("output"),
+        "error_head": Substr("error_message", 1, HEAD),
+        "error_length": Length("error_message"),
+    }
+    return rows.values(*plain, *times, **cut)
+
+
+def _shown(rows: Sequence[Any]) -> list[ShownMessage]:
+    ids = [row.id for row in rows]
+    all_parts = MessagePart.objects.filter(message_id__in=ids)
+    parts: dict[str, list[ShownPart]] = defaultdict(list)
+    for part in _heads(all_parts.exclude(part_type="data").order_by("message_id", "part_index")):
+        parts[part["message_id"]].append(_part(part))
+    counted = all_parts.filter(part_type="data").values("message_id").annotate(number=Count("id"))
+    records = dict(counted.values_list("message_id", F("number")))
+    return [_message(row, tuple(parts[row.id]), records.get(row.id, 0)) for row in rows]
+
+
+def _message(row: Any, parts: tuple[ShownPart, ...], record_count: int) -> ShownMessage:
+    is_last = row.ends_turn
+    code, message = row.error_code, row.error_message
+    if code is None and is_last:
+        code, message = row.turn.error_code, row.turn.error_message
+    return ShownMessage(
+        id=row.id,
+        seq=row.seq,
+        turn_id=row.turn_id,
+        role=row.role,
+        model=show_invisible(decode_text(row.model)),
+        is_summary=row.is_summary,
+        is_imported=row.usage_source == "imported" or bool(row.external_id),
+        created_at=row.created_at,
+        parts=parts,
+        record_count=record_count,
+        is_running=row.role == "assistant" and row.finalized_at is None and row.turn.state == "running",
+        ending=_ending(row, code),
+        error_code=code or "",
+        error_message=show_invisible(decode_text(message or "")),
+        usage=usage_of(row),
+    )
+
+
+def _ending(row: Any, error_code: str | None) -> str:
+    state = row.turn.state if row.ends_turn else "completed"
+    if row.outcome == "cancelled" or state == "cancelled":
+        return "cancelled"
+    if state in ("interrupted", "incomplete", "failed"):
+        return str(state)
+    if row.outcome in ("broken", "incomplete", "failed"):
+        return {"broken": "interrupted"}.get(row.outcome, row.outcome)
+    if error_code:
+        return "failed"
+    return "length" if row.finish_reason in ("length", "max_tokens") else ""
+
+
+def _part(row: dict[str, Any]) -> ShownPart:
+    kind = row["part_type"]
+    if kind == "tool":
+        return _tool(row)
+    if kind in ("text", "reasoning", "patch", "data"):
+        return _written(row)
+    return ShownPart(id=row["id"], index=row["part_index"], kind=kind, label=_described(row))
+
+
+def _written(row: dict[str, Any]) -> ShownPart:
+    kind, head, length = row["part_type"], row["content_head"], row["content_length"]
+    is_prose = kind == "text" and length <= MARKDOWN_LIMIT
+    return ShownPart(
+        id=row["id"],
+        index=row["part_index"],
+        kind=kind,
+        label=show_invisible(decode_text(row["label"])),
+        html=render_markdown(decode_text(head)) if is_prose else None,
+        content=_stretch(row["id"], "content", head if is_prose else head[:HEAD], offset=0, length=length),
+    )
+
+
+def _tool(row: dict[str, Any]) -> ShownPart:
+    started, completed = row["started_at"], row["completed_at"]
+    return ShownPart(
+        id=row["id"],
+        index=row["part_index"],
+        kind="tool",
+        label=show_invisible(decode_text(row["tool_name"])) or "unnamed tool",
+        state=row["tool_state"],
+        preview=excerpt(_first_value(decode_text(row["input_head"])), 120),
+        input=_readable(_head_of(row, "input")),
+        output=_head_of(row, "output"),
+        error=_head_of(row, "error"),
+        duration=format_duration((completed - started).total_seconds()) if started and completed else "",
+        compacted_at=row["compacted_at"],
+    )
+
+
+def _head_of(row: dict[str, Any], field: str) -> LongText | None:
+    head = row[f"{field}_head"]
+    return _stretch(row["id"], field, head, offset=0, length=row[f"{field}_length"]) if head is not None else None
+
+
+def _stretch(part_id: str, field: str, stored: str, *, offset: int, length: int) -> LongText:
+    end = offset + len(stored)
+    if end < length:
+        # Do not end inside an escape of the text codec.
+        stored = _CUT_ESCAPE.sub("", stored) or stored
+        end = offset + len(stored)
+    return LongText(part_id=part_id, field=field, text=show_invisible(decode_text(stored)), end=end, length=length)
+
+
+def _readable(text: LongText | None) -> LongText | None:
+    """Arguments with line breaks and indents, where they are whole and JSON."""
+    if text is None or text.rest:
+        return text
+    value = _json(text.text)
+    if not isinstance(value, dict | list) or not value:
+        return text
+    pretty = json.dumps(value, indent=2, ensure_ascii=False)
+    return LongText(part_id=text.part_id, field=text.field, text=show_invisible(pretty), end=text.end, length=text.length)
+
+
+def _first_value(arguments: str) -> str:
+    value = _json(arguments)
+    if not isinstance(value, dict):
+        return "" if arguments in ("{}", "") else arguments
+    return next((str(item) for item in value.values() if isinstance(item, str | int | float)), "")
+
+
+def _described(row: dict[str, Any]) -> str:
+    value = _json(decode_text(row["content_head"]))
+    known = value if isinstance(value, dict) else {}
+    if row["part_type"] == "file_ref":
+        return show_invisible(f"{known.get('path') or known.get('file_id', 'a file')} · {known.get('token_count', 0)} tokens")
+    if row["part_type"] == "compaction":
+        return f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
+    return f"step {known.get('step_index', '')}"
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
