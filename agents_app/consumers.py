@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from agents_app import lifecycle
-from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
+from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, PermissionDenied
 from sessions_app.database import db
 from sessions_app.follow import follow
 from sessions_app.queries import load_session
@@ -71,6 +71,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         act = actions.get(str(frame.get("type")))
         if act is None:
             raise InvalidRequest(f"type must be one of {', '.join(actions)}", field="type")
+        if act != self._ping and not self.scope.get("may_write", False):
+            raise PermissionDenied("This API key may only read.")
         await act(frame)
 
     async def _turn(self, frame: dict[str, Any]) -> None:

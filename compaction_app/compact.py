@@ -270,6 +270,7 @@ async def _ask(
     kind: SummaryKind,
     quotables: Sequence[Quotable],
 ) -> SummaryResult:
+    keeper = asyncio.create_task(_keep_lease(task, state.config.compaction.lease_seconds))
     try:
         return await summarise(
             pieces,
@@ -282,7 +283,15 @@ async def _ask(
             file_ids=chosen.file_ids,
         )
     finally:
+        keeper.cancel()
         await close_connections()
+
+
+async def _keep_lease(task: Work, lease_seconds: int) -> None:
+    """A span of many pieces takes longer than a lease; who still works keeps it."""
+    while True:
+        await asyncio.sleep(lease_seconds / 3)
+        await db(store.renew_run, task.run_id, fence=task.fence, lease_seconds=lease_seconds)
 
 
 def _count(task: Work, summary_id: str, summary: NewSummary, result: SummaryResult, *, sources: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
@@ -166,19 +165,18 @@ def _is_between(run: RunRecord, first: int, last: int | None) -> bool:
 
 
 def _segments(meter: Meter, scale: int) -> list[Segment]:
-    parts: Mapping[str, str] = {**SEGMENTS, **{name: name.replace("_", " ") for name in meter.breakdown if name not in SEGMENTS}}
+    known = {name: tokens for name, tokens in meter.breakdown.items() if tokens > 0 and name != "free"}
     segments, at = [], 0
-    for name, label in parts.items():
-        tokens = meter.breakdown.get(name, 0)
-        if tokens <= 0:
-            continue
-        segments.append(_segment(name if name in SEGMENTS else "other", label, at, tokens, scale, meter.usable_tokens))
-        at += tokens
-    free = max(0, meter.usable_tokens - at)
+    for name in (*SEGMENTS, *(name for name in known if name not in SEGMENTS)):
+        tokens = known.get(name, 0)
+        if tokens:
+            label = SEGMENTS.get(name, name.replace("_", " "))
+            segments.append(_segment(name if name in SEGMENTS else "other", label, at, tokens, scale, meter.usable_tokens))
+            at += tokens
+    free, reserved = max(0, meter.usable_tokens - at), max(0, meter.window - meter.usable_tokens)
     segments.append(_segment("free", "Free", at, free, scale, meter.usable_tokens))
-    reserved = max(0, meter.window - meter.usable_tokens)
     if reserved:
-        segments.append(_segment("reserved", "Kept free for the answer", meter.usable_tokens, reserved, scale, 0))
+        segments.append(_segment("reserved", "Kept for the answer and compaction", meter.usable_tokens, reserved, scale, 0))
     return segments
 
 

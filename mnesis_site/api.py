@@ -13,9 +13,12 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.parser import Parser
 from ninja.security import django_auth
 
+from agents_app.api import router as agents_router
+from compaction_app.api import router as compaction_router
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, NotSignedIn, PermissionDenied, RequestTooLarge
 from mnesis_site.auth import KeyAuth
 from mnesis_site.error_pages import json_error
+from sessions_app.api import router as sessions_router
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,9 @@ api = NinjaAPI(
     auth=[KeyAuth(), django_auth],
     parser=StrictParser(),
 )
+
+for router in (agents_router, sessions_router, compaction_router):
+    api.add_router("", router)
 
 HTTP_ERRORS: dict[int, type[MnesisError]] = {
     401: NotSignedIn,

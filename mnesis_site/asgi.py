@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
-from django.urls import re_path
+from django.urls import path, re_path
+from twisted.internet.defer import Deferred
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mnesis_site.settings")
 # Whoever imports this module serves the web; the settings ask (a connection pool is for web processes only).
@@ -15,6 +17,9 @@ os.environ.setdefault("MNESIS_ROLE", "web")
 http_application = get_asgi_application()
 
 # Below, because these import models, and there are none before the line above.
+from agents_app.consumers import SessionConsumer  # noqa: E402
+from agents_app.runner import runner  # noqa: E402
+from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
 from mnesis_site.auth import Receive, Scope, Send, SocketAuth  # noqa: E402
 
 
@@ -25,33 +30,35 @@ async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.close", "code": 4404})
 
 
-async def end_turns() -> None:
-    """What a web process does before it ends."""
+async def begin() -> None:
+    """What a web process does first: close the turns that a dead process left, and load the models' library."""
+    runner.beat()
+    await warm_up()
 
 
 async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
     """Servers that tell of their start and end (uvicorn)."""
     while True:
         message = await receive()
-        if message["type"] == "lifespan.shutdown":
-            await end_turns()
+        await (begin() if message["type"] == "lifespan.startup" else runner.shutdown())
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
 
 
-def end_turns_with_daphne() -> None:
-    """Daphne has no lifespan; its event loop has a moment before the end instead."""
+def begin_and_end_with_daphne() -> None:
+    """Daphne has no lifespan; its event loop has a moment after the start and before the end instead."""
     # Only where Daphne chose the loop already: importing this module elsewhere would choose another one.
     reactor = sys.modules.get("twisted.internet.reactor")
     if reactor is not None:
-        from asyncio import ensure_future
+        reactor.callWhenRunning(lambda: asyncio.ensure_future(begin()))
+        reactor.addSystemEventTrigger(
+            "before", "shutdown", lambda: Deferred.fromFuture(asyncio.ensure_future(runner.shutdown()))
+        )
 
-        from twisted.internet.defer import Deferred
 
-        reactor.addSystemEventTrigger("before", "shutdown", lambda: Deferred.fromFuture(ensure_future(end_turns())))
-
-
-sockets = SocketAuth(URLRouter([re_path(r"", no_such_socket)]))  # type: ignore[arg-type]
-application = ProtocolTypeRouter({"http": http_application, "websocket": sockets, "lifespan": lifespan})
-end_turns_with_daphne()
+routes = URLRouter(
+    [path("ws/sessions/<str:session_id>", SessionConsumer.as_asgi()), re_path(r"", no_such_socket)]  # type: ignore[arg-type]
+)
+application = ProtocolTypeRouter({"http": http_application, "websocket": SocketAuth(routes), "lifespan": lifespan})
+begin_and_end_with_daphne()
