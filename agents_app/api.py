@@ -1,13 +1,17 @@
-"""Sessions and turns at the REST door."""
+"""Sessions and turns at the REST door.
+
+An address belongs to one router (ninja matches the path before the method), so what shares one stands here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Annotated, Any
 
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Query, Router, Schema
 
 from agents_app import lifecycle
 from compaction_app.context import load_meter
@@ -15,7 +19,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import EventType
 from mnesis_core.record import SessionRecord
 from sessions_app import queries
-from sessions_app.api import event_stream, wants_stream
+from sessions_app.api import Limit, Place, event_stream, parse_time, wants_stream
 from sessions_app.asking import owner_id
 from sessions_app.conf import list_models
 from sessions_app.follow import Frame, follow
@@ -84,6 +88,20 @@ class SessionRead(SessionOut):
     turn_id: str | None = None
 
 
+class SessionList(Schema):
+    """A page of sessions."""
+
+    items: list[SessionOut]
+    next_cursor: str | None
+
+
+class TurnList(Schema):
+    """A page of turns."""
+
+    items: list[TurnOut]
+    next_cursor: int | None
+
+
 class ModelOut(Schema):
     """A model that may be chosen."""
 
@@ -104,6 +122,32 @@ class ModelList(Schema):
 def models(request: HttpRequest) -> Any:
     """The models that a session may use."""
     return {"items": list_models()}
+
+
+@router.get("/sessions", response={200: SessionList, **ERRORS}, summary="List sessions, the latest first")
+def list_sessions(
+    request: HttpRequest,
+    label: str | None = None,
+    archived: bool | None = False,
+    q: Annotated[str, Query(max_length=200)] = "",
+    limit: Limit = 50,
+    cursor: str | None = None,
+) -> dict[str, Any]:
+    """Your sessions. ``label=key=value`` filters by a label, ``q`` by a word of the title."""
+    rows = queries.list_sessions(
+        owner_id=owner_id(request),
+        archived=archived,
+        label=_label(label),
+        query=q,
+        before=_cursor(cursor),
+        limit=limit + 1,
+    )
+    page = rows[:limit]
+    more = len(rows) > limit
+    return {
+        "items": [session_out(session) for session in page],
+        "next_cursor": f"{page[-1].updated_at.isoformat()}~{page[-1].id}" if more else None,
+    }
 
 
 @router.post("/sessions", response={201: SessionRead, **ERRORS}, summary="Create a session")
@@ -133,6 +177,19 @@ def update_session(request: HttpRequest, session_id: str, body: SessionPatch) ->
 def archive_session(request: HttpRequest, session_id: str) -> Any:
     """Close a session for new turns; it stays readable."""
     return _read(lifecycle.archive_session(session_id, owner_id=owner_id(request)))
+
+
+@router.get("/sessions/{session_id}/turns", response={200: TurnList, **ERRORS}, summary="List turns, newest first")
+def list_turns(
+    request: HttpRequest, session_id: str, limit: Limit = 50, cursor: Place | None = None
+) -> dict[str, Any]:
+    """Turns of a session."""
+    queries.load_session(session_id, owner_id=owner_id(request))
+    rows = queries.list_turns(session_id, before_seq=cursor, limit=limit + 1)
+    return {
+        "items": [turn_out(turn) for turn in rows[:limit]],
+        "next_cursor": rows[limit - 1].seq if len(rows) > limit else None,
+    }
 
 
 @router.post("/sessions/{session_id}/turns", response={202: TurnOut, **ERRORS}, summary="Start a turn")
@@ -177,3 +234,19 @@ async def _until_end(session_id: str, turn_id: str, *, after: int) -> AsyncItera
         yield frame
         if frame["type"] in TURN_ENDS and frame["data"]["turn_id"] == turn_id:
             return
+
+
+def _label(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    key, equals, value = text.partition("=")
+    if not key.isidentifier() or "__" in key or not equals:
+        raise InvalidRequest("label must look like key=value, with a key of letters, digits and _", field="label")
+    return key, value
+
+
+def _cursor(text: str | None) -> tuple[datetime, str] | None:
+    if text is None:
+        return None
+    time, _, id = text.partition("~")
+    return parse_time(time), id

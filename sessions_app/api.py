@@ -20,12 +20,10 @@ from sessions_app.schemas import (
     ErrorOut,
     EventOut,
     MessageOut,
-    SessionOut,
     TurnOut,
     call_out,
     event_out,
     message_out,
-    session_out,
     turn_out,
 )
 from sessions_app.search import search_session
@@ -37,24 +35,10 @@ Place = Annotated[int, Field(ge=0, le=2**53)]
 Limit = Annotated[int, Field(ge=1, le=500)]
 
 
-class SessionList(Schema):
-    """A page of sessions."""
-
-    items: list[SessionOut]
-    next_cursor: str | None
-
-
 class MessageList(Schema):
     """A page of messages."""
 
     items: list[MessageOut]
-    next_cursor: int | None
-
-
-class TurnList(Schema):
-    """A page of turns."""
-
-    items: list[TurnOut]
     next_cursor: int | None
 
 
@@ -91,45 +75,6 @@ class SearchOut(Schema):
     more: bool
 
 
-@router.get("/sessions", response={200: SessionList, **ERRORS}, summary="List sessions, the latest first")
-def list_sessions(
-    request: HttpRequest,
-    label: str | None = None,
-    archived: bool | None = False,
-    q: Annotated[str, Query(max_length=200)] = "",
-    limit: Limit = 50,
-    cursor: str | None = None,
-) -> dict[str, Any]:
-    """Your sessions. ``label=key=value`` filters by a label, ``q`` by a word of the title."""
-    rows = queries.list_sessions(
-        owner_id=owner_id(request),
-        archived=archived,
-        label=_label(label),
-        query=q,
-        before=_cursor(cursor),
-        limit=limit + 1,
-    )
-    page = rows[:limit]
-    more = len(rows) > limit
-    return {
-        "items": [session_out(session) for session in page],
-        "next_cursor": f"{page[-1].updated_at.isoformat()}~{page[-1].id}" if more else None,
-    }
-
-
-@router.get("/sessions/{session_id}/turns", response={200: TurnList, **ERRORS}, summary="List turns, newest first")
-def list_turns(
-    request: HttpRequest, session_id: str, limit: Limit = 50, cursor: Place | None = None
-) -> dict[str, Any]:
-    """Turns of a session."""
-    queries.load_session(session_id, owner_id=owner_id(request))
-    rows = queries.list_turns(session_id, before_seq=cursor, limit=limit + 1)
-    return {
-        "items": [turn_out(turn) for turn in rows[:limit]],
-        "next_cursor": rows[limit - 1].seq if len(rows) > limit else None,
-    }
-
-
 @router.get("/sessions/{session_id}/turns/{turn_id}", response={200: TurnOut, **ERRORS}, summary="Read a turn")
 def read_turn(request: HttpRequest, session_id: str, turn_id: str) -> dict[str, Any]:
     """One turn with its state, messages, usage and cost."""
@@ -155,7 +100,7 @@ def list_messages(
 def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor: str | None = None) -> dict[str, Any]:
     """Model calls of a session, newest first, each with the manifest of what the model saw."""
     queries.load_session(session_id, owner_id=owner_id(request))
-    rows = queries.list_calls(session_id, before=None if cursor is None else _time(cursor), limit=limit + 1)
+    rows = queries.list_calls(session_id, before=None if cursor is None else parse_time(cursor), limit=limit + 1)
     return {
         "items": [call_out(call) for call in rows[:limit]],
         "next_cursor": rows[limit - 1].created_at.isoformat() if len(rows) > limit else None,
@@ -217,23 +162,7 @@ async def _lines(frames: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
         yield 'event: error\ndata: {"type": "error", "error": {"code": "INTERNAL_ERROR", "message": "reconnect"}}\n\n'
 
 
-def _label(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    key, equals, value = text.partition("=")
-    if not key.isidentifier() or "__" in key or not equals:
-        raise InvalidRequest("label must look like key=value, with a key of letters, digits and _", field="label")
-    return key, value
-
-
-def _cursor(text: str | None) -> tuple[datetime, str] | None:
-    if text is None:
-        return None
-    time, _, id = text.partition("~")
-    return _time(time), id
-
-
-def _time(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text.replace(" ", "+"))
     except ValueError:
