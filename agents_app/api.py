@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Query, Router, Schema, Status
 
 from agents_app import lifecycle
 from compaction_app.context import load_meter
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.events import EventType
 from mnesis_core.record import SessionRecord
 from sessions_app import queries
 from sessions_app.api import Limit, Place, event_stream, parse_time, wants_stream
@@ -28,13 +27,6 @@ from sessions_app.schemas import ErrorOut, SessionOut, TurnOut, UsageOut, sessio
 router = Router(tags=["sessions"])
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 413: ErrorOut, 422: ErrorOut, 503: ErrorOut}
-TURN_ENDS = {
-    EventType.TURN_COMPLETED,
-    EventType.TURN_CANCELLED,
-    EventType.TURN_INTERRUPTED,
-    EventType.TURN_FAILED,
-    EventType.TURN_INCOMPLETE,
-}
 
 
 class SessionIn(Schema):
@@ -156,9 +148,9 @@ def create_session(request: HttpRequest, body: SessionIn) -> Any:
     values = body.dict(exclude={"message"})
     session = lifecycle.create_session(owner=request.user, **values)  # type: ignore[arg-type]
     if body.message is None:
-        return 201, _read(session)
+        return Status(201, _read(session))
     started = async_to_sync(lifecycle.start_turn)(session.id, owner_id=owner_id(request), message=body.message)
-    return 201, _read(queries.load_session(session.id)) | {"turn_id": started.turn.id}
+    return Status(201, _read(queries.load_session(session.id)) | {"turn_id": started.turn.id})
 
 
 @router.get("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Read a session")
@@ -200,13 +192,13 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     )
     if body.stream or wants_stream(request):
         return event_stream(_until_end(session_id, started.turn.id, after=started.seq - 1))
-    return 202, turn_out(started.turn)
+    return Status(202, turn_out(started.turn))
 
 
 @router.post("/sessions/{session_id}/interrupt", response={202: TurnOut, **ERRORS}, summary="Interrupt the turn")
 def interrupt(request: HttpRequest, session_id: str) -> Any:
     """End the running turn, from any process; what was said is kept."""
-    return 202, turn_out(lifecycle.interrupt(session_id, owner_id=owner_id(request)))
+    return Status(202, turn_out(lifecycle.interrupt(session_id, owner_id=owner_id(request))))
 
 
 def _read(session: SessionRecord) -> dict[str, Any]:
@@ -232,7 +224,7 @@ async def _until_end(session_id: str, turn_id: str, *, after: int) -> AsyncItera
     """The session's frames until the turn has ended."""
     async for frame in follow(session_id, after=after):
         yield frame
-        if frame["type"] in TURN_ENDS and frame["data"]["turn_id"] == turn_id:
+        if frame["type"] in lifecycle.TURN_ENDS and frame["data"]["turn_id"] == turn_id:
             return
 
 

@@ -16,6 +16,7 @@ from agents_app.recovery import recover_turn
 from agents_app.runner import runner
 from mnesis_core.config import Config
 from mnesis_core.errors import IdempotencyMismatch, InvalidRequest, RequestTooLarge
+from mnesis_core.events import EventType
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.record import SessionRecord, TurnRecord
 from sessions_app import store
@@ -24,6 +25,14 @@ from sessions_app.database import db
 from sessions_app.ledger import change
 from sessions_app.queries import expired_turns, find_turn_by_key, load_session, load_turn
 
+TURN_ENDS = {
+    EventType.TURN_COMPLETED,
+    EventType.TURN_CANCELLED,
+    EventType.TURN_INTERRUPTED,
+    EventType.TURN_FAILED,
+    EventType.TURN_INCOMPLETE,
+}
+"""The events of which each turn has one, its last."""
 TITLE_FROM_MESSAGE = 60
 """Characters of the first message that name a session nobody has named."""
 
