@@ -176,13 +176,14 @@ def _segments(meter: Meter, scale: int) -> list[Segment]:
     free, reserved = max(0, meter.usable_tokens - at), max(0, meter.window - meter.usable_tokens)
     segments.append(_segment("free", "Free", at, free, scale, meter.usable_tokens))
     if reserved:
-        segments.append(_segment("reserved", "Kept for the answer and compaction", meter.usable_tokens, reserved, scale, 0))
+        segments.append(_segment("reserved", "Reserved", meter.usable_tokens, reserved, scale, 0))
     return segments
 
 
 def _segment(name: str, label: str, at: int, tokens: int, scale: int, usable: int) -> Segment:
     x = _place(at, scale)
-    percent = f"{100 * tokens / usable:.0f} %" if usable else ""
+    share = 100 * tokens / usable if usable else 0
+    percent = "" if not usable else "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
     return Segment(
         name=name, label=label, tokens=format_count(tokens), percent=percent, x=x, width=_place(at + tokens, scale) - x
     )

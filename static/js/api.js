@@ -1,0 +1,48 @@
+// The REST door (docs: /api/docs) for this site's own pages. Every error is an ApiError with the registry's code.
+
+export class ApiError extends Error {
+  constructor(code, message, status = 0) {
+    super(message);
+    this.code = code;
+    this.status = status;
+  }
+}
+
+function csrfToken() {
+  // The cookie, not the page: another tab may have signed in again since this page was made.
+  const cookie = document.cookie.split("; ").find((item) => item.startsWith("csrftoken="));
+  return cookie ? decodeURIComponent(cookie.slice("csrftoken=".length)) : document.querySelector('meta[name="csrf-token"]').content;
+}
+
+async function errorOf(response) {
+  const body = await response.json().catch(() => null);
+  if (body?.error) return new ApiError(body.error.code, body.error.message, response.status);
+  return new ApiError(`HTTP_${response.status}`, "The server gave an answer that this page does not understand.", response.status);
+}
+
+async function ask(path, options) {
+  try {
+    return await fetch(path, { credentials: "same-origin", ...options });
+  } catch {
+    throw new ApiError("NOT_REACHED", "The server did not answer.");
+  }
+}
+
+export async function call(method, path, body) {
+  const response = await ask(path, {
+    method,
+    headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": csrfToken() },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (!response.ok) throw await errorOf(response);
+  return response.json();
+}
+
+// A part of a page, as HTML.
+export async function fetchPart(path) {
+  const response = await ask(path, { headers: { "HX-Request": "true" } });
+  if (!response.ok) throw new ApiError(`HTTP_${response.status}`, "A part of the page could not be loaded.", response.status);
+  const template = document.createElement("template");
+  template.innerHTML = await response.text();
+  return template.content;
+}

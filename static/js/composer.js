@@ -1,0 +1,82 @@
+// The box where a message is written: it grows, remembers its draft, and never loses what was typed.
+
+export const isTouch = () => matchMedia("(pointer: coarse)").matches;
+
+// For browsers without "field-sizing: content".
+function growWithText(textarea) {
+  if (CSS.supports("field-sizing", "content")) return;
+  const grow = () => {
+    textarea.style.height = "auto";
+    textarea.style.height = `${textarea.scrollHeight + 2}px`;
+  };
+  textarea.addEventListener("input", grow);
+  grow();
+}
+
+// Enter sends, Shift+Enter makes a new line. On a touch keyboard Enter makes a new line: there is a button to send.
+export function sendOnEnter(textarea, send) {
+  textarea.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || isTouch()) return;
+    event.preventDefault();
+    send();
+  });
+  growWithText(textarea);
+}
+
+export function showError(box, error) {
+  box.querySelector("[data-error-text]").textContent = error.message;
+  box.querySelector("[data-error-code]").textContent = error.code ?? "";
+  box.hidden = false;
+}
+
+// A draft lives in this browser until it is sent. Its key stays the same for the same text,
+// so that sending it again after a lost answer does not send it twice.
+export class Draft {
+  constructor(name) {
+    this.name = `mnesis-draft-${name}`;
+    const saved = this.#load();
+    this.text = typeof saved.text === "string" ? saved.text : "";
+    this.key = typeof saved.key === "string" ? saved.key : "";
+  }
+
+  change(text) {
+    if (text === this.text) return;
+    this.text = text;
+    this.key = "";
+    this.#save();
+  }
+
+  keyForSending() {
+    if (!this.key) {
+      const random = crypto.getRandomValues(new Uint8Array(16));
+      this.key = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+      this.#save();
+    }
+    return this.key;
+  }
+
+  forget() {
+    this.text = this.key = "";
+    try {
+      localStorage.removeItem(this.name);
+    } catch {
+      // there was nothing to forget
+    }
+  }
+
+  #load() {
+    try {
+      return JSON.parse(localStorage.getItem(this.name)) ?? {};
+    } catch {
+      return {};
+    }
+  }
+
+  #save() {
+    try {
+      localStorage.setItem(this.name, JSON.stringify({ text: this.text, key: this.key }));
+    } catch {
+      // too large or forbidden: then it lasts as long as this page
+    }
+  }
+}

@@ -1,0 +1,49 @@
+// The title is renamed where it stands: Enter keeps, Esc takes back.
+import { call } from "./api.js";
+
+export function watchTitle(form, api) {
+  const input = form.querySelector("input");
+  let saved = input.value;
+
+  function show(title) {
+    saved = title || "Untitled session";
+    input.value = saved;
+    document.title = `${saved} · Mnesis`;
+    document.querySelector("h1").textContent = saved;
+  }
+
+  async function save() {
+    const title = input.value.trim();
+    if (title === saved || !title) {
+      input.value = saved;
+      return;
+    }
+    try {
+      show((await call("PATCH", api, { title })).title);
+      input.setCustomValidity("");
+    } catch (error) {
+      input.setCustomValidity(`${error.message} (${error.code})`);
+      input.reportValidity();
+    }
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    input.blur();
+  });
+  input.addEventListener("change", save);
+  input.addEventListener("input", () => input.setCustomValidity(""));
+  input.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    input.value = saved;
+    input.blur();
+  });
+
+  return {
+    async refresh() {
+      const session = await call("GET", api).catch(() => null);
+      if (session && document.activeElement !== input) show(session.title);
+    },
+  };
+}

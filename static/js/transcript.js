@@ -1,0 +1,166 @@
+// The messages on the page. HTML comes from the server alone; here it is put in its place, once, in order by seq.
+import { fetchPart } from "./api.js";
+import { LiveTexts } from "./live.js";
+import { keepingPlace } from "./scrolling.js";
+import { showTimes } from "./times.js";
+
+const GATHER = 30; // milliseconds: events come in bursts, one look is enough for all of them
+
+export class Transcript {
+  #dirty = new Set();
+  #wantsNew = false;
+  #timer = 0;
+  #busy = false;
+  #final = new Set();
+  texts = new LiveTexts();
+
+  constructor(root, { path, onChange }) {
+    Object.assign(this, { root, path, onChange });
+  }
+
+  get messages() {
+    return [...this.root.querySelectorAll(":scope > .message")];
+  }
+
+  get firstSeq() {
+    return Number(this.root.querySelector(":scope > .message")?.dataset.seq ?? 0);
+  }
+
+  get lastSeq() {
+    return Number(this.messages.at(-1)?.dataset.seq ?? 0);
+  }
+
+  // False while the page shows an older stretch, with messages between it and the newest.
+  get hasTail() {
+    return !this.root.querySelector(':scope > [data-more="newer"]');
+  }
+
+  message(id) {
+    return this.root.querySelector(`:scope > [data-message="${CSS.escape(id)}"]`);
+  }
+
+  lastOfTurn(turnId) {
+    return [...this.root.querySelectorAll(`:scope > [data-turn="${CSS.escape(turnId)}"]`)].at(-1);
+  }
+
+  // A message was created: whatever is newer than what is here is asked for, in one go.
+  lookForNew() {
+    this.#wantsNew = true;
+    this.#soon();
+  }
+
+  // A message has changed.
+  refresh(id) {
+    this.#dirty.add(id);
+    this.#soon();
+  }
+
+  finalize(id) {
+    this.#final.add(id);
+    this.refresh(id);
+  }
+
+  // More text of a running answer; false if text before it is missing.
+  takeDelta(delta) {
+    if (this.#final.has(delta.message_id)) return true;
+    const news = this.texts.take(delta);
+    if (news === undefined) return false;
+    if (news === null) return true;
+    const message = this.message(delta.message_id);
+    if (message) keepingPlace(() => this.#showLive(message, news.part, news.fresh));
+    this.onChange();
+    return true;
+  }
+
+  #soon() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#flush(), GATHER);
+  }
+
+  async #flush() {
+    if (this.#busy) return;
+    this.#busy = true;
+    try {
+      while (this.#wantsNew || this.#dirty.size) await this.#fetchOnce();
+    } catch {
+      this.#timer = setTimeout(() => this.#flush(), 2_000);
+    } finally {
+      this.#busy = false;
+    }
+    this.onChange();
+  }
+
+  async #fetchOnce() {
+    if (this.#wantsNew) {
+      this.#wantsNew = false;
+      await this.#fetchNew().catch((error) => this.#again(error, () => (this.#wantsNew = true)));
+      return;
+    }
+    const [id] = this.#dirty;
+    this.#dirty.delete(id);
+    if (!this.message(id)) return;
+    await this.#fetchMessage(id).catch((error) => this.#again(error, () => this.#dirty.add(id)));
+  }
+
+  // What could not be loaded is wanted still, except where the server says that there is no such thing.
+  #again(error, wish) {
+    if (error.status >= 400 && error.status < 500) return;
+    wish();
+    throw error;
+  }
+
+  async #fetchNew() {
+    if (!this.hasTail) return;
+    const part = await fetchPart(`${this.path}?after=${this.lastSeq}`);
+    if (part.querySelector('[data-more="newer"]')) this.#wantsNew = true;
+    keepingPlace(() => {
+      for (const message of part.querySelectorAll(".message")) this.#put(message);
+    });
+  }
+
+  async #fetchMessage(id) {
+    const part = await fetchPart(`${this.path}${encodeURIComponent(id)}/`);
+    keepingPlace(() => this.#put(part.querySelector(".message")));
+  }
+
+  #put(message) {
+    const old = document.getElementById(message.id);
+    if (old) this.#replace(old, message);
+    else this.#insert(message);
+    if (!("running" in message.dataset)) this.texts.drop(message.dataset.message);
+    for (const part of this.texts.of(message.dataset.message).values()) this.#showLive(message, part, part.text);
+    window.htmx.process(message);
+    showTimes(message);
+  }
+
+  #replace(old, message) {
+    const open = [...old.querySelectorAll("details[open][id]")].map((fold) => fold.id);
+    const focused = old.contains(document.activeElement) ? document.activeElement.closest("[id]")?.id : "";
+    old.replaceWith(message);
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    if (focused) document.getElementById(focused)?.querySelector("summary, button, a")?.focus({ preventScroll: true });
+  }
+
+  #insert(message) {
+    const seq = Number(message.dataset.seq);
+    const next = this.messages.find((other) => Number(other.dataset.seq) > seq);
+    this.root.insertBefore(message, next ?? null);
+  }
+
+  #showLive(message, part, fresh) {
+    const body = message.querySelector("[data-body]");
+    // The server has this part already, whole.
+    if (body.querySelector(`:scope > [data-part="${part.index}"]`)) return;
+    let place = body.querySelector(`:scope > [data-live="${part.index}"]`);
+    if (!place) {
+      place = document.createElement("div");
+      place.className = part.type === "reasoning" ? "live live-reasoning" : "live";
+      place.dataset.live = part.index;
+      place.dir = "auto";
+      place.append(document.createTextNode(""));
+      body.append(place);
+      fresh = part.text;
+    }
+    place.firstChild.appendData(fresh);
+  }
+}
