@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Router, Schema
+from ninja import Router, Schema, Status
 from pydantic import Field
 
 from compaction_app import queries
@@ -116,7 +116,7 @@ def compact(request: HttpRequest, session_id: str, body: CompactIn | None = None
     load_session(session_id, owner_id=owner_id(request))
     if body is not None and body.wait:
         return compaction_out(compact_now(session_id))
-    return 202, compaction_out(queries.load_run(request_manual(session_id)))
+    return Status(202, compaction_out(queries.load_run(request_manual(session_id))))
 
 
 @router.get("/sessions/{session_id}/compactions", response={200: CompactionList, **ERRORS}, summary="List compactions")

@@ -27,8 +27,10 @@ class StrictParser(Parser):
     """JSON as the standard has it (RFC 8259): Python would also read NaN and Infinity, which no database keeps."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        """:raises ValueError: the body is not JSON."""
-        body: dict[str, Any] = json.loads(request.body, parse_constant=refuse_constant)
+        """:raises ValueError: the body is not JSON, or no object."""
+        body = json.loads(request.body, parse_constant=refuse_constant)
+        if not isinstance(body, dict):
+            raise ValueError("it must be an object")
         return body
 
 
@@ -101,7 +103,7 @@ def body_problem(cause: BaseException | None) -> str:
         return "The body is not UTF-8."
     if isinstance(cause, json.JSONDecodeError):
         return f"The body is not JSON: {cause.msg} at line {cause.lineno}, column {cause.colno}."
-    return f"The body is not JSON: {cause}." if isinstance(cause, ValueError) else "The body cannot be read."
+    return f"The body cannot be read: {cause}." if isinstance(cause, ValueError) else "The body cannot be read."
 
 
 @api.exception_handler(Http404)

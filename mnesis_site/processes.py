@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-GRACE_SECONDS = 10.0
-"""From the polite stop to the hard one. A turn writes its end in less, and a job that is cut runs again."""
+GRACE_SECONDS = 15.0
+"""From the polite stop to the hard one: more than the ten that running turns are given to write what they have."""
 STEADY_SECONDS = 60.0
 """A child that lived this long was well; its next restart does not wait."""
 LONGEST_WAIT_SECONDS = 30.0

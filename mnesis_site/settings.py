@@ -67,7 +67,11 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
 
     :raises ImproperlyConfigured: the address is neither SQLite nor PostgreSQL, or names no database.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = str(parts.port or "")
+    except ValueError as error:
+        raise ImproperlyConfigured(f"DATABASE_URL is not an address: {error}") from error
     if parts.scheme == "sqlite":
         return _sqlite(
             Path(unquote(parts.path).removeprefix("/") if not parts.path.startswith("//") else parts.path[1:])
@@ -78,10 +82,6 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
         )
     if not parts.path.strip("/"):
         raise ImproperlyConfigured("DATABASE_URL names no database: postgresql://user@host:5432/NAME")
-    try:
-        port = str(parts.port or "")
-    except ValueError as error:
-        raise ImproperlyConfigured(f"DATABASE_URL has no usable port: {error}") from error
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.strip("/")),

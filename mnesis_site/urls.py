@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
 from mnesis_site import views
 from mnesis_site.api import api
@@ -17,6 +17,8 @@ urlpatterns = [
     path("password/", views.set_password, name="set-password"),
     path("admin/", admin.site.urls),
     path("api/", api.urls),
+    path("", include("sessions_app.urls")),
+    path("", include("compaction_app.urls")),
 ]
 
 handler400 = "mnesis_site.error_pages.bad_request"

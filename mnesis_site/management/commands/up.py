@@ -6,7 +6,7 @@ import errno
 import http.client
 import os
 import socket
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from http import HTTPStatus
 from typing import Any
 
@@ -30,8 +30,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where to listen, and how many jobs at a time."""
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-        parser.add_argument("--port", default=8000, type=int, help="port to listen on (default: %(default)s)")
-        parser.add_argument("--workers", default=2, type=int, help="jobs that run at a time (default: %(default)s)")
+        parser.add_argument("--port", default=8000, type=port_number, help="port to listen on (default: %(default)s)")
+        parser.add_argument(
+            "--workers", default=2, type=worker_count, help="jobs that run at a time (default: %(default)s)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Check the address, prepare the database, run."""
@@ -52,7 +54,7 @@ class Command(BaseCommand):
     def _require_free(self, host: str, port: int) -> None:
         try:
             require_free(host, port)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise CommandError(address_problem(error, host, port)) from error
 
     def _prepare_database(self) -> None:
@@ -98,15 +100,27 @@ def lives(host: str, port: int) -> bool:
         connection.close()
 
 
-def address_problem(error: Exception, host: str, port: int) -> str:
+def port_number(text: str) -> int:
+    """:raises ArgumentTypeError: there is no such port."""
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise ArgumentTypeError(f"a port is a number from 1 to 65535, not {text!r}")
+    return int(text)
+
+
+def worker_count(text: str) -> int:
+    """:raises ArgumentTypeError: it is no number, or nobody would work."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"at least 1 worker is needed, not {text!r}")
+    return int(text)
+
+
+def address_problem(error: OSError, host: str, port: int) -> str:
     """One sentence: why we cannot listen there, and what to do."""
-    number = getattr(error, "errno", None)
+    number = error.errno
     if number == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use. Stop what uses it, or choose another: manage.py up --port {port + 1}"
     if number == errno.EACCES:
         return f"This account may not listen on port {port}. Choose one over 1023: manage.py up --port 8000"
-    if isinstance(error, OverflowError):
-        return f"There is no port {port}: ports go from 1 to 65535."
     if isinstance(error, socket.gaierror) or number == errno.EADDRNOTAVAIL:
         return f"{host} is not an address of this machine. Choose one, such as --host 127.0.0.1"
     return f"Cannot listen on {host}, port {port}: {error}"

@@ -1,0 +1,103 @@
+"""Who is asking: the keys of programs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from mnesis_core.errors import InvalidRequest, NotFound, NotSignedIn, PermissionDenied
+from mnesis_core.keys import new_key
+from mnesis_site.auth import KeyAuth, check_key
+from sessions_app.models import ApiKey
+from sessions_app.queries_keys import find_key, list_keys
+from sessions_app.store.keys import create_key, revoke_key, touch_key
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return User.objects.create_user("ada", password="correct horse")
+
+
+def test_a_key_is_its_owner(ada: User) -> None:
+    key = create_key(owner_id=ada.pk)
+    record = check_key(str(key))
+    assert (record.owner_id, record.owner_name, record.may_write) == (ada.pk, "ada", True)
+
+
+def test_only_a_hash_of_the_secret_is_kept(ada: User) -> None:
+    key = create_key(owner_id=ada.pk)
+    row = ApiKey.objects.values().get(prefix=key.prefix)
+    assert key.secret not in str(row)
+    assert row["secret_hash"] == key.secret_hash
+
+
+@pytest.mark.parametrize("text", ["", "mns_", "nonsense", "mns_000000000000_" + "A" * 43, "\x00", "\udcff"])
+def test_a_text_that_is_no_key_is_not_signed_in(db: None, text: str) -> None:
+    with pytest.raises(NotSignedIn):
+        check_key(text)
+
+
+def test_another_secret_with_a_known_prefix_is_not_signed_in(ada: User) -> None:
+    key = create_key(owner_id=ada.pk)
+    with pytest.raises(NotSignedIn):
+        check_key(f"mns_{key.prefix}_{new_key().secret}")
+
+
+def test_a_revoked_key_is_not_signed_in_and_revoking_twice_keeps_the_time(ada: User) -> None:
+    key = create_key(owner_id=ada.pk)
+    revoke_key(key.prefix)
+    first = list_keys()[0].revoked_at
+    revoke_key(key.prefix)
+    assert list_keys()[0].revoked_at == first
+    with pytest.raises(NotSignedIn):
+        check_key(str(key))
+
+
+def test_revoking_an_unknown_key_says_so(db: None) -> None:
+    with pytest.raises(NotFound, match="No key has this prefix"):
+        revoke_key("000000000000")
+
+
+def test_the_key_of_a_closed_account_is_not_signed_in(ada: User) -> None:
+    key = create_key(owner_id=ada.pk)
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+    with pytest.raises(NotSignedIn):
+        check_key(str(key))
+
+
+def test_use_is_noted_at_most_once_a_minute(ada: User) -> None:
+    key = create_key(owner_id=ada.pk)
+    check_key(str(key))
+    noted = list_keys()[0].last_used_at
+    assert noted is not None
+    touch_key(key.prefix)
+    assert list_keys()[0].last_used_at == noted
+    ApiKey.objects.update(last_used_at=timezone.now() - timedelta(minutes=2))
+    touch_key(key.prefix)
+    again = list_keys()[0].last_used_at
+    assert again is not None
+    assert again > noted
+
+
+def test_there_is_no_scope_that_nobody_checks(ada: User) -> None:
+    with pytest.raises(InvalidRequest, match="all or read"):
+        create_key(owner_id=ada.pk, scope="admin")
+    assert not ApiKey.objects.exists()
+
+
+def test_a_reading_key_reads_and_does_not_write(ada: User, rf: Any) -> None:
+    key = str(create_key(owner_id=ada.pk, scope="read"))
+    assert KeyAuth().authenticate(rf.get("/"), key) == ada
+    for method in ("post", "patch", "put", "delete"):
+        with pytest.raises(PermissionDenied):
+            KeyAuth().authenticate(getattr(rf, method)("/"), key)
+
+
+def test_find_key_knows_only_whole_prefixes(ada: User) -> None:
+    key = create_key(owner_id=ada.pk)
+    assert find_key(key.prefix) is not None
+    assert find_key(key.prefix[:6]) is None

@@ -1,0 +1,199 @@
+"""What goes wrong, as programs and people see it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.test import Client
+
+from sessions_app.store.keys import create_key
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return User.objects.create_user("ada")
+
+
+@pytest.fixture
+def program(ada: User) -> Client:
+    """A client with an API key, which gets a 500 as an answer and not as an exception."""
+    key = create_key(owner_id=ada.pk)
+    return Client(raise_request_exception=False, headers={"Authorization": f"Bearer {key}"})
+
+
+@pytest.fixture
+def visitor(db: None) -> Client:
+    return Client(raise_request_exception=False)
+
+
+def post(program: Client, body: bytes | str) -> Any:
+    return program.post("/api/sessions", data=body, content_type="application/json")
+
+
+def error(response: HttpResponse | Any) -> dict[str, Any]:
+    """The error in the one shape that every error has."""
+    body = response.json()
+    assert list(body) == ["error"]
+    assert set(body["error"]) == {"code", "message", "details"}
+    assert body["error"]["message"]
+    found: dict[str, Any] = body["error"]
+    return found
+
+
+def nested(depth: int) -> str:
+    return '{"labels": ' + "[" * depth + "]" * depth + "}"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{", "The body is not JSON: "),
+        ('{"title": NaN}', "NaN is not JSON"),
+        (b'{"title": "\xff"}', "The body is not UTF-8."),
+        (nested(3000), "The body is nested too deeply."),
+        ("[]", "it must be an object"),
+        ("null", "it must be an object"),
+        ('{"title": ' + "1" * 5000 + "}", "The body cannot be read"),
+        ('{"title": 5}', "title"),
+        ('{"labels": {"a": 1}}', "labels.a"),
+        ('{"labels": 7, "config": 8}', "config"),
+    ],
+)
+def test_a_body_that_is_no_request_is_named(program: Client, body: bytes | str, words: str) -> None:
+    response = post(program, body)
+    assert response.status_code == 422
+    found = error(response)
+    assert found["code"] == "INVALID_REQUEST"
+    assert words in found["message"]
+
+
+@pytest.mark.parametrize("text", ["\\u0000", "\\ud800", "\\u202e", "\\ud83d\\ude00"])
+@pytest.mark.parametrize("field", ["title", "system_prompt", "model", "agent", "parent_id"])
+def test_hostile_text_in_any_field_is_no_server_error(program: Client, field: str, text: str) -> None:
+    response = post(program, f'{{"{field}": "a{text}b"}}')
+    assert response.status_code < 500
+    json.loads(response.content)
+
+
+@pytest.mark.parametrize("text", ["\\u0000", "\\ud800"])
+def test_hostile_text_in_labels_and_config_is_no_server_error(program: Client, text: str) -> None:
+    for field in ("labels", "config"):
+        for body in (f'{{"{field}": {{"k": "{text}"}}}}', f'{{"{field}": {{"{text}": "v"}}}}'):
+            assert post(program, body).status_code < 500
+
+
+@pytest.mark.parametrize("depth", [500, 900, 990])
+def test_deep_json_that_python_can_read_is_no_server_error(program: Client, depth: int) -> None:
+    body = '{"config": {"deep": ' + "[" * depth + "]" * depth + "}}"
+    assert post(program, body).status_code < 500
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/sessions/%00", "/api/sessions/%ff", "/api/sessions/" + "x" * 3000, "/api/sessions/sess_%F0%9F%98%80/turns"],
+)
+def test_hostile_paths_are_not_found(program: Client, path: str) -> None:
+    response = program.get(path)
+    assert response.status_code == 404
+    assert error(response)["code"] in ("NOT_FOUND", "SESSION_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=x", "limit=99999999999999999999", "cursor=%00", "cursor=x", "label=%00", "limit=1e3"]
+)
+def test_hostile_query_strings_are_invalid_requests(program: Client, query: str) -> None:
+    response = program.get(f"/api/sessions?{query}")
+    assert response.status_code == 422
+    assert error(response)["code"] == "INVALID_REQUEST"
+
+
+def test_a_body_of_30_megabytes_is_too_large(program: Client) -> None:
+    response = post(program, b'{"message": "' + b"x" * 30_000_000 + b'"}')
+    assert response.status_code == 413
+    assert error(response)["code"] == "REQUEST_TOO_LARGE"
+
+
+def test_nobody_is_not_signed_in(visitor: Client) -> None:
+    response = visitor.get("/api/sessions")
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert error(response)["code"] == "NOT_SIGNED_IN"
+
+
+@pytest.mark.parametrize("header", ["Bearer mns_x", "Bearer", "Basic YTpi", "Bearer \x00", "Bearer é"])
+def test_a_wrong_key_is_not_signed_in(visitor: Client, header: str) -> None:
+    response = visitor.get("/api/sessions", headers={"Authorization": header})
+    assert response.status_code == 401
+    assert error(response)["code"] == "NOT_SIGNED_IN"
+
+
+def test_a_wrong_key_beside_a_cookie_is_not_signed_in(ada: User, visitor: Client) -> None:
+    visitor.force_login(ada)
+    assert visitor.get("/api/sessions").status_code == 200
+    assert visitor.get("/api/sessions", headers={"Authorization": "Bearer mns_x"}).status_code == 401
+
+
+def test_a_reading_key_may_not_write(ada: User) -> None:
+    reader = Client(headers={"Authorization": f"Bearer {create_key(owner_id=ada.pk, scope='read')}"})
+    assert reader.get("/api/sessions").status_code == 200
+    response = post(reader, "{}")
+    assert response.status_code == 403
+    assert error(response)["code"] == "PERMISSION_DENIED"
+
+
+def test_a_cookie_without_its_csrf_token_may_not_write(ada: User) -> None:
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(ada)
+    response = post(browser, "{}")
+    assert response.status_code == 403
+    assert error(response)["code"] == "PERMISSION_DENIED"
+
+
+def test_an_unknown_api_path_is_json(program: Client) -> None:
+    response = program.get("/api/nothing/here")
+    assert response.status_code == 404
+    assert error(response)["code"] == "NOT_FOUND"
+
+
+def test_a_method_that_is_not_there_says_which_are(program: Client) -> None:
+    response = program.put("/api/sessions")
+    assert response.status_code == 405
+    assert set(response.headers["Allow"].split(", ")) == {"GET", "POST"}
+    assert error(response)["code"] == "INVALID_REQUEST"
+
+
+def test_a_foreign_host_is_refused_in_both_manners(visitor: Client) -> None:
+    assert error(visitor.get("/api/sessions", headers={"Host": "evil.example"}))["code"] == "INVALID_REQUEST"
+    page = visitor.get("/sign-in/", headers={"Host": "evil.example"})
+    assert page.status_code == 400
+    assert b"The request is not valid" in page.content
+
+
+def test_an_unknown_page_is_a_page(visitor: Client) -> None:
+    response = visitor.get("/nothing/here")
+    assert response.status_code == 404
+    assert b"There is nothing here" in response.content
+
+
+def test_a_form_without_its_csrf_token_is_a_page(db: None) -> None:
+    response = Client(enforce_csrf_checks=True).post("/sign-in/", {"username": "a", "password": "b"})
+    assert response.status_code == 403
+    assert b"This form is too old" in response.content
+
+
+def test_somebody_elses_session_page_is_a_404_page(ada: User) -> None:
+    reader = Client()
+    reader.force_login(ada)
+    response = reader.get("/sessions/sess_nobody/")
+    assert response.status_code == 404
+    assert b"SESSION_NOT_FOUND" in response.content
+
+
+def test_the_api_describes_itself(visitor: Client) -> None:
+    described = visitor.get("/api/openapi.json").json()
+    assert "/api/sessions" in described["paths"]
+    assert visitor.get("/api/docs").status_code == 200

@@ -1,0 +1,95 @@
+"""What /readyz says is missing."""
+
+from __future__ import annotations
+
+from queue import Queue
+from typing import Any
+
+import pytest
+from django.core.cache import caches
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import Client
+from django.utils import timezone
+from django_q.brokers import get_broker
+from django_q.conf import Conf
+from django_q.status import Stat
+
+from sessions_app.guards import guarded_models, remove_guards
+from sessions_app.models import Message
+
+
+class Cluster:
+    """A worker cluster as ``Stat`` looks at the real one."""
+
+    def __init__(self, status: str) -> None:
+        self.pid = self.parent_pid = 1
+        self.cluster_id = "one"
+        self.broker = get_broker()
+        self.tob = timezone.now()
+        self.reincarnations = 0
+        self.result_queue: Queue[None] = Queue()
+        self.task_queue: Queue[None] = Queue()
+        self.monitor = self.pusher = None
+        self.pool: list[None] = []
+        self.status = lambda: status
+
+
+@pytest.fixture(autouse=True)
+def no_worker(db: None) -> Any:
+    caches["workers"].clear()
+    yield
+    caches["workers"].clear()
+
+
+@pytest.fixture
+def worker() -> None:
+    say_alive(Conf.IDLE)
+
+
+def say_alive(status: str) -> None:
+    Stat(Cluster(status)).save()
+
+
+def missing(client: Client) -> dict[str, list[str]]:
+    """The parts that an unready server names."""
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    body = response.json()
+    assert body["ready"] is False
+    assert body["error"]["code"] == "NOT_READY"
+    named: dict[str, list[str]] = body["error"]["details"]["missing"]
+    return named
+
+
+def test_with_everything_there_it_is_ready(client: Client, worker: None) -> None:
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (200, {"ready": True})
+
+
+def test_without_a_worker_it_says_so(client: Client) -> None:
+    assert missing(client) == {
+        "worker": ["No worker runs. 'manage.py up' starts one; 'manage.py qcluster' is one alone."]
+    }
+
+
+def test_a_worker_that_stops_is_none(client: Client) -> None:
+    say_alive(Conf.STOPPING)
+    assert list(missing(client)) == ["worker"]
+
+
+def test_a_dropped_trigger_is_named(client: Client, worker: None) -> None:
+    remove_guards(connection, [Message])
+    named = missing(client)
+    assert list(named) == ["guards"]
+    assert any("guard_messages_frozen is missing" in sentence for sentence in named["guards"])
+
+
+def test_a_migration_that_is_not_applied_is_named(client: Client, worker: None) -> None:
+    MigrationRecorder(connection).migration_qs.filter(app="sessions_app", name="0001_initial").delete()
+    assert any("sessions_app.0001_initial is not applied" in sentence for sentence in missing(client)["migrations"])
+
+
+def test_it_lives_although_it_is_not_ready(client: Client) -> None:
+    remove_guards(connection, guarded_models())
+    assert client.get("/livez").json() == {"status": "ok"}

@@ -1,0 +1,139 @@
+"""``manage.py up``, as a user meets it: what it prints, what it starts, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.support.site import Site, environment_for, manage, running_site, wait_until, wait_until_ready
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with running_site(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(site: Site) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=site.url, follow_redirects=True) as client:
+        yield client
+
+
+def test_the_web_server_lives_and_the_worker_makes_it_ready(site: Site) -> None:
+    assert httpx.get(f"{site.url}/livez").json() == {"status": "ok"}
+    wait_until_ready(site)
+    assert httpx.get(f"{site.url}/readyz").json() == {"ready": True}
+
+
+def test_the_printed_link_signs_in_once_and_only_once(site: Site, browser: httpx.Client) -> None:
+    link = site.sign_in_link()
+    assert browser.head(link).status_code == 405  # a preview spends nothing
+    first = browser.get(link)
+    assert (first.status_code, first.url.path) == (200, "/password/")
+    assert "Choose a password" in first.text
+    with httpx.Client(follow_redirects=True) as other:
+        second = other.get(link)
+        assert second.status_code == 410
+        assert "sessionid" not in other.cookies
+    assert browser.get("/admin/").status_code == 200
+
+
+def test_a_spent_link_is_not_printed_again_and_a_fresh_one_is(tmp_path: Path) -> None:
+    with running_site(tmp_path) as site:
+        unused = site.sign_in_link()
+    with running_site(tmp_path) as site:
+        assert site.sign_in_link()
+        assert httpx.get(unused.replace(unused.split("/")[2], f"127.0.0.1:{site.port}")).status_code == 302
+    with running_site(tmp_path) as site:
+        assert not site.sign_in_link()
+
+
+def test_ctrl_c_stops_everything_and_leaves_no_process(tmp_path: Path) -> None:
+    with running_site(tmp_path) as site:
+        wait_until_ready(site)
+        tree = site.processes()
+        assert len(tree) >= 6  # the launcher, the web server, and the cluster: main, guard, worker, monitor, pusher
+        site.launcher.send_signal(signal.SIGINT)
+        assert site.launcher.wait(timeout=20) == 0
+        _gone, alive = psutil.wait_procs(tree, timeout=1)
+        assert not alive
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+def test_nothing_stays_when_the_launcher_is_killed(tmp_path: Path) -> None:
+    with running_site(tmp_path) as site:
+        wait_until_ready(site)
+        tree = site.processes()
+        site.launcher.kill()
+        _gone, alive = psutil.wait_procs(tree, timeout=20)
+        assert not alive
+
+
+def test_a_killed_worker_is_started_again_and_leaves_no_orphan(tmp_path: Path) -> None:
+    with running_site(tmp_path) as site:
+        wait_until_ready(site)
+        cluster = next(child for child in site.processes()[1:] if "qcluster" in child.cmdline())
+        old = [cluster, *cluster.children(recursive=True)]
+        cluster.kill()
+        _gone, alive = psutil.wait_procs(old, timeout=5)
+        assert not alive
+        wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()), seconds=10)
+        assert "The worker stopped by itself (status -9) and is started again." in site.output()
+
+
+def test_a_port_in_use_is_one_sentence_and_exit_status_1(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = manage("up", "--port", str(port), environment=environment_for(tmp_path))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.strip() == (
+        f"CommandError: Port {port} on 127.0.0.1 is in use."
+        f" Stop what uses it, or choose another: manage.py up --port {port + 1}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "192.0.2.1"), "192.0.2.1 is not an address of this machine"),
+        (("--host", "no-such-host.invalid"), "no-such-host.invalid is not an address of this machine"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = manage("up", *arguments, environment=environment_for(tmp_path))
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--port", "99999", "a port is a number from 1 to 65535, not '99999'"),
+        ("--port", "http", "a port is a number from 1 to 65535, not 'http'"),
+        ("--workers", "0", "at least 1 worker is needed, not '0'"),
+    ],
+)
+def test_a_bad_argument_is_named_with_exit_status_2(tmp_path: Path, option: str, value: str, words: str) -> None:
+    done = manage("up", option, value, environment=environment_for(tmp_path))
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_a_database_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
+    environment = environment_for(tmp_path, DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    done = manage("up", environment=environment)
+    assert done.returncode == 1
+    assert "DATABASE_URL says where it is" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,121 @@
+"""Mnesis as a user starts it: ``manage.py up`` in a directory and on a port of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "ALLOWED_HOSTS", "DEBUG")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One running tree of web server and worker."""
+
+    port: int
+    directory: Path
+    launcher: subprocess.Popen[bytes]
+    environment: dict[str, str]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def output(self) -> str:
+        """Everything the tree printed so far."""
+        return (self.directory / "output").read_text()
+
+    def sign_in_link(self) -> str:
+        """The address of the first sign-in, if one was printed."""
+        found = re.search(r"http\S+/sign-in/link/\S+", self.output())
+        return found[0] if found else ""
+
+    def processes(self) -> list[psutil.Process]:
+        """The launcher and everything below it."""
+        launcher = psutil.Process(self.launcher.pid)
+        return [launcher, *launcher.children(recursive=True)]
+
+    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run another command on the same data."""
+        return manage(*arguments, environment=self.environment)
+
+
+def free_port() -> int:
+    """A port that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment_for(directory: Path, **settings: str) -> dict[str, str]:
+    """The environment of a command: the data directory, the settings given, and none of the test run's own."""
+    inherited = {name: value for name, value in os.environ.items() if name not in OURS and "MNESIS" not in name}
+    return {
+        **inherited,
+        "DJANGO_SETTINGS_MODULE": "mnesis_site.settings",
+        "MNESIS_DATA_DIR": str(directory),
+        "PYTHONWARNINGS": "default",
+        **settings,
+    }
+
+
+def manage(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    command = [sys.executable, "manage.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@contextmanager
+def running_site(directory: Path, **settings: str) -> Iterator[Site]:
+    """Start Mnesis, wait until it says that it runs, and stop it at the end, whatever happened in between."""
+    environment = environment_for(directory, **settings)
+    port = free_port()
+    command = [sys.executable, "manage.py", "up", "--port", str(port), "--workers", "1"]
+    with (directory / "output").open("wb") as output:
+        launcher = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    site = Site(port=port, directory=directory, launcher=launcher, environment=environment)
+    try:
+        wait_until(lambda: "Mnesis runs at" in site.output() or launcher.poll() is not None, seconds=60)
+        assert launcher.poll() is None, site.output()
+        yield site
+    finally:
+        stop(launcher)
+
+
+def stop(launcher: subprocess.Popen[bytes]) -> int:
+    """Ask the launcher to stop, and return its exit status."""
+    if launcher.poll() is None:
+        launcher.send_signal(signal.SIGTERM)
+    return launcher.wait(timeout=30)
+
+
+def wait_until_ready(site: Site) -> None:
+    """Wait until /readyz says so: the worker needs a moment longer than the web server."""
+    wait_until(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, seconds=30)
+
+
+def wait_until(condition: Callable[[], object], *, seconds: float) -> None:
+    """Look again and again until the condition holds.
+
+    :raises TimeoutError: it does not, for so long.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds} seconds")
+        time.sleep(0.05)
