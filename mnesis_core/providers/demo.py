@@ -148,11 +148,10 @@ def _is_summary_request(messages: list[dict[str, Any]]) -> bool:
 
 def _summary(messages: list[dict[str, Any]]) -> str:
     texts = [text_of(message) for message in messages]
-    source = next((text for text in reversed(texts) if find_source(text) != text), texts[-1])
-    # The instructions come first: a conversation may itself speak of a target.
-    asked = "\n".join(text.partition("<conversation>")[0].partition("<summaries>")[0] for text in texts)
-    after = source.rpartition("</")[2] if find_source(source) != source else ""
-    return summarise(find_source(source), find_target(f"{asked}\n{after}"))
+    source = next((found for text in reversed(texts) if (found := find_source(text))), texts[-1])
+    # Without its source, which may itself speak of a target.
+    asked = "\n".join(text.replace(source, "") for text in texts)
+    return summarise(source, find_target(asked))
 
 
 def _read_commands(text: str) -> _Commands:

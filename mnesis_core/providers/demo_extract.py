@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import log1p, sqrt
+from itertools import islice
+from math import log1p, prod, sqrt
 
 from mnesis_core.file_ids import find_file_ids
 from mnesis_core.providers.demo_text import sentences, shorten, terms
@@ -32,24 +33,37 @@ FILES_SHARE = 0.4
 """Of the budget: file names may take so much, so that something is said beside them."""
 LONGEST_POINT = 280
 """Characters of one point."""
+EVERYWHERE = 0.08
+"""Share of the sentences above which a word tells nothing any more."""
 MOST_SENTENCES = 20_000
 MOST_POINTS = 400
+MOST_PATHS = 2_000
+LARGEST_SIGN_SHARE = 0.08
+"""Of a sentence: with more brackets and the like it is code or data and says little by itself."""
 
-_SOURCE = re.compile(r"<(conversation|summaries)>(.*)</\1>", re.DOTALL)
+_SOURCE_TAGS = ("conversation", "summaries")
 _TARGET = re.compile(r"Target:\s*(\d[\d,]{0,9})\s*tokens", re.IGNORECASE)
 _SPEAKER = re.compile(
     r"^[\W\d]{0,12}(user|human|assistant|ai|tool|system)\b[^:\]\n]{0,60}[:\]]+\s*(?:\(?\d+\)?\s*)?", re.IGNORECASE
 )
+# Every repetition has a bound: a text made for it must not make the search slow.
 _PATH = re.compile(
-    r"(?<![\w/.:-])(?:~|\.{1,2})?/?(?:[\w.@+-]+/)+[\w@+-]+(?:\.[\w]{1,8})+|\b[\w-]+\.(?:[a-z]{1,4}|json|yaml|toml|html)\b"
+    r"(?<![\w/.:@+-])(?:~|\.{1,2})?/?(?:[\w.@+-]{1,255}/){1,64}[\w@+-]{1,255}(?:\.\w{1,8}){1,8}"
+    r"|\b[\w-]{1,80}\.(?:[a-z]{1,4}|json|yaml|toml|html)\b"
 )
 _CODE_SUFFIX = re.compile(
     r"\.(?:py|js|ts|tsx|jsx|css|html?|md|txt|json|jsonl|ya?ml|toml|csv|sql|sh|rs|go|java|c|h|cpp|rb|exs?|pdf|ini|cfg|lock|log|xml)$"
 )
 _HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$")
 _CONCRETE = re.compile(r"\d|`|[a-z][A-Z]|_|\b[A-Z][a-z]+\b.*\b[A-Z][a-z]+\b")
+_SIGN = re.compile(r'[{}\[\]<>\\|=;"#$@]')
 _NOISE = re.compile(
     r"^(?:ok(?:ay)?|thanks?(?: you)?|great|sure|yes|no|hi|hello|hey|perfect|cool|nice)\b.{0,40}$", re.IGNORECASE
+)
+_CHATTER = re.compile(
+    r"^(?:[\w .'-]{1,30}: )?(?:wow|yeah|yep|hey|haha|lol|thanks?|totally|awesome|congrats|glad|aww?|oh|cool|great|"
+    r"that's (?:great|awesome|nice)|sounds)\b",
+    re.IGNORECASE,
 )
 
 _CUES = {
@@ -66,6 +80,16 @@ _CUE_PATTERNS = {name: re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for name, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """A sentence of the source."""
+
+    text: str
+    speaker: str
+    under: str
+    """The heading it stands under, when the source is itself a summary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Point:
     """A sentence that may go into the summary."""
 
@@ -77,9 +101,12 @@ class _Point:
 
 
 def find_source(text: str) -> str:
-    """What stands between ``<conversation>`` or ``<summaries>`` tags; the whole text when there are none."""
-    found = _SOURCE.search(text)
-    return found[2] if found else text
+    """What stands between ``<conversation>`` or ``<summaries>`` tags; empty when there are none."""
+    for tag in _SOURCE_TAGS:
+        start, end = text.find(f"<{tag}>"), text.rfind(f"</{tag}>")
+        if 0 <= start < end:
+            return text[start + len(tag) + 2 : end]
+    return ""
 
 
 def find_target(text: str) -> int:
@@ -128,7 +155,7 @@ def _written(points: list[_Point], files: list[str]) -> str:
 
 def _bare(source: str, budget: int) -> str:
     """A few words, when there is no room for headings."""
-    words = source.split()
+    words = " ".join(item.text for item in islice(_told(source), 40)).split() or source.split()
     for count in range(min(len(words), 40), 0, -1):
         text = " ".join(words[:count])
         if estimate_text(text) <= budget:
@@ -137,32 +164,49 @@ def _bare(source: str, budget: int) -> str:
 
 
 def _points(source: str) -> Iterator[_Point]:
-    told = list(_told(source))[:MOST_SENTENCES]
-    bags = [frozenset(terms(text)) for text, _, _ in told]
-    counts = Counter(word for bag in bags for word in bag)
+    told = list(islice(_told(source), MOST_SENTENCES))
+    bags = [frozenset(terms(item.text)) for item in told]
+    weights = _weights(bags)
     goals = 0
-    for index, ((text, speaker, under), words) in enumerate(zip(told, bags, strict=True)):
-        if len(words) < 2 or _NOISE.match(text):
+    for index, (item, words) in enumerate(zip(told, bags, strict=True)):
+        if len(words) < 2 or _NOISE.match(item.text):
             continue
-        heading = under or _heading(text, speaker, is_early=goals < 3)
+        heading = item.under or _heading(item, is_early=goals < 3)
         goals += heading == GOAL
-        score = _score(words, counts, text, place=index / len(told), is_cued=_has_cue(heading, text))
-        yield _Point(index=index, text=shorten(text, LONGEST_POINT), words=words, heading=heading, score=score)
+        score = _score(item, words, weights, place=index / len(told), is_cued=_has_cue(heading, item.text))
+        yield _Point(index=index, text=shorten(item.text, LONGEST_POINT), words=words, heading=heading, score=score)
 
 
-def _score(words: frozenset[str], counts: Counter[str], text: str, *, place: float, is_cued: bool) -> float:
-    # A word that occurs all over the source is its subject; the root keeps long sentences from winning by length.
-    score = sum(log1p(counts[word]) for word in words) / sqrt(len(words) + 4)
-    score *= 1.25 if _CONCRETE.search(text) else 1.0
-    score *= 1.3 if is_cued else 1.0
-    score *= 1.3 if place < 0.05 or place > 0.9 else 1.0
-    return score * (0.6 if text.endswith("?") else 1.0)
+def _score(item: _Told, words: frozenset[str], weights: dict[str, float], *, place: float, is_cued: bool) -> float:
+    text = item.text
+    factors = (
+        (_CONCRETE.search(text), 1.25),
+        (is_cued, 1.3),
+        (item.speaker in ("user", "human"), 1.3),
+        (place < 0.05 or place > 0.9, 1.3),
+        (text.endswith("!"), 0.8),
+        (text.endswith("?"), 0.6),
+        (len(words) < 4, 0.6),
+        (item.speaker == "tool", 0.5),
+        (_CHATTER.match(text), 0.4),
+        (len(_SIGN.findall(text)) > LARGEST_SIGN_SHARE * len(text), 0.1),
+    )
+    # The root keeps long sentences from winning by their length alone.
+    score = sum(weights[word] for word in words) / sqrt(len(words) + 4)
+    return score * prod(factor for applies, factor in factors if applies)
 
 
-def _told(source: str) -> Iterator[tuple[str, str, str]]:
-    """Every sentence with who says it and the heading it stands under, as far as the source tells."""
+def _weights(bags: list[frozenset[str]]) -> dict[str, float]:
+    """What recurs is what a source is about; what is in every other sentence, such as a speaker's name, is not."""
+    counts = Counter(word for bag in bags for word in bag)
+    everywhere = max(6.0, EVERYWHERE * len(bags))
+    return {word: log1p(count) if count <= everywhere else 0.0 for word, count in counts.items()}
+
+
+def _told(source: str) -> Iterator[_Told]:
+    """Every sentence, with as much as the source tells of it."""
     speaker = under = ""
-    for line in source.splitlines():
+    for line in filter(str.strip, source.splitlines()):
         if heading := _HEADING.match(line.strip()):
             under = heading[1] if heading[1] in HEADINGS else ""
             continue
@@ -172,15 +216,15 @@ def _told(source: str) -> Iterator[tuple[str, str, str]]:
         if under == FILES or line.lstrip().startswith(("<", "[LCM File IDs:")):
             continue
         for sentence in sentences(line):
-            yield sentence, speaker, under
+            yield _Told(text=sentence, speaker=speaker, under=under)
 
 
-def _heading(text: str, speaker: str, *, is_early: bool) -> str:
-    if text.endswith("?") and speaker not in ("assistant", "tool"):
+def _heading(item: _Told, *, is_early: bool) -> str:
+    if item.text.endswith("?") and item.speaker not in ("assistant", "tool"):
         return GOAL if is_early else OPEN
-    if is_early and speaker in ("", "user", "human") and _has_cue(GOAL, text):
+    if is_early and item.speaker in ("", "user", "human") and _has_cue(GOAL, item.text):
         return GOAL
-    return next((name for name in (OPEN, DONE, CONSTRAINTS) if _has_cue(name, text)), DECISIONS)
+    return next((name for name in (OPEN, DONE, CONSTRAINTS) if _has_cue(name, item.text)), DECISIONS)
 
 
 def _has_cue(heading: str, text: str) -> bool:
@@ -194,7 +238,13 @@ def _repeats(point: _Point, chosen: list[_Point]) -> bool:
 def _file_names(source: str) -> list[str]:
     """File ids first, since nothing else finds a file again; then paths, the most often named first."""
     paths = Counter(path for path in _PATH.findall(source) if _CODE_SUFFIX.search(path))
-    return [*find_file_ids(source), *(path for path, _ in paths.most_common())]
+    whole = [path for path, _ in paths.most_common(MOST_PATHS)]
+    endings = {path[at:] for path in whole for at in _after_slashes(path)}
+    return [*find_file_ids(source), *(path for path in whole if path not in endings)]
+
+
+def _after_slashes(path: str) -> Iterator[int]:
+    return (at + 1 for at, sign in enumerate(path) if sign == "/" and at)
 
 
 def _fitting(names: list[str], budget: float) -> list[str]:

@@ -29,13 +29,14 @@ class DemoProvider:
         self, messages: list[dict[str, Any]], model_response: Any, optional_params: dict[str, Any], **_: Any
     ) -> Any:
         """The whole answer at once."""
-        from litellm import Usage
+        from litellm import Message, Usage
 
         given = await _answer(messages, optional_params)
         _raise_if_asked(given)
         choice = model_response.choices[0]
-        choice.message.content, choice.finish_reason = given.text, given.finish_reason
-        choice.message.tool_calls = [_tool_use(call, at) for at, call in enumerate(given.tool_calls)] or None
+        calls = [_tool_use(call, at) for at, call in enumerate(given.tool_calls)]
+        choice.message = Message(content=given.text, tool_calls=calls or None)
+        choice.finish_reason = given.finish_reason
         model_response.usage = Usage(**_usage(messages, optional_params, given))
         return model_response
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from mnesis_core.providers.demo_prose import WHAT_TO_TRY
@@ -11,17 +13,19 @@ from mnesis_core.providers.demo_text import rarity, sentences, terms
 
 SMALLEST_COVERAGE = 0.4
 """Share of a question's telling words, by weight, that a sentence must hold to be an answer."""
+LONGEST_MESSAGE = 400_000
+"""Characters of one message that are read."""
 LONGEST_SEARCH = 4_000
 """Sentences that are looked at, the newest first."""
 
-_SUMMARY = re.compile(r"<summary\b([^>]*)>(.*?)</summary>", re.DOTALL)
 _LAST_SEQ = re.compile(r'\bmessages="\d+-(\d{1,9})"')
 _GAP = "[Left out here"
 """How the note begins that stands where messages had to be left out."""
 _OWN_WORDS = ("Ask me later", "I find nothing about", "I searched the whole record", WHAT_TO_TRY)
 """How this model's own messages are told that only repeat what others said."""
-_QUESTION = re.compile(
-    r"[?\uff1f]\W*$|^\s*(?:what|who|when|where|which|why|how|do you|did i|was|wer|wann|wo)\b", re.IGNORECASE
+_QUESTION_END = re.compile(r"[?\uff1f]\W{0,20}$")
+_QUESTION_START = re.compile(
+    r"\s{0,20}(?:what|who|when|where|which|why|how|do you|did i|was|wer|wann|wo)\b", re.IGNORECASE
 )
 
 
@@ -73,24 +77,34 @@ def conversation(messages: list[dict[str, Any]]) -> list[Said]:
         role, text = str(message.get("role", "")), text_of(message)
         if role not in ("user", "assistant"):
             continue
-        for summary in _SUMMARY.finditer(text):
-            if last_seq := _LAST_SEQ.search(summary[1]):
+        summaries, own_text = _split(text[:LONGEST_MESSAGE])
+        for attributes, body in summaries:
+            if last_seq := _LAST_SEQ.search(attributes):
                 number = int(last_seq[1])
-            found.append(Said(number=0, role="user", text=summary[2].partition("\n---\n")[2] or summary[2]))
-        text, is_only_summary = _SUMMARY.sub("", text), _SUMMARY.search(text) is not None
-        if text.startswith(_GAP):
+            found.append(Said(number=0, role="user", text=body))
+        if own_text.startswith(_GAP):
             found.append(Said(number=0, role="user", text=""))
-        elif text.strip():
+        elif own_text or not summaries:
             number += 1
-            found.append(Said(number=number, role=role, text=text.strip()))
-        elif not is_only_summary:
-            number += 1  # a message of tool calls alone
-    return found
+            found.append(Said(number=number, role=role, text=own_text))
+    return [said for said in found if said.text or said.is_summary]
+
+
+def _split(text: str) -> tuple[list[tuple[str, str]], str]:
+    """The summaries in a message (attributes, text) and what it says itself. Linear, whatever the text."""
+    summaries, rest, at = [], [], 0
+    while (start := text.find("<summary ", at)) >= 0 and (end := text.find("</summary>", start)) >= 0:
+        attributes, _, body = text[start:end].partition(">")
+        # The lines above the rule say what a summary is; they are no part of it.
+        summaries.append((attributes, (body.partition("\n---\n")[2] or body).strip()))
+        rest.append(text[at:start])
+        at = end + len("</summary>")
+    return summaries, "".join([*rest, text[at:]]).strip()
 
 
 def is_question(text: str) -> bool:
     """Whether it asks for something."""
-    return _QUESTION.search(text) is not None
+    return _QUESTION_START.match(text) is not None or _QUESTION_END.search(text[-100:]) is not None
 
 
 def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3) -> list[Hit]:
@@ -99,12 +113,7 @@ def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3
     :param role: look only at what this side said; empty: at everything
     """
     wanted = set(terms(question))
-    pool = [
-        (said, sentence, set(terms(sentence)))
-        for said in reversed(earlier)
-        if (role in ("", said.role) or said.is_summary) and not _is_echo(said)
-        for sentence in reversed(sentences(said.text))
-    ][:LONGEST_SEARCH]
+    pool = list(islice(_searched(earlier, role), LONGEST_SEARCH))
     weights = rarity(words for _, _, words in pool)
     hits = [
         Hit(said=said, sentence=sentence, score=score)
@@ -112,6 +121,13 @@ def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3
         if (score := _score(said, sentence, words, wanted, weights)) > 0
     ]
     return _different(sorted(hits, key=lambda hit: -hit.score), limit)
+
+
+def _searched(earlier: list[Said], role: str) -> Iterator[tuple[Said, str, set[str]]]:
+    for said in reversed(earlier):
+        if (role in ("", said.role) or said.is_summary) and not _is_echo(said):
+            for sentence in reversed(sentences(said.text)):
+                yield said, sentence, set(terms(sentence))
 
 
 def _is_echo(said: Said) -> bool:

@@ -8,7 +8,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable
-from decimal import Decimal, DecimalException
+from decimal import Decimal, DecimalException, localcontext
 from typing import Any
 
 from mnesis_core.providers.demo_extract import HEADINGS, choose_points, summarise
@@ -20,7 +20,7 @@ LONGEST_QUOTE = 240
 """Characters."""
 LONGEST_REQUEST = 300
 """Characters; longer messages are taken as something told, not as one of the small requests below."""
-LONGEST_TOPIC = 24
+LONGEST_TOPIC, LONGEST_TOPIC_TEXT = 24, 100_000
 SUMMARY_TOKENS = 220
 
 _TOPIC = re.compile(r"[^\W\d_][\w'\u2019-]*[^\W_]")
@@ -69,7 +69,8 @@ _RECALL = _pattern(
     r"^(?:remind me|tell me (?:about|what|who|when|where|which|why|how)|find|search|look up|do you remember)\b"
 )
 _SEARCH_HIT = re.compile(
-    r"^- message (\d{1,9}) \([^)\n]*\b(user|assistant)\b(?![^)\n]*\btool\b)[^)\n]*\)[^:\n]*: (.*)$", re.MULTILINE
+    r"^- message (\d{1,9}) \([^)\n]{0,80}\b(user|assistant)\b(?![^)\n]{0,80}\btool\b)[^)\n]{0,80}\)[^:\n]{0,80}: (.*)$",
+    re.MULTILINE,
 )
 _TASK = _pattern(
     r"^(?:please |can you |could you |will you |would you )*(?:write|translate|explain|compose|generate|create|draw|code|"
@@ -151,10 +152,17 @@ def expression_in(text: str) -> str:
 def calculated(expression: str) -> str:
     """The value of a sum."""
     try:
-        value = _value(ast.parse(expression, mode="eval").body)
+        with localcontext() as context:
+            context.prec = 2 * LONGEST_REQUEST  # no product of what fits into a request is rounded
+            value = _value(ast.parse(expression, mode="eval").body)
+            is_whole = value == value.to_integral_value()
     except (SyntaxError, ValueError, RecursionError, DecimalException):
         return f"I cannot work out `{expression}`."
-    return f"`{expression}` is **{value.normalize():f}**."
+    return (
+        f"`{expression}` is **{value:.0f}**."
+        if is_whole
+        else f"`{expression}` is **{round(value, 10).normalize():f}**."
+    )
 
 
 def wants_recall(text: str) -> bool:
@@ -351,7 +359,9 @@ def _source_of(hit: Hit) -> str:
 
 def _topics(text: str, count: int = 3, join: str = "and") -> str:
     """The telling words of a text as they were written, for a person."""
-    found = Counter(word for word in _TOPIC.findall(text) if len(word) <= LONGEST_TOPIC and terms(word))
+    found = Counter(
+        word for word in _TOPIC.findall(text[:LONGEST_TOPIC_TEXT]) if len(word) <= LONGEST_TOPIC and terms(word)
+    )
     # Names and long words tell more than the rest; the order of writing settles what is equal.
     best = sorted(found, key=lambda word: -(found[word] + word[0].isupper() + min(len(word), 10) / 10))[:count]
     named = [f"**{word}**" for word in sorted(best, key=text.find)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -191,16 +192,28 @@ def load_litellm() -> Any:
     """litellm, told to use no network and no environment of its own. The first call takes seconds."""
     os.environ.update(_ENVIRONMENT)
     os.environ.setdefault("LITELLM_LOG", "ERROR")
-    import litellm
-
+    litellm = _import_all()
     litellm.telemetry = False
     litellm.suppress_debug_info = True  # else coloured advice is printed to stdout
     litellm.disable_hf_tokenizer_download = True  # else names like llama-3 cost a 23 s stall offline
     litellm.disable_token_counter = True  # we count ourselves
     litellm.drop_params = True
-    demo: Any = DemoProvider()
-    litellm.custom_provider_map = [{"provider": "demo", "custom_handler": demo}]
+    litellm.custom_provider_map = [{"provider": "demo", "custom_handler": DemoProvider()}]
     _refuse_redirects()
+    return litellm
+
+
+def _import_all() -> Any:
+    # What litellm would put off to its first call, where it would hold up the event loop for a second. pydantic
+    # warns of some of its types; where warnings are errors, they would break that call and every later one.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import litellm
+        import openai.resources  # noqa: F401
+
+        litellm.ModelResponse(stream=False)
+        litellm.ModelResponseStream()
+        litellm.Usage()
     return litellm
 
 

@@ -71,7 +71,7 @@ def _refusal(
 ) -> ModelError:
     details: dict[str, Any] = {"model": spec.alias, "status": status}
     if status is None:
-        return ModelError(_sentence(_default(ModelError), says), **details)
+        return ModelError(f"The model call failed on this server, before or after the provider: {says}", **details)
     if is_context:
         return ContextWindowExceeded(_sentence(_default(ContextWindowExceeded), says), **details)
     if status >= 500:
@@ -192,7 +192,15 @@ def _status(causes: tuple[BaseException, ...]) -> int | None:
             return _as_status(_body(cause).get("code")) or 500
     if _is_cut_connection(causes):
         return None
-    return next((status for cause in causes if (status := _as_status(getattr(cause, "status_code", None)))), None)
+    named = (getattr(cause, "status_code", None) for cause in causes if not _is_made_up(cause))
+    return next((status for value in named if (status := _as_status(value))), None)
+
+
+def _is_made_up(error: BaseException) -> bool:
+    """litellm's wrapping of whatever it did not expect, in the middle of a stream or anywhere; its status means nothing."""
+    from litellm.exceptions import APIConnectionError, MidStreamFallbackError
+
+    return isinstance(error, APIConnectionError | MidStreamFallbackError)
 
 
 def _as_status(value: object) -> int | None:
@@ -219,6 +227,7 @@ def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:
     bodies = (_body(cause).get("message") for cause in causes)
     words = next((body for body in bodies if isinstance(body, str) and body), None)
     text = words if words is not None else _PREFIX.sub("", str(getattr(causes[0], "message", causes[0])))
+    text = text.partition("Traceback (most recent call last)")[0]
     text = " ".join(printable(text[: 20 * LONGEST_QUOTE]).replace("\x00", "").split())
     if "<html" in text.lower() or "<!doctype" in text.lower():
         return ""
