@@ -75,6 +75,7 @@ class Runner:
                 task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=10)
+        self._is_stopping = False
 
     async def _run_heart(self) -> None:
         config = site_config().turn

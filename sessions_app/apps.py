@@ -8,6 +8,7 @@ class SessionsConfig(AppConfig):
     """Sessions, messages, their ledger."""
 
     name = "sessions_app"
+    verbose_name = "The record"
 
     def ready(self) -> None:
         """Connect the guards to migrations and register the checks."""

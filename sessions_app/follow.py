@@ -12,15 +12,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from mnesis_core.events import EventType, LedgerEvent
+from mnesis_core.messages import ReasoningPart, TextPart
+from mnesis_core.record import LiveText
 from mnesis_core.text import printable
 from sessions_app.conf import site_config
 from sessions_app.database import db
 from sessions_app.live import hub
-from sessions_app.queries import load_events, load_live_texts
+from sessions_app.queries import load_events, load_live_texts, load_part_text
 
 PAGE = 500
 LOOK_AGAIN_SECONDS = 5.0
 """A follower looks by itself after this, should every word about news get lost."""
+
+STREAMED = (TextPart.type, ReasoningPart.type)
 
 Frame = dict[str, Any]
 
@@ -31,6 +35,7 @@ class Progress:
     def __init__(self, session_id: str, after: int) -> None:
         self.session_id = session_id
         self.seq = after
+        self.is_live = False
         self.sent: dict[tuple[str, int], int] = {}
         self.final: set[str] = set()
 
@@ -39,8 +44,8 @@ class Progress:
         while events := await db(load_events, self.session_id, after=self.seq, limit=PAGE):
             for event in events:
                 self.seq = event.seq
-                if event.type == EventType.MESSAGE_FINALIZED:
-                    self.final.add(event.data["message_id"])
+                if event.type == EventType.PART_CREATED and (last_words := await self._last_words(event.data)):
+                    yield last_words
                 yield event_frame(event)
             if len(events) < PAGE:
                 return
@@ -54,17 +59,17 @@ class Progress:
             if live.message_id in self.final or len(live.text) <= offset:
                 continue
             self.sent[key] = len(live.text)
-            frames.append(
-                {
-                    "type": "delta",
-                    "message_id": live.message_id,
-                    "part_index": live.part_index,
-                    "part_type": live.part_type,
-                    "offset": offset,
-                    "text": printable(live.text[offset:]),
-                }
-            )
+            frames.append(delta_frame(live, offset))
         return frames
+
+    async def _last_words(self, part: dict[str, Any]) -> Frame | None:
+        """What of a finished part was not sent: it may have ended between two looks at the running text."""
+        self.final.add(part["message_id"])
+        if not self.is_live or part["part_type"] not in STREAMED:
+            return None
+        offset = self.sent.get((part["message_id"], part["part_index"]), 0)
+        whole = await db(load_part_text, part["part_id"])
+        return delta_frame(whole, offset) if len(whole.text) > offset else None
 
 
 async def follow(session_id: str, *, after: int = 0) -> AsyncIterator[Frame]:
@@ -75,14 +80,26 @@ async def follow(session_id: str, *, after: int = 0) -> AsyncIterator[Frame]:
         async for frame in progress.events():
             yield frame
         yield {"type": "caught_up", "seq": progress.seq}
+        progress.is_live = True
         while True:
-            # Text before events: the last words of an answer come before the news that it is whole.
             for frame in await progress.deltas():
                 yield frame
             async for frame in progress.events():
                 yield frame
             await follower.news(seconds=LOOK_AGAIN_SECONDS)
             await asyncio.sleep(site_config().stream.coalesce_seconds)
+
+
+def delta_frame(live: LiveText, offset: int) -> Frame:
+    """What a part says from ``offset`` on, as clients see it."""
+    return {
+        "type": "delta",
+        "message_id": live.message_id,
+        "part_index": live.part_index,
+        "part_type": live.part_type,
+        "offset": offset,
+        "text": printable(live.text[offset:]),
+    }
 
 
 def event_frame(event: LedgerEvent) -> Frame:

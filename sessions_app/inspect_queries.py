@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Case, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum, When
+from django.db.models import BigIntegerField, Case, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce, Left
 
 from mnesis_core.ledger import MAX_INTEGER
@@ -63,7 +63,9 @@ class MessagePreview:
 
 def load_heading(session_id: str) -> SessionHeading | None:
     """A session's heading, or ``None`` if there never was one of this id."""
-    row = Session.objects.filter(id=encode_text(session_id)).only("title", "event_seq", "message_seq", "turn_seq").first()
+    row = (
+        Session.objects.filter(id=encode_text(session_id)).only("title", "event_seq", "message_seq", "turn_seq").first()
+    )
     if row is None:
         return None
     return SessionHeading(
@@ -172,5 +174,6 @@ def _items(rows: QuerySet[Any]) -> list[ContextItemRecord]:
 
 def _tokens(at: int) -> Any:
     # A tombstone's marker is a handful of tokens, which this leaves out.
-    output = Case(When(compacted_seq__lte=at, then=0), default=Coalesce("output_token_estimate", 0))
+    nothing = Value(0, output_field=BigIntegerField())
+    output = Case(When(compacted_seq__lte=at, then=nothing), default=Coalesce("output_token_estimate", nothing))
     return F("token_estimate") + output

@@ -221,6 +221,14 @@ def journal_texts(session_id: str, *, message_id: str | None = None) -> list[Liv
     ]
 
 
+def load_part_text(part_id: str) -> LiveText:
+    """The whole text of a part that was streamed."""
+    row = MessagePart.objects.only("message_id", "part_index", "part_type", "content").get(id=part_id)
+    return LiveText(
+        message_id=row.message_id, part_index=row.part_index, part_type=row.part_type, text=decode_text(row.content)
+    )
+
+
 def unfinished_messages(turn_id: str) -> list[str]:
     """Assistant messages of a turn that are stubs still."""
     rows = Message.objects.filter(turn_id=turn_id, role="assistant", finalized_at__isnull=True)

@@ -51,7 +51,7 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        limits = {
+        limits: dict[str, Any] = {
             "api_key_env": _VARIABLE,
             "api_base": URLValidator(schemes=["http", "https"]),
             "context_window": MinValueValidator(1),

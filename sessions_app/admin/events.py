@@ -12,7 +12,6 @@ from mnesis_core.events import EventType
 from mnesis_core.ledger import GENESIS, entry_hash
 from sessions_app.admin.facts import Fact, Link
 from sessions_app.admin.filters import fixed_filter, presence_filter
-from sessions_app.admin.messages import session_name
 from sessions_app.admin.read_only import ReadOnlyAdmin
 from sessions_app.admin.texts import TextColumn
 from sessions_app.models import ContextItem, Event, StreamJournal
@@ -22,7 +21,7 @@ from sessions_app.models import ContextItem, Event, StreamJournal
 class EventAdmin(ReadOnlyAdmin):
     """Events, each with the proof of its place in the chain."""
 
-    list_display = ("seq", "in_session", "type", "short_hash", "created_at")
+    list_display = ("seq", "in_session", "type", "short_hash", "created")
     list_filter = (fixed_filter("type", "type", [type.value for type in EventType]),)
     related = ("session",)
     link_lookups = ("session", "seq", "seq__gte", "seq__lte")
@@ -30,11 +29,6 @@ class EventAdmin(ReadOnlyAdmin):
     is_numbered = True
     texts = (TextColumn(name="body", label="Body", pretty=True, encoded=False),)
     page_template = "admin/inspector/event.html"
-
-    @admin.display(description="Session")
-    def in_session(self, row: Any) -> str:
-        """The session's title."""
-        return session_name(row)
 
     @admin.display(description="Hash")
     def short_hash(self, row: Event) -> str:
@@ -73,11 +67,6 @@ class ContextItemAdmin(ReadOnlyAdmin):
     related = ("session",)
     session_ordering = ("position", "pk")
 
-    @admin.display(description="Session")
-    def in_session(self, row: Any) -> str:
-        """The session's title."""
-        return session_name(row)
-
     def facts(self, row: ContextItem) -> list[Fact]:
         """The columns; the item is a link."""
         return [self._linked(row, fact) for fact in super().facts(row)]
@@ -86,7 +75,9 @@ class ContextItemAdmin(ReadOnlyAdmin):
         if fact.name != "item_id":
             return fact
         name = "sessions_app_message" if row.item_type == "message" else "compaction_app_summarynode"
-        return Fact(label=fact.label, runs=fact.runs, name=fact.name, url=reverse(f"admin:{name}_change", args=[row.item_id]))
+        return Fact(
+            label=fact.label, runs=fact.runs, name=fact.name, url=reverse(f"admin:{name}_change", args=[row.item_id])
+        )
 
 
 @admin.register(StreamJournal)
@@ -98,11 +89,6 @@ class StreamJournalAdmin(ReadOnlyAdmin):
     link_lookups = ("session", "message")
     session_ordering = ("pk",)
     texts = (TextColumn(name="text", label="Text"),)
-
-    @admin.display(description="Session")
-    def in_session(self, row: Any) -> str:
-        """The session's title."""
-        return session_name(row)
 
     @admin.display(description="Message")
     def in_message(self, row: Any) -> int:

@@ -9,7 +9,8 @@ from django.contrib import admin
 from django.db.models import Exists, F, OuterRef, QuerySet
 from django.http import HttpRequest
 
-from sessions_app.models import Turn, TurnState
+from mnesis_core.record import TurnState
+from sessions_app.models import Turn
 
 
 def fixed_filter(column: str, title: str, values: Iterable[str]) -> type[admin.SimpleListFilter]:

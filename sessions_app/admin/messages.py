@@ -61,7 +61,9 @@ def parts_on_page(rows: Iterable[Any]) -> list[ShownPart]:
 
 def shown_part(row: Any) -> ShownPart:
     """One part that ``with_beginnings`` loaded."""
-    shown = {column.name: show_column(row, _labelled(column, row), url=text_url(row, column.name)) for column in PART_TEXTS}
+    shown = {
+        column.name: show_column(row, _labelled(column, row), url=text_url(row, column.name)) for column in PART_TEXTS
+    }
     output = shown.pop("output")
     return ShownPart(
         row=row,
@@ -83,7 +85,7 @@ def _labelled(column: TextColumn, row: Any) -> TextColumn:
 class MessageAdmin(ReadOnlyAdmin):
     """Messages; the page of one shows everything that was ever in it."""
 
-    list_display = ("seq", "in_session", "role", "preview", "model", "tokens", "outcome", "created_at")
+    list_display = ("seq", "in_session", "role", "preview", "model", "tokens", "outcome", "created")
     list_filter = (
         fixed_filter("role", "role", ("system", "user", "assistant")),
         fixed_filter("outcome", "outcome", ("complete", "incomplete", "broken", "failed", "cancelled")),
@@ -95,11 +97,6 @@ class MessageAdmin(ReadOnlyAdmin):
     is_numbered = True
     texts = (TextColumn(name="error_message", label="Error"),)
     page_template = "admin/inspector/message.html"
-
-    @admin.display(description="Session")
-    def in_session(self, row: Any) -> str:
-        """The session's title."""
-        return session_name(row)
 
     @admin.display(description="Begins")
     def preview(self, row: Any) -> str:
@@ -139,7 +136,16 @@ class MessageAdmin(ReadOnlyAdmin):
 class MessagePartAdmin(ReadOnlyAdmin):
     """Parts of messages, tool calls above all."""
 
-    list_display = ("shown_id", "in_message", "part_type", "tool", "tool_state", "tombstoned", "begins", "token_estimate")
+    list_display = (
+        "shown_id",
+        "in_message",
+        "part_type",
+        "tool",
+        "tool_state",
+        "tombstoned",
+        "begins",
+        "token_estimate",
+    )
     list_filter = (
         fixed_filter("part_type", "type", PART_TYPES),
         fixed_filter("tool_state", "tool state", ("pending", "running", "completed", "error")),
@@ -149,11 +155,6 @@ class MessagePartAdmin(ReadOnlyAdmin):
     link_lookups = ("session", "message")
     texts = PART_TEXTS
     page_template = "admin/inspector/part.html"
-
-    @admin.display(description="Part", ordering="pk")
-    def shown_id(self, row: MessagePart) -> str:
-        """Its id."""
-        return row.id
 
     @admin.display(description="Message")
     def in_message(self, row: MessagePart) -> str:
@@ -180,18 +181,15 @@ class MessagePartAdmin(ReadOnlyAdmin):
         starts = MessagePart.objects.filter(pk__in=[row.pk for row in rows]).annotate(
             content_start=Left("content", PREVIEW * 4), input_start=Left("tool_input", PREVIEW * 4)
         )
-        beginnings = {key: content or tool for key, content, tool in starts.values_list("pk", "content_start", "input_start")}
+        beginnings = {
+            key: content or tool for key, content, tool in starts.values_list("pk", "content_start", "input_start")
+        }
         for row in rows:
             row.beginning = beginnings[row.pk]
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The part as its message shows it."""
         return {"texts": [], "part": replace(shown_part(row), message="", message_url="")}
-
-
-def session_name(row: Any) -> str:
-    """The title of the session that a row belongs to, or its id."""
-    return excerpt(decode_text(row.session.title), 40) or str(row.session_id)
 
 
 def context_facts(session_id: str, item_id: str) -> list[Fact]:
@@ -202,5 +200,7 @@ def context_facts(session_id: str, item_id: str) -> list[Fact]:
     base = reverse("admin:inspect_context", args=[session_id])
     steps = (("Into the context", item["added_seq"]), ("Out of the context", item["removed_seq"]))
     return [
-        Fact(label=label, runs=visible_runs(f"event {seq}"), url=f"{base}?at={seq}") for label, seq in steps if seq is not None
+        Fact(label=label, runs=visible_runs(f"event {seq}"), url=f"{base}?at={seq}")
+        for label, seq in steps
+        if seq is not None
     ]

@@ -14,7 +14,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.http import content_disposition_header
 
 from mnesis_core.ids import is_id
-from mnesis_core.text import encode_text, printable
+from mnesis_core.text import decode_text, encode_text, printable
+from mnesis_core.visible import excerpt
 from sessions_app.admin.facts import USAGE, Fact, facts_of, record_url, usage_facts
 from sessions_app.admin.texts import ShownText, TextColumn, show_column, whole_text, with_beginnings
 from sessions_app.inspect_queries import SessionHeading, load_heading
@@ -36,7 +37,7 @@ class ReadOnlyAdmin(ModelAdmin):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
-    ordering = ("-pk",)
+    ordering: ClassVar[tuple[str, ...]] = ("-pk",)
     search_fields = ("pk__exact",)
     """Shows the box; what is searched for is in ``get_search_results``."""
     search_help_text = "An id, or words of a session's title"
@@ -71,7 +72,11 @@ class ReadOnlyAdmin(ModelAdmin):
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """Only the declared filters: a prefix match on any column would tell what the page hides."""
         names = [_parameter(item) for item in self.list_filter]
-        return lookup in (*self.link_lookups, *names, *(f"{name}__{kind}" for name in names for kind in ("exact", "isnull")))
+        return lookup in (
+            *self.link_lookups,
+            *names,
+            *(f"{name}__{kind}" for name in names for kind in ("exact", "isnull")),
+        )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Rows without their long texts."""
@@ -82,6 +87,25 @@ class ReadOnlyAdmin(ModelAdmin):
         if "session" in self.related:
             names += ["session__system_prompt", "session__labels", "session__config"]
         return rows.defer(*names)
+
+    @admin.display(description="Id", ordering="pk")
+    def shown_id(self, row: Any) -> str:
+        """The row's id."""
+        return str(row.pk)
+
+    @admin.display(description="Session")
+    def in_session(self, row: Any) -> str:
+        """The title of the row's session, or its id."""
+        return excerpt(decode_text(row.session.title), 40) or str(row.session_id)
+
+    @admin.display(description="Created (UTC)", ordering="created_at")
+    def created(self, row: Any) -> str:
+        """When, to the second."""
+        return f"{row.created_at:%Y-%m-%d %H:%M:%S}"
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """The columns; the session is none where all rows are of one."""
+        return [name for name in self.list_display if name != "in_session" or "session" not in request.GET]
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         """The newest first; within a session as it happened. By key or ``seq``, never by time."""
@@ -149,7 +173,7 @@ class ReadOnlyAdmin(ModelAdmin):
             **self.page(request, row),
             **(extra_context or {}),
         }
-        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        request.current_app = self.admin_site.name
         return TemplateResponse(request, self.page_template, context)
 
     def load_row(self, request: HttpRequest, object_id: str) -> Any:

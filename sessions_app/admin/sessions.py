@@ -31,8 +31,7 @@ class SessionAdmin(ReadOnlyAdmin):
     """Sessions, deleted ones included."""
 
     list_display = (
-        "shown_title", "owner", "model", "origin", "last_turn", "message_seq", "turn_seq", "event_seq", "created_at",
-        "marks",
+        "shown_title", "owner", "model", "last_turn", "messages", "turns", "events", "created", "origin", "marks",
     )  # fmt: skip
     list_filter = (
         LastTurnFilter,
@@ -54,6 +53,21 @@ class SessionAdmin(ReadOnlyAdmin):
     def shown_title(self, row: Session) -> str:
         """The title, or the id of a session without one."""
         return excerpt(decode_text(row.title), 80) or row.id
+
+    @admin.display(description="Messages", ordering="message_seq")
+    def messages(self, row: Session) -> int:
+        """How many."""
+        return row.message_seq
+
+    @admin.display(description="Turns", ordering="turn_seq")
+    def turns(self, row: Session) -> int:
+        """How many."""
+        return row.turn_seq
+
+    @admin.display(description="Events", ordering="event_seq")
+    def events(self, row: Session) -> int:
+        """How many."""
+        return row.event_seq
 
     @admin.display(description="Last turn")
     def last_turn(self, row: Any) -> str:
@@ -102,7 +116,7 @@ class SessionAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         """The admin's own, and the page of tombstones."""
         view = self.admin_site.admin_view(self.tombstones_view)
-        return [path("<str:session_id>/tombstones/", view, name="inspect_tombstones"), *super().get_urls()]
+        return [path("<path:session_id>/tombstones/", view, name="inspect_tombstones"), *super().get_urls()]
 
     def tombstones_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
         """Tool outputs that the model sees no more, with their original text.

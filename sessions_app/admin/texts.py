@@ -45,6 +45,11 @@ class ShownText:
     url: str = ""
     """Where the whole text is, as a file."""
 
+    @property
+    def size(self) -> str:
+        """How long it is, in words."""
+        return "1 character" if self.length == 1 else f"{self.length:,} characters"
+
 
 def show_text(text: str, *, label: str, length: int | None = None, pretty: bool = False, url: str = "") -> ShownText:
     """A text that is decoded already; ``length`` is that of the whole, if this is only its beginning."""
@@ -54,7 +59,7 @@ def show_text(text: str, *, label: str, length: int | None = None, pretty: bool 
     return ShownText(
         label=label,
         runs=visible_runs(text[:FOLD_CHARACTERS]),
-        pretty=None if indented is None else visible_runs(indented),
+        pretty=None if indented in (None, text) else visible_runs(indented or ""),
         length=whole,
         is_folded=is_folded,
         url=url,
@@ -66,12 +71,12 @@ def with_beginnings(rows: QuerySet[Any], columns: Sequence[TextColumn]) -> Query
     for column in columns:
         if isinstance(rows.model._meta.get_field(column.name), JSONField):
             continue
-        without_escapes = Replace(F(column.name), Value(ESCAPE), Value(""))
+        without_escapes = Replace(F(column.name), Value(ESCAPE), Value(""), output_field=TextField())
         rows = rows.defer(column.name).annotate(
             **{
                 f"{column.name}_start": Left(column.name, FOLD_CHARACTERS * _ENCODED_LENGTH),
                 f"{column.name}_length": Length(column.name),
-                f"{column.name}_escapes": Length(column.name) - Length(without_escapes, output_field=TextField()),
+                f"{column.name}_escapes": Length(column.name) - Length(without_escapes),
             }
         )
     return rows

@@ -11,7 +11,6 @@ from django.http import HttpRequest
 from mnesis_core.visible import excerpt
 from sessions_app.admin.facts import Fact, facts_of, usage_facts
 from sessions_app.admin.filters import fixed_filter
-from sessions_app.admin.messages import session_name
 from sessions_app.admin.pages import page_of
 from sessions_app.admin.read_only import ReadOnlyAdmin, row_url, text_url
 from sessions_app.admin.texts import ShownText, TextColumn, show_column, with_beginnings
@@ -45,7 +44,7 @@ class TurnAdmin(ReadOnlyAdmin):
 
     list_display = (
         "seq", "in_session", "state", "origin", "model", "tokens_input", "tokens_output", "usage_source", "error_code",
-        "created_at",
+        "created",
     )  # fmt: skip
     list_filter = ("state", "origin", "model")
     related = ("session",)
@@ -53,11 +52,6 @@ class TurnAdmin(ReadOnlyAdmin):
     is_numbered = True
     texts = (TextColumn(name="error_message", label="Error"),)
     page_template = "admin/inspector/turn.html"
-
-    @admin.display(description="Session")
-    def in_session(self, row: Any) -> str:
-        """The session's title."""
-        return session_name(row)
 
     def page_title(self, row: Turn) -> str:
         """Its place and its state."""
@@ -101,7 +95,7 @@ class ModelCallAdmin(ReadOnlyAdmin):
 
     list_display = (
         "shown_id", "in_session", "purpose", "state", "outcome", "model", "estimated_tokens", "tokens_input",
-        "tokens_output", "usage_source", "created_at",
+        "tokens_output", "usage_source", "created",
     )  # fmt: skip
     list_filter = (
         fixed_filter("state", "state", ("running", "completed", "failed")),
@@ -113,13 +107,3 @@ class ModelCallAdmin(ReadOnlyAdmin):
     link_lookups = ("session", "turn")
     session_ordering = ("pk",)
     texts = CALL_TEXTS
-
-    @admin.display(description="Call", ordering="pk")
-    def shown_id(self, row: ModelCall) -> str:
-        """Its id."""
-        return row.id
-
-    @admin.display(description="Session")
-    def in_session(self, row: Any) -> str:
-        """The session's title."""
-        return session_name(row)

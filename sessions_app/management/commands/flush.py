@@ -8,10 +8,13 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.core.management.commands import flush
 from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sessions_app.guards import guarded_models, install_guards, remove_guards
 
 TEST_NAMES = re.compile(r"(.*/)?test[_.][^/]*|:memory:|file:memorydb_.*")
+FROM_MIGRATIONS = {"django_migrations", "django_content_type", "auth_permission"}
+"""Tables that migrating fills. They stay, so that nothing has to be migrated again between two tests."""
 
 
 def is_test_database(name: str) -> bool:
@@ -28,8 +31,29 @@ class Command(flush.Command):
         name = str(connection.settings_dict["NAME"])
         if not is_test_database(name):
             raise CommandError(f"{name} holds a record, which is never emptied. Only a test database can be flushed.")
-        # One transaction: the guards are never seen to be off.
+        # One transaction: the guards are never seen to be off. Foreign keys are checked at its end.
         with transaction.atomic(using=connection.alias):
-            remove_guards(connection, guarded_models())
-            super().handle(**options)
-            install_guards(connection, guarded_models())
+            empty(connection, filled_tables(connection))
+
+
+def filled_tables(connection: BaseDatabaseWrapper) -> list[str]:
+    """The tables that a test has put something in; most have nothing, and emptying a table is slow."""
+    tables = sorted(set(connection.introspection.django_table_names(only_existing=True)) - FROM_MIGRATIONS)
+    with connection.cursor() as cursor:
+        questions = (f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in tables)  # noqa: S608
+        cursor.execute(" UNION ALL ".join(questions))
+        return [table for (table,) in cursor.fetchall()]
+
+
+def empty(connection: BaseDatabaseWrapper, tables: list[str]) -> None:
+    """Delete every row of some tables, with their guards off for that long."""
+    guarded = [model for model in guarded_models() if model._meta.db_table in tables]
+    remove_guards(connection, guarded)
+    with connection.cursor() as cursor:
+        for table in tables:
+            cursor.execute(f"DELETE FROM {table}")  # noqa: S608
+    if connection.vendor == "postgresql":
+        # Triggers cannot be made on a table whose foreign keys are still to be checked.
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    install_guards(connection, guarded)

@@ -1,0 +1,3 @@
+from tests.support.story import alice, bob, quiet_runner, script, session
+
+__all__ = ["alice", "bob", "quiet_runner", "script", "session"]

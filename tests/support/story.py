@@ -1,0 +1,104 @@
+"""Fixtures for stories: a small cast, a scripted model in place of the demo, and a turn run to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+
+from agents_app import lifecycle
+from agents_app.runner import runner
+from mnesis_core.llm import Model, ModelSpec, Request
+from mnesis_core.messages import StoredMessage, text_of
+from mnesis_core.providers.scripted import Script, ScriptedModel
+from mnesis_core.record import SessionRecord, TurnRecord
+from sessions_app.database import db
+from sessions_app.follow import Frame, follow
+from sessions_app.queries import load_messages, load_turn
+
+_MODELS: dict[str, ScriptedModel] = {}
+
+Scripts = list[Script | Callable[[Request], Script]] | Callable[[Request], Script]
+
+
+def make_model(spec: ModelSpec) -> Model:
+    """What ``MODEL_FACTORY`` names in stories: the model that ``script`` put there."""
+    return _MODELS[spec.alias]
+
+
+@pytest.fixture
+def script(settings: Any) -> Iterator[Callable[..., ScriptedModel]]:
+    """Put a script in place of the ``demo`` model: ``script("first answer", Step(…))``."""
+    settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "tests.support.story.make_model"}
+
+    def install(*replies: Script | Callable[[Request], Script], window: int = 8_000) -> ScriptedModel:
+        spec = ModelSpec(alias="demo", litellm_model="scripted/demo", context_window=window, max_output_tokens=1_000)
+        scripted: Scripts = replies[0] if len(replies) == 1 and callable(replies[0]) else list(replies)
+        _MODELS["demo"] = ScriptedModel(spec, scripted)
+        return _MODELS["demo"]
+
+    yield install
+    _MODELS.clear()
+
+
+@pytest.fixture
+def alice(transactional_db: None) -> User:
+    """Whose sessions these are."""
+    return get_user_model().objects.create_user("alice")
+
+
+@pytest.fixture
+def bob(transactional_db: None) -> User:
+    """Somebody else."""
+    return get_user_model().objects.create_user("bob")
+
+
+@pytest.fixture
+def session(alice: User) -> SessionRecord:
+    """An empty session of Alice's."""
+    return lifecycle.create_session(owner=alice)
+
+
+@pytest.fixture(autouse=True)
+async def quiet_runner() -> AsyncIterator[None]:
+    """No turn and no heartbeat outlives its test."""
+    yield
+    await runner.shutdown()
+
+
+async def say(session: SessionRecord, message: str) -> TurnRecord:
+    """One turn, started and waited for."""
+    started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message=message)
+    return await ended(started.turn)
+
+
+async def ended(turn: TurnRecord) -> TurnRecord:
+    """The turn when it has ended."""
+    await asyncio.wait_for(runner.wait(turn.id), 20)
+    return await db(load_turn, turn.id, session_id=turn.session_id)
+
+
+async def history(session: SessionRecord) -> list[StoredMessage]:
+    """Every message of a session."""
+    return await db(load_messages, session.id, limit=1_000)
+
+
+def spoken(message: StoredMessage) -> str:
+    """The text of a message."""
+    return text_of(tuple(stored.part for stored in message.parts))
+
+
+async def frames_until(session: SessionRecord, type: str, *, after: int = 0) -> list[Frame]:
+    """The frames of a session up to the first of a type."""
+    seen: list[Frame] = []
+    async with asyncio.timeout(20), aclosing(follow(session.id, after=after)) as frames:  # type: ignore[type-var]
+        async for frame in frames:
+            seen.append(frame)
+            if frame["type"] == type:
+                return seen
+    raise AssertionError("the stream of frames ended")
