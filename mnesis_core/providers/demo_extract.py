@@ -169,7 +169,7 @@ def _points(source: str) -> Iterator[_Point]:
     weights = _weights(bags)
     goals = 0
     for index, (item, words) in enumerate(zip(told, bags, strict=True)):
-        if len(words) < 2 or _NOISE.match(item.text):
+        if len(words) < 2 or _NOISE.match(item.text) or (len(words) < 4 and _CHATTER.match(item.text)):
             continue
         heading = item.under or _heading(item, is_early=goals < 3)
         goals += heading == GOAL
