@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 from mnesis_core.config import Config, override
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.llm import Model, ModelSpec
+from mnesis_core.text import encode_text
 from sessions_app.models import LanguageModel
 
 DEMO = ModelSpec(
@@ -67,7 +68,7 @@ def get_spec(alias: str) -> ModelSpec:
 
     :raises ModelNotFoundError: there is no such model.
     """
-    row = LanguageModel.objects.filter(alias=alias).first()
+    row = LanguageModel.objects.filter(alias=encode_text(alias)).first()
     if row is not None:
         return _spec(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
     if alias == DEMO.alias:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from channels.testing import WebsocketCommunicator
+from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
@@ -27,14 +27,22 @@ async def tell_who(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.send", "text": json.dumps(answer)})
 
 
+def open_socket(server: Any, path: str, headers: list[tuple[bytes, bytes]]) -> ApplicationCommunicator:
+    """A socket to a server. Not the one of Channels: that keeps the database's connections open behind our back."""
+    scope = {"type": "websocket", "path": path, "query_string": b"", "headers": headers, "subprotocols": []}
+    return ApplicationCommunicator(server, scope)
+
+
 async def ask_who(**headers: str) -> dict[str, Any] | None:
     """Who a socket with these headers belongs to; ``None`` when it is refused."""
     raw = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
-    socket = WebsocketCommunicator(SocketAuth(tell_who), "/ws/anything", headers=[(b"host", b"localhost:8000"), *raw])
-    connected, _code = await socket.connect()
-    answer = json.loads(await socket.receive_from()) if connected else None
-    await socket.disconnect()
-    return answer
+    socket = open_socket(SocketAuth(tell_who), "/ws/anything", headers=[(b"host", b"localhost:8000"), *raw])
+    await socket.send_input({"type": "websocket.connect"})
+    if (await socket.receive_output())["type"] != "websocket.accept":
+        return None
+    answer = json.loads((await socket.receive_output())["text"])
+    await socket.wait()
+    return dict(answer)
 
 
 @pytest.fixture
@@ -92,6 +100,7 @@ async def test_a_trusted_origin_is_ours(cookie: str, settings: Settings) -> None
 
 
 async def test_an_unknown_path_closes_with_4404() -> None:
-    socket = WebsocketCommunicator(application, "/ws/no/such/thing", headers=[(b"host", b"localhost")])
-    assert await socket.connect() == (True, None)
+    socket = open_socket(application, "/ws/no/such/thing", headers=[(b"host", b"localhost")])
+    await socket.send_input({"type": "websocket.connect"})
+    assert (await socket.receive_output())["type"] == "websocket.accept"
     assert await socket.receive_output() == {"type": "websocket.close", "code": 4404}
