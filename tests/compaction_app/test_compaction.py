@@ -24,7 +24,7 @@ from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import SessionRecord, TurnState
 from sessions_app import store as record_store
-from sessions_app.database import db
+from sessions_app.database import db, work
 from sessions_app.ledger import change
 from sessions_app.models import ContextItem, MessagePart
 from sessions_app.queries import load_context_items, load_events, load_messages
@@ -257,7 +257,7 @@ async def test_eight_at_once_make_each_summary_once(session, script):
     model = script(model_of(Step(text="- A summary.", delay_seconds=0.02)))
     await db(add_turns, session, 12)
     run_id = await db(request_manual, session.id)
-    await asyncio.gather(*(asyncio.to_thread(compact_session, session.id, run_id=run_id) for _ in range(8)))
+    await asyncio.gather(*(work(compact_session, session.id, run_id=run_id) for _ in range(8)))
     assert await db(SummaryNode.objects.count) == 1
     assert len([request for request in model.requests if is_summary_request(request)]) == 1
 
