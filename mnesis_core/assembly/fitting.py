@@ -27,7 +27,7 @@ from mnesis_core.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 
 SHORTEST_FIELD = 128
 """Tokens: a shortened text gets no less, so that beside its note something of it remains."""
-_SUMMARY_FRAME = 120
+SUMMARY_FRAME = 104
 """Tokens of the frame around a summary, at the largest."""
 _RESULT_FRAME = 12
 """Tokens of "Error: " before a result, or of the sentence that stands for a missing one."""
@@ -68,7 +68,7 @@ def whole(entry: ContextEntry) -> Item:
 def _summary_cost(entry: SummaryEntry) -> int:
     if "<" in entry.text:  # quoting may lengthen it
         return MESSAGE_FRAMING + estimate_text(read_summary(entry).text)
-    return _SUMMARY_FRAME + _believed(entry.token_count, len(entry.text), entry.text)
+    return SUMMARY_FRAME + _believed(entry.token_count, len(entry.text), entry.text)
 
 
 def _part_cost(stored: StoredPart) -> int:

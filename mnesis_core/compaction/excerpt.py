@@ -79,12 +79,10 @@ def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, file_
 
 
 def _names(file_ids: Sequence[str], largest: int) -> tuple[str, ...]:
-    names = tuple(file_ids)
+    names, count = tuple(file_ids), len(file_ids)
     while names and estimate_text(with_file_ids(HEADER, names)) > largest:
-        kept = len(names) * 3 // 4
-        names = (*names[:kept], f"{len(file_ids) - kept} more") if kept else ()
-        if kept <= 1:
-            return ()
+        count = count * 3 // 4
+        names = (*file_ids[:count], f"{len(file_ids) - count} more") if count else ()
     return names
 
 

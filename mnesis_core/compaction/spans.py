@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from mnesis_core.assembly.fitting import whole
+from mnesis_core.assembly.fitting import SUMMARY_FRAME, whole
 from mnesis_core.budget import Budget
 from mnesis_core.config import Config
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry, message_runs, summary_runs, whole_turns
 from mnesis_core.file_ids import file_ids_of, find_file_ids
 from mnesis_core.messages import StoredMessage
 
-SMALLEST_SOURCE = 64
-"""Tokens: anything smaller cannot become smaller by being summarised."""
+SMALLEST_SOURCE = SUMMARY_FRAME + 64
+"""Tokens: anything smaller would hardly become smaller by being summarised, the summary's frame included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Span:
     messages: tuple[StoredMessage, ...]
     """Neighbours in the context, oldest first."""
     tokens: int
-    """What they take in the context now, by our own estimate; what a summary must be smaller than."""
+    """What they take in the context now, by our own estimate: a summary in its frame must be smaller."""
 
     @property
     def first_seq(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from mnesis_core.assembly.fitting import SUMMARY_FRAME
 from mnesis_core.budget import Budget
 from mnesis_core.compaction.excerpt import VERSION, Quotable, excerpt
 from mnesis_core.compaction.judging import cleaned, judge
@@ -78,17 +79,18 @@ async def summarise(
     quotables: Sequence[Quotable] = (),
     file_ids: Sequence[str] = (),
 ) -> SummaryResult:
-    """A summary of ``pieces``, which together are one span, smaller than ``source_tokens``.
+    """A summary of ``pieces``, which together are one span.
 
-    ``source_tokens`` is what the span takes in the context now. Level 3 quotes ``quotables``, or the pieces
-    when there are none. Every one of ``file_ids`` is named in the result. Without a model, or with
-    ``deterministic_only``, level 3 is used at once.
+    ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included.
+    Level 3 quotes ``quotables``, or the pieces when there are none. Every one of ``file_ids`` is named in the
+    result. Without a model, or with ``deterministic_only``, level 3 is used at once.
     """
     run = _Run(
         model=None if deterministic_only else model,
         config=config,
         budget=budget,
         source_tokens=source_tokens,
+        largest=max(1, source_tokens - SUMMARY_FRAME),
         file_ids=tuple(file_ids),
     )
     draft = await run.reduce(pieces, kind)
@@ -141,6 +143,8 @@ class _Run:
     config: Config
     budget: Budget
     source_tokens: int
+    largest: int
+    """Tokens that the summary must be below, so that in its frame it is smaller than what it stands for."""
     file_ids: tuple[str, ...]
     tries: list[Try] = field(default_factory=list)
 
@@ -150,7 +154,7 @@ class _Run:
             return None
         target = self._target()
         if len(pieces) == 1:
-            whole = _Piece(text=pieces[0], kind=kind, tokens=self.source_tokens, target=target, file_ids=self.file_ids)
+            whole = _Piece(text=pieces[0], kind=kind, tokens=self.largest, target=target, file_ids=self.file_ids)
             return await self._escalate(whole)
         limit = piece_limit(self.model.spec, self.config)
         drafts = [await self._part(piece) for piece in _shares(pieces, kind, target)]
@@ -166,7 +170,7 @@ class _Run:
 
     def level3(self, quotables: Sequence[Quotable]) -> _Draft:
         """An excerpt of the whole span."""
-        text = excerpt(quotables, self._excerpt_limit(), self.source_tokens, self.file_ids)
+        text = excerpt(quotables, self._excerpt_limit(), self.largest, self.file_ids)
         self._record_level3()
         return _Draft(text=text, level=3, version=VERSION)
 
@@ -178,7 +182,7 @@ class _Run:
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
 
     def _is_accepted(self, text: str, limit: int) -> bool:
-        return judge(with_file_ids(text, self.file_ids), self.source_tokens, limit, self.file_ids) is None
+        return judge(with_file_ids(text, self.file_ids), self.largest, limit, self.file_ids) is None
 
     def _record_level3(self, number: int = 1, count: int = 1) -> None:
         self.tries.append(

@@ -1,0 +1,80 @@
+"""Budgets are useful for every window, and compaction is triggered when it is due and not otherwise."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnesis_core.budget import Pressure, make_budget, pressure, should_compact
+from mnesis_core.config import BudgetConfig, Config, override
+from tests.core.contexts import budget, spec
+
+
+@given(st.integers(4_000, 2_000_000), st.integers(0, 2_000_000))
+def test_a_budget_is_positive_and_useful_for_every_window(window: int, output: int) -> None:
+    made = make_budget(spec(window, output), Config())
+    assert made.usable >= window * 0.6
+    assert 0 < made.target < made.soft < made.hard == made.usable
+    assert made.reserve <= window / 10
+    assert 0 < made.reserved_output <= window * 0.25
+    assert made.reserved_output <= output or output == 0
+    assert made.reserved_output + made.reserve + made.usable == window
+
+
+@given(st.integers(4_000, 2_000_000), st.floats(0.01, 0.9), st.integers(0, 1_000_000))
+def test_no_configuration_leaves_nothing_usable(window: int, share: float, reserve: int) -> None:
+    config = Config(budget=BudgetConfig(reserved_output_share=share, compaction_reserve_tokens=reserve))
+    made = make_budget(spec(window, 2_000_000), config)
+    assert made.usable >= window / 20
+    assert made.reserved_output + made.reserve + made.usable == window
+
+
+@pytest.mark.parametrize(
+    ("window", "output", "reserved_output", "reserve", "usable"),
+    [
+        (4_000, 4_096, 1_000, 400, 2_600),
+        (16_000, 4_096, 4_000, 1_600, 10_400),
+        (128_000, 16_384, 16_384, 12_800, 98_816),
+        (200_000, 8_192, 8_192, 20_000, 171_808),
+        (2_000_000, 64_000, 64_000, 20_000, 1_916_000),
+    ],
+)
+def test_the_reserves_are_the_seeds_where_the_window_is_large_enough(
+    window: int, output: int, reserved_output: int, reserve: int, usable: int
+) -> None:
+    made = make_budget(spec(window, output), Config())
+    assert (made.reserved_output, made.reserve, made.usable) == (reserved_output, reserve, usable)
+
+
+def test_a_configured_window_replaces_the_models() -> None:
+    assert make_budget(spec(128_000), override(Config(), {"context_window": 8_000})).window == 8_000
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [(0, Pressure.NONE), (599, Pressure.NONE), (600, Pressure.SOFT), (999, Pressure.SOFT), (1_000, Pressure.HARD)],
+)
+def test_pressure_follows_the_thresholds(used: int, expected: Pressure) -> None:
+    assert pressure(used, budget(1_000)) is expected
+
+
+@pytest.mark.parametrize(
+    ("used", "turns", "new_tokens", "auto", "reason"),
+    [
+        pytest.param(599, 9, None, True, "below_soft", id="below the soft threshold"),
+        pytest.param(700, 1, None, True, "first_turn", id="never on the first turn"),
+        pytest.param(5_000, 1, None, True, "first_turn", id="not even above the hard threshold"),
+        pytest.param(700, 2, None, True, "soft", id="soft, no compaction yet"),
+        pytest.param(700, 2, 99, True, "too_soon", id="soft, too little is new"),
+        pytest.param(700, 2, 100, True, "soft", id="soft, enough is new"),
+        pytest.param(1_000, 2, 0, True, "hard", id="hard beats the distance"),
+        pytest.param(5_000, 9, None, False, "auto_off", id="automatic compaction is off"),
+    ],
+)
+def test_the_trigger_rules(used: int, turns: int, new_tokens: int | None, auto: bool, reason: str) -> None:
+    config = override(Config(), {"compaction": {"auto": auto}})
+    trigger = should_compact(used=used, budget=budget(1_000), config=config, turns=turns, new_tokens=new_tokens)
+    assert trigger.reason == reason
+    assert trigger.compact is (reason in ("soft", "hard"))
+    assert trigger.pressure is pressure(used, budget(1_000))
