@@ -1,0 +1,101 @@
+"""Turns whose process died: closed by whoever comes next, with everything that was said."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from agents_app import lifecycle, steps
+from agents_app.recovery import recover_turn, recover_turns
+from agents_app.steps import TurnEnd
+from mnesis_core.errors import Conflict
+from mnesis_core.messages import Message, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.record import SessionRecord, TurnRecord, TurnState, UsageRecord
+from sessions_app import store
+from sessions_app.database import db
+from sessions_app.ledger import change
+from sessions_app.models import StreamJournal, Turn
+from sessions_app.queries import load_messages, load_session, load_turn
+from tests.support.story import say, spoken
+
+
+@pytest.fixture
+def left_behind(session: SessionRecord) -> TurnRecord:
+    """A turn whose process died while it streamed, with a tool call that never got its result."""
+    started = lifecycle.claim_turn(
+        session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner="dead"
+    )
+    turn_id = started.turn.id
+    with change(session.id) as record:
+        called = store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
+        store.append_parts(record, message_id=called, parts=[ToolPart(tool_name="t", tool_call_id="c")])
+        stub = store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
+        store.start_call(
+            record,
+            turn_id=turn_id,
+            message_id=stub,
+            model="demo",
+            provider_model="demo/chat",
+            parameters={},
+            manifest=[],
+            context_seq=1,
+            digest="0" * 64,
+            estimated_tokens=1,
+        )
+    pieces = [
+        store.Piece(part_index=0, part_type="reasoning", offset=0, text="hm "),
+        store.Piece(part_index=1, part_type="text", offset=0, text="half \x00"),
+        store.Piece(part_index=1, part_type="text", offset=6, text=" an answer"),
+    ]
+    store.append_journal(session_id=session.id, message_id=stub, pieces=pieces)
+    Turn.objects.filter(id=turn_id).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+    return started.turn
+
+
+def test_what_was_streamed_is_kept_and_the_end_is_visible(session, left_behind):
+    assert recover_turns(lease_owner="me") == 1
+    turn = load_turn(left_behind.id, session_id=session.id)
+    assert (turn.state, turn.error_code) == (TurnState.INTERRUPTED, "TURN_INTERRUPTED")
+    _, called, answer = load_messages(session.id)
+    assert [stored.part for stored in answer.parts] == [
+        ReasoningPart(text="hm "),
+        TextPart(text="half \x00 an answer"),
+    ]
+    tool = called.parts[0].part
+    assert isinstance(tool, ToolPart)
+    assert (tool.state, tool.output) == (ToolState.ERROR, None)
+    assert StreamJournal.objects.count() == 0
+    assert load_session(session.id).running_turn_id is None
+
+
+def test_two_processes_that_recover_at_once_do_it_once(session, left_behind):
+    assert recover_turn(session.id, left_behind.id, lease_owner="one")
+    assert not recover_turn(session.id, left_behind.id, lease_owner="two")
+
+
+def test_a_turn_that_lives_is_left_alone(session, left_behind):
+    Turn.objects.filter(id=left_behind.id).update(lease_expires_at=timezone.now() + timedelta(seconds=60))
+    assert recover_turns(lease_owner="me") == 0
+    assert load_turn(left_behind.id, session_id=session.id).state == TurnState.RUNNING
+
+
+def test_a_process_that_was_only_asleep_cannot_write_over_the_recovery(session, left_behind):
+    recover_turns(lease_owner="me")
+    before = load_messages(session.id)
+    with pytest.raises(Conflict):
+        steps.finish_turn(left_behind, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
+    with pytest.raises(Conflict), steps.held(left_behind) as record:
+        store.append_message(
+            record, turn_id=left_behind.id, message=Message(role="assistant", parts=(TextPart(text="late"),))
+        )
+    assert load_messages(session.id) == before
+
+
+async def test_the_next_message_recovers_the_session_by_itself(session, left_behind, script):
+    script("Here I am.")
+    turn = await say(session, "Are you there?")
+    assert turn.state == TurnState.COMPLETED
+    assert (await db(load_turn, left_behind.id, session_id=session.id)).state == TurnState.INTERRUPTED
+    assert spoken((await db(load_messages, session.id))[-1]) == "Here I am."
