@@ -119,7 +119,13 @@ def summary(request: HttpRequest, summary_id: str) -> HttpResponse:
 def shown_meter(meter: Meter) -> ShownMeter:
     """Put a meter's numbers on one scale: the model's whole window, or more if more is used."""
     scale = max(meter.window, meter.usable_tokens, meter.used_tokens, 1)
-    pressure = "hard" if meter.used_tokens >= meter.hard_tokens else "soft" if meter.used_tokens >= meter.soft_tokens else "none"
+    pressure = (
+        "hard"
+        if meter.used_tokens >= meter.hard_tokens
+        else "soft"
+        if meter.used_tokens >= meter.soft_tokens
+        else "none"
+    )
     return ShownMeter(
         segments=_segments(meter, scale),
         used=format_count(meter.used_tokens),
@@ -171,7 +177,9 @@ def _segments(meter: Meter, scale: int) -> list[Segment]:
         tokens = known.get(name, 0)
         if tokens:
             label = SEGMENTS.get(name, name.replace("_", " "))
-            segments.append(_segment(name if name in SEGMENTS else "other", label, at, tokens, scale, meter.usable_tokens))
+            segments.append(
+                _segment(name if name in SEGMENTS else "other", label, at, tokens, scale, meter.usable_tokens)
+            )
             at += tokens
     free, reserved = max(0, meter.usable_tokens - at), max(0, meter.window - meter.usable_tokens)
     segments.append(_segment("free", "Free", at, free, scale, meter.usable_tokens))

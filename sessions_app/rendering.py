@@ -24,11 +24,12 @@ NESTING_LIMIT = 24
 
 _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _HEADING_SHIFT = 2
-_TAGS = frozenset(
-    "a blockquote br code del em figcaption figure h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split()
-)
+_TAGS = {
+    *("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ol", "ul", "li", "figure", "figcaption", "pre", "code"),
+    *("a", "strong", "em", "s", "del", "table", "thead", "tbody", "tr", "th", "td"),
+}
 _CLEANER = nh3.Cleaner(
-    tags=set(_TAGS),
+    tags=_TAGS,
     clean_content_tags={"script", "style"},
     attributes={"a": {"href", "title"}, "ol": {"start"}},
     tag_attribute_values={"th": {"align": {"left", "center", "right"}}, "td": {"align": {"left", "center", "right"}}},
@@ -55,9 +56,9 @@ def render_markdown(text: str) -> SafeString:
 
 
 def format_count(number: int | None) -> str:
-    """A count that is read at a glance: ``842``, ``12.4k``, ``1.2M``; a dash when it is not known."""
+    """A count that is read at a glance: ``842``, ``12.4k``, ``1.2M``; ``?`` when it is not known."""
     if number is None:
-        return "–"
+        return "?"
     if abs(number) < 1_000:
         return str(number)
     for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):

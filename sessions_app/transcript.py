@@ -107,7 +107,6 @@ class ShownMessage:
     role: str
     model: str
     is_summary: bool
-    is_imported: bool
     created_at: datetime
     parts: tuple[ShownPart, ...]
     record_count: int
@@ -199,10 +198,10 @@ def list_children(session_id: str) -> list[tuple[str, str]]:
     return [(id, decode_text(title)) for id, title in rows.values_list("id", "title")[:200]]
 
 
-def _messages(session_id: str) -> QuerySet[Message]:
+def _messages(session_id: str) -> QuerySet[Any]:
     later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
-    rows = Message.objects.filter(session_id=session_id).select_related("turn")
-    return rows.annotate(ends_turn=~Exists(later))
+    rows: QuerySet[Any] = Message.objects.filter(session_id=session_id)
+    return rows.select_related("turn").annotate(ends_turn=~Exists(later))
 
 
 def _heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]:
@@ -218,7 +217,8 @@ def _heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]
         "error_head": Substr("error_message", 1, HEAD),
         "error_length": Length("error_message"),
     }
-    return rows.values(*plain, *times, **cut)
+    heads: QuerySet[MessagePart, dict[str, Any]] = rows.values(*plain, *times, **cut)
+    return heads
 
 
 def _shown(rows: Sequence[Any]) -> list[ShownMessage]:
@@ -233,9 +233,8 @@ def _shown(rows: Sequence[Any]) -> list[ShownMessage]:
 
 
 def _message(row: Any, parts: tuple[ShownPart, ...], record_count: int) -> ShownMessage:
-    is_last = row.ends_turn
     code, message = row.error_code, row.error_message
-    if code is None and is_last:
+    if code is None and row.ends_turn:
         code, message = row.turn.error_code, row.turn.error_message
     return ShownMessage(
         id=row.id,
@@ -244,7 +243,6 @@ def _message(row: Any, parts: tuple[ShownPart, ...], record_count: int) -> Shown
         role=row.role,
         model=show_invisible(decode_text(row.model)),
         is_summary=row.is_summary,
-        is_imported=row.usage_source == "imported" or bool(row.external_id),
         created_at=row.created_at,
         parts=parts,
         record_count=record_count,
@@ -263,7 +261,7 @@ def _ending(row: Any, error_code: str | None) -> str:
     if state in ("interrupted", "incomplete", "failed"):
         return str(state)
     if row.outcome in ("broken", "incomplete", "failed"):
-        return {"broken": "interrupted"}.get(row.outcome, row.outcome)
+        return "interrupted" if row.outcome == "broken" else str(row.outcome)
     if error_code:
         return "failed"
     return "length" if row.finish_reason in ("length", "max_tokens") else ""
@@ -330,7 +328,9 @@ def _readable(text: LongText | None) -> LongText | None:
     if not isinstance(value, dict | list) or not value:
         return text
     pretty = json.dumps(value, indent=2, ensure_ascii=False)
-    return LongText(part_id=text.part_id, field=text.field, text=show_invisible(pretty), end=text.end, length=text.length)
+    return LongText(
+        part_id=text.part_id, field=text.field, text=show_invisible(pretty), end=text.end, length=text.length
+    )
 
 
 def _first_value(arguments: str) -> str:
@@ -344,7 +344,9 @@ def _described(row: dict[str, Any]) -> str:
     value = _json(decode_text(row["content_head"]))
     known = value if isinstance(value, dict) else {}
     if row["part_type"] == "file_ref":
-        return show_invisible(f"{known.get('path') or known.get('file_id', 'a file')} · {known.get('token_count', 0)} tokens")
+        return show_invisible(
+            f"{known.get('path') or known.get('file_id', 'a file')} · {known.get('token_count', 0)} tokens"
+        )
     if row["part_type"] == "compaction":
         return f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
     return f"step {known.get('step_index', '')}"

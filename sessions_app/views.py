@@ -62,7 +62,9 @@ def session_rows(request: HttpRequest) -> HttpResponse:
     if found["is_first_page"]:
         wanted = {"q": found["query"], "archived": "1" if found["archived"] else ""}
         search = urlencode({name: value for name, value in wanted.items() if value})
-        response.headers["HX-Replace-Url"] = f"{reverse('session-list')}?{search}" if search else reverse("session-list")
+        response.headers["HX-Replace-Url"] = (
+            f"{reverse('session-list')}?{search}" if search else reverse("session-list")
+        )
     return response
 
 

@@ -14,14 +14,31 @@
     return made;
   };
 
+  // Left is earlier. dagre's own order has fewer crossings in theory; a history read from right to left has no reader.
+  const orderInTime = (graph) => {
+    const first = (name) => {
+      const { first, edgeObj } = graph.node(name);
+      return first ?? (edgeObj ? graph.node(edgeObj.w).first : 0); // a long edge takes the place of where it leads
+    };
+    const ranks = new Map();
+    for (const name of graph.nodes()) {
+      const { rank } = graph.node(name);
+      if (rank !== undefined) ranks.set(rank, [...(ranks.get(rank) ?? []), name]);
+    }
+    for (const names of ranks.values()) {
+      names.sort((one, other) => first(one) - first(other));
+      names.forEach((name, index) => (graph.node(name).order = index));
+    }
+  };
+
   const layout = (drawing) => {
     const graph = new dagre.graphlib.Graph();
     graph.setGraph({ rankdir: "TB", nodesep: 14, ranksep: 44, marginx: MARGIN, marginy: MARGIN });
     graph.setDefaultEdgeLabel(() => ({}));
-    for (const node of drawing.nodes) graph.setNode(node.id, { ...NODE });
-    for (const box of drawing.boxes) graph.setNode(`box ${box.id}`, { ...BOX });
+    for (const node of drawing.nodes) graph.setNode(node.id, { ...NODE, first: node.first });
+    for (const box of drawing.boxes) graph.setNode(`box ${box.id}`, { ...BOX, first: box.first });
     for (const [from, to] of drawing.edges) graph.setEdge(from, graph.hasNode(to) ? to : `box ${to}`);
-    dagre.layout(graph);
+    dagre.layout(graph, { customOrder: orderInTime });
     return graph;
   };
 

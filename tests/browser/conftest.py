@@ -1,0 +1,112 @@
+"""A real browser on a real site: ``manage.py up`` and Chromium, started once for this directory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.support.site import Site, running_site, wait_until, wait_until_ready
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+ON_PURPOSE = ("the server responded with a status of 4", "net::ERR_INTERNET_DISCONNECTED", "net::ERR_FAILED")
+"""What Chromium writes to the console about refusals and broken networks, which tests make on purpose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portal:
+    """A site with somebody signed in: as a browser, and as a program on the same session cookie."""
+
+    site: Site
+    client: httpx.Client
+    browser: Browser
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the REST door."""
+        headers = {"X-CSRFToken": self.client.cookies["csrftoken"], "Referer": self.site.url}
+        answer = self.client.request(method, path, json=body, headers=headers)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def new_session(self, *messages: str, title: str = "") -> str:
+        """A session in which these messages were sent and answered, one after the other."""
+        session_id: str = self.call("POST", "/api/sessions", {"model": "demo", "title": title})["id"]
+        for message in messages:
+            self.call("POST", f"/api/sessions/{session_id}/turns", {"message": message})
+            self.wait_until_idle(session_id)
+        return session_id
+
+    def wait_until_idle(self, session_id: str) -> None:
+        """Until no turn runs."""
+        wait_until(lambda: self.call("GET", f"/api/sessions/{session_id}")["state"] != "running", seconds=30)
+
+    def context(self, **options: Any) -> BrowserContext:
+        """A browser window with the same cookies."""
+        context = self.browser.new_context(base_url=self.site.url, **options)
+        context.set_default_timeout(15_000)
+        context.add_cookies(
+            [{"name": name, "value": value, "url": self.site.url} for name, value in self.client.cookies.items()]
+        )
+        return context
+
+
+def find_chromium() -> str:
+    """Where a Chromium is installed; empty where none is."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), "")
+
+
+# For the package, not the run: a browser of Playwright keeps an event loop in this thread, and other tests
+# (Django's ORM among them) must not find one there.
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    path = find_chromium()
+    if not path:
+        pytest.skip("no Chromium: install one (apt-get install chromium)")
+    expect.set_options(timeout=15_000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="package")
+def portal(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+    with running_site(tmp_path_factory.mktemp("site")) as site, httpx.Client(base_url=site.url, timeout=30) as client:
+        wait_until_ready(site)
+        client.get(site.sign_in_link(), follow_redirects=True)
+        client.get("/")
+        portal = Portal(site=site, client=client, browser=browser)
+        # The first turn of a web process imports what talks to models, which takes seconds.
+        portal.new_session("Hello", title="Warm")
+        yield portal
+
+
+@pytest.fixture
+def open_page(portal: Portal) -> Iterator[Callable[..., Page]]:
+    """Open a page in a window of its own; no test ends well with an error in its console or a violated policy."""
+    contexts: list[BrowserContext] = []
+    problems: list[str] = []
+
+    def note(message: Any) -> None:
+        if message.type in ("error", "warning") and not any(known in message.text for known in ON_PURPOSE):
+            problems.append(message.text)
+
+    def open_it(path: str, **options: Any) -> Page:
+        context = portal.context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", note)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(path)
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert not problems

@@ -1,0 +1,219 @@
+"""The panels about context and compaction: the meter, the dividers, a summary beside its sources."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from compaction_app import store
+from compaction_app.context import Meter
+from compaction_app.views import BAR_WIDTH, shown_meter
+from sessions_app.ledger import change
+from sessions_app.queries import load_messages
+from tests.support.talks import HOSTILE, exchange, new_session
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def reader() -> User:
+    return User.objects.create_user("ada")
+
+
+@pytest.fixture
+def browser(reader: User) -> Client:
+    client = Client()
+    client.force_login(reader)
+    return client
+
+
+def talk(owner: User) -> str:
+    """A session of three exchanges."""
+    session_id = new_session(owner)
+    for number in range(3):
+        exchange(session_id, f"question {number}", f"answer {number}")
+    return session_id
+
+
+def start_run(session_id: str, *, trigger: str = "soft") -> tuple[str, int]:
+    with change(session_id) as record:
+        run_id = store.request_run(record, trigger=trigger)
+    assert run_id
+    with change(session_id) as record:
+        fence = store.claim_run(record, run_id, lease_owner="test", lease_seconds=60)
+    assert fence
+    return run_id, fence
+
+
+def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **lighthouses**.") -> tuple[str, str]:
+    """Summarise the first exchange; returns the ids of the run and the summary."""
+    run_id, fence = start_run(session_id)
+    sources = [message.id for message in load_messages(session_id)[:2]]
+    summary = store.NewSummary(
+        kind="leaf",
+        depth=0,
+        level=level,
+        text=text,
+        token_count=40,
+        source_tokens=4_000,
+        first_seq=1,
+        last_seq=2,
+        message_count=2,
+        model="demo",
+        prompt_version="1",
+        tokens_input=4_000,
+        tokens_output=40,
+        cost_micros=800,
+        duration_ms=1_430,
+    )
+    tries: list[dict[str, Any]] = [{"level": 1, "accepted": level == 1, "reason": "not smaller than its source"}]
+    with change(session_id) as record:
+        summary_id = store.record_summary(
+            record, run_id, summary, fence=fence, source_type="message", source_ids=sources
+        )
+    with change(session_id) as record:
+        result = store.RunResult(
+            tokens_before=6_400,
+            tokens_after=2_100,
+            level=level,
+            tries=tries,
+            summary_ids=[summary_id],
+            source_count=2,
+            pruned_parts=3,
+            pruned_tokens=1_800,
+            tokens_input=4_000,
+            tokens_output=40,
+            cost_micros=800,
+        )
+        store.finish_run(record, run_id, result, fence=fence)
+    return run_id, summary_id
+
+
+def test_somebody_else_s_panels_and_summaries_are_not_found(browser: Client) -> None:
+    session_id = talk(User.objects.create_user("eve"))
+    _, summary_id = compact(session_id)
+    for path in (
+        f"/sessions/{session_id}/context/",
+        f"/sessions/{session_id}/compactions/",
+        f"/summaries/{summary_id}/",
+    ):
+        answer = browser.get(path)
+        assert answer.status_code == 404
+        assert b"lighthouses" not in answer.content
+
+
+def test_the_meter_says_what_it_draws(browser: Client, reader: User) -> None:
+    page = browser.get(f"/sessions/{talk(reader)}/context/").content.decode()
+    label = re.search(r'aria-label="([^"]+usable tokens are used[^"]+)"', page)
+    assert label
+    assert "Messages" in page
+    assert "Compacts after a turn from" in page
+    assert "style=" not in page
+
+
+def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
+    breakdown = {"system": 100, "tools": 0, "summaries": 400, "messages": 500, "free": 3_000, "new_kind": 200}
+    meter = shown_meter(
+        Meter(
+            used_tokens=1_200,
+            usable_tokens=4_200,
+            soft_tokens=2_520,
+            hard_tokens=4_200,
+            window=8_000,
+            breakdown=breakdown,
+            source="estimated",
+        )
+    )
+    assert [segment.name for segment in meter.segments] == [
+        "system",
+        "summaries",
+        "messages",
+        "other",
+        "free",
+        "reserved",
+    ]
+    ends = [segment.x + segment.width for segment in meter.segments]
+    assert [segment.x for segment in meter.segments] == [0, *ends[:-1]]
+    assert ends[-1] == BAR_WIDTH
+    assert (meter.percent, meter.pressure, meter.hard_x) == (29, "none", 525)
+
+
+@pytest.mark.parametrize(("used", "pressure"), [(2_519, "none"), (2_520, "soft"), (4_200, "hard"), (40_000, "hard")])
+def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pressure: str) -> None:
+    meter = shown_meter(
+        Meter(
+            used_tokens=used,
+            usable_tokens=4_200,
+            soft_tokens=2_520,
+            hard_tokens=4_200,
+            window=8_000,
+            breakdown={"messages": used},
+            source="provider",
+        )
+    )
+    assert meter.pressure == pressure
+    assert all(0 <= segment.x <= segment.x + segment.width <= BAR_WIDTH for segment in meter.segments)
+
+
+def test_a_divider_says_what_happened_and_where(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    run_id, _ = compact(session_id)
+    page = browser.get(f"/sessions/{session_id}/compactions/").content.decode()
+    assert f'id="{run_id}"' in page
+    assert 'data-after="6"' in page
+    for text in ("soft", "6.4k → 2.1k tokens", "level 1", "2 sources", "3 outputs pruned", "$0.0008"):
+        assert text in page
+    assert "divider-level3" not in page
+
+
+def test_a_level_3_divider_warns_and_says_what_was_tried(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    compact(session_id, level=3)
+    page = browser.get(f"/sessions/{session_id}/compactions/").content.decode()
+    assert "divider-level3" in page
+    assert "level 1: not smaller than its source" in page
+
+
+def test_only_the_dividers_of_the_asked_stretch_come(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    compact(session_id)
+    path = f"/sessions/{session_id}/compactions/"
+    assert "divider" in browser.get(path, {"first": 6, "last": 6}).content.decode()
+    assert "divider" not in browser.get(path, {"first": 7}).content.decode()
+    assert "divider" not in browser.get(path, {"first": 0, "last": 5}).content.decode()
+
+
+def test_a_running_compaction_is_a_quiet_line_and_a_failed_one_a_warning(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    run_id, fence = start_run(session_id)
+    path = f"/sessions/{session_id}/compactions/"
+    assert "Compacting…" in browser.get(path).content.decode()
+    with change(session_id) as record:
+        store.fail_run(record, run_id, fence=fence, error_code="MODEL_UNREACHABLE", error_message=HOSTILE)
+    page = browser.get(path).content.decode()
+    assert "MODEL_UNREACHABLE" in page
+    assert "<script>" not in page
+
+
+def test_a_summary_stands_beside_its_sources(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    _, summary_id = compact(session_id)
+    page = browser.get(f"/summaries/{summary_id}/").content.decode()
+    assert "<strong>lighthouses</strong>" in page
+    assert f'href="/sessions/{session_id}/?around=1#msg-1"' in page
+    assert "4k → 40" in page
+    part = browser.get(f"/summaries/{summary_id}/", headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in part
+    assert "<strong>lighthouses</strong>" in part
+
+
+def test_a_hostile_summary_is_text(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    _, summary_id = compact(session_id, text=HOSTILE)
+    page = browser.get(f"/summaries/{summary_id}/").content.decode()
+    assert "<script>alert" not in page
+    assert 'href="javascript' not in page

@@ -1,0 +1,138 @@
+"""Text as the pages show it: hostile Markdown, hidden characters, sizes."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from sessions_app.rendering import (
+    MARKDOWN_LIMIT,
+    format_characters,
+    format_count,
+    format_duration,
+    format_money,
+    render_markdown,
+    show_invisible,
+)
+
+ALLOWED_TAG = re.compile(
+    r"</?(?:a|blockquote|br|code|del|em|figcaption|figure|h[3-6]|hr|li|ol|p|pre|s|strong|table|tbody|td|th|thead|tr|ul)\b"
+)
+
+
+def test_markdown_becomes_html_with_headings_below_the_page_s_own() -> None:
+    html = render_markdown("# Plan\n\n- **one**\n- `two`\n\n| a | b |\n|:--|--:|\n| 1 | 2 |")
+    assert "<h3>Plan</h3>" in html
+    assert "<li><strong>one</strong></li>" in html
+    assert '<td align="right">2</td>' in html
+
+
+def test_a_single_line_break_stays_one() -> None:
+    assert "one<br>" in render_markdown("one\ntwo")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "<a href='javascript:alert(1)'>x</a>",
+        "[x](javascript:alert(1))",
+        "[x](JaVaScRiPt:alert(1))",
+        "[x](&#106;avascript:alert(1))",
+        "[x](java\nscript:alert(1))",
+        "[x](data:text/html,<script>alert(1)</script>)",
+        "[x](vbscript:x)",
+        "<javascript:alert(1)>",
+        '[x](https://e.example "\\" onmouseover=alert(1) ")',
+        '```"><script>alert(1)</script>\n</code></pre><script>alert(1)</script>\n```',
+        "<svg><style><img src=x onerror=alert(1)></style></svg>",
+        "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=1 onerror=alert(1)&gt;'>",
+        "![x](https://e.example/track.png)",
+        "[x]: javascript:alert(1)\n\n[x]",
+    ],
+)
+def test_hostile_markup_stays_text(text: str) -> None:
+    html = render_markdown(text)
+    tags = re.findall(r"<[^>]*>?", html)
+    assert all(ALLOWED_TAG.match(tag) for tag in tags), html
+    assert not any(re.search(r"\son\w+\s*=|style=|src=", re.sub(r'"[^"]*"', '""', tag)) for tag in tags), html
+    assert all(address.startswith(("http://", "https://", "mailto:")) for address in re.findall(r'href="([^"]*)', html))
+
+
+def test_nothing_that_was_written_is_hidden() -> None:
+    html = render_markdown(
+        "![alt](https://e.example/i.png)\n\n[//]: # (a secret)\n\n```py and more\nx\n```\n\n<!-- c -->"
+    )
+    for text in ("alt", "a secret", "py and more", "&lt;!-- c --&gt;"):
+        assert text in html
+    assert "<img" not in html
+
+
+def test_links_open_elsewhere_and_vouch_for_nothing() -> None:
+    html = render_markdown("[a](https://e.example) <https://b.example> [m](mailto:a@b.example) [r](/admin/)")
+    assert html.count('rel="noopener nofollow"') == html.count('target="_blank"') == 3
+    assert "[r](/admin/)" in html
+
+
+def test_characters_that_hide_or_reorder_are_spelled_out() -> None:
+    assert show_invisible("a\u202eb\u200bc") == "a⟨U+202E⟩b⟨U+200B⟩c"
+    assert "⟨U+202E⟩" in render_markdown("file\u202ecod.exe")
+    assert show_invisible("héllo 👩‍👩‍👧 می‌خواهم\n\tx") == "héllo 👩‍👩‍👧 می‌خواهم\n\tx"
+
+
+def test_nul_and_lone_surrogates_can_be_sent_as_utf_8() -> None:
+    assert show_invisible("a\x00b\ud800c").encode()
+    assert render_markdown("a\x00b\udfff").encode()
+
+
+@pytest.mark.parametrize("text", [">" * 3_000 + "x", "".join(" " * level + "- a\n" for level in range(200))])
+def test_text_nested_too_deeply_is_shown_whole_as_it_is(text: str) -> None:
+    html = render_markdown(text)
+    assert html.startswith("<figure><pre>")
+    assert len(html) >= len(text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["[", "[a](b", "*a ", "**a _b ", "`a``b```", "<", "|a|\n|-|\n|x\n", "- a\n", "\\", "![[]()", "&#x", "<a ", "~a~~"],
+)
+def test_the_longest_text_that_is_read_as_markdown_is_read_quickly_whatever_it_holds(pattern: str) -> None:
+    started = time.perf_counter()
+    render_markdown(pattern * (MARKDOWN_LIMIT // len(pattern)))
+    # Measured at 0.01 to 0.45 s; a quadratic parser would take minutes.
+    assert time.perf_counter() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (None, "?"),
+        (0, "0"),
+        (999, "999"),
+        (1_000, "1k"),
+        (12_444, "12.4k"),
+        (99_950, "100k"),
+        (999_600, "1M"),
+        (1_234_567, "1.2M"),
+    ],
+)
+def test_counts_are_short(number: int | None, text: str) -> None:
+    assert format_count(number) == text
+
+
+def test_sizes_times_and_money_are_words() -> None:
+    assert format_characters(1) == "1 character"
+    assert format_characters(2_000) == "2k characters"
+    assert [format_duration(seconds) for seconds in (None, 0.0004, 0.34, 2.44, 185, 7_800)] == [
+        "", "0 ms", "340 ms", "2.4 s", "3 min 05 s", "2 h 10 min",
+    ]  # fmt: skip
+    assert [format_money(micros) for micros in (None, 0, 12, 1_234, 2_500_000)] == [
+        "",
+        "$0",
+        "$0.000012",
+        "$0.001234",
+        "$2.50",
+    ]

@@ -1,0 +1,100 @@
+"""The list of sessions: newest first, searched, archived, ten thousand of them, hostile titles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from mnesis_core.messages import TextPart
+from mnesis_core.record import TurnState
+from sessions_app import store
+from sessions_app.ledger import change
+from sessions_app.models import Session
+from tests.support.talks import HOSTILE, exchange, new_session, say
+
+pytestmark = pytest.mark.django_db
+Ask = Callable[..., str]
+READING_A_SESSION = 2
+"""Queries that every page asks first: the cookie's session and its user."""
+
+
+@pytest.mark.parametrize("cursor", ["x", "~", "2026-01-01~sess_1\x00", "0001-01-01T00:00:00+14:00~x", "9" * 5_000])
+def test_a_foreign_cursor_is_refused_or_finds_nothing(cursor: str, browser: Client) -> None:
+    assert browser.get("/sessions/", {"cursor": cursor}).status_code in (200, 422)
+
+
+def test_an_empty_list_says_what_to_do(ask: Ask) -> None:
+    page = ask("/")
+    assert "No sessions yet." in page
+    assert page.count("data-example=") == 3
+
+
+def test_the_list_shows_the_newest_first_with_state_and_model(ask: Ask, reader: User) -> None:
+    exchange(new_session(reader, title="Earlier"), "q", "a")
+    failed = new_session(reader, title="Later", model="gpt-4o")
+    say(failed, ("user", [TextPart(text="q")]), state=TurnState.FAILED, error_code="MODEL_UNREACHABLE")
+    page = ask("/")
+    assert page.index("Later") < page.index("Earlier")
+    assert "badge-failed" in page
+    assert "gpt-4o" in page
+    assert "2 messages" in page
+
+
+def test_archived_sessions_are_listed_apart(ask: Ask, reader: User) -> None:
+    with change(new_session(reader, title="Put away")) as record:
+        store.archive_session(record)
+    assert "Put away" not in ask("/")
+    assert "Put away" in ask("/sessions/", archived="1")
+
+
+def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader: User) -> None:
+    new_session(reader, title="Lighthouses of Brittany")
+    new_session(reader, title="Bread")
+    answer = browser.get("/sessions/", {"q": "LIGHT", "archived": ""})
+    assert b"Brittany" in answer.content
+    assert b"Bread" not in answer.content
+    assert answer["HX-Replace-Url"] == "/?q=LIGHT"
+    assert "No title has “<bdi>zz</bdi>”" in browser.get("/sessions/", {"q": "zz"}).content.decode()
+
+
+def test_ten_thousand_sessions_are_paged_without_counting_them(browser: Client, reader: User) -> None:
+    now = timezone.now()
+    Session.objects.bulk_create(
+        Session(
+            id=f"sess_{number:05}",
+            owner=reader,
+            model="demo",
+            title=f"Session {number}",
+            created_at=now,
+            # Ties on purpose: many sessions of one import have the same time.
+            updated_at=now - timedelta(seconds=number // 7),
+        )
+        for number in range(10_000)
+    )
+    with CaptureQueriesContext(connection) as queries:
+        page = browser.get("/").content.decode()
+    assert len(queries) <= READING_A_SESSION + 2
+    assert not any("COUNT(" in query["sql"].upper() for query in queries)
+    seen = re.findall(r'<li class="session-row" id="(\w+)"', page)
+    for _ in range(3):
+        cursor = re.search(r'"cursor": "([^"]+)"', page)
+        assert cursor
+        page = browser.get("/sessions/", {"cursor": cursor[1]}).content.decode()
+        seen += re.findall(r'<li class="session-row" id="(\w+)"', page)
+    assert len(seen) == len(set(seen)) == 200
+
+
+def test_a_hostile_title_is_text(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader, title=f'"><b>{HOSTILE}')
+    for page in (ask("/"), ask(f"/sessions/{session_id}/")):
+        assert "<b>" not in page
+        assert "<script>alert" not in page
+        assert "⟨U+202E⟩" in page
