@@ -42,6 +42,11 @@ class ShownItem:
     is_new: bool = False
     """The event that the page is about added it."""
 
+    @property
+    def tokens_text(self) -> str:
+        """``1,203``."""
+        return f"{self.tokens:,}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
@@ -74,6 +79,11 @@ class ContextView:
     removed: Changes
     steps: list[tuple[str, int | None]]
     """Where to go from here: (label, seq)."""
+
+    @property
+    def tokens_text(self) -> str:
+        """``1,203``."""
+        return f"{self.tokens:,}"
 
 
 def view_context(about: SessionHeading, *, at: str, page: str) -> ContextView:

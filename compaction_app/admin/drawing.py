@@ -33,7 +33,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """``Leaf 12–57``."""
+        """``Leaf`` and the range of its messages."""
         return f"{self.kind.capitalize()} {_range((self.first_seq, self.last_seq))}"
 
     @property
@@ -73,7 +73,9 @@ def drawing_of(nodes: Sequence[Node], span_url: SpanUrl) -> dict[str, Any]:
     messages = [[node.id, _range(span)] for node in nodes for span in node.spans]
     return {
         "nodes": [_drawn(node) for node in nodes],
-        "boxes": [{"id": _range(span), "name": span_name(span), "url": span_url(span)} for span in spans],
+        "boxes": [
+            {"id": _range(span), "first": span[0], "name": span_name(span), "url": span_url(span)} for span in spans
+        ],
         "edges": summaries + messages,
     }
 
@@ -112,7 +114,7 @@ def runs_of(seqs: Collection[int]) -> tuple[Span, ...]:
 
 
 def span_name(span: Span) -> str:
-    """``messages 12–57``, or ``message 12``."""
+    """``messages`` with their range, or ``message`` with its number."""
     return f"{'message' if span[0] == span[1] else 'messages'} {_range(span)}"
 
 
@@ -123,6 +125,7 @@ def _range(span: Span) -> str:
 def _drawn(node: Node) -> dict[str, Any]:
     return {
         "id": node.id,
+        "first": node.first_seq,
         "name": node.name,
         "detail": f"L{node.level} · {node.token_count:,} tokens",
         "label": node.label,

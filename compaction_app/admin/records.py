@@ -18,7 +18,7 @@ from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from mnesis_core.visible import excerpt
 from sessions_app.admin.facts import Fact, Link
 from sessions_app.admin.filters import fixed_filter, presence_filter
-from sessions_app.admin.messages import context_facts, session_name
+from sessions_app.admin.messages import context_facts
 from sessions_app.admin.pages import page_of
 from sessions_app.admin.read_only import ReadOnlyAdmin, list_url
 from sessions_app.admin.texts import TextColumn
@@ -46,7 +46,7 @@ class CompactionRunAdmin(ReadOnlyAdmin):
 
     list_display = (
         "shown_id", "in_session", "trigger", "state", "level", "tokens_before", "tokens_after", "source_count",
-        "pruned_parts", "created_at",
+        "pruned_parts", "created",
     )  # fmt: skip
     list_filter = ("state", "trigger", fixed_filter("level", "level", ("0", "1", "2", "3")))
     related = ("session",)
@@ -56,16 +56,6 @@ class CompactionRunAdmin(ReadOnlyAdmin):
         TextColumn(name="tries", label="What was tried"),
         TextColumn(name="summary_ids", label="Summaries written"),
     )
-
-    @admin.display(description="Compaction", ordering="pk")
-    def shown_id(self, row: CompactionRun) -> str:
-        """Its id."""
-        return row.id
-
-    @admin.display(description="Session")
-    def in_session(self, row: Any) -> str:
-        """The session's title."""
-        return session_name(row)
 
     def page(self, request: HttpRequest, row: CompactionRun) -> dict[str, Any]:
         """Where its summaries are, and the context right after it."""
@@ -82,7 +72,7 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
 
     list_display = (
         "shown_id", "in_session", "kind", "depth", "level", "messages", "token_count", "source_tokens", "superseded_seq",
-        "created_at",
+        "created",
     )  # fmt: skip
     list_filter = (
         "kind",
@@ -95,16 +85,6 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
     session_ordering = ("pk",)
     texts = (TextColumn(name="text", label="Text"),)
     page_template = "admin/inspector/summary.html"
-
-    @admin.display(description="Summary", ordering="pk")
-    def shown_id(self, row: SummaryNode) -> str:
-        """Its id."""
-        return row.id
-
-    @admin.display(description="Session")
-    def in_session(self, row: Any) -> str:
-        """The session's title."""
-        return session_name(row)
 
     @admin.display(description="Stands for", ordering="first_seq")
     def messages(self, row: SummaryNode) -> str:
@@ -135,8 +115,8 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         """The admin's own, and the two pages about a session."""
         wrap = self.admin_site.admin_view
         return [
-            path("inspect/<str:session_id>/context/", wrap(self.context_view), name="inspect_context"),
-            path("inspect/<str:session_id>/summaries/", wrap(self.drawing_view), name="inspect_summaries"),
+            path("inspect/<path:session_id>/context/", wrap(self.context_view), name="inspect_context"),
+            path("inspect/<path:session_id>/summaries/", wrap(self.drawing_view), name="inspect_summaries"),
             *super().get_urls(),
         ]
 
@@ -148,7 +128,9 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         """
         about = _session(request, session_id)
         view = view_context(about, at=request.GET.get("at", ""), page=request.GET.get("page", ""))
-        return self._page(request, "context.html", about, "Context", {"view": view, "page": view.page, "keep": f"at={view.at}&"})
+        return self._page(
+            request, "context.html", about, "Context", {"view": view, "page": view.page, "keep": f"at={view.at}&"}
+        )
 
     def drawing_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
         """The summary DAG, drawn and as a list.

@@ -103,7 +103,7 @@ class MessageAdmin(ReadOnlyAdmin):
         """Its first words."""
         return excerpt(row.preview.text, PREVIEW) if row.preview else ""
 
-    @admin.display(description="Tokens (estimate)")
+    @admin.display(description="≈ Tokens")
     def tokens(self, row: Any) -> str:
         """What it takes in a context now, about."""
         return f"{row.preview.tokens:,}" if row.preview else ""

@@ -1,0 +1,313 @@
+"""The inspector's pages about contexts and summaries: as of any event, and drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from compaction_app.admin.context import ITEMS_PER_PAGE, ContextView
+from compaction_app.admin.drawing import Node, Span, drawing_of, outline_of, runs_of
+from compaction_app.models import CompactionRun, SummaryNode
+from mnesis_core.messages import TextPart
+from sessions_app import store
+from sessions_app.ledger import change
+from sessions_app.models import ContextItem, Event, MessagePart
+from tests.support.inspected import ORIGINAL, add_session, add_summary, add_turn, claim, finish, texts_in, tool_part
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return User.objects.create_superuser("ada")
+
+
+@pytest.fixture
+def inspector(ada: User, client: Client) -> Client:
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
+def session_id(ada: User) -> str:
+    return add_session(ada)
+
+
+def context_at(inspector: Client, session_id: str, query: str = "") -> ContextView:
+    """What the context page was given to show."""
+    answer = inspector.get(f"{reverse('admin:inspect_context', args=[session_id])}{query}")
+    assert answer.status_code == 200
+    view = answer.context["view"]
+    assert isinstance(view, ContextView)
+    return view
+
+
+def drawing(inspector: Client, session_id: str) -> dict[str, Any]:
+    """The values that the page hands to the browser."""
+    page = inspector.get(reverse("admin:inspect_summaries", args=[session_id])).content.decode()
+    found = re.search(r'<script id="dag-values" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert found, "the page has no drawing"
+    values: dict[str, Any] = json.loads(found[1])
+    return values
+
+
+def ids(items: list[Any]) -> list[str]:
+    """The ids of items, in order."""
+    return [item.record.item_id for item in items]
+
+
+def last_seq(session_id: str) -> int:
+    """The newest event."""
+    return int(Event.objects.filter(session_id=session_id).order_by("-seq").values_list("seq", flat=True)[0])
+
+
+def test_the_context_is_shown_as_of_any_event(session_id: str, inspector: Client) -> None:
+    first = add_turn(session_id, "One")
+    after_first = last_seq(session_id)
+    second = add_turn(session_id, "Two")
+    after_second = last_seq(session_id)
+    run = claim(session_id)
+    summary = add_summary(session_id, run, first, (1, 2))
+    finish(session_id, run, [summary])
+    swap = ContextItem.objects.get(item_id=summary).added_seq
+    assert ids(context_at(inspector, session_id).items) == [summary, *second]
+    assert ids(context_at(inspector, session_id, f"?at={after_first}").items) == first
+    assert ids(context_at(inspector, session_id, f"?at={after_second}").items) == [*first, *second]
+    assert ids(context_at(inspector, session_id, f"?at={swap - 1}").items) == [*first, *second]
+    assert context_at(inspector, session_id, "?at=0").items == []
+    changed = context_at(inspector, session_id, f"?at={swap}")
+    assert ids(changed.items) == [summary, *second]
+    assert (ids(changed.added.items), ids(changed.removed.items)) == ([summary], first)
+    assert [item.is_new for item in changed.items] == [True, False, False]
+
+
+def test_each_item_says_what_it_is_and_what_it_takes(session_id: str, inspector: Client) -> None:
+    ids_of_turn = add_turn(session_id, "How high?", tool_part(), TextPart(text="4 m, <b>rising</b>."))
+    run = claim(session_id)
+    add_summary(session_id, run, ids_of_turn[:1], (1, 1), level=3, text="Someone asked\x00.")
+    view = context_at(inspector, session_id)
+    summary, answer = view.items
+    assert (summary.kind, summary.span, summary.tokens, summary.level) == ("leaf summary", "message 1", 120, 3)
+    assert summary.text == "Someone asked[␀]."
+    assert (answer.kind, answer.span, answer.text) == ("assistant", "message 2", "4 m, <b>rising</b>.")
+    assert view.tokens == summary.tokens + answer.tokens
+    page = inspector.get(reverse("admin:inspect_context", args=[session_id])).content.decode()
+    assert "<b>rising" not in page
+
+
+def test_a_tombstone_takes_tokens_until_its_event(session_id: str, inspector: Client) -> None:
+    answer = add_turn(session_id, "Read it", tool_part(ORIGINAL * 20))[1]
+    part = MessagePart.objects.get(message_id=answer)
+    with change(session_id) as record:
+        store.tombstone_parts(record, [part.id])
+    seq = last_seq(session_id)
+    before, after = context_at(inspector, session_id, f"?at={seq - 1}"), context_at(inspector, session_id)
+    assert before.tokens - after.tokens == part.output_token_estimate
+    assert before.items[1].tokens - after.items[1].tokens == part.output_token_estimate
+
+
+def test_the_steps_lead_to_the_neighbours_and_to_the_next_change(session_id: str, inspector: Client) -> None:
+    messages = add_turn(session_id, "One")
+    added = [ContextItem.objects.get(item_id=id).added_seq for id in messages]
+    steps = dict(context_at(inspector, session_id, f"?at={added[0]}").steps)
+    assert steps == {
+        "Previous change": None,
+        "Previous event": added[0] - 1,
+        "Next event": added[0] + 1,
+        "Next change": added[1],
+    }
+    now = dict(context_at(inspector, session_id).steps)
+    assert (now["Next event"], now["Next change"], now["Previous change"]) == (None, None, added[1])
+
+
+@pytest.mark.parametrize("at", ["-1", "x", "1e3", "9" * 400, "%00", "٣", "999"])
+def test_an_event_that_is_none_shows_now_and_says_so(at: str, session_id: str, inspector: Client) -> None:
+    view = context_at(inspector, session_id, f"?at={at}&page={at}")
+    assert view.is_now
+    page = inspector.get(f"{reverse('admin:inspect_context', args=[session_id])}?at={at}").content.decode()
+    assert "There is no event" in page
+
+
+def test_a_long_context_comes_in_pages(session_id: str, inspector: Client) -> None:
+    rows = [
+        ContextItem(session_id=session_id, item_type="message", item_id=f"msg_{n}", position=n, added_seq=1)
+        for n in range(1, ITEMS_PER_PAGE + 6)
+    ]
+    ContextItem.objects.bulk_create(rows)
+    first, second = context_at(inspector, session_id, "?at=1"), context_at(inspector, session_id, "?at=1&page=2")
+    assert (len(first.items), len(second.items), first.page.total) == (ITEMS_PER_PAGE, 5, ITEMS_PER_PAGE + 5)
+    assert first.added.total == ITEMS_PER_PAGE + 5
+    assert second.items[0].text == "There is no such message."
+
+
+def test_the_context_page_asks_the_database_as_often_for_many_items(
+    session_id: str, ada: User, inspector: Client
+) -> None:
+    def queries(session: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            context_at(inspector, session)
+        return len(captured)
+
+    other = add_session(ada)
+    for session, turns in ((session_id, 2), (other, 12)):
+        messages = [id for n in range(turns) for id in add_turn(session, f"Question {n}")]
+        run = claim(session)
+        add_summary(session, run, messages[:1], (1, 1))
+    assert queries(session_id) == queries(other)
+
+
+def test_the_drawing_has_every_summary_and_what_it_stands_for(session_id: str, inspector: Client) -> None:
+    messages = [id for n in range(3) for id in add_turn(session_id, f"Question {n}")]
+    run = claim(session_id)
+    leaves = [add_summary(session_id, run, messages[n : n + 2], (n + 1, n + 2), level=n // 2 + 1) for n in (0, 2, 4)]
+    top = add_summary(session_id, run, leaves[:2], (1, 4), kind="condensed")
+    SummaryNode.objects.filter(id=leaves[0]).update(superseded_seq=7)
+    values = drawing(inspector, session_id)
+    nodes = {node["id"]: node for node in values["nodes"]}
+    assert set(nodes) == {*leaves, top}
+    assert [nodes[id]["level"] for id in leaves] == [1, 2, 3]
+    assert [id for id in nodes if nodes[id]["active"]] == [top, leaves[2]]
+    assert [id for id in nodes if nodes[id]["superseded"]] == [leaves[0]]
+    assert nodes[top]["url"] == reverse("admin:compaction_app_summarynode_change", args=[top.replace("_", "_5F")])
+    assert {tuple(edge) for edge in values["edges"]} == {
+        (top, leaves[0]), (top, leaves[1]), (leaves[0], "1–2"), (leaves[1], "3–4"), (leaves[2], "5–6"),
+    }  # fmt: skip
+    assert [box["name"] for box in values["boxes"]] == ["messages 1–2", "messages 3–4", "messages 5–6"]
+    box = inspector.get(values["boxes"][1]["url"]).context["cl"].result_list
+    assert [row.seq for row in box] == [3, 4]
+
+
+def test_the_drawing_does_not_hide_a_gap(session_id: str, inspector: Client) -> None:
+    messages = [id for n in range(3) for id in add_turn(session_id, f"Question {n}")]
+    run = claim(session_id)
+    leaf = add_summary(session_id, run, [*messages[:2], messages[4]], (1, 5), count=3)
+    assert drawing(inspector, session_id)["edges"] == [[leaf, "1–2"], [leaf, "5"]]
+
+
+def test_a_session_without_summaries_has_no_drawing(session_id: str, inspector: Client) -> None:
+    page = inspector.get(reverse("admin:inspect_summaries", args=[session_id])).content.decode()
+    assert "there is no summary" in page
+    assert "dag-values" not in page
+
+
+def test_hundreds_of_summaries_cost_as_many_queries_as_one(session_id: str, ada: User, inspector: Client) -> None:
+    def queries(session: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            drawing(inspector, session)
+        return len(captured)
+
+    other = add_session(ada)
+    for session, count in ((session_id, 1), (other, 300)):
+        run = claim(session)
+        SummaryNode.objects.bulk_create(
+            SummaryNode(
+                id=f"sum_{session}{n}"[:40], session_id=session, run_id=run.id, kind="leaf", depth=0, level=1, text="",
+                token_count=1, source_tokens=9, first_seq=n * 2 + 1, last_seq=n * 2 + 2, message_count=2,
+                created_at=CompactionRun.objects.get(id=run.id).created_at,
+            )
+            for n in range(count)
+        )  # fmt: skip
+    assert len(drawing(inspector, other)["nodes"]) == 300
+    assert queries(session_id) == queries(other)
+
+
+def test_a_summary_shows_its_text_its_sources_and_what_stands_for_it(session_id: str, inspector: Client) -> None:
+    messages = add_turn(session_id, "How high?")
+    run = claim(session_id)
+    leaf = add_summary(session_id, run, messages, (1, 2), text="</pre><script>alert(1)</script>\u202e")
+    top = add_summary(session_id, run, [leaf], (1, 2), kind="condensed")
+    finish(session_id, run, [leaf, top])
+    page = inspector.get(reverse("admin:compaction_app_summarynode_change", args=[leaf])).content.decode()
+    assert texts_in(page, "pre") == ["</pre><script>alert(1)</script>U+202E"]
+    assert "message 1 · user" in page
+    assert "How high?" in page
+    assert reverse("admin:compaction_app_summarynode_change", args=[top.replace("_", "_5F")]) in page
+    above = inspector.get(reverse("admin:compaction_app_summarynode_change", args=[top])).content.decode()
+    assert f"summary {leaf}" in above
+
+
+def test_a_compaction_shows_what_was_tried(session_id: str, inspector: Client) -> None:
+    run = claim(session_id)
+    finish(session_id, run, [add_summary(session_id, run, add_turn(session_id, "One"), (1, 2))])
+    page = inspector.get(reverse("admin:compaction_app_compactionrun_change", args=[run.id])).content.decode()
+    tried, written = texts_in(page, "pre")
+    assert json.loads(tried) == [{"level": 1, "accepted": True, "reason": ""}]
+    assert json.loads(written) == list(SummaryNode.objects.values_list("id", flat=True))
+    end_seq = CompactionRun.objects.get(id=run.id).end_seq
+    assert f"{reverse('admin:inspect_context', args=[session_id])}?at={end_seq}" in page
+
+
+@pytest.mark.parametrize("name", ["inspect_context", "inspect_summaries"])
+def test_the_pages_are_only_for_who_may_see_what_they_show(name: str, session_id: str, client: Client) -> None:
+    url = reverse(f"admin:{name}", args=[session_id])
+    assert client.get(url).status_code == 302
+    grace = User.objects.create_user("grace", is_staff=True)
+    client.force_login(grace)
+    names = ["view_contextitem", "view_message", "view_summarynode", "view_messagepart"]
+    for codename in names:
+        assert client.get(url).status_code == 403
+        grace.user_permissions.add(Permission.objects.get(codename=codename))
+    assert client.get(url).status_code == 200
+    assert client.post(url).status_code == 403
+    assert client.get(reverse(f"admin:{name}", args=["sess_none"])).status_code == 404
+
+
+def node(id: str, span: Span, *, summary_ids: tuple[str, ...] = (), spans: tuple[Span, ...] = ()) -> Node:
+    """A summary for the drawing alone."""
+    return Node(
+        id=id, kind="condensed" if summary_ids else "leaf", depth=0, level=1, first_seq=span[0], last_seq=span[1],
+        token_count=9, superseded_seq=None, url=f"/{id}", summary_ids=summary_ids, spans=spans,
+    )  # fmt: skip
+
+
+def written(nodes: list[Node]) -> str:
+    """The outline as nested brackets."""
+    lines = outline_of(nodes, lambda span: "")
+    text = ""
+    for line in lines:
+        text += (line.node.id if line.node else line.span_name) + ("*" if line.is_repeated else "")
+        text += "(" if line.opens else " "
+        text += ")" * len(line.closes)
+    return text
+
+
+def test_the_outline_nests_sources_under_what_stands_for_them() -> None:
+    nodes = [
+        node("top", (1, 4), summary_ids=("a", "b")),
+        node("a", (1, 2), spans=((1, 2),)),
+        node("b", (3, 4), spans=((3, 4),)),
+        node("alone", (5, 5), spans=((5, 5),)),
+    ]
+    assert written(nodes) == "top(a(messages 1–2 )b(messages 3–4 ))alone(message 5 )"
+
+
+def test_a_summary_with_two_parents_is_written_out_once() -> None:
+    nodes = [
+        node("old", (1, 2), summary_ids=("a",)),
+        node("new", (1, 2), summary_ids=("a",)),
+        node("a", (1, 2), spans=((1, 2),)),
+    ]
+    assert written(nodes) == "old(a(messages 1–2 ))new(a* )"
+
+
+def test_a_chain_deeper_than_pythons_stack_is_written_out() -> None:
+    chain = [node(f"n{n}", (1, 1), summary_ids=(f"n{n + 1}",)) for n in range(5000)] + [node("n5000", (1, 1))]
+    lines = outline_of(chain, lambda span: "")
+    assert len(lines) == 5001
+    assert sum(line.opens for line in lines) == sum(len(line.closes) for line in lines) == 5000
+
+
+def test_a_drawing_leaves_out_edges_to_what_is_not_drawn() -> None:
+    values = drawing_of([node("top", (1, 4), summary_ids=("gone", "a")), node("a", (3, 4))], lambda span: "")
+    assert values["edges"] == [["top", "a"]]
+
+
+def test_numbers_become_runs_of_neighbours() -> None:
+    assert runs_of([7, 2, 1, 3]) == ((1, 3), (7, 7))
+    assert runs_of([]) == ()

@@ -1,0 +1,456 @@
+"""The inspector looks at everything and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.db.models import Model
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from compaction_app.models import CompactionRun, SummaryNode
+from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.messages import Message as MessageValue
+from sessions_app import store
+from sessions_app.admin import ReadOnlyAdmin
+from sessions_app.admin.texts import FOLD_CHARACTERS
+from sessions_app.ledger import change
+from sessions_app.models import (
+    ApiKey,
+    ContextItem,
+    Event,
+    LanguageModel,
+    Message,
+    MessagePart,
+    ModelCall,
+    Session,
+    StreamJournal,
+    Turn,
+)
+from sessions_app.store.keys import create_key
+from tests.sessions_app.record_rows import NOW
+from tests.support.inspected import ORIGINAL, add_session, add_summary, add_turn, claim, finish, texts_in, tool_part
+
+RECORD_MODELS = [model for model, page in admin.site._registry.items() if isinstance(page, ReadOnlyAdmin)]
+HOSTILE = "</pre><script>alert(1)</script> {{ 7|add:7 }} \x00 \u202e \ud800 &lt; ␛"
+SHOWN = "</pre><script>alert(1)</script> {{ 7|add:7 }} ␀ U+202E U+D800 &lt; ␛"
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return User.objects.create_superuser("ada")
+
+
+@pytest.fixture
+def inspector(ada: User, client: Client) -> Client:
+    client.force_login(ada)
+    return client
+
+
+@pytest.fixture
+def session_id(ada: User) -> str:
+    """One row of every table."""
+    session_id = add_session(ada)
+    ids = add_turn(session_id, "How high is the tide?", tool_part(), TextPart(text="4 m."))
+    with change(session_id) as record:
+        turn = store.start_turn(record, model="demo")
+        stub = store.append_message(record, turn_id=turn, message=MessageValue(role="assistant", parts=()))
+    piece = store.Piece(part_index=0, part_type="text", offset=0, text="so far")
+    store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
+    run = claim(session_id)
+    finish(session_id, run, [add_summary(session_id, run, ids, (1, 2))])
+    create_key(owner_id=ada.pk)
+    return session_id
+
+
+def page_of(row: Model, kind: str = "change") -> str:
+    """The address of a row's page."""
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_{kind}", args=[admin.utils.quote(row.pk)])
+
+
+def list_of(model: type[Model], kind: str = "changelist") -> str:
+    """The address of a list."""
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}")
+
+
+def everything(model: type[Model]) -> list[dict[str, Any]]:
+    """Every row of a table as the database holds it."""
+    return list(model._default_manager.order_by("pk").values())
+
+
+def shown(inspector: Client, url: str) -> str:
+    """A page that must be there."""
+    answer = inspector.get(url)
+    assert answer.status_code == 200, answer.status_code
+    return answer.content.decode()
+
+
+def only_part(session_id: str, **lookups: Any) -> MessagePart:
+    """The one part of a session that these lookups find."""
+    part = MessagePart.objects.get(session_id=session_id, **lookups)
+    assert isinstance(part, MessagePart)
+    return part
+
+
+def test_every_record_table_is_shown_read_only() -> None:
+    assert set(RECORD_MODELS) == {
+        Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, CompactionRun, SummaryNode,
+        ApiKey,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("model", RECORD_MODELS, ids=lambda model: model.__name__)
+def test_nothing_of_the_record_can_be_changed(model: type[Model], session_id: str, inspector: Client) -> None:
+    row = model._default_manager.get(pk=model._default_manager.values_list("pk", flat=True)[0])
+    values = {field.name: "other" for field in model._meta.concrete_fields} | {"_save": "Save"}
+    delete = {"action": "delete_selected", "_selected_action": str(row.pk), "post": "yes", "index": "0"}
+    before = everything(model)
+    assert before
+    attempts = [
+        inspector.get(list_of(model, "add")),
+        inspector.post(list_of(model, "add"), values),
+        inspector.post(page_of(row), values),
+        inspector.get(page_of(row, "delete")),
+        inspector.post(page_of(row, "delete"), {"post": "yes"}),
+        inspector.post(list_of(model), delete),
+        inspector.post(list_of(model), {"form-TOTAL_FORMS": "1", "_save": "Save"} | delete),
+        inspector.put(page_of(row), "{}", content_type="application/json"),
+        inspector.delete(page_of(row)),
+    ]
+    assert [attempt.status_code for attempt in attempts] == [403] * len(attempts)
+    assert everything(model) == before
+
+
+@pytest.mark.parametrize("model", RECORD_MODELS, ids=lambda model: model.__name__)
+def test_every_row_has_a_page_with_all_its_columns_and_no_form(
+    model: type[Model], session_id: str, inspector: Client
+) -> None:
+    for row in model._default_manager.all():
+        page = shown(inspector, page_of(row))
+        inputs = [line for line in page.splitlines() if "<input" in line and "csrfmiddlewaretoken" not in line]
+        assert [line for line in inputs if "nav-filter" not in line] == []
+        hidden = getattr(row, "salt", "") or getattr(row, "secret_hash", "")
+        assert not hidden or hidden not in page
+
+
+@pytest.mark.parametrize("model", RECORD_MODELS, ids=lambda model: model.__name__)
+def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
+    model: type[Model], session_id: str, ada: User, inspector: Client
+) -> None:
+    shown(inspector, list_of(model))
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            shown(inspector, list_of(model))
+        return len(captured)
+
+    few = queries()
+    for number in range(4):
+        other = add_session(ada, f"Another {number}")
+        ids = add_turn(other, "Hello", tool_part(), DataPart(label="x", text="y"))
+        run = claim(other)
+        finish(other, run, [add_summary(other, run, ids, (1, 2))])
+        create_key(owner_id=ada.pk)
+    for number in range(3):
+        store.append_journal(
+            session_id=session_id,
+            message_id=StreamJournal.objects.values_list("message_id", flat=True)[0],
+            pieces=[store.Piece(part_index=1, part_type="text", offset=number, text="x")],
+        )
+    assert model._default_manager.count() > 3
+    assert queries() == few
+
+
+@pytest.mark.parametrize("model", RECORD_MODELS, ids=lambda model: model.__name__)
+def test_who_may_not_view_a_table_sees_none_of_it(model: type[Model], session_id: str, client: Client) -> None:
+    client.force_login(User.objects.create_user("grace", is_staff=True))
+    row = model._default_manager.all()[0]
+    assert client.get(list_of(model)).status_code == 403
+    assert client.get(page_of(row)).status_code == 403
+
+
+def test_who_may_view_one_table_changes_nothing_there(session_id: str, client: Client) -> None:
+    grace = User.objects.create_user("grace", is_staff=True)
+    grace.user_permissions.add(*Permission.objects.filter(codename__in=["view_message", "change_message"]))
+    client.force_login(grace)
+    message = Message.objects.get(session_id=session_id, seq=2)
+    page = shown(client, page_of(message))
+    assert "You may not see the parts" in page
+    assert ORIGINAL not in page
+    assert client.post(page_of(message), {"role": "user"}).status_code == 403
+    part = only_part(session_id, part_type="tool")
+    assert client.get(f"{page_of(part).removesuffix('change/')}text/output/").status_code == 403
+    assert client.get(reverse("admin:inspect_tombstones", args=[session_id])).status_code == 403
+
+
+def test_who_is_no_staff_is_sent_to_sign_in(session_id: str, client: Client) -> None:
+    client.force_login(User.objects.create_user("bob"))
+    for url in (list_of(Session), reverse("admin:inspect_tombstones", args=[session_id])):
+        assert client.get(url).status_code == 302
+
+
+def test_a_message_shows_its_parts_in_order_and_exactly(ada: User, inspector: Client) -> None:
+    session_id = add_session(ada)
+    texts = ["\n  first, indented\n", "a thought", "last\n\n"]
+    parts = (TextPart(text=texts[0]), ReasoningPart(text=texts[1]), tool_part(), TextPart(text=texts[2]))
+    message = Message.objects.get(id=add_turn(session_id, "Go", *parts)[1])
+    page = shown(inspector, page_of(message))
+    exact = [texts[0], texts[1], '{\n  "port": "north"\n}', '{"port": "north"}', ORIGINAL, texts[2]]
+    assert texts_in(page, "pre") == exact
+    order = [page.index(f">{kind}</a>") for kind in ("text", "reasoning", "tool")]
+    assert order == sorted(order)
+
+
+def test_hostile_text_is_shown_and_not_obeyed(ada: User, inspector: Client) -> None:
+    session_id = add_session(ada, HOSTILE)
+    parts = (
+        TextPart(text=HOSTILE),
+        ToolPart(tool_name=HOSTILE, tool_call_id="c", input=HOSTILE, error=HOSTILE, state=ToolState.ERROR),
+        DataPart(label=HOSTILE, text=json.dumps({"x": HOSTILE})),
+    )
+    message = Message.objects.get(id=add_turn(session_id, HOSTILE, *parts)[1])
+    page = shown(inspector, page_of(message))
+    assert "<script>alert" not in page
+    assert texts_in(page, "pre").count(SHOWN) == 3
+    assert page.count('title="U+202E"') >= 3
+    for url in (list_of(Session), page_of(Session.objects.get()), list_of(Message), list_of(MessagePart)):
+        listed = shown(inspector, url)
+        assert "<script>alert" not in listed
+        assert "\u202e" not in listed
+
+
+@pytest.mark.parametrize("deep", ["[" * 3000, "[" * 3000 + "]" * 3000, '{"a": 1e999}', '{"a": NaN}', "no JSON"])
+def test_input_that_is_hardly_json_is_shown_as_it_came(ada: User, inspector: Client, deep: str) -> None:
+    message = Message.objects.get(id=add_turn(add_session(ada), "Go", tool_part(input=deep))[1])
+    assert deep in texts_in(shown(inspector, page_of(message)), "pre")
+
+
+def test_a_very_long_text_is_folded_and_whole_in_its_file(ada: User, inspector: Client) -> None:
+    text = "\x00" + "tide " * 400_000 + "\ud800end"
+    message = Message.objects.get(id=add_turn(add_session(ada), "Go", TextPart(text=text))[1])
+    page = shown(inspector, page_of(message))
+    assert len(page) < 100_000
+    [pre] = texts_in(page, "pre")
+    assert pre == "␀" + text[1:FOLD_CHARACTERS]
+    assert f"{len(text):,} characters" in page
+    answer = inspector.get(reverse("admin:sessions_app_messagepart_text", args=[message.parts.get().pk, "content"]))
+    assert answer.content.decode() == text.replace("\ud800", "\ufffd")
+    assert answer["Content-Type"] == "text/plain; charset=utf-8"
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert answer["Content-Disposition"].startswith("attachment")
+
+
+def test_a_tombstoned_output_is_marked_and_shown_whole(session_id: str, inspector: Client) -> None:
+    part = only_part(session_id, part_type="tool")
+    before = shown(inspector, page_of(part.message))
+    assert ORIGINAL in before
+    assert "tombstoned" not in before
+    with change(session_id) as record:
+        store.tombstone_parts(record, [part.id])
+    for url in (page_of(part.message), page_of(part), reverse("admin:inspect_tombstones", args=[session_id])):
+        page = shown(inspector, url)
+        assert ORIGINAL in texts_in(page, "pre")
+        assert "Tombstoned by" in page
+        assert f"event {only_part(session_id, part_type='tool').compacted_seq}" in page
+
+
+def test_a_session_without_tombstones_says_so(ada: User, inspector: Client) -> None:
+    page = shown(inspector, reverse("admin:inspect_tombstones", args=[add_session(ada)]))
+    assert "No output of this session was ever tombstoned." in page
+    assert inspector.get(reverse("admin:inspect_tombstones", args=["sess_none"])).status_code == 404
+
+
+def test_an_event_shows_its_exact_text_and_its_place_in_the_chain(session_id: str, inspector: Client) -> None:
+    event = Event.objects.get(session_id=session_id, seq=2)
+    page = shown(inspector, page_of(event))
+    pretty, exact = texts_in(page, "pre")
+    assert exact == event.body
+    assert json.loads(pretty) == json.loads(event.body)
+    assert "hash is right" in page
+    assert "follows the entry before" in page
+    for seq in (1, 3):
+        assert page_of(Event.objects.get(session_id=session_id, seq=seq)) in page
+
+
+def test_a_forged_event_is_called_one(ada: User, inspector: Client) -> None:
+    session_id = add_session(ada)
+    forged = Event(
+        session_id=session_id, seq=2, type="turn.started", body="{}", prev_hash="1" * 64, hash="2" * 64, created_at=NOW
+    )
+    forged.save()
+    page = shown(inspector, page_of(forged))
+    assert "HASH DOES NOT MATCH" in page
+    assert "DOES NOT FOLLOW THE ENTRY BEFORE" in page
+
+
+def test_a_turn_shows_its_usage_with_sources_and_its_calls_with_manifests(session_id: str, inspector: Client) -> None:
+    page = shown(inspector, page_of(Turn.objects.get(session_id=session_id, seq=1)))
+    facts = dict(zip(texts_in(page, "dt"), (text.strip() for text in texts_in(page, "dd")), strict=True))
+    assert facts["Tokens input"] == "1,200"
+    assert facts["Source"] == "provider"
+    assert facts["Digest"] == "ab" * 32
+    message = Message.objects.get(session_id=session_id, seq=1)
+    assert json.dumps([{"id": message.id}], indent=2) in texts_in(page, "pre")
+    assert "How high is the tide?" in page
+
+
+def test_a_deleted_session_can_still_be_inspected(session_id: str, inspector: Client) -> None:
+    with change(session_id) as record:
+        store.soft_delete_session(record)
+    assert "deleted" in shown(inspector, list_of(Session))
+    assert "Harbour survey" in shown(inspector, page_of(Session.objects.get()))
+    assert ORIGINAL in shown(inspector, page_of(Message.objects.get(session_id=session_id, seq=2)))
+
+
+@pytest.mark.parametrize("model", [Session, Turn, Message, MessagePart, Event, ModelCall])
+def test_search_finds_by_id_and_by_title(model: type[Model], session_id: str, ada: User, inspector: Client) -> None:
+    add_turn(add_session(ada, "Elsewhere"), "Hello")
+
+    def found(query: str) -> int:
+        changes = inspector.get(list_of(model), {"q": query}).context["cl"]
+        return int(changes.result_count)
+
+    mine = model._default_manager.filter(**({"pk": session_id} if model is Session else {"session_id": session_id}))
+    row = mine[0]
+    assert found("survey") == found(session_id) == len(mine)
+    assert found("nothing like it") == 0
+    if isinstance(row.pk, str) and model is not Session:
+        assert found(row.pk) == 1
+
+
+def test_a_list_about_a_session_is_in_the_order_of_the_record(session_id: str, inspector: Client) -> None:
+    for model in (Turn, Message, Event):
+        rows = inspector.get(list_of(model), {"session": session_id}).context["cl"].result_list
+        assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+    newest = inspector.get(list_of(Message)).context["cl"].result_list
+    assert [row.pk for row in newest] == sorted((row.pk for row in newest), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("q=%00", 400),
+        ("session=%00", 400),
+        ("q=" + "x" * 60_000, 200),
+        ("q=%ED%A0%80", 200),
+        ("session=nobody", 200),
+        ("p=999999999999999999999", 200),
+        ("p=x&o=x.y.z&e=1", 200),
+        ("salt__startswith=a", 400),
+        ("secret_hash__startswith=a", 400),
+        ("session__owner__password__startswith=m", 400),
+        ("content__regex=(a%2B)%2B%24", 400),
+        ("nonsense=1", 400),
+        ("all=", 200),
+    ],
+)
+def test_no_query_breaks_a_list(query: str, status: int, session_id: str, inspector: Client) -> None:
+    for model in RECORD_MODELS:
+        url = list_of(model)
+        if query.startswith("session=nobody") and model in (Session, ApiKey):
+            continue
+        assert inspector.get(f"{url}?{query}").status_code == status, url
+
+
+@pytest.mark.parametrize(
+    "key", ["%00", "x" * 5000, "9" * 5000, "99999999999999999999999", "%ED%A0%80", "sess_5F", "-1", "a/b"]
+)
+def test_no_key_breaks_a_page(key: str, inspector: Client) -> None:
+    for model in RECORD_MODELS:
+        base = list_of(model)
+        assert inspector.get(f"{base}{key}/change/").status_code == 404
+        assert inspector.get(f"{base}{key}/text/content/").status_code == 404
+
+
+def test_only_declared_texts_are_handed_out(session_id: str, inspector: Client) -> None:
+    part = only_part(session_id, part_type="tool")
+    base = page_of(part).removesuffix("change/")
+    assert inspector.get(f"{base}text/tool_input/").status_code == 200
+    assert inspector.get(f"{base}text/error_message/").status_code == 404
+    assert inspector.get(f"{base}text/salt/").status_code == 404
+    assert inspector.post(f"{base}text/tool_input/").status_code == 403
+
+
+MODEL = {
+    "alias": "big", "litellm_model": "openai/big", "api_base": "", "api_key_env": "BIG_KEY", "context_window": "8000",
+    "max_output_tokens": "1000", "input_micros_per_million": "0", "output_micros_per_million": "0",
+    "timeout_seconds": "60",
+}  # fmt: skip
+
+
+def test_a_model_can_be_added_and_changed_but_not_renamed(inspector: Client) -> None:
+    assert inspector.post(list_of(LanguageModel, "add"), MODEL).status_code == 302
+    row = LanguageModel.objects.get()
+    assert (row.alias, row.api_key_env, row.context_window) == ("big", "BIG_KEY", 8000)
+    changed = MODEL | {"alias": "other", "context_window": "16000"}
+    assert inspector.post(page_of(row), changed).status_code == 302
+    assert list(LanguageModel.objects.values_list("alias", "context_window")) == [("big", 16000)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("api_key_env", "sk-proj-abcdefghijk"),
+        ("api_base", "file:///etc/passwd"),
+        ("api_base", "not an address"),
+        ("max_output_tokens", "8000"),
+        ("context_window", "0"),
+        ("timeout_seconds", "nan"),
+    ],
+)
+def test_a_model_that_could_not_work_is_refused(field: str, value: str, inspector: Client) -> None:
+    answer = inspector.post(list_of(LanguageModel, "add"), MODEL | {field: value})
+    assert answer.status_code == 200
+    assert field in answer.context["adminform"].form.errors
+    assert not LanguageModel.objects.exists()
+
+
+def test_a_models_key_is_never_on_a_page(inspector: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIG_KEY", "the-secret-itself")
+    inspector.post(list_of(LanguageModel, "add"), MODEL)
+    for url in (list_of(LanguageModel), page_of(LanguageModel.objects.get())):
+        assert "the-secret-itself" not in shown(inspector, url)
+    assert "BIG_KEY (set)" in shown(inspector, list_of(LanguageModel))
+
+
+def test_a_key_can_be_revoked_and_nothing_else(ada: User, inspector: Client) -> None:
+    key = ApiKey.objects.get(prefix=create_key(owner_id=ada.pk).prefix)
+    url = reverse("admin:sessions_app_apikey_revoke", args=[key.prefix])
+    assert "Revoke this key" in shown(inspector, page_of(key))
+    assert inspector.get(url).status_code == 403
+    assert inspector.post(url).status_code == 302
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+    assert "Revoke this key" not in shown(inspector, page_of(key))
+    assert inspector.post(reverse("admin:sessions_app_apikey_revoke", args=["nobody"]), follow=True).status_code == 200
+
+
+def test_who_may_only_view_keys_revokes_none(ada: User, client: Client) -> None:
+    grace = User.objects.create_user("grace", is_staff=True)
+    grace.user_permissions.add(Permission.objects.get(codename="view_apikey"))
+    client.force_login(grace)
+    key = ApiKey.objects.get(prefix=create_key(owner_id=ada.pk).prefix)
+    assert "Revoke this key" not in shown(client, page_of(key))
+    assert client.post(reverse("admin:sessions_app_apikey_revoke", args=[key.prefix])).status_code == 403
+    key.refresh_from_db()
+    assert key.revoked_at is None
+
+
+def test_a_message_with_many_parts_is_read_in_pages(
+    ada: User, inspector: Client, django_assert_max_num_queries: Callable[..., Any]
+) -> None:
+    parts = [TextPart(text=f"part number {number}.") for number in range(250)]
+    message = Message.objects.get(id=add_turn(add_session(ada), "Go", *parts)[1])
+    with django_assert_max_num_queries(12):
+        page = shown(inspector, page_of(message))
+    assert "part number 99." in page
+    assert "part number 100." not in page
+    assert "part number 249." in shown(inspector, f"{page_of(message)}?page=3")
+    assert "part number 249." in shown(inspector, f"{page_of(message)}?page=999")

@@ -1,0 +1,158 @@
+"""A small session with one of everything that the inspector shows, written through the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+from django.contrib.auth.models import User
+
+from compaction_app import store as compaction_store
+from compaction_app.store import NewSummary, RunResult
+from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
+from mnesis_core.record import MessageEnd, TurnState, UsageRecord
+from sessions_app import store
+from sessions_app.ledger import change
+
+USAGE = UsageRecord(tokens_input=1200, tokens_output=88, usage_source="provider", cost_micros=1234)
+ORIGINAL = "tide table: 03:10 high, 09:25 low"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A compaction that this test works on."""
+
+    id: str
+    fence: int
+
+
+def add_session(owner: User, title: str = "Harbour survey") -> str:
+    """An empty session."""
+    return store.create_session(owner=owner, model="demo", title=title, system_prompt="Be careful.", labels={"a": "b"})
+
+
+def add_turn(session_id: str, user: str, *parts: Part) -> list[str]:
+    """A finished turn with a call; returns the ids of its two messages."""
+    with change(session_id) as record:
+        turn = store.start_turn(record, model="demo")
+        question = Message(role="user", parts=(TextPart(text=user),))
+        first = store.append_message(record, turn_id=turn, message=question)
+        call = store.start_call(
+            record,
+            turn_id=turn,
+            message_id=None,
+            model="demo",
+            provider_model="demo/chat",
+            parameters={"max_tokens": 9},
+            manifest=[{"id": first}],
+            context_seq=1,
+            digest="ab" * 32,
+            estimated_tokens=7,
+        )
+        end = MessageEnd(model="demo-1", finish_reason="stop", outcome="complete", usage=USAGE)
+        answer = Message(role="assistant", parts=parts or (TextPart(text="Noted."),))
+        second = store.append_message(record, turn_id=turn, message=answer, end=end)
+        store.finish_call(record, call, end)
+        store.finish_turn(record, turn, state=TurnState.COMPLETED, usage=USAGE)
+    return [first, second]
+
+
+def tool_part(output: str = ORIGINAL, *, call_id: str = "c1", input: str = '{"port": "north"}') -> ToolPart:
+    """A tool call that was answered."""
+    return ToolPart(tool_name="read_log", tool_call_id=call_id, input=input, output=output, state=ToolState.COMPLETED)
+
+
+def claim(session_id: str) -> Claimed:
+    """A compaction, queued and claimed."""
+    with change(session_id) as record:
+        run = compaction_store.request_run(record, trigger="soft")
+    assert run is not None
+    with change(session_id) as record:
+        fence = compaction_store.claim_run(record, run, lease_owner="test", lease_seconds=60)
+    assert fence is not None
+    return Claimed(id=run, fence=fence)
+
+
+def add_summary(
+    session_id: str,
+    run: Claimed,
+    source_ids: Sequence[str],
+    span: tuple[int, int],
+    *,
+    kind: str = "leaf",
+    level: int = 1,
+    text: str = "They spoke of tides.",
+    count: int | None = None,
+) -> str:
+    """A summary in place of its sources; returns its id."""
+    summary = NewSummary(
+        kind=kind,
+        depth=0 if kind == "leaf" else 1,
+        level=level,
+        text=text,
+        token_count=120,
+        source_tokens=900,
+        first_seq=span[0],
+        last_seq=span[1],
+        message_count=span[1] - span[0] + 1 if count is None else count,
+        model="demo",
+        prompt_version="1",
+        tokens_input=900,
+        tokens_output=120,
+        cost_micros=42,
+        duration_ms=840,
+    )
+    source_type = "message" if kind == "leaf" else "summary"
+    with change(session_id) as record:
+        return compaction_store.record_summary(
+            record, run.id, summary, fence=run.fence, source_type=source_type, source_ids=list(source_ids)
+        )
+
+
+def finish(session_id: str, run: Claimed, summary_ids: list[str]) -> None:
+    """The compaction ends well."""
+    result = RunResult(
+        tokens_before=6200,
+        tokens_after=2100,
+        level=1,
+        tries=[{"level": 1, "accepted": True, "reason": ""}],
+        summary_ids=summary_ids,
+        source_count=2,
+        pruned_parts=0,
+        pruned_tokens=0,
+        tokens_input=900,
+        tokens_output=120,
+        cost_micros=42,
+    )
+    with change(session_id) as record:
+        compaction_store.finish_run(record, run.id, result, fence=run.fence)
+
+
+class _Texts(HTMLParser):
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self.tag = tag
+        self.found: list[str] = []
+        self.depth = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag == self.tag:
+            self.depth += 1
+            self.found.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self.tag:
+            self.depth -= 1
+
+    def handle_data(self, data: str) -> None:
+        if self.depth:
+            self.found[-1] += data
+
+
+def texts_in(page: str, tag: str) -> list[str]:
+    """What a browser would show inside every element of this name, character by character."""
+    parser = _Texts(tag)
+    parser.feed(page)
+    # A line break right after <pre> is not part of the text (HTML, "The pre element").
+    return [text.removeprefix("\n") if tag == "pre" else text for text in parser.found]
