@@ -54,11 +54,13 @@ class LiteLLMModel:
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
         """Ask, and yield the answer as it comes."""
         answer, usage = PartialAnswer(limit=self._limit), _UsageCount()
-        deadline = asyncio.get_running_loop().time() + self.spec.total_timeout_seconds
         upstream: Any = None
         failure: ModelError | None = None
         try:
-            upstream = await _before(deadline, self._open(request))
+            key, address = key_and_address(self.spec)
+            litellm = await _loaded()
+            deadline = asyncio.get_running_loop().time() + self.spec.total_timeout_seconds
+            upstream = await _before(deadline, litellm.acompletion(**self._options(request, key, address)))
             while not answer.is_cut and (chunk := await _before(deadline, anext(upstream, None))) is not None:
                 usage.take(upstream)
                 for delta in _deltas(chunk, answer):
@@ -80,24 +82,23 @@ class LiteLLMModel:
             failure=failure,
         )
 
-    async def _open(self, request: Request) -> Any:
-        key, address = key_and_address(self.spec)
-        litellm = await _loaded()
-        options = {"temperature": request.temperature} if request.temperature is not None else {}
+    def _options(self, request: Request, key: str | None, address: str | None) -> dict[str, Any]:
+        options = {
+            **_sendable(request.payload),
+            "model": self.spec.litellm_model,
+            "api_key": key,
+            "api_base": address,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "timeout": self.spec.timeout_seconds,
+            "num_retries": 0,
+            "max_retries": 0,  # the SDK below litellm has two hidden retries of its own
+        }
         if request.max_output_tokens > 0:
             options["max_tokens"] = request.max_output_tokens
-        return await litellm.acompletion(
-            **_sendable(request.payload),
-            **options,
-            model=self.spec.litellm_model,
-            api_key=key,
-            api_base=address,
-            stream=True,
-            stream_options={"include_usage": True},
-            timeout=self.spec.timeout_seconds,
-            num_retries=0,
-            max_retries=0,  # the SDK below litellm has two hidden retries of its own
-        )
+        if request.temperature is not None:
+            options["temperature"] = request.temperature
+        return options
 
 
 @dataclass(slots=True)
