@@ -183,7 +183,7 @@ def test_a_tool_call_is_a_card_with_its_state_and_beginning(ask: Ask, reader: Us
 
 def test_a_long_text_is_read_piece_by_piece_and_every_character_once(ask: Ask, reader: User) -> None:
     session_id = new_session(reader)
-    text = "".join(f"{number:06}␛\x00" for number in range(40_000))
+    text = "".join(f"{number:07}␛\x00" for number in range(40_000))
     say(session_id, ("assistant", [tool(output=text)]))
     page, seen = ask(f"/sessions/{session_id}/"), ""
     while True:
