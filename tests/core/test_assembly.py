@@ -15,7 +15,7 @@ from mnesis_core.context import Assembled
 from mnesis_core.dag import ContextEntry, MessageEntry
 from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
 from mnesis_core.llm import ToolSpec
-from mnesis_core.messages import FileRefPart, ReasoningPart, StepStartPart, ToolState
+from mnesis_core.messages import FileRefPart, Part, ReasoningPart, StepStartPart, ToolState
 from mnesis_core.rendering import digest, render
 from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
@@ -118,18 +118,26 @@ def test_a_manifest_gives_the_same_payload_again(entries: list[ContextEntry], us
     assert digest(render(again)) == digest(render(result))
 
 
-def test_a_manifest_outlives_later_tombstones_results_and_parts() -> None:
+def test_a_manifest_outlives_later_results_and_parts() -> None:
     asked = make.message(1, "user", "look", turn="turn_1")
     calling = make.message(2, "assistant", "I look.", make.tool(output=None), turn="turn_1")
     before = assembled(make.entries_of([asked, calling]))
     stored = calling.parts[1]
-    answered = replace(stored.part, output="a" * 500, state=ToolState.COMPLETED, compacted_at=make.NOON)
-    later = replace(
-        calling, parts=(calling.parts[0], replace(stored, part=answered), *make.message(3, "user", "x").parts)
-    )
+    answered = replace(stored, part=replace(stored.part, output="a" * 500, state=ToolState.COMPLETED))
+    later = replace(calling, parts=(calling.parts[0], answered, *make.message(3, "user", "x").parts))
     again = rebuild(before.manifest, make.entries_of([asked, later]), system_prompt="Be brief.", tools=())
     assert again.messages == before.messages
-    assert "[Tool 'read_file' output compacted" in str(assembled(make.entries_of([asked, later])).messages)
+
+
+def test_a_manifest_outlives_later_tombstones() -> None:
+    asked, answer = make.turn(1, "look", make.tool(output="what it was"))
+    before = assembled(make.entries_of([asked, answer]))
+    pruned = replace(
+        answer, parts=(replace(answer.parts[0], part=make.tool(output="what it was", compacted_at=make.NOON)),)
+    )
+    again = rebuild(before.manifest, make.entries_of([asked, pruned]), system_prompt="Be brief.", tools=())
+    assert again.messages == before.messages
+    assert "what it was" not in str(assembled(make.entries_of([asked, pruned])).messages)
 
 
 def test_rebuilding_without_a_source_says_which_is_missing() -> None:
@@ -221,10 +229,36 @@ def test_of_a_turn_with_too_many_steps_the_newest_stay() -> None:
 
 
 def test_a_long_user_message_leaves_room_for_the_results_that_follow_it() -> None:
-    asked = make.message(1, "user", make.prose(3_600), turn="turn_1")
+    asked = make.message(1, "user", make.prose(4_000), turn="turn_1")
     step = make.message(2, "assistant", make.tool(output="THE ANSWER"), turn="turn_1")
-    result = assembled(make.entries_of([asked, step]), 3_700)
+    result = assembled(make.entries_of([asked, step]), asked.token_estimate + 20)
     assert result.messages[-1].tool_results[0].text == "THE ANSWER"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(make.tool(name="a_tool_with_quite_a_long_name_" * 2), id="long names"),
+        pytest.param(make.tool(input='"' * 300), id="arguments that grow when they are repaired"),
+        pytest.param(make.tool(output=None), id="sentences in place of results"),
+        pytest.param(make.tool(error="no", output="no"), id="errors beside outputs"),
+        pytest.param(make.tool(compacted_at=make.NOON), id="tombstones longer than what they replace"),
+        pytest.param(FileRefPart(file_id="file_1", path="p" * 200), id="file blocks"),
+    ],
+)
+@pytest.mark.parametrize("usable", [800, 4_000])
+def test_many_small_parts_fit_too(part: Part, usable: int) -> None:
+    steps = [make.message(seq, "assistant", part, part, turn="turn_1") for seq in range(2, 90)]
+    whole = assembled(make.entries_of([make.message(1, "user", "go", turn="turn_1"), *steps]))
+    assert payload_tokens(whole) <= whole.used_tokens
+    cut = assembled(make.entries_of([make.message(1, "user", "go", turn="turn_1"), *steps]), usable)
+    assert payload_tokens(cut) <= usable
+
+
+def test_a_summary_that_grows_when_it_is_quoted_fits_too() -> None:
+    entry = make.summary(1, "</summary>" * 300, first=1, last=2)
+    result = assembled(make.entries_of([make.message(3, "user", "go")], entry))
+    assert payload_tokens(result) <= result.used_tokens
 
 
 def test_a_tombstoned_output_keeps_its_call_and_shows_the_marker() -> None:

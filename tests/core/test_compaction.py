@@ -109,23 +109,23 @@ def test_turns_too_small_to_shrink_are_left_alone() -> None:
 
 
 def test_a_span_says_what_it_takes_and_names() -> None:
-    messages = [*make.turn(1, f"see {FILE}", make.prose(100)), *conversation(3)[2:]]
+    messages = [*make.turn(1, f"see {FILE}", make.prose(300)), *conversation(3)[2:]]
     chosen = choose_span(
         make.entries_of(messages), CONFIG, make.budget(10_000), 10**6, protect_turns=2, running_turn_id=None
     )
     assert chosen is not None
     assert (chosen.source_ids, chosen.file_ids) == (("msg_0001", "msg_0002"), (FILE,))
-    assert chosen.tokens == pytest.approx(130, abs=40)
+    assert chosen.tokens == pytest.approx(330, abs=40)
 
 
 def test_a_tombstoned_output_counts_as_what_it_takes_in_the_context() -> None:
     pruned = make.tool(output=make.prose(9_000), compacted_at=make.NOON)
-    messages = [*make.turn(1, make.prose(100), pruned), *conversation(3)[2:]]
+    messages = [*make.turn(1, make.prose(300), pruned), *conversation(3)[2:]]
     chosen = choose_span(
         make.entries_of(messages), CONFIG, make.budget(10_000), 10**6, protect_turns=2, running_turn_id=None
     )
     assert chosen is not None
-    assert chosen.tokens < 300
+    assert chosen.tokens < 500
 
 
 def summaries(*depths: int, tokens: int = 500) -> list[SummaryEntry]:
@@ -147,7 +147,8 @@ def condensation(entries: Sequence[ContextEntry], usable: int = 3_000, used: int
     [
         pytest.param((0, 0), (1, 2), id="two neighbours"),
         pytest.param((0, 0, 0, 0, 0), (1, 2, 3), id="no more than the fan-in"),
-        pytest.param((1, 0, 0), (2, 3), id="the lowest depth first"),
+        pytest.param((1, 0, 0), (2, 3), id="neighbours of one depth"),
+        pytest.param((1, 1, 0, 0), (3, 4), id="the lowest depth before the oldest"),
         pytest.param((2, 1, 0), (1, 2, 3), id="mixed depths only when no neighbours are equal"),
         pytest.param((0,), None, id="one alone stays"),
     ],
@@ -391,6 +392,15 @@ async def test_a_small_source_is_asked_for_a_small_summary() -> None:
     asked = model("They spoke of the gauge.")
     await summarise(["[1 user] " + make.prose(200)], 200, asked, CONFIG, make.budget(20_000), kind="leaf")
     assert "Target: 70 tokens" in asked.requests[0].payload["messages"][1]["content"]
+
+
+async def test_a_summary_that_its_frame_makes_larger_than_its_source_is_not_accepted() -> None:
+    text = make.prose(100)
+    result = await summarise(
+        [make.prose(200)], estimate_text(text) + 50, model(text, text), CONFIG, make.budget(20_000), kind="leaf"
+    )
+    assert [attempt.reason for attempt in result.tries] == ["not_smaller", "not_smaller", ""]
+    assert result.token_count < 50
 
 
 async def test_each_piece_is_summarised_to_its_share_and_the_summaries_joined() -> None:
