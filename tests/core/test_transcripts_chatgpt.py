@@ -109,13 +109,20 @@ def test_nodes_in_a_circle_and_nodes_without_a_parent_are_kept() -> None:
             node("x", "y", "user", "round"),
             node("y", "x", "assistant", "and round"),
             node("z", "gone", "user", "adrift"),
+            node("z1", "z", "assistant", "first try"),
             node("z2", "z", "assistant", "still adrift"),
             node("u1", None, "user", "Hello"),
         )
     )
     assert spoken(only(result)) == [("user", ["Hello"])]
     lost = [[text for _, texts in spoken(child) for text in texts] for child in only(result).children]
-    assert lost == [["adrift", "still adrift"], ["round", "and round"]]
+    assert lost == [["adrift", "still adrift"], ["first try"], ["round", "and round"]]
+    assert [child.parent.message_id for child in only(result).children if child.parent] == ["", "z", ""]
+
+
+def test_a_current_node_inside_a_circle_ends_a_conversation_all_the_same() -> None:
+    circle = [node("x", "y", "user", "round"), node("y", "x", "assistant", "and round")]
+    assert spoken(only(parsed(exported(*circle)))) == [("user", ["round"]), ("assistant", ["and round"])]
 
 
 def test_without_a_current_node_the_newest_leaf_ends_the_conversation() -> None:

@@ -195,6 +195,12 @@ def test_a_second_result_of_one_call_becomes_data() -> None:
     assert "again" in data(messages(transcript)[0], "claude_code:tool_result")[0]
 
 
+def test_a_call_id_that_comes_twice_gives_its_result_to_the_newer_call() -> None:
+    calls = [answered("a1", "m1", tool_use("t")), answered("a2", "m2", tool_use("t"))]
+    parts = tools(only(parsed(FORMAT, *calls, said("u", [tool_result("t", "out")]))))
+    assert [part.output for part in parts] == [None, "out"]
+
+
 def test_a_call_without_a_result_ends_as_an_error() -> None:
     result = parsed(FORMAT, answered("a", "m", tool_use("t")))
     part = tools(only(result))[0]
@@ -416,7 +422,7 @@ def test_agent_progress_records_are_kept_and_told_again_as_a_child() -> None:
     result = parsed(
         FORMAT,
         said("u1", "go"),
-        launched(),
+        launched(prompt="a longer prompt than the agent tells"),
         progress_of("abc", said("i1", [text("look it up")]), "p1"),
         progress_of("abc", answered("i2", "mi", tool_use("t9", "Read")), "p2"),
         progress_of("abc", said("i3", [tool_result("t9", "content")]), "p3"),
@@ -483,17 +489,21 @@ def test_an_agent_launched_by_an_agent_names_it_and_comes_after_it() -> None:
     assert (inner.transcript_id, inner.message_id, inner.tool_call_id) == ("S/outer", "s2", "t5")
 
 
-def test_agents_that_claim_to_have_launched_each_other_hang_on_the_root() -> None:
-    def launching(agent_id: str, prompt: str, call_id: str, launches: str) -> list[dict[str, object]]:
-        return [
-            side(said(f"{agent_id}1", prompt), agent_id),
-            side(answered(f"{agent_id}2", agent_id, tool_use(call_id, "Task", prompt=launches)), agent_id),
-        ]
+def test_agents_with_the_same_prompt_hang_on_different_calls() -> None:
+    calls = [tool_use(f"t{number}", "Task", prompt="look it up") for number in range(3)]
+    chains = [said(f"s{number}", "look it up", isSidechain=True) for number in range(3)]
+    transcript = only(parsed(FORMAT, answered("a1", "m1", *calls), *chains))
+    assert [child.parent.tool_call_id for child in transcript.children if child.parent] == ["t0", "t1", "t2"]
 
-    transcript = only(
-        parsed(FORMAT, said("u1", "go"), *launching("x", "be x", "tx", "be y"), *launching("y", "be y", "ty", "be x"))
-    )
-    assert [child.parent.transcript_id for child in transcript.children if child.parent] == ["S", "S/x"]
+
+def test_a_circle_of_agents_is_cut_and_owners_still_come_first() -> None:
+    def agent(name: str, launches: str) -> list[dict[str, object]]:
+        call = tool_use(f"t-{name}", "Task", prompt=f"be {launches}")
+        return [side(said(f"{name}1", f"be {name}"), name), side(answered(f"{name}2", name, call), name)]
+
+    transcript = only(parsed(FORMAT, said("u1", "go"), *agent("x", "z"), *agent("y", "x"), *agent("z", "y")))
+    found = [(child.external_id, child.parent.transcript_id) for child in transcript.children if child.parent]
+    assert found == [("S/x", "S"), ("S/z", "S/x"), ("S/y", "S/z")]
 
 
 def test_an_agents_file_alone_is_a_transcript_of_its_own() -> None:

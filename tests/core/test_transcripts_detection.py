@@ -16,7 +16,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.transcripts import FORMAT_NAMES, FORMATS, NamedSource, detect_format, is_companion
 from mnesis_core.transcripts.building import Tally, make_ids_unique
 from mnesis_core.transcripts.claude_code_records import Conversation
-from mnesis_core.transcripts.reading import ByteCount, identifier, one_line, read_lines, time_of
+from mnesis_core.transcripts.reading import ByteCount, identifier, one_line, read_elements, read_lines, time_of
 from tests.support.transcript_lines import answered, everything, only, parsed, said, spoken, text
 
 CLAUDE = json.dumps(said("u1", "hello"))
@@ -119,6 +119,27 @@ def test_a_source_that_breaks_off_keeps_what_came_before() -> None:
         result = FORMATS[name](cut(name))
         assert spoken(only(result)) == [("user", ["hello"])]
         assert any("breaks off" in note.text for note in result.report.notes), name
+
+
+@pytest.mark.parametrize(
+    ("content", "readable", "unreadable"),
+    [
+        ("[1, 2]", [1, 2], []),
+        ('[}, {"a": 1}]', [{"a": 1}], ["}"]),
+        ('[{"a": }, {"b": "]}"}, 3]', [{"b": "]}"}, 3], ['{"a": }']),
+        ('[1, {"cut": "off', [1], ['{"cut": "off']),
+        ("[1] tail", [1], [" tail"]),
+        ("[1,,2]", [1], [",2"]),
+        ('{"a": 1}', [{"a": 1}], []),
+        ("{", [], ["{"]),
+    ],
+)
+def test_a_bad_element_of_a_list_does_not_take_the_others_along(
+    content: str, readable: list[Any], unreadable: list[str]
+) -> None:
+    elements = list(read_elements(content))
+    assert [element.value for element in elements if not element.reason] == readable
+    assert [element.raw for element in elements if element.reason] == unreadable
 
 
 def test_bytes_that_are_no_utf8_can_be_had_back() -> None:

@@ -180,6 +180,11 @@ def test_a_conversation_without_an_id_gets_the_same_one_every_time_and_another_o
     assert ids == [first, f"{first}#2"]
 
 
+def test_loose_messages_before_and_after_a_conversation_are_conversations_of_their_own() -> None:
+    result = parsed(FORMAT, HELLO[1], {"messages": HELLO}, HELLO[1], HELLO[2])
+    assert [len(messages(each)) for each in result.transcripts] == [1, 2, 2]
+
+
 def test_bad_lines_are_kept_on_the_nearest_message() -> None:
     result = parsed(FORMAT, '{"role": "user", ', HELLO[1], '"just text"', HELLO[2], "[[[")
     transcript = only(result)
