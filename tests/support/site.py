@@ -106,7 +106,14 @@ def stop(launcher: subprocess.Popen[bytes]) -> int:
 
 def wait_until_ready(site: Site) -> None:
     """Wait until /readyz says so: the worker needs a moment longer than the web server."""
-    wait_until(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, seconds=30)
+    wait_until(lambda: _is_ready(site), seconds=30)
+
+
+def _is_ready(site: Site) -> bool:
+    try:
+        return httpx.get(f"{site.url}/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def wait_until(condition: Callable[[], object], *, seconds: float) -> None:
