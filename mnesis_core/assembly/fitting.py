@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 from mnesis_core.assembly.reading import (
@@ -145,13 +145,12 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = Fals
     The cap is the largest that fits, so that one huge output gives way before ten small ones do. Messages
     of which nothing stays are absent. With ``keep_one`` the newest part stays however small the room is.
     """
-    pieces = [piece for entry in entries for piece in _pieces(entry.message)]
+    parts = [_pieces(entry.message) for entry in entries]
+    pieces = list(chain.from_iterable(parts))
     kept = _newest_within(pieces, room) or (pieces[-1:] if keep_one else [])
     cap = common_cap([size for piece in kept for size in piece.sizes], room - sum(piece.frame for piece in kept))
     stays = {piece.stored.id for piece in kept}
-    items = [
-        _squeezed(entry, [piece for piece in pieces if piece.message is entry.message], stays, cap) for entry in entries
-    ]
+    items = [_squeezed(entry, own, stays, cap) for entry, own in zip(entries, parts, strict=True)]
     return [item for item in items if item.cost]
 
 
