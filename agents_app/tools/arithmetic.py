@@ -9,7 +9,8 @@ from collections.abc import Callable
 from agents_app.tools.registry import ToolContext, tool
 from mnesis_core.errors import InvalidRequest
 
-_BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
+Number = int | float
+_BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -26,16 +27,18 @@ def calculator(context: ToolContext, expression: str) -> str:
     if len(expression) > _LONGEST:
         raise InvalidRequest(f"the expression is longer than {_LONGEST} characters")
     try:
-        return f"{_value(ast.parse(expression.strip(), mode='eval').body):g}"
+        value = _value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidRequest(f"{expression!r} is no arithmetic expression") from error
     except (ZeroDivisionError, OverflowError) as error:
         raise InvalidRequest(f"{expression!r} has no value: {error}") from error
+    # Fifteen digits are what a double holds; more would show the error of binary fractions.
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-def _value(node: ast.expr) -> float:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return float(node.value)  # type: ignore[arg-type]
+def _value(node: ast.expr) -> Number:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         return _BINARY[type(node.op)](_value(node.left), _value(node.right))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):

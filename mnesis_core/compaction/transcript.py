@@ -9,7 +9,6 @@ from mnesis_core.config import Config
 from mnesis_core.dag import SummaryEntry
 from mnesis_core.llm import ModelSpec
 from mnesis_core.messages import (
-    DataPart,
     FileRefPart,
     Part,
     PatchPart,
@@ -40,7 +39,8 @@ def transcript_pieces(
     """The messages' whole text, quoted as data, in pieces of at most ``limit_tokens``.
 
     Inputs, outputs and errors of tools are there in full, tombstoned or not, each under a line such as
-    ``[12 tool read_file output]``. A text too long for one piece goes on in the next: nothing is left out.
+    ``[12 tool read_file output]``. Imported records (``DataPart``) never stood in a context and do not
+    enter a summary either. A text too long for one piece goes on in the next: nothing is left out.
     """
     blocks = (block for message in messages for block in _message_blocks(message, with_reasoning))
     return _pack(blocks, limit_tokens)
@@ -80,8 +80,6 @@ def _part_blocks(role: str, part: Part, with_reasoning: bool) -> Iterable[tuple[
             return [(f"{role} file {part.file_id}", f"{part.path} ({part.file_type})\n{part.exploration_summary}")]
         case PatchPart():
             return [(f"{role} patch {', '.join(part.files_changed)}", part.unified_diff)]
-        case DataPart():
-            return [(f"{role} {part.label}", part.text)]
         case _:
             return []
 

@@ -1,0 +1,100 @@
+"""The shipped tools, and the registry's checks."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents_app.tools import ToolContext, find_tool, tool_specs
+from mnesis_core.errors import InvalidRequest, MessageNotFoundError, SummaryNotFoundError, ToolNotFoundError
+from mnesis_core.messages import DataPart, Message, TextPart, ToolPart, ToolState
+from mnesis_core.record import SessionRecord
+from sessions_app import store
+from sessions_app.ledger import change
+from sessions_app.queries import load_messages
+
+NOWHERE = ToolContext(session_id="sess_none", owner_id=0)
+
+
+def call(name: str, arguments: str, context: ToolContext = NOWHERE) -> str:
+    return find_tool(name).call(context, arguments)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("(3 + 4) * 12", "84"),
+        ("1234567 * 2", "2469134"),
+        ("0.1 + 0.2", "0.3"),
+        ("-7 // 2", "-4"),
+        ("10 % 4", "2"),
+        ("99999999999999999999 + 1", "100000000000000000000"),
+    ],
+)
+def test_sums_are_right(expression, value):
+    assert call("calculator", f'{{"expression": "{expression}"}}') == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["", "1 +", "2 ** 99", "__import__('os')", "x", "1 / 0", "9" * 501, "(" * 300, "True", "'a' * 3"],
+)
+def test_what_is_no_sum_is_refused_in_words(expression):
+    with pytest.raises(InvalidRequest):
+        call("calculator", f'{{"expression": "{expression}"}}')
+
+
+@pytest.mark.parametrize("arguments", ["", "nonsense", "[]", "{}", '{"expression": 3}', '{"expression": "1", "x": 2}'])
+def test_arguments_that_do_not_fit_are_refused(arguments):
+    with pytest.raises(InvalidRequest, match="arguments do not fit"):
+        call("calculator", arguments)
+
+
+def test_an_unknown_tool_is_refused_and_offered_to_nobody():
+    with pytest.raises(ToolNotFoundError):
+        find_tool("nosuch")
+    assert [spec.name for spec in tool_specs(["nosuch", "calculator"])] == ["calculator"]
+    [spec] = tool_specs(["lcm_grep"])
+    assert spec.parameters["required"] == ["pattern"]
+    assert spec.description
+
+
+@pytest.fixture
+def context(session: SessionRecord) -> ToolContext:
+    with change(session.id) as record:
+        turn_id = store.start_turn(record, model="demo")
+        tool = ToolPart(
+            tool_name="read", tool_call_id="c", input='{"path": "a"}', output="a Marigold row", state=ToolState.COMPLETED
+        )
+        parts = (TextPart(text="The word is marigold, 100%_sure."), tool, DataPart(label="x", text="marigold"))
+        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=parts))
+        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="x" * 20_000),)))
+    return ToolContext(session_id=session.id, owner_id=session.owner_id)
+
+
+def test_grep_finds_words_in_texts_and_outputs_whatever_their_case(context):
+    found = call("lcm_grep", '{"pattern": "MARIGOLD"}', context)
+    assert found.startswith("2 hits in 2 messages searched.")
+    assert "The word is marigold" in found
+    assert "a Marigold row" in found
+    assert call("lcm_grep", '{"pattern": "100%_sure"}', context).startswith("1 hits")
+    assert call("lcm_grep", '{"pattern": "nowhere"}', context).startswith("0 hits")
+    with pytest.raises(InvalidRequest):
+        call("lcm_grep", '{"pattern": " "}', context)
+
+
+def test_read_goes_through_a_long_message_page_by_page(context):
+    long = load_messages(context.session_id)[1].id
+    first = call("lcm_read", f'{{"id": "{long}"}}', context)
+    assert "read on with offset=8000" in first
+    last = call("lcm_read", f'{{"id": "{long}", "offset": 16000}}', context)
+    assert last == "x" * 4_000
+
+
+def test_tools_see_their_own_session_only(context, bob):
+    elsewhere = ToolContext(session_id="sess_other", owner_id=bob.pk)
+    message = load_messages(context.session_id)[0].id
+    with pytest.raises(MessageNotFoundError):
+        call("lcm_read", f'{{"id": "{message}"}}', elsewhere)
+    with pytest.raises(SummaryNotFoundError):
+        call("lcm_describe", '{"id": "sum_x"}', elsewhere)
+    assert call("lcm_grep", '{"pattern": "marigold"}', elsewhere).startswith("0 hits")
