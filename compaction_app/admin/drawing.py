@@ -119,7 +119,7 @@ def span_name(span: Span) -> str:
 
 
 def _range(span: Span) -> str:
-    return str(span[0]) if span[0] == span[1] else f"{span[0]}–{span[1]}"  # noqa: RUF001 - a range has an en dash
+    return str(span[0]) if span[0] == span[1] else f"{span[0]}–{span[1]}"
 
 
 def _drawn(node: Node) -> dict[str, Any]:

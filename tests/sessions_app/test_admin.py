@@ -26,7 +26,6 @@ from sessions_app.models import (
     ApiKey,
     ContextItem,
     Event,
-    LanguageModel,
     Message,
     MessagePart,
     ModelCall,
@@ -36,7 +35,19 @@ from sessions_app.models import (
 )
 from sessions_app.store.keys import create_key
 from tests.sessions_app.record_rows import NOW
-from tests.support.inspected import ORIGINAL, add_session, add_summary, add_turn, claim, finish, texts_in, tool_part
+from tests.support.inspected import (
+    ORIGINAL,
+    add_session,
+    add_summary,
+    add_turn,
+    claim,
+    finish,
+    list_of,
+    page_of,
+    shown,
+    texts_in,
+    tool_part,
+)
 
 RECORD_MODELS = [model for model, page in admin.site._registry.items() if isinstance(page, ReadOnlyAdmin)]
 HOSTILE = "</pre><script>alert(1)</script> {{ 7|add:7 }} \x00 \u202e \ud800 &lt; ␛"
@@ -70,26 +81,9 @@ def session_id(ada: User) -> str:
     return session_id
 
 
-def page_of(row: Model, kind: str = "change") -> str:
-    """The address of a row's page."""
-    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_{kind}", args=[admin.utils.quote(row.pk)])
-
-
-def list_of(model: type[Model], kind: str = "changelist") -> str:
-    """The address of a list."""
-    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}")
-
-
 def everything(model: type[Model]) -> list[dict[str, Any]]:
     """Every row of a table as the database holds it."""
     return list(model._default_manager.order_by("pk").values())
-
-
-def shown(inspector: Client, url: str) -> str:
-    """A page that must be there."""
-    answer = inspector.get(url)
-    assert answer.status_code == 200, answer.status_code
-    return answer.content.decode()
 
 
 def only_part(session_id: str, **lookups: Any) -> MessagePart:
@@ -376,71 +370,6 @@ def test_only_declared_texts_are_handed_out(session_id: str, inspector: Client) 
     assert inspector.get(f"{base}text/error_message/").status_code == 404
     assert inspector.get(f"{base}text/salt/").status_code == 404
     assert inspector.post(f"{base}text/tool_input/").status_code == 403
-
-
-MODEL = {
-    "alias": "big", "litellm_model": "openai/big", "api_base": "", "api_key_env": "BIG_KEY", "context_window": "8000",
-    "max_output_tokens": "1000", "input_micros_per_million": "0", "output_micros_per_million": "0",
-    "timeout_seconds": "60",
-}  # fmt: skip
-
-
-def test_a_model_can_be_added_and_changed_but_not_renamed(inspector: Client) -> None:
-    assert inspector.post(list_of(LanguageModel, "add"), MODEL).status_code == 302
-    row = LanguageModel.objects.get()
-    assert (row.alias, row.api_key_env, row.context_window) == ("big", "BIG_KEY", 8000)
-    changed = MODEL | {"alias": "other", "context_window": "16000"}
-    assert inspector.post(page_of(row), changed).status_code == 302
-    assert list(LanguageModel.objects.values_list("alias", "context_window")) == [("big", 16000)]
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("api_key_env", "sk-proj-abcdefghijk"),
-        ("api_base", "file:///etc/passwd"),
-        ("api_base", "not an address"),
-        ("max_output_tokens", "8000"),
-        ("context_window", "0"),
-        ("timeout_seconds", "nan"),
-    ],
-)
-def test_a_model_that_could_not_work_is_refused(field: str, value: str, inspector: Client) -> None:
-    answer = inspector.post(list_of(LanguageModel, "add"), MODEL | {field: value})
-    assert answer.status_code == 200
-    assert field in answer.context["adminform"].form.errors
-    assert not LanguageModel.objects.exists()
-
-
-def test_a_models_key_is_never_on_a_page(inspector: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIG_KEY", "the-secret-itself")
-    inspector.post(list_of(LanguageModel, "add"), MODEL)
-    for url in (list_of(LanguageModel), page_of(LanguageModel.objects.get())):
-        assert "the-secret-itself" not in shown(inspector, url)
-    assert "BIG_KEY (set)" in shown(inspector, list_of(LanguageModel))
-
-
-def test_a_key_can_be_revoked_and_nothing_else(ada: User, inspector: Client) -> None:
-    key = ApiKey.objects.get(prefix=create_key(owner_id=ada.pk).prefix)
-    url = reverse("admin:sessions_app_apikey_revoke", args=[key.prefix])
-    assert "Revoke this key" in shown(inspector, page_of(key))
-    assert inspector.get(url).status_code == 403
-    assert inspector.post(url).status_code == 302
-    key.refresh_from_db()
-    assert key.revoked_at is not None
-    assert "Revoke this key" not in shown(inspector, page_of(key))
-    assert inspector.post(reverse("admin:sessions_app_apikey_revoke", args=["nobody"]), follow=True).status_code == 200
-
-
-def test_who_may_only_view_keys_revokes_none(ada: User, client: Client) -> None:
-    grace = User.objects.create_user("grace", is_staff=True)
-    grace.user_permissions.add(Permission.objects.get(codename="view_apikey"))
-    client.force_login(grace)
-    key = ApiKey.objects.get(prefix=create_key(owner_id=ada.pk).prefix)
-    assert "Revoke this key" not in shown(client, page_of(key))
-    assert client.post(reverse("admin:sessions_app_apikey_revoke", args=[key.prefix])).status_code == 403
-    key.refresh_from_db()
-    assert key.revoked_at is None
 
 
 def test_a_message_with_many_parts_is_read_in_pages(

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
+from django.db.models import Model
+from django.test import Client
+from django.urls import reverse
 
 from compaction_app import store as compaction_store
 from compaction_app.store import NewSummary, RunResult
@@ -127,6 +131,23 @@ def finish(session_id: str, run: Claimed, summary_ids: list[str]) -> None:
     )
     with change(session_id) as record:
         compaction_store.finish_run(record, run.id, result, fence=run.fence)
+
+
+def page_of(row: Model, kind: str = "change") -> str:
+    """The address of a row's page."""
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_{kind}", args=[quote(row.pk)])
+
+
+def list_of(model: type[Model], kind: str = "changelist") -> str:
+    """The address of a list."""
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}")
+
+
+def shown(inspector: Client, url: str) -> str:
+    """A page that must be there."""
+    answer = inspector.get(url)
+    assert answer.status_code == 200, answer.status_code
+    return answer.content.decode()
 
 
 class _Texts(HTMLParser):

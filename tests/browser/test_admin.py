@@ -1,0 +1,103 @@
+"""The inspector as an administrator sees it: nothing violates the page's policy, nothing runs over the edge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Portal
+
+Open = Callable[..., Page]
+WIDTHS = ((1280, "light"), (1280, "dark"), (360, "light"), (360, "dark"))
+LISTS = (
+    "sessions_app/session", "sessions_app/turn", "sessions_app/message", "sessions_app/messagepart",
+    "sessions_app/contextitem", "sessions_app/event", "sessions_app/modelcall", "sessions_app/streamjournal",
+    "sessions_app/languagemodel", "sessions_app/apikey", "compaction_app/compactionrun", "compaction_app/summarynode",
+)  # fmt: skip
+HOSTILE = "<img src=x onerror=alert(1)> \u202egpj.exe "
+
+
+@pytest.fixture(scope="module")
+def compacted(portal: Portal) -> str:
+    """A session with a compaction behind it."""
+    questions = [f"{HOSTILE} Question {number}: {'what does the harbour log say? ' * 60}" for number in range(5)]
+    session_id = portal.new_session(*questions, title=f"Harbour {HOSTILE}")
+    portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})
+    assert portal.call("GET", f"/api/sessions/{session_id}/summaries")["items"]
+    return session_id
+
+
+def inspect(session_id: str, place: str) -> str:
+    """The address of a page about a session."""
+    return f"/admin/compaction_app/summarynode/inspect/{session_id}/{place}/"
+
+
+def runs_over_the_edge(page: Page) -> bool:
+    """Whether the page as a whole scrolls sideways."""
+    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS)
+def test_every_page_of_the_inspector_keeps_to_its_width_and_policy(
+    width: int, scheme: str, compacted: str, open_page: Open
+) -> None:
+    page = open_page("/admin/", viewport={"width": width, "height": 800}, color_scheme=scheme)
+    assert not runs_over_the_edge(page)
+    for name in LISTS:
+        page.goto(f"/admin/{name}/")
+        assert not runs_over_the_edge(page), name
+        row = page.locator("#result_list tbody th a").first
+        if row.count():
+            row.click()
+            expect(page.locator("h1")).to_be_visible()
+            assert not runs_over_the_edge(page), page.url
+    tombstones = f"/admin/sessions_app/session/{compacted}/tombstones/"
+    adding = "/admin/sessions_app/languagemodel/add/"
+    for place in (inspect(compacted, "context"), inspect(compacted, "summaries"), tombstones, adding):
+        page.goto(place)
+        assert not runs_over_the_edge(page), place
+
+
+def test_the_drawn_summaries_are_links_for_mouse_and_keyboard(compacted: str, open_page: Open) -> None:
+    page = open_page(inspect(compacted, "summaries"))
+    nodes, boxes = page.locator(".dag svg .dag-node"), page.locator(".dag svg .dag-box")
+    assert nodes.count() >= 1
+    assert boxes.count() >= 1
+    label = nodes.first.get_attribute("aria-label") or ""
+    assert re.match(r"(Leaf|Condensed) \d+", label)
+    assert page.get_by_text("The same as a list").is_visible()
+    nodes.first.focus()
+    assert page.evaluate("document.activeElement.classList.contains('dag-node')")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_contain_text("summary of message")
+    page.go_back()
+    page.locator(".dag svg .dag-box").first.click()
+    expect(page.locator("#result_list tbody tr").first).to_be_visible()
+
+
+def test_without_scripts_the_summaries_are_a_list(compacted: str, open_page: Open) -> None:
+    page = open_page(inspect(compacted, "summaries"), java_script_enabled=False)
+    expect(page.locator(".dag")).to_be_hidden()
+    expect(page.locator(".outline li a").first).to_be_visible()
+
+
+def test_one_walks_through_the_contexts_event_by_event(compacted: str, open_page: Open) -> None:
+    page = open_page(inspect(compacted, "context"))
+    page.get_by_label("As of event").fill("1")
+    page.get_by_role("button", name="Show").click()
+    expect(page.get_by_text("The context is empty.")).to_be_visible()
+    page.get_by_role("link", name="Next change").click()
+    expect(page.locator(".item-new")).to_have_count(2)  # in what was added, and in the whole
+    expect(page.locator("mark, .begins").first).to_be_attached()
+    page.get_by_role("link", name="Now", exact=True).click()
+    expect(page.get_by_text("this is the context now")).to_be_visible()
+
+
+def test_the_inspector_and_the_portal_share_their_colours(compacted: str, open_page: Open) -> None:
+    page = open_page("/admin/", color_scheme="light")
+    page.get_by_role("button", name="Dark colours").click()
+    page.goto("/")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"

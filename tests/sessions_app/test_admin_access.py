@@ -1,0 +1,88 @@
+"""What an administrator may set in the inspector: models, and the end of a key."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from sessions_app.models import ApiKey, LanguageModel
+from sessions_app.store.keys import create_key
+from tests.support.inspected import list_of, page_of, shown
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return User.objects.create_superuser("ada")
+
+
+@pytest.fixture
+def inspector(ada: User, client: Client) -> Client:
+    client.force_login(ada)
+    return client
+
+
+MODEL = {
+    "alias": "big", "litellm_model": "openai/big", "api_base": "", "api_key_env": "BIG_KEY", "context_window": "8000",
+    "max_output_tokens": "1000", "input_micros_per_million": "0", "output_micros_per_million": "0",
+    "timeout_seconds": "60",
+}  # fmt: skip
+
+
+def test_a_model_can_be_added_and_changed_but_not_renamed(inspector: Client) -> None:
+    assert inspector.post(list_of(LanguageModel, "add"), MODEL).status_code == 302
+    row = LanguageModel.objects.get()
+    assert (row.alias, row.api_key_env, row.context_window) == ("big", "BIG_KEY", 8000)
+    changed = MODEL | {"alias": "other", "context_window": "16000"}
+    assert inspector.post(page_of(row), changed).status_code == 302
+    assert list(LanguageModel.objects.values_list("alias", "context_window")) == [("big", 16000)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("api_key_env", "sk-proj-abcdefghijk"),
+        ("api_base", "file:///etc/passwd"),
+        ("api_base", "not an address"),
+        ("max_output_tokens", "8000"),
+        ("context_window", "0"),
+        ("timeout_seconds", "nan"),
+    ],
+)
+def test_a_model_that_could_not_work_is_refused(field: str, value: str, inspector: Client) -> None:
+    answer = inspector.post(list_of(LanguageModel, "add"), MODEL | {field: value})
+    assert answer.status_code == 200
+    assert field in answer.context["adminform"].form.errors
+    assert not LanguageModel.objects.exists()
+
+
+def test_a_models_key_is_never_on_a_page(inspector: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIG_KEY", "the-secret-itself")
+    inspector.post(list_of(LanguageModel, "add"), MODEL)
+    for url in (list_of(LanguageModel), page_of(LanguageModel.objects.get())):
+        assert "the-secret-itself" not in shown(inspector, url)
+    assert "BIG_KEY (set)" in shown(inspector, list_of(LanguageModel))
+
+
+def test_a_key_can_be_revoked_and_nothing_else(ada: User, inspector: Client) -> None:
+    key = ApiKey.objects.get(prefix=create_key(owner_id=ada.pk).prefix)
+    url = reverse("admin:sessions_app_apikey_revoke", args=[key.prefix])
+    assert "Revoke this key" in shown(inspector, page_of(key))
+    assert inspector.get(url).status_code == 403
+    assert inspector.post(url).status_code == 302
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+    assert "Revoke this key" not in shown(inspector, page_of(key))
+    assert inspector.post(reverse("admin:sessions_app_apikey_revoke", args=["nobody"]), follow=True).status_code == 200
+
+
+def test_who_may_only_view_keys_revokes_none(ada: User, client: Client) -> None:
+    grace = User.objects.create_user("grace", is_staff=True)
+    grace.user_permissions.add(Permission.objects.get(codename="view_apikey"))
+    client.force_login(grace)
+    key = ApiKey.objects.get(prefix=create_key(owner_id=ada.pk).prefix)
+    assert "Revoke this key" not in shown(client, page_of(key))
+    assert client.post(reverse("admin:sessions_app_apikey_revoke", args=[key.prefix])).status_code == 403
+    key.refresh_from_db()
+    assert key.revoked_at is None
