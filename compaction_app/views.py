@@ -172,26 +172,25 @@ def _is_between(run: RunRecord, first: int, last: int | None) -> bool:
 
 def _segments(meter: Meter, scale: int) -> list[Segment]:
     known = {name: tokens for name, tokens in meter.breakdown.items() if tokens > 0 and name != "free"}
+    parts = [(name, SEGMENTS[name], known[name]) for name in SEGMENTS if name in known]
+    parts += [("other", name.replace("_", " "), known[name]) for name in known if name not in SEGMENTS]
+    held = sum(tokens for _, _, tokens in parts)
+    if meter.used_tokens > meter.usable_tokens:
+        parts.append(("overflow", "Does not fit", max(0, meter.used_tokens - held)))
+    else:
+        parts.append(("free", "Free", max(0, meter.usable_tokens - held)))
+        parts.append(("reserved", "Reserved", max(0, meter.window - meter.usable_tokens)))
     segments, at = [], 0
-    for name in (*SEGMENTS, *(name for name in known if name not in SEGMENTS)):
-        tokens = known.get(name, 0)
-        if tokens:
-            label = SEGMENTS.get(name, name.replace("_", " "))
-            segments.append(
-                _segment(name if name in SEGMENTS else "other", label, at, tokens, scale, meter.usable_tokens)
-            )
-            at += tokens
-    free, reserved = max(0, meter.usable_tokens - at), max(0, meter.window - meter.usable_tokens)
-    segments.append(_segment("free", "Free", at, free, scale, meter.usable_tokens))
-    if reserved:
-        segments.append(_segment("reserved", "Reserved", meter.usable_tokens, reserved, scale, 0))
+    for name, label, tokens in parts:
+        segments.append(_segment(name, label, at, tokens, scale, meter.usable_tokens))
+        at += tokens
     return segments
 
 
 def _segment(name: str, label: str, at: int, tokens: int, scale: int, usable: int) -> Segment:
     x = _place(at, scale)
-    share = 100 * tokens / usable if usable else 0
-    percent = "" if not usable else "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
+    share = 100 * tokens / max(1, usable)
+    percent = "" if name == "reserved" else "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
     return Segment(
         name=name, label=label, tokens=format_count(tokens), percent=percent, x=x, width=_place(at + tokens, scale) - x
     )

@@ -45,6 +45,7 @@ RECORDS = 50
 
 FIELDS = {"content": "content", "input": "tool_input", "output": "output", "error": "error_message"}
 """The names that addresses use, and the columns behind them."""
+_FIRST_TEXT = re.compile(r':\s*"((?:[^"\\]|\\.)+)')
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
 
 
@@ -297,7 +298,7 @@ def _tool(row: dict[str, Any]) -> ShownPart:
         kind="tool",
         label=show_invisible(decode_text(row["tool_name"])) or "unnamed tool",
         state=row["tool_state"],
-        preview=excerpt(_first_value(decode_text(row["input_head"])), 120),
+        preview=excerpt(_first_words(decode_text(row["input_head"])), 120),
         input=_readable(_head_of(row, "input")),
         output=_head_of(row, "output"),
         error=_head_of(row, "error"),
@@ -333,11 +334,13 @@ def _readable(text: LongText | None) -> LongText | None:
     )
 
 
-def _first_value(arguments: str) -> str:
-    value = _json(arguments)
-    if not isinstance(value, dict):
+def _first_words(arguments: str) -> str:
+    """The first text among a call's arguments, which says most: a command, a path, a pattern. They may be cut off."""
+    found = _FIRST_TEXT.search(arguments)
+    if found is None:
         return "" if arguments in ("{}", "") else arguments
-    return next((str(item) for item in value.values() if isinstance(item, str | int | float)), "")
+    text = _json(f'"{found[1]}"')
+    return text if isinstance(text, str) else found[1]
 
 
 def _described(row: dict[str, Any]) -> str:

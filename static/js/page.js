@@ -19,3 +19,10 @@ document.addEventListener("keydown", (event) => {
     event.stopImmediatePropagation();
   }
 });
+
+// A part that cannot be loaded says so where it was asked for.
+function showLoadError({ detail: { elt, target } }) {
+  (elt.matches("button") ? elt : target).textContent = "That could not be loaded. Try again.";
+}
+document.addEventListener("htmx:responseError", showLoadError);
+document.addEventListener("htmx:sendError", showLoadError);

@@ -3,7 +3,7 @@ import { call } from "./api.js";
 import { Draft, isTouch, sendOnEnter, showError } from "./composer.js";
 import { Dividers } from "./dividers.js";
 import { LiveFeed } from "./live.js";
-import { goToEnd, isAtEnd, rememberPlace } from "./scrolling.js";
+import { goToEnd, isAtEnd, keepingPlace, rememberPlace } from "./scrolling.js";
 import { watchTitle } from "./title.js";
 import { Transcript } from "./transcript.js";
 
@@ -132,6 +132,10 @@ function takeEvent(event) {
 
 /* Writing */
 
+function complain(error) {
+  keepingPlace(() => showError(errorBox, error));
+}
+
 async function send() {
   const text = textarea.value;
   if (sending || !text.trim()) return;
@@ -151,7 +155,7 @@ async function send() {
     if (!transcript.hasTail) location.assign(location.pathname);
     goToEnd();
   } catch (error) {
-    showError(errorBox, error);
+    complain(error);
   }
   sending = false;
   showState();
@@ -166,7 +170,7 @@ async function stop() {
     await call("POST", `${api}/interrupt`);
   } catch (error) {
     stopping = false;
-    if (error.code !== "SESSION_NOT_RUNNING") showError(errorBox, error);
+    if (error.code !== "SESSION_NOT_RUNNING") complain(error);
     showState();
   }
 }
@@ -248,7 +252,7 @@ function togglePanels() {
 function watchPanels() {
   find("context-toggle")?.addEventListener("click", togglePanels);
   find("context-toggle")?.setAttribute("aria-expanded", String(getComputedStyle(find("panels")).display !== "none"));
-  find("archive")?.addEventListener("click", () => call("POST", `${api}/archive`).catch((error) => showError(errorBox, error)));
+  find("archive")?.addEventListener("click", () => call("POST", `${api}/archive`).catch(complain));
   find("context").addEventListener("click", async (event) => {
     if (event.target.id !== "compact") return;
     event.target.disabled = true;

@@ -1,0 +1,217 @@
+"""The pages as somebody uses them: small screens, dark colours, the keyboard alone, long lists and long talks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Portal
+from tests.support.site import wait_until
+
+Open = Callable[..., Page]
+PHONE = {"viewport": {"width": 360, "height": 740}}
+LONG_TALK = 140
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) " + "w" * 300
+
+
+@pytest.fixture(scope="module")
+def long_talk(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An imported session of many messages; returns its id."""
+    path = tmp_path_factory.mktemp("talk") / "talk.json"
+    roles = ("user", "assistant")
+    messages = [
+        {"role": roles[number % 2], "content": f"message {number + 1} " + "word " * 60} for number in range(LONG_TALK)
+    ]
+    path.write_text(json.dumps({"messages": messages}))
+    done = portal.site.manage("import_transcript", str(path), "--user", "admin")
+    assert done.returncode == 0, done.stdout + done.stderr
+    items = portal.call("GET", "/api/sessions")["items"]
+    session_id: str = next(item["id"] for item in items if item["title"] != "Warm")
+    return session_id
+
+
+def has_sideways_scroll(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+
+def colour_of_page(page: Page) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_scrolls_sideways_on_a_small_phone(scheme: str, portal: Portal, open_page: Open) -> None:
+    tool_call = '!tool calculator {"expression": "1 + 1"}'
+    session_id = portal.new_session(HOSTILE, tool_call, "!fail 500", "```\n" + "x" * 300 + "\n```", title="w" * 200)
+    for path in ("/", f"/sessions/{session_id}/", "/sessions/sess_nowhere/", "/password/"):
+        page = open_page(path, color_scheme=scheme, **PHONE)
+        assert not has_sideways_scroll(page), path
+    page.goto(f"/sessions/{session_id}/")
+    page.get_by_role("button", name="Context").click()
+    expect(page.get_by_role("heading", name="Context")).to_be_visible()
+    page.locator("details.tool summary").first.click()
+    assert not has_sideways_scroll(page)
+
+
+def test_dark_follows_the_system_until_somebody_chooses_and_then_the_choice(portal: Portal, open_page: Open) -> None:
+    page = open_page("/", color_scheme="dark")
+    dark = colour_of_page(page)
+    toggle = page.get_by_role("button", name="Dark colours")
+    expect(toggle).to_have_attribute("aria-pressed", "true")
+    toggle.click()
+    expect(toggle).to_have_attribute("aria-pressed", "false")
+    light = colour_of_page(page)
+    assert light != dark
+    page.reload()
+    assert colour_of_page(page) == light
+    page.emulate_media(color_scheme="light")
+    assert colour_of_page(page) == light
+    toggle.click()
+    assert colour_of_page(page) == dark
+
+
+def test_the_keyboard_alone_is_enough(portal: Portal, open_page: Open) -> None:
+    page = open_page("/")
+    page.keyboard.type("Typed blind")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("in two lines")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/sessions/sess_"))
+    expect(page.locator(".message-assistant .prose")).to_be_visible()
+    page.keyboard.type("And a second one")
+    page.keyboard.press("Enter")
+    expect(page.locator(".message")).to_have_count(4)
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+    assert page.evaluate("document.activeElement.id") == "message"
+    title = page.get_by_label("Title of the session")
+    title.focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("Renamed by hand")
+    page.keyboard.press("Enter")
+    expect(page).to_have_title("Renamed by hand · Mnesis")
+    title.focus()
+    page.keyboard.type("no, not this")
+    page.keyboard.press("Escape")
+    expect(title).to_have_value("Renamed by hand")
+    page.reload()
+    expect(title).to_have_value("Renamed by hand")
+
+
+def test_everything_that_can_be_pressed_has_a_name_and_a_visible_focus(portal: Portal, open_page: Open) -> None:
+    page = open_page(f"/sessions/{portal.new_session('Hello')}/")
+    page.keyboard.press("Tab")
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('button, a, summary, input, textarea, select')].filter(element =>"
+        " !element.textContent.trim() && !element.ariaLabel && !element.labels?.length).map(element => element.outerHTML)"
+    )
+    assert nameless == []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('textarea, body')"):
+            continue
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+def test_older_messages_come_while_scrolling_up_and_the_reader_stays_in_place(long_talk: str, open_page: Open) -> None:
+    page = open_page(f"/sessions/{long_talk}/")
+    expect(page.locator(".message")).to_have_count(50)
+    assert page.evaluate("scrollY + innerHeight > document.documentElement.scrollHeight - 100")
+    first = f"#msg-{LONG_TALK - 49}"
+    page.evaluate("selector => document.querySelector(selector).scrollIntoView()", first)
+    wait_until(lambda: page.locator(".message").count() == 100, seconds=15)
+    assert abs(page.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", first)) < 200
+    page.evaluate("scrollTo(0, 0)")
+    wait_until(lambda: page.locator(".message").count() == LONG_TALK, seconds=15)
+    seqs = page.locator(".message").evaluate_all("messages => messages.map(message => Number(message.dataset.seq))")
+    assert seqs == list(range(1, LONG_TALK + 1))
+
+
+def test_a_link_to_an_old_message_opens_there_and_the_newest_is_one_step_away(long_talk: str, open_page: Open) -> None:
+    page = open_page(f"/sessions/{long_talk}/?around=40#msg-40")
+    expect(page.locator("#msg-40")).to_be_in_viewport()
+    page.get_by_role("button", name="Newest").click()
+    expect(page.locator(f"#msg-{LONG_TALK}")).to_be_in_viewport()
+
+
+def test_new_text_does_not_move_somebody_who_reads_further_up(long_talk: str, portal: Portal, open_page: Open) -> None:
+    page = open_page(f"/sessions/{long_talk}/")
+    page.evaluate("selector => document.querySelector(selector).scrollIntoView()", f"#msg-{LONG_TALK - 20}")
+    before = page.evaluate("scrollY")
+    portal.call("POST", f"/api/sessions/{long_talk}/turns", {"message": "!long 80 Said further down"})
+    portal.wait_until_idle(long_talk)
+    expect(page.get_by_text("Said further down", exact=False).first).to_be_attached()
+    expect(page.locator(".message[data-running]")).to_have_count(0)
+    assert abs(page.evaluate("scrollY") - before) < 2
+    expect(page.get_by_role("button", name="Newest")).to_be_visible()
+
+
+def test_a_search_narrows_the_list_while_typing_and_more_rows_come_on_request(portal: Portal, open_page: Open) -> None:
+    for number in range(55):
+        portal.call("POST", "/api/sessions", {"model": "demo", "title": f"Row {number:02}"})
+    page = open_page("/")
+    expect(page.locator(".session-row")).to_have_count(50)
+    page.get_by_role("button", name="Load more").click()
+    wait_until(lambda: page.locator(".session-row").count() > 55, seconds=15)
+    page.get_by_label("Search titles").fill("row 07")
+    expect(page.locator(".session-row")).to_have_count(1)
+    assert page.url.endswith("/?q=row+07")
+    page.reload()
+    expect(page.locator(".session-row")).to_have_count(1)
+    page.get_by_label("Archived").check()
+    expect(page.get_by_text("No title has")).to_be_visible()
+
+
+def test_archiving_closes_the_composer_in_every_tab(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session("Hello")
+    page, other = open_page(f"/sessions/{session_id}/"), open_page(f"/sessions/{session_id}/")
+    page.get_by_label("More about this session").click()
+    page.get_by_role("button", name="Archive this session").click()
+    for tab in (page, other):
+        expect(tab.get_by_text("takes no more messages")).to_be_visible()
+        expect(tab.get_by_label("Message", exact=True)).to_have_count(0)
+
+
+def test_a_compaction_in_the_worker_shows_its_divider_and_the_summary_opens(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session()
+    page = open_page(f"/sessions/{session_id}/")
+    for number in range(12):
+        portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": f"!long 500 Tell me of keeper {number}"})
+        portal.wait_until_idle(session_id)
+        if portal.call("GET", f"/api/sessions/{session_id}/compactions")["items"]:
+            break
+    divider = page.locator("details.divider").first
+    expect(divider).to_contain_text("Compacted", timeout=60_000)
+    expect(divider).to_contain_text(re.compile(r"→ .* tokens"))
+    divider.locator("summary").click()
+    expect(divider.locator(".summary-text")).not_to_be_empty()
+    divider.get_by_role("link", name=re.compile(r"Messages \d+–\d+")).click()
+    expect(page.locator("#msg-1")).to_be_in_viewport()
+    page.reload()
+    expect(page.locator("details.divider").first).to_be_visible()
+
+
+def test_a_page_that_is_not_there_looks_like_the_others(open_page: Open) -> None:
+    page = open_page("/sessions/sess_nowhere/")
+    expect(page.get_by_role("link", name="Mnesis", exact=True)).to_be_visible()
+
+
+def test_no_page_asks_another_host_for_anything(portal: Portal, open_page: Open) -> None:
+    hosts: set[str] = set()
+    page = open_page("/")
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    page.goto(f"/sessions/{portal.new_session('![x](https://tracker.example/x.png)')}/")
+    page.wait_for_load_state("networkidle")
+    assert hosts == {portal.site.url.split("/")[2]}
+
+
+def test_the_browser_libraries_are_named_with_version_and_licence() -> None:
+    vendor = Path(__file__).resolve().parents[2] / "static" / "vendor"
+    listed = (vendor / "README.md").read_text()
+    version = re.search(r'version:"([\d.]+)"', (vendor / "htmx" / "htmx.min.js").read_text())
+    assert version
+    assert version[1] in listed
+    assert (vendor / "htmx" / "LICENSE").is_file()
