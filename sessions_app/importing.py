@@ -57,8 +57,9 @@ def store_transcripts(
     for transcript in transcripts:
         session_id = _session_for(transcript, report, owner=owner, model=model)
         known = turn_keys(session_id)
-        for turn in transcript.turns:
-            _store_turn(session_id, turn, known, report)
+        for place, turn in enumerate(transcript.turns):
+            # Formats without ids keep their order, so the place names a turn as well.
+            _store_turn(session_id, turn, encode_text(turn.external_id or f"#{place}")[:KEY_LENGTH], known, report)
             progress(report.turns_stored + report.turns_known, total)
     return report
 
@@ -99,9 +100,8 @@ def _create(
     )
 
 
-def _store_turn(session_id: str, turn: TranscriptTurn, known: set[str], report: ImportReport) -> None:
-    key = turn.external_id[:KEY_LENGTH]
-    if key and encode_text(key) in known:
+def _store_turn(session_id: str, turn: TranscriptTurn, key: str, known: set[str], report: ImportReport) -> None:
+    if key in known:
         report.turns_known += 1
         return
     with change(session_id) as record:
@@ -109,7 +109,7 @@ def _store_turn(session_id: str, turn: TranscriptTurn, known: set[str], report: 
             record,
             model=_model_of(turn),
             origin=ORIGIN,
-            idempotency_key=encode_text(key)[:KEY_LENGTH] or None,
+            idempotency_key=key,
             created_at=turn.messages[0].created_at,
         )
         for message in turn.messages:
