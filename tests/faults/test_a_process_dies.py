@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import httpx
 import psutil
 
 from tests.journeys.conftest import Caller, caller_for
@@ -52,6 +53,23 @@ def test_a_killed_web_server_loses_no_word_and_a_missing_worker_no_answer(tmp_pa
         assert any(run["state"] == "completed" for run in runs)
         context = caller.call("GET", f"/api/sessions/{session}")["context"]
         assert context["used_tokens"] <= context["hard_tokens"]
+        caller.client.close()
+
+
+def test_a_stop_in_the_middle_of_an_answer_keeps_it_and_says_so(tmp_path: Path):
+    with site_database("test_stop") as database:
+        with running_site(tmp_path, **database) as site:
+            wait_until_ready(site)
+            caller = caller_for(site, "admin")
+            session = caller.new_session()
+            turn = caller.start(session, "!slow 60 !long 500")
+            stream_a_little(caller, session)
+        with running_site(tmp_path, **database) as site:
+            again = Caller(site=site, key=caller.key, client=httpx.Client(base_url=site.url, headers=caller.client.headers))
+            ended = again.call("GET", f"/api/sessions/{session}/turns/{turn['id']}")
+            assert (ended["state"], ended["error"]["code"]) == ("interrupted", "TURN_INTERRUPTED")
+            assert len(again.texts(session)[1]) > 20
+            again.client.close()
         caller.client.close()
 
 

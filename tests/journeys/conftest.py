@@ -24,6 +24,8 @@ class Caller:
     site: Site
     key: str
     client: httpx.Client
+    port: int = 0
+    """Of another web server than the site's own."""
 
     def call(self, method: str, path: str, body: Any = None, *, status: int = 0) -> Any:
         """Ask the REST door; ``status`` is what must come, any good one by default."""
@@ -63,7 +65,7 @@ class Caller:
 
     def socket(self, session_id: str, *, after: int = 0, **options: Any) -> connect:
         """Open the websocket."""
-        address = f"{self.site.url.replace('http', 'ws')}/ws/sessions/{session_id}?after={after}"
+        address = f"ws://127.0.0.1:{self.port or self.site.port}/ws/sessions/{session_id}?after={after}"
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         return connect(address, additional_headers=headers, **options)
 
