@@ -1,7 +1,7 @@
 // Where the conversation was compacted: dividers come from the app that knows, and are put between the messages.
 import { fetchPart } from "./api.js";
+import { dress } from "./dress.js";
 import { keepingPlace } from "./scrolling.js";
-import { showTimes } from "./times.js";
 
 const GATHER = 60;
 
@@ -31,7 +31,7 @@ export class Dividers {
       if ("live" in divider.dataset || document.getElementById(divider.id)) continue;
       this.#insert(divider);
       window.htmx.process(divider);
-      showTimes(divider);
+      dress(divider);
     }
   }
 

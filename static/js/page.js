@@ -1,10 +1,11 @@
 // What every page has: times in the reader's own zone, menus that close, buttons that copy.
-import { showTimes } from "./times.js";
 import { watchCopyButtons } from "./copy.js";
+import { dress } from "./dress.js";
+import { showTimes } from "./times.js";
 
-showTimes(document);
+dress(document);
 setInterval(() => showTimes(document), 30_000);
-document.addEventListener("htmx:load", (event) => showTimes(event.target));
+document.addEventListener("htmx:load", (event) => dress(event.target));
 watchCopyButtons();
 
 const openMenus = () => document.querySelectorAll("details.menu[open]");

@@ -1,8 +1,8 @@
 // The messages on the page. HTML comes from the server alone; here it is put in its place, once, in order by seq.
 import { fetchPart } from "./api.js";
+import { dress } from "./dress.js";
 import { LiveTexts } from "./live.js";
 import { keepingPlace } from "./scrolling.js";
-import { showTimes } from "./times.js";
 
 const GATHER = 30; // milliseconds: events come in bursts, one look is enough for all of them
 
@@ -130,7 +130,7 @@ export class Transcript {
     if (!("running" in message.dataset)) this.texts.drop(message.dataset.message);
     for (const part of this.texts.of(message.dataset.message).values()) this.#showLive(message, part, part.text);
     window.htmx.process(message);
-    showTimes(message);
+    dress(message);
   }
 
   #replace(old, message) {

@@ -105,7 +105,7 @@ def test_everything_that_can_be_pressed_has_a_name_and_a_visible_focus(portal: P
     page = open_page(f"/sessions/{portal.new_session('Hello')}/")
     page.keyboard.press("Tab")
     nameless = page.evaluate(
-        "[...document.querySelectorAll('button, a, summary, input, textarea, select')].filter(element =>"
+        "[...document.querySelectorAll('button, a, summary, input:not([type=hidden]), textarea, select')].filter(element =>"
         " !element.textContent.trim() && !element.ariaLabel && !element.labels?.length).map(element => element.outerHTML)"
     )
     assert nameless == []
@@ -192,6 +192,18 @@ def test_a_compaction_in_the_worker_shows_its_divider_and_the_summary_opens(port
     expect(page.locator("#msg-1")).to_be_in_viewport()
     page.reload()
     expect(page.locator("details.divider").first).to_be_visible()
+
+
+def test_a_message_and_a_block_of_code_are_copied_as_they_were_written(portal: Portal, open_page: Open) -> None:
+    text = "**Look:**\n\n```py\nx = 1\n```"
+    page = open_page(f"/sessions/{portal.new_session(text)}/", permissions=["clipboard-read", "clipboard-write"])
+    question = page.locator(".message-user")
+    question.get_by_role("button", name="Copy this message").click()
+    expect(question.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == text
+    question.locator("figure").hover()
+    question.get_by_role("button", name="Copy this code").click()
+    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == "x = 1\n", seconds=15)
 
 
 def test_a_page_that_is_not_there_looks_like_the_others(open_page: Open) -> None:
