@@ -172,9 +172,7 @@ def archive_session(request: HttpRequest, session_id: str) -> Any:
 
 
 @router.get("/sessions/{session_id}/turns", response={200: TurnList, **ERRORS}, summary="List turns, newest first")
-def list_turns(
-    request: HttpRequest, session_id: str, limit: Limit = 50, cursor: Place | None = None
-) -> dict[str, Any]:
+def list_turns(request: HttpRequest, session_id: str, limit: Limit = 50, cursor: Place | None = None) -> dict[str, Any]:
     """Turns of a session."""
     queries.load_session(session_id, owner_id=owner_id(request))
     rows = queries.list_turns(session_id, before_seq=cursor, limit=limit + 1)

@@ -119,7 +119,11 @@ def authorise(user: Any, cookie_session: Any, session_id: str) -> None:
     :raises SessionNotFoundError: they may not, signed out, were disabled, or it is gone.
     """
     user.refresh_from_db(fields=["is_active"])
-    is_signed_out = cookie_session is not None and cookie_session.session_key and not cookie_session.exists(cookie_session.session_key)
+    is_signed_out = (
+        cookie_session is not None
+        and cookie_session.session_key
+        and not cookie_session.exists(cookie_session.session_key)
+    )
     if not user.is_active or is_signed_out:
         raise NotFound()
     load_session(session_id, owner_id=user.pk)

@@ -18,9 +18,7 @@ CLOSING_SECONDS = 30.0
 
 def recover_turns(*, lease_owner: str) -> int:
     """Close every turn whose lease ran out; returns how many."""
-    return sum(
-        recover_turn(session_id, turn_id, lease_owner=lease_owner) for session_id, turn_id in expired_turns()
-    )
+    return sum(recover_turn(session_id, turn_id, lease_owner=lease_owner) for session_id, turn_id in expired_turns())
 
 
 def recover_turn(session_id: str, turn_id: str, *, lease_owner: str) -> bool:

@@ -57,7 +57,9 @@ def run_turn(session_id: str, *, owner_id: int, message: str, write: Callable[[s
 async def _run_turn(session_id: str, *, owner_id: int, message: str, write: Callable[[str], None]) -> TurnRecord:
     started = await lifecycle.start_turn(session_id, owner_id=owner_id, message=message)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, lambda: loop.create_task(db(lifecycle.interrupt, session_id, owner_id=owner_id)))
+    loop.add_signal_handler(
+        signal.SIGINT, lambda: loop.create_task(db(lifecycle.interrupt, session_id, owner_id=owner_id))
+    )
     ending = asyncio.create_task(runner.wait(started.turn.id))
     try:
         await _write_text(session_id, started.seq - 1, write)

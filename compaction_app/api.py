@@ -87,7 +87,9 @@ class SummaryList(Schema):
     next_cursor: None = None
 
 
-@router.get("/sessions/{session_id}/context", response={200: dict[str, Any], **ERRORS}, summary="See what the model sees")
+@router.get(
+    "/sessions/{session_id}/context", response={200: dict[str, Any], **ERRORS}, summary="See what the model sees"
+)
 def read_context(
     request: HttpRequest,
     session_id: str,
@@ -110,7 +112,9 @@ def read_context(
     return body | {"messages": _printable([asdict(message) for message in built.assembled.messages])}
 
 
-@router.post("/sessions/{session_id}/compact", response={200: CompactionOut, 202: CompactionOut, **ERRORS}, summary="Compact now")
+@router.post(
+    "/sessions/{session_id}/compact", response={200: CompactionOut, 202: CompactionOut, **ERRORS}, summary="Compact now"
+)
 def compact(request: HttpRequest, session_id: str, body: CompactIn | None = None) -> Any:
     """Summarise everything but the newest turns. With ``wait`` the answer comes when it is done."""
     load_session(session_id, owner_id=owner_id(request))

@@ -83,9 +83,7 @@ def read_turn(request: HttpRequest, session_id: str, turn_id: str) -> dict[str, 
 
 
 @router.get("/sessions/{session_id}/messages", response={200: MessageList, **ERRORS}, summary="Read the record")
-def list_messages(
-    request: HttpRequest, session_id: str, after: Place = 0, limit: Limit = 100
-) -> dict[str, Any]:
+def list_messages(request: HttpRequest, session_id: str, after: Place = 0, limit: Limit = 100) -> dict[str, Any]:
     """Messages with all their parts, oldest first; tombstoned outputs with their originals."""
     queries.load_session(session_id, owner_id=owner_id(request))
     messages = queries.load_messages(session_id, after=after, limit=limit + 1)
@@ -148,7 +146,9 @@ def wants_stream(request: HttpRequest) -> bool:
 def event_stream(frames: AsyncIterator[dict[str, Any]]) -> StreamingHttpResponse:
     """Frames as server-sent events (HTML standard 9.2); an event's ``seq`` is its id, for ``Last-Event-ID``."""
     return StreamingHttpResponse(
-        _lines(frames), content_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        _lines(frames),
+        content_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 

@@ -73,7 +73,9 @@ def get_spec(alias: str) -> ModelSpec:
         return _spec(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
     if alias == DEMO.alias:
         return DEMO
-    raise ModelNotFoundError(f"no model is called {alias!r}; 'manage.py model list' shows the ones there are", model=alias)
+    raise ModelNotFoundError(
+        f"no model is called {alias!r}; 'manage.py model list' shows the ones there are", model=alias
+    )
 
 
 def get_model(alias: str) -> Model:

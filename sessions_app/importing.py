@@ -78,9 +78,7 @@ def _session_for(transcript: Transcript, report: ImportReport, *, owner: Abstrac
     return session_id
 
 
-def _create(
-    transcript: Transcript, report: ImportReport, *, owner: AbstractBaseUser, model: str, origin: str
-) -> str:
+def _create(transcript: Transcript, report: ImportReport, *, owner: AbstractBaseUser, model: str, origin: str) -> str:
     parent = transcript.parent
     parent_id = report.sessions.get(parent.transcript_id) if parent else None
     call_id = parent.tool_call_id if parent else ""

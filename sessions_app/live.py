@@ -119,9 +119,7 @@ class Hub:
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         if self._watcher is None or self._watcher.done() or self._watcher.get_loop() is not loop:
-            self._watcher = loop.create_task(
-                _watch_others(self), name="live watcher", context=contextvars.Context()
-            )
+            self._watcher = loop.create_task(_watch_others(self), name="live watcher", context=contextvars.Context())
 
 
 hub = Hub()

@@ -1,9 +1,9 @@
 """The registry: a tool is a Python function with type hints, registered by one decorator.
 
-    @tool(timeout_seconds=5)
-    def word_count(context: ToolContext, text: str) -> str:
-        \"\"\"Count the words of a text.\"\"\"
-        return str(len(text.split()))
+@tool(timeout_seconds=5)
+def word_count(context: ToolContext, text: str) -> str:
+    \"\"\"Count the words of a text.\"\"\"
+    return str(len(text.split()))
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ def tool(*, timeout_seconds: float = 60.0) -> Callable[[Callable[..., str]], Cal
         schema = arguments.model_json_schema()
         schema.pop("title", None)
         spec = ToolSpec(name=function.__name__, description=inspect.getdoc(function) or "", parameters=schema)
-        _TOOLS[function.__name__] = Tool(
-            spec=spec, run=function, arguments=arguments, timeout_seconds=timeout_seconds
-        )
+        _TOOLS[function.__name__] = Tool(spec=spec, run=function, arguments=arguments, timeout_seconds=timeout_seconds)
         return function
 
     return register

@@ -63,11 +63,17 @@ def context(session: SessionRecord) -> ToolContext:
     with change(session.id) as record:
         turn_id = store.start_turn(record, model="demo")
         tool = ToolPart(
-            tool_name="read", tool_call_id="c", input='{"path": "a"}', output="a Marigold row", state=ToolState.COMPLETED
+            tool_name="read",
+            tool_call_id="c",
+            input='{"path": "a"}',
+            output="a Marigold row",
+            state=ToolState.COMPLETED,
         )
         parts = (TextPart(text="The word is marigold, 100%_sure."), tool, DataPart(label="x", text="marigold"))
         store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=parts))
-        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="x" * 20_000),)))
+        store.append_message(
+            record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="x" * 20_000),))
+        )
     return ToolContext(session_id=session.id, owner_id=session.owner_id)
 
 

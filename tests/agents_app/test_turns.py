@@ -25,7 +25,7 @@ from mnesis_core.errors import (
     SessionNotFoundError,
     SessionNotRunning,
 )
-from mnesis_core.llm import Request, ToolCall, Usage, Source
+from mnesis_core.llm import Request, Source, ToolCall, Usage
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import TurnState
@@ -109,7 +109,7 @@ async def test_every_follower_gets_the_same_text_whenever_it_comes(session, scri
         assert "".join(frame["text"] for frame in deltas) == "one two three"
         offsets = [frame["offset"] for frame in deltas]
         assert offsets == [sum(len(frame["text"]) for frame in deltas[:index]) for index in range(len(deltas))]
-    assert [frame["text"] for frame in late.result() if frame["type"] == "delta"][0] == "one two "
+    assert next(frame["text"] for frame in late.result() if frame["type"] == "delta") == "one two "
 
 
 async def test_a_follower_resumes_by_seq_without_loss_or_repetition(session, script):
@@ -155,10 +155,7 @@ async def test_a_second_turn_while_one_runs_is_busy_and_leaves_no_trace(session,
 async def test_of_many_turns_started_at_once_one_wins(session, script):
     script(Step(text="only", delay_seconds=0.2))
     results = await asyncio.gather(
-        *(
-            lifecycle.start_turn(session.id, owner_id=session.owner_id, message=f"try {index}")
-            for index in range(8)
-        ),
+        *(lifecycle.start_turn(session.id, owner_id=session.owner_id, message=f"try {index}") for index in range(8)),
         return_exceptions=True,
     )
     won = [result for result in results if not isinstance(result, BaseException)]
@@ -251,11 +248,17 @@ async def test_tools_run_in_parallel_and_their_results_reach_the_model(alice, sc
     assert turn.state == TurnState.COMPLETED
     _, asked, answered = await history(session)
     tools = [stored.part for stored in asked.parts if isinstance(stored.part, ToolPart)]
-    assert [(part.output, part.state) for part in tools] == [("abab", ToolState.COMPLETED), ("cdcd", ToolState.COMPLETED)]
+    assert [(part.output, part.state) for part in tools] == [
+        ("abab", ToolState.COMPLETED),
+        ("cdcd", ToolState.COMPLETED),
+    ]
     assert all(part.started_at and part.completed_at for part in tools)
     assert spoken(answered) == "abab, cdcd"
     shown = [message for message in model.requests[1].payload["messages"] if message["role"] == "tool"]
-    assert [(message["tool_call_id"], message["content"]) for message in shown] == [("call_0", "abab"), ("call_1", "cdcd")]
+    assert [(message["tool_call_id"], message["content"]) for message in shown] == [
+        ("call_0", "abab"),
+        ("call_1", "cdcd"),
+    ]
     assert [item["function"]["name"] for item in model.requests[0].payload["tools"]] == ["twice"]
 
 
@@ -353,7 +356,9 @@ async def test_another_persons_session_is_not_found(session, bob, script):
 
 async def test_a_process_takes_no_more_turns_than_it_may(session, script):
     script(Step(text="x", gate=asyncio.Event(), gate_after=0))
-    runner._tasks |= {f"turn_{index}": asyncio.create_task(asyncio.sleep(60)) for index in range(site_config().turn.capacity)}
+    runner._tasks |= {
+        f"turn_{index}": asyncio.create_task(asyncio.sleep(60)) for index in range(site_config().turn.capacity)
+    }
     with pytest.raises(AtCapacity):
         await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go")
     for task in runner._tasks.values():

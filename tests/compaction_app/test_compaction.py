@@ -181,7 +181,12 @@ def test_summaries_of_summaries_keep_the_context_below_the_target(session, scrip
     meter = load_meter(session.id)
     assert meter.used_tokens < meter.soft_tokens
     entries = load_entries(session.id)
-    covered = [seq for entry in entries if isinstance(entry, SummaryEntry) for seq in range(entry.first_seq, entry.last_seq + 1)]
+    covered = [
+        seq
+        for entry in entries
+        if isinstance(entry, SummaryEntry)
+        for seq in range(entry.first_seq, entry.last_seq + 1)
+    ]
     shown = [entry.message.seq for entry in entries if isinstance(entry, MessageEntry)]
     assert covered + shown == list(range(1, 113))
 
@@ -245,7 +250,9 @@ def test_a_failed_compaction_says_why_and_the_next_one_may_run(session, script):
     assert compact_now(session.id).state == "completed"
 
 
-def test_building_a_context_costs_the_same_number_of_queries_at_any_length(session, script, django_assert_max_num_queries):
+def test_building_a_context_costs_the_same_number_of_queries_at_any_length(
+    session, script, django_assert_max_num_queries
+):
     script(model_of("- A summary."))
     add_turns(session, 30)
     compact_now(session.id)

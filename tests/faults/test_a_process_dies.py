@@ -65,7 +65,9 @@ def test_a_stop_in_the_middle_of_an_answer_keeps_it_and_says_so(tmp_path: Path):
             turn = caller.start(session, "!slow 60 !long 500")
             stream_a_little(caller, session)
         with running_site(tmp_path, **database) as site:
-            again = Caller(site=site, key=caller.key, client=httpx.Client(base_url=site.url, headers=caller.client.headers))
+            again = Caller(
+                site=site, key=caller.key, client=httpx.Client(base_url=site.url, headers=caller.client.headers)
+            )
             ended = again.call("GET", f"/api/sessions/{session}/turns/{turn['id']}")
             assert (ended["state"], ended["error"]["code"]) == ("interrupted", "TURN_INTERRUPTED")
             assert len(again.texts(session)[1]) > 20

@@ -111,7 +111,9 @@ def caller(site: Site) -> Iterator[Caller]:
 
 @pytest.fixture(scope="package")
 def stranger(site: Site) -> Iterator[Caller]:
-    made = site.manage("shell", "-v0", "-c", "from django.contrib.auth.models import User; User.objects.create_user('eve')")
+    made = site.manage(
+        "shell", "-v0", "-c", "from django.contrib.auth.models import User; User.objects.create_user('eve')"
+    )
     assert made.returncode == 0, made.stderr
     caller = caller_for(site, "eve")
     yield caller

@@ -52,9 +52,7 @@ async def test_every_socket_sees_the_same_whenever_it_comes_or_breaks(caller: Ca
         first.transport.abort()
     last = max(frame["seq"] for frame in before if "data" in frame)
     async with caller.socket(session, after=last) as again, caller.socket(session) as second:
-        resumed, fresh = await asyncio.gather(
-            read_until(again, "turn.completed"), read_until(second, "turn.completed")
-        )
+        resumed, fresh = await asyncio.gather(read_until(again, "turn.completed"), read_until(second, "turn.completed"))
     text = caller.texts(session)[1]
     for frames in (resumed, fresh):
         deltas = [frame for frame in frames if frame["type"] == "delta"]
@@ -110,7 +108,15 @@ async def test_a_socket_without_a_key_is_closed_and_wrong_frames_get_their_error
     assert closed.value.rcvd.code == 4401
     async with caller.socket(session) as socket:
         await read_until(socket, "caught_up")
-        hostile = ["", "nonsense", "[]", "[" * 3_000, '{"type": "nosuch"}', '{"type": "turn"}', '{"type": "turn", "message": 7}']
+        hostile = [
+            "",
+            "nonsense",
+            "[]",
+            "[" * 3_000,
+            '{"type": "nosuch"}',
+            '{"type": "turn"}',
+            '{"type": "turn", "message": 7}',
+        ]
         for frame in hostile:
             await socket.send(frame)
             [error] = await read_until(socket, "error")

@@ -17,7 +17,9 @@ OPENAI_CHAT = {
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "depth", "arguments": '{"at": "quay"}'}}],
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "depth", "arguments": '{"at": "quay"}'}}
+            ],
         },
         {"role": "tool", "tool_call_id": "c1", "content": "14 metres"},
         {"role": "assistant", "content": "Fourteen metres at the quay."},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 
@@ -81,7 +82,9 @@ def test_every_change_is_an_event_in_one_unbroken_chain(session_id):
 
 
 def test_events_hold_commitments_and_no_content(session_id):
-    start(session_id, TextPart(text="my secret word"), ToolPart(tool_name="t", tool_call_id="c", input="my secret word"))
+    start(
+        session_id, TextPart(text="my secret word"), ToolPart(tool_name="t", tool_call_id="c", input="my secret word")
+    )
     bodies = "".join(Event.objects.values_list("body", flat=True))
     assert "secret" not in bodies
     commits = [part["commit"] for part in json.loads(Event.objects.get(type="message.created").body)["parts"]]
@@ -210,7 +213,7 @@ def test_writers_at_once_leave_one_chain_without_gaps(session_id):
         thread.join()
     events = list(Event.objects.filter(session_id=session_id).order_by("seq"))
     assert [event.seq for event in events] == list(range(1, 22))
-    assert all(event.prev_hash == before.hash for before, event in zip(events, events[1:], strict=False))
+    assert all(event.prev_hash == before.hash for before, event in itertools.pairwise(events))
 
 
 def test_only_one_of_two_turns_at_once_starts(session_id):
@@ -218,5 +221,3 @@ def test_only_one_of_two_turns_at_once_starts(session_id):
     with pytest.raises(SessionBusy):
         start(session_id, TextPart(text="second"))
     assert len(queries.load_messages(session_id)) == 1
-
-

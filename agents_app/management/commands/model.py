@@ -52,9 +52,13 @@ class Command(BaseCommand):
         store.put_model(spec, api_key_env=options["api_key_env"])
         self.stdout.write(f"{spec.alias}: {spec.litellm_model}, window {spec.context_window:,} tokens")
         if not is_known and not options["context"]:
-            self.stdout.write(f"Its window is not known; {spec.context_window:,} is assumed. Say --context to change it.")
+            self.stdout.write(
+                f"Its window is not known; {spec.context_window:,} is assumed. Say --context to change it."
+            )
         if options["api_key_env"] and not os.environ.get(options["api_key_env"]):
-            self.stdout.write(f"Note: {options['api_key_env']} is not set here; the server needs it when it calls the model.")
+            self.stdout.write(
+                f"Note: {options['api_key_env']} is not set here; the server needs it when it calls the model."
+            )
 
     def _list(self, options: dict[str, Any]) -> None:
         models = list_models()

@@ -69,4 +69,6 @@ class Command(BaseCommand):
             after = messages[-1].seq
 
     def _print(self, values: dict[str, Any], *, as_json: bool) -> None:
-        self.stdout.write(json.dumps(values, default=str, indent=2) if as_json else f"{values['id']}  {values['state']}")
+        self.stdout.write(
+            json.dumps(values, default=str, indent=2) if as_json else f"{values['id']}  {values['state']}"
+        )

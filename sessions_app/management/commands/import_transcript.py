@@ -68,9 +68,7 @@ class Command(BaseCommand):
                 for companion in _companions(path, name)
             ]
             read = self._progress("read", "bytes")
-            result = FORMATS[name](
-                source, name=path.name, companions=companions, progress=lambda done: read(done, 0)
-            )
+            result = FORMATS[name](source, name=path.name, companions=companions, progress=lambda done: read(done, 0))
         self._end_line()
         return result
 
@@ -103,7 +101,9 @@ class Command(BaseCommand):
 
 def _owner(username: str | None) -> AbstractBaseUser:
     users = get_user_model().objects.filter(is_active=True)
-    owner = users.filter(username=username).first() if username else users.filter(is_superuser=True).order_by("pk").first()
+    owner = (
+        users.filter(username=username).first() if username else users.filter(is_superuser=True).order_by("pk").first()
+    )
     if owner is None:
         known = f"There is no user {username!r}." if username else "There is no administrator yet."
         raise CommandError(f"{known} Make one with 'manage.py createsuperuser', or name one with --user.", returncode=2)
