@@ -66,6 +66,9 @@ class TurnConfig:
     """Limits of one turn."""
 
     max_steps: int = 50
+    """Model calls of one turn."""
+    tools: tuple[str, ...] = ("lcm_grep", "lcm_describe", "lcm_read", "calculator")
+    """Names of the tools that the model is offered."""
     doom_loop_threshold: int = 3
     """Identical consecutive tool calls (seed 000)."""
     lease_seconds: float = 15.0
@@ -153,7 +156,9 @@ def _override(value: Any, changes: Any, path: str) -> Any:
         if name not in known:
             raise InvalidRequest(f"{where} is not a setting; known here: {', '.join(sorted(known))}", field=where)
         current = getattr(value, name)
-        result[name] = _override(current, change, where) if is_dataclass(current) else _checked(where, types[name], change)
+        result[name] = (
+            _override(current, change, where) if is_dataclass(current) else _checked(where, types[name], change)
+        )
     return replace(value, **result)
 
 

@@ -21,7 +21,14 @@ TOOL_STEPS = (
     ("running", "completed"),
     ("running", "error"),
 )
-USAGE_COLUMNS = ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "usage_source", "cost_micros")
+USAGE_COLUMNS = (
+    "tokens_input",
+    "tokens_output",
+    "tokens_cache_read",
+    "tokens_cache_write",
+    "usage_source",
+    "cost_micros",
+)
 
 
 class UsageModel(AppendOnlyModel):
@@ -67,7 +74,17 @@ class Session(AppendOnlyModel):
 
     rules = Rules(
         once=("deleted_at",),
-        free=("title", "labels", "config", "archived_at", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+        free=(
+            "title",
+            "labels",
+            "config",
+            "archived_at",
+            "updated_at",
+            "event_seq",
+            "head_hash",
+            "message_seq",
+            "turn_seq",
+        ),
     )
 
     class Meta:
@@ -92,7 +109,9 @@ class Turn(UsageModel):
     id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
     seq = models.BigIntegerField()
-    state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in TurnState], default=TurnState.RUNNING.value)
+    state = models.CharField(
+        max_length=16, choices=[(s.value, s.value) for s in TurnState], default=TurnState.RUNNING.value
+    )
     origin = models.CharField(max_length=32, default="chat")
     model = models.CharField(max_length=100)
     idempotency_key = models.CharField(max_length=200, null=True)
@@ -282,9 +301,7 @@ class StreamJournal(AppendOnlyModel):
 
     class Meta:
         db_table = "stream_journal"
-        constraints = [
-            models.UniqueConstraint(fields=["message", "part_index", "offset"], name="journal_piece_unique")
-        ]
+        constraints = [models.UniqueConstraint(fields=["message", "part_index", "offset"], name="journal_piece_unique")]
 
     def __str__(self) -> str:
         return f"{self.message_id}+{self.offset}"

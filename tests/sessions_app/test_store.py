@@ -34,7 +34,7 @@ from mnesis_core.messages import (
 )
 from mnesis_core.record import MessageEnd, TurnState, UsageRecord
 from sessions_app import queries, store
-from sessions_app.ledger import change
+from sessions_app.ledger import Change, change
 from sessions_app.models import Event, MessagePart, Session
 from sessions_app.rows import content_commitment
 from tests.support.cast import make_user
@@ -92,13 +92,16 @@ def test_events_hold_commitments_and_no_content(session_id):
     assert commitment("00" * 32, "a") != commitment("01" * 32, "a")
 
 
+def fail_after_writing(record: Change) -> None:
+    turn_id = store.start_turn(record, model="demo")
+    store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="x"),)))
+    raise ZeroDivisionError
+
+
 def test_a_change_that_fails_leaves_neither_rows_nor_events(session_id):
     before = list(Event.objects.values_list("seq", "type"))
     with pytest.raises(ZeroDivisionError), change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
-        message = Message(role="user", parts=(TextPart(text="x"),))
-        store.append_message(record, turn_id=turn_id, message=message)
-        raise ZeroDivisionError
+        fail_after_writing(record)
     assert list(Event.objects.values_list("seq", "type")) == before
     assert queries.load_messages(session_id) == []
 
