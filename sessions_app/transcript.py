@@ -202,7 +202,8 @@ def list_children(session_id: str) -> list[tuple[str, str]]:
 def _messages(session_id: str) -> QuerySet[Any]:
     later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
     rows: QuerySet[Any] = Message.objects.filter(session_id=session_id)
-    return rows.select_related("turn").annotate(ends_turn=~Exists(later))
+    shown: QuerySet[Any] = rows.select_related("turn").annotate(ends_turn=~Exists(later))
+    return shown
 
 
 def _heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]:
