@@ -58,7 +58,8 @@ class CompactionConfig:
     """Alias of the model that summarises; empty: the session's own."""
     lease_seconds: int = 120
     wait_seconds: float = 90.0
-    """How long a turn at the hard threshold waits for a running compaction before level 3 is used."""
+    """How long a turn at the hard threshold waits for a compaction that another process runs. After that
+    it asks with what fits; assembly always does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,6 @@ class LimitConfig:
 
     message_characters: int = 5_000_000
     title_characters: int = 200
-    request_bytes: int = 25_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

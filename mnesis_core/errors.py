@@ -24,7 +24,6 @@
     - ImmutableFieldError
   + AtCapacity
   + TurnInterrupted           how a turn ended whose process died
-  + ToolFailed                how a tool call ended
   + NotReady
   + ModelError                a model call ended badly
     - ModelNotConfigured
@@ -202,12 +201,6 @@ class TurnInterrupted(MnesisError):
     """The server stopped while this turn was running. What had arrived is kept; send a message to go on."""
 
     code, rpc_code = "TURN_INTERRUPTED", -32017
-
-
-class ToolFailed(MnesisError):
-    """The tool could not do what it was asked."""
-
-    code, rpc_code = "TOOL_FAILED", -32018
 
 
 class NotReady(MnesisError):
