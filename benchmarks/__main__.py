@@ -1,0 +1,59 @@
+"""``python -m benchmarks [NAME …]``: runs the named benchmarks, or all, and prints a table for each.
+
+PostgreSQL is measured too where the tests find one (TEST_POSTGRES_URL). Only the ratios say something: both sides
+of one are measured in turns, in the same minutes, on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+
+from benchmarks.databases import fresh_environment, kinds
+
+BENCHMARKS = {
+    "append": (
+        "Turns written with the ledger, against plain SQL that writes the same rows",
+        ("turns before", "raw turns/s", "our turns/s", "our time / raw", "our time / in a new session"),
+    ),
+    "assemble": (
+        "A context of 40 items, against plain SQL that reads the same rows",
+        ("messages", "raw ms", "our ms", "our time / raw", "our time / at 100 messages"),
+    ),
+}
+
+
+def main() -> int:
+    """Run what the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BENCHMARKS)}")
+    names = parser.parse_args().names
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
+    for name in names or BENCHMARKS:
+        title, columns = BENCHMARKS[name]
+        print(f"\n{title}\n{table([('database', *columns), *measured(name)])}", flush=True)
+    return 0
+
+
+def measured(name: str) -> list[tuple[str, ...]]:
+    """The rows of a benchmark's table, on every kind of database that is here."""
+    rows = []
+    for kind in kinds():
+        with fresh_environment(kind) as environment:
+            command = [sys.executable, "-m", "benchmarks.alone", name]
+            answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
+        rows += [(kind, *row) for row in json.loads(answer.stdout)]
+    return rows
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Rows in aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""One benchmark in a process of its own, since Django has one database: prints its rows as JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+
+import django
+from django.core.management import call_command
+
+
+def main() -> None:
+    """Migrate the new database and measure."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "mnesis_site.settings"
+    django.setup()
+    call_command("migrate", verbosity=0)
+    # After the setup: what is measured imports models.
+    print(json.dumps(importlib.import_module(f"benchmarks.{sys.argv[1]}").measure()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Turns written through the store, against plain SQL that writes the very same rows in one transaction a turn.
+
+Plain SQL has everything beforehand: it makes no id, counts no token, hashes nothing, and inserts rows in their
+final state, which the store has to update. Both write to one database in turns, at equal durability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from benchmarks.databases import Plain, plain_connection
+from benchmarks.talk import make_turns, write_turn
+from mnesis_core.messages import Message
+from sessions_app import store
+from sessions_app.ledger import Change, change
+
+ROUNDS = 20
+TURNS_A_ROUND = 25
+LONG = 2000
+
+Talk = list[tuple[Message, Message]]
+Rows = dict[str, list[tuple[Any, ...]]]
+
+_FROM = {
+    "turns": "turns t WHERE t.id = ?",
+    "messages": "messages t WHERE t.turn_id = ? ORDER BY t.seq",
+    "message_parts": "message_parts t JOIN messages m ON m.id = t.message_id WHERE m.turn_id = ?",
+    "context_items": "context_items t JOIN messages m ON m.id = t.item_id WHERE m.turn_id = ? ORDER BY t.id",
+    "events": "events t WHERE t.session_id = ? AND t.seq > ? AND t.seq <= ? ORDER BY t.seq",
+}
+_NUMBERED = ("context_items", "events")
+"""Tables whose ``id`` the database makes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenTurn:
+    """A turn that the store has written, and the stretch of its events."""
+
+    turn_id: str
+    after_seq: int
+    last_seq: int
+
+
+class Copier:
+    """Copies turns of one session into another one, with plain SQL."""
+
+    def __init__(self, plain: Plain, *, source_id: str, target_id: str) -> None:
+        self._plain, self._source_id, self._target_id = plain, source_id, target_id
+        self._columns = {
+            table: [name for name in plain.names(table) if name != "id" or table not in _NUMBERED] for table in _FROM
+        }
+
+    def read(self, turn: WrittenTurn) -> Rows:
+        """All rows of a turn, with ids of the same length that are free."""
+        rows = {}
+        for table, columns in self._columns.items():
+            keys = (self._source_id, turn.after_seq, turn.last_seq) if table == "events" else (turn.turn_id,)
+            found = self._plain.rows(f"SELECT {', '.join(f't.{name}' for name in columns)} FROM {_FROM[table]}", *keys)
+            assert found, f"the store wrote no {table}"
+            rows[table] = [tuple(map(self._free, columns, row)) for row in found]
+        return rows
+
+    def write(self, turns: list[Rows]) -> None:
+        """Turns, each a transaction under the lock of its session."""
+        lock = f"SELECT event_seq, head_hash FROM sessions WHERE id = ?{self._plain.lock}"
+        for rows in turns:
+            with self._plain.transaction():
+                self._plain.rows(lock, self._target_id)
+                self.insert(rows)
+
+    def insert(self, rows: Rows) -> None:
+        """The rows of one turn, and the session's new head."""
+        for table, columns in self._columns.items():
+            self._plain.insert(table, columns, rows[table])
+        event, message, turn = (
+            dict(zip(self._columns[table], rows[table][-1], strict=True)) for table in ("events", "messages", "turns")
+        )
+        self._plain.execute(
+            "UPDATE sessions SET event_seq = ?, head_hash = ?, message_seq = ?, turn_seq = ?, updated_at = ?"
+            " WHERE id = ?",
+            *(event["seq"], event["hash"], message["seq"], turn["seq"], event["created_at"], self._target_id),
+        )
+
+    def _free(self, column: str, value: Any) -> Any:
+        if column == "session_id":
+            return self._target_id
+        # Every id has a 0 after its prefix until the year 3084.
+        return value.replace("_0", "_Z", 1) if column in ("id", "turn_id", "message_id", "item_id") else value
+
+
+class Pair:
+    """A session that the store writes, and its copy that plain SQL writes."""
+
+    def __init__(self, owner: User, plain: Plain) -> None:
+        self._plain = plain
+        self.session_id = store.create_session(owner=owner, model="demo")
+        self._copier = Copier(
+            plain, source_id=self.session_id, target_id=store.create_session(owner=owner, model="demo")
+        )
+
+    def fill(self, talk: Talk) -> None:
+        """Turns that are not measured, all in one change."""
+        with change(self.session_id) as record:
+            written = [_write(record, *messages) for messages in talk]
+        with self._plain.transaction():
+            for turn in written:
+                self._copier.insert(self._copier.read(turn))
+
+    def measure(self, talk: Talk) -> tuple[float, float]:
+        """Seconds a turn: plain SQL's and ours."""
+        started = perf_counter()
+        written = []
+        for messages in talk:
+            with change(self.session_id) as record:
+                written.append(_write(record, *messages))
+        ours = perf_counter() - started
+        rows = [self._copier.read(turn) for turn in written]
+        started = perf_counter()
+        self._copier.write(rows)
+        return (perf_counter() - started) / len(talk), ours / len(talk)
+
+
+def _write(record: Change, user: Message, assistant: Message) -> WrittenTurn:
+    after_seq = record.event_seq
+    return WrittenTurn(turn_id=write_turn(record, user, assistant), after_seq=after_seq, last_seq=record.event_seq)
+
+
+def measure() -> list[tuple[str, ...]]:
+    """The rows of the table."""
+    owner = User.objects.create_user("benchmark")
+    talk = make_turns(TURNS_A_ROUND)
+    with plain_connection() as plain:
+        long = Pair(owner, plain)
+        for _ in range(LONG // TURNS_A_ROUND):
+            long.fill(talk)
+        Pair(owner, plain).measure(talk)  # warms both up
+        rounds = [(Pair(owner, plain).measure(talk), long.measure(talk)) for _ in range(ROUNDS)]
+    new, old = zip(*rounds, strict=True)
+    growth = median(slow / quick for (_, quick), (_, slow) in rounds)
+    return [("0", *_numbers(new), "1.00"), (f"{LONG:,}", *_numbers(old), f"{growth:.2f}")]
+
+
+def _numbers(rounds: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
+    raw, ours = (1 / median(seconds) for seconds in zip(*rounds, strict=True))
+    return f"{raw:,.0f}", f"{ours:,.0f}", f"{median(ours / raw for raw, ours in rounds):.2f}"

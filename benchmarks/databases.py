@@ -1,0 +1,84 @@
+"""A new database of each kind that is there, and plain connections to it that promise what Django's promise."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+from django.db import connection
+
+from tests.everything import find_postgres
+from tests.support.databases import site_database
+
+
+def kinds() -> list[str]:
+    """The kinds of database that can be measured here."""
+    return ["sqlite", "postgresql"] if find_postgres() else ["sqlite"]
+
+
+@contextmanager
+def fresh_environment(kind: str) -> Iterator[dict[str, str]]:
+    """The environment of a process that is to have a new, empty database; it is dropped at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="mnesis-benchmark-") as directory:
+        os.environ["DATABASE_URL"] = find_postgres() if kind == "postgresql" else ""
+        with site_database("mnesis_benchmark") as database:
+            shared = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+            yield shared | database | {"MNESIS_DATA_DIR": directory, "REDIS_URL": ""}
+
+
+class Plain:
+    """SQL through the database's own module, with ``?`` for a value on both; transactions are the caller's."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._is_sqlite = isinstance(raw, sqlite3.Connection)
+        self._begin = "BEGIN IMMEDIATE" if self._is_sqlite else "BEGIN"
+        self.lock = "" if self._is_sqlite else " FOR UPDATE"
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Everything that a query finds."""
+        found: list[tuple[Any, ...]] = self._raw.execute(self._own(sql), values).fetchall()
+        return found
+
+    def names(self, table: str) -> list[str]:
+        """The columns of a table."""
+        return [column[0] for column in self._raw.execute(f"SELECT * FROM {table} LIMIT 0").description]
+
+    def execute(self, sql: str, *values: Any) -> None:
+        """One statement without an answer."""
+        self._raw.execute(self._own(sql), values)
+
+    def insert(self, table: str, columns: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
+        """Rows of one table, in the fastest way that the module has."""
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        self._raw.cursor().executemany(self._own(sql), rows)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """One durable commit."""
+        self._raw.execute(self._begin)
+        yield
+        self._raw.execute("COMMIT")
+
+    def _own(self, sql: str) -> str:
+        return sql if self._is_sqlite else sql.replace("?", "%s")
+
+
+@contextmanager
+def plain_connection() -> Iterator[Plain]:
+    """A connection to Django's database, beside Django's own and as durable."""
+    settings = connection.settings_dict
+    if connection.vendor == "postgresql":
+        names = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
+        arguments: dict[str, Any] = {name: settings[key] or None for name, key in names.items()}
+        with psycopg.connect(**arguments, autocommit=True) as raw:
+            yield Plain(raw)
+        return
+    with closing(sqlite3.connect(settings["NAME"], isolation_level=None)) as raw:
+        raw.executescript(f"PRAGMA foreign_keys=ON;{settings['OPTIONS']['init_command']}")
+        yield Plain(raw)

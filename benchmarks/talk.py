@@ -1,0 +1,62 @@
+"""Turns of the usual size: 200 tokens asked, 400 answered, two tool calls with results of 1,000 tokens each."""
+
+from __future__ import annotations
+
+from random import Random
+
+from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
+from mnesis_core.record import MessageEnd, TurnState, UsageRecord
+from mnesis_core.tokens import estimate_text
+from sessions_app import store
+from sessions_app.ledger import Change
+
+_SENTENCE = (
+    "the record of a session is kept in one table and read from there by its number, every change writes an event "
+    "while nothing that was said before may be lost, so the answer names the file, the line and the reason why"
+)
+_END = MessageEnd(
+    finish_reason="stop",
+    outcome="complete",
+    usage=UsageRecord(
+        tokens_input=12_000, tokens_output=420, tokens_cache_read=0, tokens_cache_write=0, usage_source="provider"
+    ),
+)
+
+
+def make_turns(count: int, *, seed: int = 1) -> list[tuple[Message, Message]]:
+    """The user's and the assistant's message of so many turns, no two alike."""
+    random = Random(seed)
+    return [(_user(random), _assistant(random, turn)) for turn in range(count)]
+
+
+def write_turn(record: Change, user: Message, assistant: Message) -> str:
+    """Write one turn from its start to its end, as one change; returns its id."""
+    turn_id = store.start_turn(record, model="demo", lease_owner="benchmark", lease_seconds=30)
+    store.append_message(record, turn_id=turn_id, message=user)
+    message_id = store.append_message(record, turn_id=turn_id, message=assistant, model="demo")
+    store.finalize_message(record, message_id, _END)
+    store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=_END.usage)
+    return turn_id
+
+
+def _user(random: Random) -> Message:
+    return Message(role="user", parts=(TextPart(text=_text(random, 200)),))
+
+
+def _assistant(random: Random, turn: int) -> Message:
+    tools = [
+        ToolPart(
+            tool_name="read_file",
+            tool_call_id=f"call_{turn}_{index}",
+            input='{"path": "docs/architecture.md"}',
+            output=_text(random, 1000),
+            state=ToolState.COMPLETED,
+        )
+        for index in range(2)
+    ]
+    return Message(role="assistant", parts=(TextPart(text=_text(random, 400)), *tools))
+
+
+def _text(random: Random, tokens: int) -> str:
+    text = " ".join(random.choices(_SENTENCE.split(), k=tokens))
+    return text[: len(text) * tokens // estimate_text(text)]
