@@ -146,7 +146,7 @@ def list_sessions(
 def create_session(request: HttpRequest, body: SessionIn) -> Any:
     """Create a session and, with ``message``, start its first turn."""
     values = body.dict(exclude={"message"})
-    session = lifecycle.create_session(owner=request.user, **values)  # type: ignore[arg-type]
+    session = lifecycle.create_session(owner=request.user, first_message=body.message, **values)  # type: ignore[arg-type]
     if body.message is None:
         return Status(201, _read(session))
     started = async_to_sync(lifecycle.start_turn)(session.id, owner_id=owner_id(request), message=body.message)

@@ -58,8 +58,9 @@ def create_session(
     labels: dict[str, str] | None = None,
     config: dict[str, Any] | None = None,
     parent_id: str | None = None,
+    first_message: str | None = None,
 ) -> SessionRecord:
-    """Create a session.
+    """Create a session. A ``first_message`` is checked only: when it is refused, no empty session is left behind.
 
     :raises ModelNotFoundError: there is no such model.
     :raises SessionNotFoundError: the parent is not there, or belongs to somebody else.
@@ -67,9 +68,11 @@ def create_session(
     """
     alias = model or default_model()
     get_spec(alias)
-    limits = session_config(config or {}).limits
-    check_title(title, limits.title_characters)
-    _check_length("system_prompt", system_prompt, limits.message_characters)
+    configured = session_config(config or {})
+    check_title(title, configured.limits.title_characters)
+    _check_length("system_prompt", system_prompt, configured.limits.message_characters)
+    if first_message is not None:
+        _check_message(first_message, configured)
     if parent_id is not None:
         load_session(parent_id, owner_id=owner.pk)
     session_id = store.create_session(

@@ -148,6 +148,12 @@ def test_a_wrong_message_gets_a_clear_error_and_leaves_nothing(caller: Caller, b
     assert caller.messages(session) == []
 
 
+def test_a_session_whose_first_message_is_refused_is_not_made(caller: Caller):
+    before = caller.call("GET", "/api/sessions?limit=500")["items"]
+    assert caller.call("POST", "/api/sessions", {"message": " "}, status=422)["error"]["code"] == "INVALID_REQUEST"
+    assert caller.call("GET", "/api/sessions?limit=500")["items"] == before
+
+
 def test_hostile_text_is_answered_and_kept(caller: Caller):
     session = caller.new_session()
     hostile = '{"message": "NUL \\u0000, lone \\ud800, bidi \\u202e, \\u241b"}'
