@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import getpass
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from typing import IO
 
 import psycopg
 import redis
 
-NO_DATABASE = ["tests/core", "tests/test_architecture.py"]
-"""What cannot come out differently on another database."""
+NO_DATABASE = ["tests/core", "tests/test_architecture.py", "tests/browser", "tests/mnesis_site/test_up.py"]
+"""What cannot come out differently on another database, or brings its own."""
 
 
 def find_postgres() -> str:
@@ -46,27 +49,36 @@ def find_redis() -> str:
     return url
 
 
-def run_pytest(title: str, arguments: list[str], environment: dict[str, str]) -> int:
-    """Run the suite once and return pytest's exit status."""
-    print(f"\n=== The suite on {title} ===", flush=True)
+def start_pytest(arguments: list[str], environment: dict[str, str], output: IO[str] | None) -> subprocess.Popen[str]:
+    """Start the suite; into a file, or to the terminal."""
     command = [sys.executable, "-m", "pytest", *arguments, *sys.argv[1:]]
-    return subprocess.run(command, env=environment, check=False).returncode
+    return subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
 
 
 def main() -> int:
-    """Run the suite on PostgreSQL with Redis where they are, then on SQLite alone, and say what was missing."""
+    """Run the suite on SQLite and, beside it, on PostgreSQL with Redis where they are; say what was missing."""
     postgres, redis_server = find_postgres(), find_redis()
     shared = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
     shared |= {"TEST_POSTGRES_URL": postgres, "TEST_REDIS_URL": redis_server}
-    status = 0
-    if postgres:
-        production = shared | {"DATABASE_URL": postgres, "REDIS_URL": redis_server}
-        production["MNESIS_TEST_DATABASE"] = f"test_mnesis_{os.getpid()}"
-        status = run_pytest("PostgreSQL", [f"--ignore={path}" for path in NO_DATABASE], production)
-    # Last, because it is the whole suite: the closing lines of the run are its own.
-    status = status or run_pytest("SQLite", [], shared)
+    with tempfile.TemporaryFile("w+") as output:
+        beside = start_on_postgres(postgres, redis_server, shared, output) if postgres else None
+        print("\n=== The suite on SQLite ===", flush=True)
+        status = start_pytest([], shared, None).wait()
+        if beside is not None:
+            print("\n=== The suite on PostgreSQL ===", flush=True)
+            status = beside.wait() or status
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout)
     missing = [name for name, url in (("PostgreSQL", postgres), ("Redis", redis_server)) if not url]
     return status or report(missing)
+
+
+def start_on_postgres(
+    postgres: str, redis_server: str, shared: dict[str, str], output: IO[str]
+) -> subprocess.Popen[str]:
+    """Start what a database can change, on PostgreSQL: at the same time, since most of a test is waiting."""
+    names = {"DATABASE_URL": postgres, "REDIS_URL": redis_server, "MNESIS_TEST_DATABASE": f"test_mnesis_{os.getpid()}"}
+    return start_pytest([f"--ignore={path}" for path in NO_DATABASE], shared | names, output)
 
 
 def report(missing: list[str]) -> int:

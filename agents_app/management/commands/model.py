@@ -82,7 +82,8 @@ class Command(BaseCommand):
 
 def _spec(options: dict[str, Any]) -> tuple[ModelSpec, bool]:
     """The model to store, and whether litellm knows it."""
-    known = model_metadata(options["litellm"])
+    # A server of one's own is in nobody's price list, and looking there takes seconds.
+    known = None if options["api_base"] else model_metadata(options["litellm"])
     window, output, input_price, output_price = known or (UNKNOWN_WINDOW, UNKNOWN_OUTPUT, 0, 0)
     for name in ("context", "max_output"):
         if options[name] is not None and not 0 < options[name] <= 10_000_000:
