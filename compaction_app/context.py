@@ -22,7 +22,7 @@ from mnesis_core.record import SessionRecord
 from mnesis_core.rendering import digest, render
 from mnesis_core.tokens import Calibration, calibrate
 from sessions_app import queries
-from sessions_app.conf import get_spec, session_config
+from sessions_app.conf import get_spec_to_read, session_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def load_state(session_id: str, *, at: int | None = None) -> ContextState:
     """
     session = queries.load_session(session_id)
     config = session_config(session.config)
-    spec = get_spec(session.model)
+    spec = get_spec_to_read(session.model)
     return ContextState(
         session=session,
         spec=spec,

@@ -10,6 +10,7 @@ import pytest
 from agents_app import lifecycle
 from agents_app.runner import runner
 from agents_app.tools.registry import ToolContext, tool
+from compaction_app.context import load_meter
 from mnesis_core.errors import (
     AtCapacity,
     IdempotencyMismatch,
@@ -25,12 +26,13 @@ from mnesis_core.errors import (
     SessionNotFoundError,
     SessionNotRunning,
 )
-from mnesis_core.llm import Request, Source, ToolCall, Usage
+from mnesis_core.llm import ModelSpec, Request, Source, ToolCall, Usage
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import TurnState
 from sessions_app.conf import site_config
 from sessions_app.database import db
+from sessions_app.models import LanguageModel
 from sessions_app.queries import (
     journal_texts,
     list_calls,
@@ -40,6 +42,7 @@ from sessions_app.queries import (
     load_session,
     load_turn,
 )
+from sessions_app.store import put_model
 from tests.support.story import ended, frames_until, history, say, spoken
 
 
@@ -382,6 +385,17 @@ def test_a_session_with_wrong_values_is_refused_in_words(alice, values, error):
         lifecycle.create_session(owner=alice, **values)
     assert isinstance(refused.value, MnesisError)
     assert refused.value.message
+
+
+async def test_a_session_whose_model_was_removed_says_so_and_stays_readable(alice):
+    spec = ModelSpec(alias="gone", litellm_model="demo/chat", context_window=8_000, max_output_tokens=1_000)
+    await db(put_model, spec)
+    session = await db(lifecycle.create_session, owner=alice, model="gone")
+    await db(LanguageModel.objects.all().delete)
+    turn = await say(session, "Are you there?")
+    assert (turn.state, turn.error_code) == (TurnState.FAILED, "MODEL_NOT_FOUND")
+    assert (await db(load_meter, session.id)).used_tokens > 0
+    assert [spoken(message) for message in await history(session)] == ["Are you there?"]
 
 
 async def test_the_first_message_names_a_session_without_a_title(session, script):
