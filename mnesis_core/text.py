@@ -17,6 +17,8 @@ _ESCAPED = re.compile(f"{ESCAPE}([0-9A-F]{{4}})")
 
 def encode_text(text: str) -> str:
     """Escape NUL, lone surrogates and the escape character itself."""
+    if text.isascii() and "\0" not in text:  # at once, where the search below reads every character
+        return text
     return _UNSAFE.sub(lambda match: f"{ESCAPE}{ord(match[0]):04X}", text)
 
 

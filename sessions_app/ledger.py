@@ -17,14 +17,17 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ledger import canonical_body, entry_hash
 from sessions_app import live
-from sessions_app.models import Session
 
+_LOCK = (
+    "SELECT event_seq, head_hash, message_seq, turn_seq, archived_at FROM sessions WHERE id = %s AND deleted_at IS NULL"
+)
 _INSERT = (
     "INSERT INTO events (session_id, seq, type, body, prev_hash, hash, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s)"
 )
@@ -39,6 +42,8 @@ class Change:
 
     session_id: str
     now: datetime
+    cursor: CursorWrapper
+    """Of the transaction, for plain SQL."""
     event_seq: int
     head_hash: str
     message_seq: int
@@ -52,7 +57,7 @@ class Change:
         text = canonical_body(body)
         prev_hash = self.head_hash
         self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)
-        self.entries.append((self.session_id, self.event_seq, type.value, text, prev_hash, self.head_hash, self.now))
+        self.entries.append((self.event_seq, type.value, text, prev_hash, self.head_hash))
         return self.event_seq
 
     @property
@@ -77,28 +82,26 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
 
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
-    with transaction.atomic():
-        record = _lock(session_id, now or timezone.now())
+    with transaction.atomic(), connection.cursor() as cursor:
+        record = _lock(cursor, session_id, now or timezone.now())
         yield record
         if record.entries:
             _write(record)
             transaction.on_commit(lambda: live.wake(session_id))
 
 
-def _lock(session_id: str, now: datetime) -> Change:
-    # SQLite ignores FOR UPDATE; its transactions are IMMEDIATE, so the whole database is ours already.
-    head = (
-        Session.objects.select_for_update()
-        .filter(id=session_id, deleted_at__isnull=True)
-        .values_list("event_seq", "head_hash", "message_seq", "turn_seq", "archived_at")
-        .first()
-    )
+def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
+    # SQLite knows no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is ours already.
+    row_lock = " FOR UPDATE" if connection.features.has_select_for_update else ""
+    cursor.execute(_LOCK + row_lock, [session_id])
+    head = cursor.fetchone()
     if head is None:
         raise SessionNotFoundError(session_id=session_id)
     event_seq, head_hash, message_seq, turn_seq, archived_at = head
     return Change(
         session_id=session_id,
         now=now,
+        cursor=cursor,
         event_seq=event_seq,
         head_hash=head_hash,
         message_seq=message_seq,
@@ -108,18 +111,8 @@ def _lock(session_id: str, now: datetime) -> Change:
 
 
 def _write(record: Change) -> None:
-    adapt = connection.ops.adapt_datetimefield_value
-    with connection.cursor() as cursor:
-        cursor.executemany(_INSERT, [(*entry[:-1], adapt(entry[-1])) for entry in record.entries])
-        cursor.execute(
-            _UPDATE_HEAD,
-            (
-                record.event_seq,
-                record.head_hash,
-                record.message_seq,
-                record.turn_seq,
-                adapt(record.now),
-                record.session_id,
-            ),
-        )
+    now = connection.ops.adapt_datetimefield_value(record.now)
+    head = (record.event_seq, record.head_hash, record.message_seq, record.turn_seq, now, record.session_id)
+    record.cursor.executemany(_INSERT, [(record.session_id, *entry, now) for entry in record.entries])
+    record.cursor.execute(_UPDATE_HEAD, head)
     live.announce(record.session_id)

@@ -20,8 +20,10 @@ from mnesis_core.messages import (
     ToolPart,
     ToolState,
 )
+from mnesis_core.record import UsageRecord
 from mnesis_core.text import decode_text, encode_text
 from mnesis_core.tokens import estimate_part, estimate_text
+from sessions_app.models import USAGE_COLUMNS
 
 _AS_JSON: dict[str, type[Part]] = {
     part.type: part for part in (FileRefPart, CompactionMarkerPart, StepStartPart, StepFinishPart)
@@ -91,6 +93,11 @@ def _tool_part_of(row: Any) -> ToolPart:
         started_at=row.started_at,
         completed_at=row.completed_at,
     )
+
+
+def usage_columns(usage: UsageRecord) -> dict[str, Any]:
+    """The columns that hold what was used."""
+    return {column: getattr(usage, column) for column in USAGE_COLUMNS}
 
 
 def content_commitment(row: Any) -> str:

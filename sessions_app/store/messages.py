@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from mnesis_core.errors import ImmutableFieldError, MessageNotFoundError, PartNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
+from mnesis_core.ledger import new_salt
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.messages import Part, ToolState
 from mnesis_core.record import MessageEnd
@@ -17,7 +18,10 @@ from mnesis_core.text import encode_text
 from mnesis_core.tokens import estimate_text
 from sessions_app.ledger import Change
 from sessions_app.models import ContextItem, Message, MessagePart
-from sessions_app.rows import columns_of, content_commitment, output_commitment
+from sessions_app.rows import columns_of, content_commitment, output_commitment, usage_columns
+from sessions_app.statements import Table
+
+_MESSAGES, _PARTS, _ITEMS = Table(Message), Table(MessagePart), Table(ContextItem)
 
 
 def append_message(
@@ -36,7 +40,7 @@ def append_message(
     With ``end`` the message is written finished (an import, a recorded turn); without it an assistant's
     message is a stub until ``finalize_message``.
     """
-    row = Message(
+    row = _MESSAGES.row(
         id=new_id("msg"),
         session_id=record.session_id,
         turn_id=turn_id,
@@ -50,9 +54,9 @@ def append_message(
         recorded_at=record.now,
         **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
     )
-    row.save()
+    _MESSAGES.insert(record.cursor, row)
     parts = [_part_row(record, row.id, index, part) for index, part in enumerate(message.parts)]
-    MessagePart.objects.bulk_create(parts)
+    _PARTS.insert(record.cursor, *parts)
     seq = record.publish(
         EventType.MESSAGE_CREATED,
         message_id=row.id,
@@ -62,9 +66,10 @@ def append_message(
         in_context=True,
         parts=[_commit(part) for part in parts],
     )
-    ContextItem.objects.create(
+    item = _ITEMS.row(
         session_id=record.session_id, item_type="message", item_id=row.id, position=row.seq, added_seq=seq
     )
+    _ITEMS.insert(record.cursor, item)
     if end is not None:
         record.publish(EventType.MESSAGE_FINALIZED, message_id=row.id, **_numbers(end))
     return str(row.id)
@@ -75,11 +80,11 @@ def append_parts(record: Change, *, message_id: str, parts: Sequence[Part]) -> l
 
     :raises MessageNotFoundError: the session has no such message.
     """
-    if not Message.objects.filter(id=message_id, session_id=record.session_id).exists():
+    if _MESSAGES.find(record.cursor, "id", id=message_id, session_id=record.session_id) is None:
         raise MessageNotFoundError(message_id=message_id)
     first = MessagePart.objects.filter(message_id=message_id).count()
     rows = [_part_row(record, message_id, first + index, part) for index, part in enumerate(parts)]
-    MessagePart.objects.bulk_create(rows)
+    _PARTS.insert(record.cursor, *rows)
     for row in rows:
         record.publish(EventType.PART_CREATED, message_id=message_id, **_commit(row))
     return [row.id for row in rows]
@@ -91,9 +96,9 @@ def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
     :raises MessageNotFoundError: the session has no such message.
     :raises ImmutableFieldError: it is finalised already.
     """
-    rows = Message.objects.filter(id=message_id, session_id=record.session_id)
-    if not rows.filter(finalized_at__isnull=True).update(**_end_columns(end), finalized_at=record.now):
-        raise _missing_or_final(rows.exists(), message_id)
+    values = _end_columns(end) | {"finalized_at": record.now}
+    if not _MESSAGES.update(record.cursor, values, id=message_id, session_id=record.session_id, finalized_at=None):
+        raise _missing_or_final(record, message_id)
     record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end))
 
 
@@ -102,8 +107,10 @@ def start_tool(record: Change, part_id: str) -> None:
 
     :raises PartNotFoundError: no such part waits in this session.
     """
-    changed = _part(record, part_id).filter(tool_state=ToolState.PENDING).update(
-        tool_state=ToolState.RUNNING, started_at=record.now
+    changed = (
+        _part(record, part_id)
+        .filter(tool_state=ToolState.PENDING)
+        .update(tool_state=ToolState.RUNNING, started_at=record.now)
     )
     if not changed:
         raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
@@ -158,17 +165,18 @@ def _part(record: Change, part_id: str) -> Any:
     return MessagePart.objects.filter(id=part_id, session_id=record.session_id, part_type="tool")
 
 
-def _part_row(record: Change, message_id: str, index: int, part: Part) -> MessagePart:
-    return MessagePart(
+def _part_row(record: Change, message_id: str, index: int, part: Part) -> SimpleNamespace:
+    return _PARTS.row(
         id=new_id("part"),
         message_id=message_id,
         session_id=record.session_id,
         part_index=index,
+        salt=new_salt(),
         **columns_of(part),
     )
 
 
-def _commit(row: MessagePart) -> dict[str, Any]:
+def _commit(row: SimpleNamespace) -> dict[str, Any]:
     body = {
         "part_id": row.id,
         "part_index": row.part_index,
@@ -189,15 +197,15 @@ def _end_columns(end: MessageEnd) -> dict[str, Any]:
         "outcome": end.outcome,
         "error_code": end.error_code,
         "error_message": None if end.error_message is None else encode_text(end.error_message),
-        **asdict(end.usage),
+        **usage_columns(end.usage),
     }
 
 
 def _numbers(end: MessageEnd) -> dict[str, Any]:
-    return {"outcome": end.outcome, "error_code": end.error_code, **asdict(end.usage)}
+    return {"outcome": end.outcome, "error_code": end.error_code, **usage_columns(end.usage)}
 
 
-def _missing_or_final(exists: bool, message_id: str) -> Exception:
-    if exists:
+def _missing_or_final(record: Change, message_id: str) -> Exception:
+    if _MESSAGES.find(record.cursor, "id", id=message_id, session_id=record.session_id):
         return ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
     return MessageNotFoundError(message_id=message_id)

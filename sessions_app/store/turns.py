@@ -17,7 +17,10 @@ from mnesis_core.text import encode_text
 from sessions_app import live
 from sessions_app.ledger import Change
 from sessions_app.models import Turn
+from sessions_app.rows import usage_columns
+from sessions_app.statements import Table
 
+_TURNS = Table(Turn)
 _EVENT_OF = {
     TurnState.COMPLETED: EventType.TURN_COMPLETED,
     TurnState.CANCELLED: EventType.TURN_CANCELLED,
@@ -45,10 +48,9 @@ def start_turn(
     """
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
-    running = Turn.objects.filter(session_id=record.session_id, state=TurnState.RUNNING).values_list("id", flat=True)
-    if busy := running.first():
-        raise SessionBusy(session_id=record.session_id, turn_id=busy)
-    turn = Turn.objects.create(
+    if busy := _TURNS.find(record.cursor, "id", session_id=record.session_id, state=TurnState.RUNNING.value):
+        raise SessionBusy(session_id=record.session_id, turn_id=busy[0])
+    turn = _TURNS.row(
         id=new_id("turn"),
         session_id=record.session_id,
         seq=record.next_turn_seq(),
@@ -60,8 +62,9 @@ def start_turn(
         lease_owner=lease_owner,
         lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,
     )
+    _TURNS.insert(record.cursor, turn)
     record.publish(EventType.TURN_STARTED, turn_id=turn.id, turn_seq=turn.seq, origin=origin)
-    return turn.id
+    return str(turn.id)
 
 
 def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
@@ -69,7 +72,7 @@ def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
 
     :raises Conflict: the turn has ended, or somebody else took it over.
     """
-    if not Turn.objects.filter(id=turn_id, state=TurnState.RUNNING, fence=fence).exists():
+    if _TURNS.find(record.cursor, "id", id=turn_id, state=TurnState.RUNNING.value, fence=fence) is None:
         raise Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
 
 
@@ -88,19 +91,14 @@ def finish_turn(
 
     :raises Conflict: it ended already, or somebody else took it over (the fence has moved on).
     """
-    usage = usage or UsageRecord()
-    changed = Turn.objects.filter(id=turn_id, state=TurnState.RUNNING, fence=fence).update(
-        state=state,
-        ended_at=ended_at or record.now,
-        error_code=error_code,
-        error_message=None if error_message is None else encode_text(error_message),
-        tokens_input=usage.tokens_input,
-        tokens_output=usage.tokens_output,
-        tokens_cache_read=usage.tokens_cache_read,
-        tokens_cache_write=usage.tokens_cache_write,
-        usage_source=usage.usage_source,
-        cost_micros=usage.cost_micros,
-    )
+    values = {
+        "state": state.value,
+        "ended_at": ended_at or record.now,
+        "error_code": error_code,
+        "error_message": None if error_message is None else encode_text(error_message),
+        **usage_columns(usage or UsageRecord()),
+    }
+    changed = _TURNS.update(record.cursor, values, id=turn_id, state=TurnState.RUNNING.value, fence=fence)
     if not changed:
         raise Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
     record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)

@@ -1,0 +1,73 @@
+"""The plain SQL of the store does what the ORM would."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import IntegrityError, connection
+
+from mnesis_core.errors import ImmutableFieldError
+from mnesis_core.ledger import new_salt
+from mnesis_core.messages import Message
+from sessions_app import store
+from sessions_app.ledger import change
+from sessions_app.models import ContextItem, Event, MessagePart, Session, StreamJournal, Turn
+from sessions_app.models import Message as MessageRow
+from sessions_app.statements import Table
+from tests.support.cast import make_user
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def session_id() -> str:
+    return store.create_session(owner=make_user("alice"), model="demo")
+
+
+@pytest.mark.parametrize("model", [Turn, MessageRow, MessagePart, ContextItem, StreamJournal])
+def test_a_row_has_every_column_and_the_defaults_of_the_model(model):
+    fields = [field for field in model._meta.concrete_fields if field.get_internal_type() != "BigAutoField"]
+    constant = {field.column: field.get_default() for field in fields if field.has_default() and field.column != "salt"}
+    assert vars(Table(model).row()) == dict.fromkeys([field.column for field in fields]) | constant
+
+
+def test_a_row_without_its_salt_is_refused(session_id):
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, model="demo")
+        message_id = store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=()))
+    parts = Table(MessagePart)
+    row = parts.row(id="part_1", message_id=message_id, session_id=session_id, part_type="text", part_index=0)
+    with pytest.raises(IntegrityError), change(session_id) as record:
+        parts.insert(record.cursor, row)
+    row.salt = new_salt()
+    with change(session_id) as record:
+        parts.insert(record.cursor, row)
+    assert MessagePart.objects.get().content == ""
+
+
+def test_after_an_error_nothing_is_committed_even_if_somebody_catches_it(session_id):
+    before = Event.objects.count()
+    with change(session_id) as record:
+        store.start_turn(record, model="demo")
+        turns = Table(Turn)
+        with pytest.raises(IntegrityError):
+            turns.insert(record.cursor, turns.row(id="turn_2", session_id="nobody", seq=None, created_at=record.now))
+        record.entries.clear()
+    assert not Turn.objects.exists()
+    assert Event.objects.count() == before
+    assert not connection.needs_rollback
+
+
+def test_an_update_of_a_frozen_column_is_refused_in_words(session_id):
+    with pytest.raises(ImmutableFieldError, match=r"Session\.model"), change(session_id) as record:
+        Table(Session).update(record.cursor, {"model": "other"}, id=session_id)
+
+
+def test_none_finds_null_and_nothing_else(session_id):
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, model="demo")
+        turns = Table(Turn)
+        assert turns.find(record.cursor, "id", session_id=session_id, ended_at=None) == (turn_id,)
+        assert turns.find(record.cursor, "id", session_id=session_id, created_at=None) is None
+        assert turns.update(record.cursor, {"lease_owner": "me"}, id=turn_id, ended_at=None) == 1
+        assert turns.update(record.cursor, {"lease_owner": "you"}, id=turn_id, created_at=None) == 0
+    assert Turn.objects.get().lease_owner == "me"
