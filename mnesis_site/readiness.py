@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import redis
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django_q.conf import Conf
@@ -38,5 +39,9 @@ def unapplied_migrations() -> list[str]:
 
 def missing_worker() -> list[str]:
     """A worker cluster says every half second that it lives, and its word holds for three seconds."""
-    alive = [stat for stat in Stat.get_all() if stat.status in (Conf.IDLE, Conf.WORKING)]
+    try:
+        alive = [stat for stat in Stat.get_all() if stat.status in (Conf.IDLE, Conf.WORKING)]
+    except redis.RedisError:
+        logger.exception("Redis does not answer")
+        return ["Redis does not answer, where workers say that they live. The server's log says why."]
     return [] if alive else ["No worker runs. 'manage.py up' starts one; 'manage.py qcluster' is one alone."]

@@ -103,6 +103,18 @@ def test_a_write_in_the_wrong_place_is_found(line: str) -> None:
     assert len(writes_elsewhere("agents_app/views.py", source)) == 1
 
 
+def test_plain_sql_that_writes_is_the_writers_too() -> None:
+    """``statements.Table`` inserts and updates without a model's name in the call."""
+    users = {
+        str(file.relative_to(ROOT))
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+        if "sessions_app.statements" in file.read_text(encoding="utf-8")
+    }
+    assert users
+    assert all(user.startswith("sessions_app/store/") for user in users), users
+
+
 def test_a_write_in_the_right_place_is_not_found() -> None:
     assert not writes_elsewhere("sessions_app/store/turns.py", "Turn.objects.filter(pk=1).update(fence=2)")
     assert writes_elsewhere("sessions_app/store/turns.py", "Event.objects.create()")

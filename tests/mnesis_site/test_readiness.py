@@ -93,3 +93,11 @@ def test_a_migration_that_is_not_applied_is_named(client: Client, worker: None) 
 def test_it_lives_although_it_is_not_ready(client: Client) -> None:
     remove_guards(connection, guarded_models())
     assert client.get("/livez").json() == {"status": "ok"}
+
+
+def test_redis_that_is_away_is_named(client: Client, settings: Any) -> None:
+    away = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "workers": away}
+    assert missing(client) == {
+        "worker": ["Redis does not answer, where workers say that they live. The server's log says why."]
+    }

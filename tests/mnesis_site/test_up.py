@@ -137,3 +137,17 @@ def test_a_database_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "DATABASE_URL says where it is" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("MNESIS_CONFIG", "no-such-file.toml", "MNESIS_CONFIG: no-such-file.toml cannot be read"),
+        ("MNESIS_DEFAULT_MODEL", "nosuch", "MNESIS_DEFAULT_MODEL: no model is called 'nosuch'"),
+    ],
+)
+def test_a_wrong_setting_stops_the_start_in_one_sentence(tmp_path: Path, name: str, value: str, words: str) -> None:
+    done = manage("up", environment=environment_for(tmp_path, **{name: value}))
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

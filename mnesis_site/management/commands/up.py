@@ -11,12 +11,15 @@ from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 
+from mnesis_core.errors import ModelNotFoundError
 from mnesis_site.processes import Tree, require_free, web, worker
 from mnesis_site.sign_in import first_admin, sign_in_link
+from sessions_app.conf import default_model, get_spec, site_config
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - named here to be told apart
 
@@ -32,7 +35,10 @@ class Command(BaseCommand):
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
         parser.add_argument("--port", default=8000, type=port_number, help="port to listen on (default: %(default)s)")
         parser.add_argument(
-            "--workers", default=2, type=worker_count, help="jobs that run at a time (default: %(default)s)"
+            "--workers",
+            default=settings.Q_CLUSTER["workers"],
+            type=worker_count,
+            help="jobs that run at a time (default: %(default)s, from MNESIS_WORKERS)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -40,6 +46,7 @@ class Command(BaseCommand):
         host, port = options["host"], options["port"]
         self._require_free(host, port)
         self._prepare_database()
+        self._require_sound_settings()
         os.environ["MNESIS_WORKERS"] = str(options["workers"])
         greeting = Greeting(self, ANY_ADDRESS.get(host, host), port)
         # Nothing of ours may stay open beside the children: SQLite's locks belong to a whole program.
@@ -56,6 +63,16 @@ class Command(BaseCommand):
             require_free(host, port)
         except OSError as error:
             raise CommandError(address_problem(error, host, port)) from error
+
+    def _require_sound_settings(self) -> None:
+        """Stop here, not at the first request, over what is only read when it is needed."""
+        try:
+            site_config()
+            get_spec(default_model())
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
+        except ModelNotFoundError as error:
+            raise CommandError(f"MNESIS_DEFAULT_MODEL: {error.message}") from error
 
     def _prepare_database(self) -> None:
         try:
