@@ -16,9 +16,7 @@ def swap_context_items(record: Change, *, removed_ids: Sequence[str], summary_id
     :raises Conflict: one of them is not in the context any more, so the summary would stand for
         something that another one stands for already.
     """
-    rows = ContextItem.objects.filter(
-        session_id=record.session_id, item_id__in=removed_ids, removed_seq__isnull=True
-    )
+    rows = ContextItem.objects.filter(session_id=record.session_id, item_id__in=removed_ids, removed_seq__isnull=True)
     positions = list(rows.values_list("position", flat=True))
     if len(positions) != len(set(removed_ids)) or not positions:
         raise Conflict("the context has changed since the span was chosen", session_id=record.session_id)
