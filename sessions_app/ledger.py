@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from django.db import connection, transaction
@@ -24,12 +25,12 @@ from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ledger import canonical_body, entry_hash
 from sessions_app import live
+from sessions_app.models import Event
+from sessions_app.statements import Table
 
+_EVENTS = Table(Event)
 _LOCK = (
     "SELECT event_seq, head_hash, message_seq, turn_seq, archived_at FROM sessions WHERE id = %s AND deleted_at IS NULL"
-)
-_INSERT = (
-    "INSERT INTO events (session_id, seq, type, body, prev_hash, hash, created_at) VALUES (%s, %s, %s, %s, %s, %s, %s)"
 )
 _UPDATE_HEAD = (
     "UPDATE sessions SET event_seq = %s, head_hash = %s, message_seq = %s, turn_seq = %s, updated_at = %s WHERE id = %s"
@@ -49,7 +50,7 @@ class Change:
     message_seq: int
     turn_seq: int
     archived: bool
-    entries: list[tuple[Any, ...]] = field(default_factory=list)
+    entries: list[SimpleNamespace] = field(default_factory=list)
 
     def publish(self, type: EventType, /, **body: Any) -> int:
         """Add an event; returns its ``seq``. The body holds ids and commitments, never content."""
@@ -57,7 +58,16 @@ class Change:
         text = canonical_body(body)
         prev_hash = self.head_hash
         self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)
-        self.entries.append((self.event_seq, type.value, text, prev_hash, self.head_hash))
+        entry = _EVENTS.row(
+            session_id=self.session_id,
+            seq=self.event_seq,
+            type=type.value,
+            body=text,
+            prev_hash=prev_hash,
+            hash=self.head_hash,
+            created_at=self.now,
+        )
+        self.entries.append(entry)
         return self.event_seq
 
     @property
@@ -113,6 +123,6 @@ def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
 def _write(record: Change) -> None:
     now = connection.ops.adapt_datetimefield_value(record.now)
     head = (record.event_seq, record.head_hash, record.message_seq, record.turn_seq, now, record.session_id)
-    record.cursor.executemany(_INSERT, [(record.session_id, *entry, now) for entry in record.entries])
+    _EVENTS.insert(record.cursor, *record.entries)
     record.cursor.execute(_UPDATE_HEAD, head)
     live.announce(record.session_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from mnesis_core.errors import CallNotFoundError
@@ -12,6 +11,10 @@ from mnesis_core.record import MessageEnd
 from mnesis_core.text import encode_json, encode_text
 from sessions_app.ledger import Change
 from sessions_app.models import ModelCall
+from sessions_app.rows import usage_columns
+from sessions_app.statements import Table
+
+_CALLS = Table(ModelCall)
 
 
 def start_call(
@@ -54,17 +57,18 @@ def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int 
     :raises CallNotFoundError: no such call is running in this session.
     """
     failed = end.error_code is not None
-    changed = ModelCall.objects.filter(id=call_id, session_id=record.session_id, state="running").update(
-        state="failed" if failed else "completed",
-        attempts=attempts,
-        outcome=end.outcome,
-        finish_reason=None if end.finish_reason is None else encode_text(end.finish_reason)[:64],
-        error_code=end.error_code,
-        error_message=None if end.error_message is None else encode_text(end.error_message),
-        ended_at=record.now,
-        **asdict(end.usage),
-    )
+    values = {
+        "state": "failed" if failed else "completed",
+        "attempts": attempts,
+        "outcome": end.outcome,
+        "finish_reason": None if end.finish_reason is None else encode_text(end.finish_reason)[:64],
+        "error_code": end.error_code,
+        "error_message": None if end.error_message is None else encode_text(end.error_message),
+        "ended_at": record.now,
+        **usage_columns(end.usage),
+    }
+    changed = _CALLS.update(record.cursor, values, id=call_id, session_id=record.session_id, state="running")
     if not changed:
         raise CallNotFoundError(call_id=call_id)
     type = EventType.CALL_FAILED if failed else EventType.CALL_COMPLETED
-    record.publish(type, call_id=call_id, outcome=end.outcome, error_code=end.error_code, **asdict(end.usage))
+    record.publish(type, call_id=call_id, outcome=end.outcome, error_code=end.error_code, **usage_columns(end.usage))

@@ -82,7 +82,7 @@ def append_parts(record: Change, *, message_id: str, parts: Sequence[Part]) -> l
     """
     if _MESSAGES.find(record.cursor, "id", id=message_id, session_id=record.session_id) is None:
         raise MessageNotFoundError(message_id=message_id)
-    first = MessagePart.objects.filter(message_id=message_id).count()
+    [first] = _PARTS.find(record.cursor, "COUNT(*)", message_id=message_id) or (0,)
     rows = [_part_row(record, message_id, first + index, part) for index, part in enumerate(parts)]
     _PARTS.insert(record.cursor, *rows)
     for row in rows:
@@ -107,11 +107,8 @@ def start_tool(record: Change, part_id: str) -> None:
 
     :raises PartNotFoundError: no such part waits in this session.
     """
-    changed = (
-        _part(record, part_id)
-        .filter(tool_state=ToolState.PENDING)
-        .update(tool_state=ToolState.RUNNING, started_at=record.now)
-    )
+    values = {"tool_state": ToolState.RUNNING.value, "started_at": record.now}
+    changed = _PARTS.update(record.cursor, values, **_tool(record, part_id), tool_state=ToolState.PENDING.value)
     if not changed:
         raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.RUNNING.value)
@@ -123,28 +120,29 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     :raises PartNotFoundError: the session has no such part.
     :raises ImmutableFieldError: it has a result already.
     """
-    rows = _part(record, part_id)
-    salt = rows.values_list("salt", flat=True).first()
-    if salt is None:
+    tool = _tool(record, part_id)
+    found = _PARTS.find(record.cursor, "salt", "tool_state", **tool)
+    if found is None:
         raise PartNotFoundError(part_id=part_id)
+    salt, before = found
+    if before not in (ToolState.PENDING, ToolState.RUNNING):
+        raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
     state = ToolState.COMPLETED if error is None else ToolState.ERROR
-    values = {
+    result = {
         "output": None if output is None else encode_text(output),
         "error_message": None if error is None else encode_text(error),
     }
-    changed = rows.filter(tool_state__in=[ToolState.PENDING, ToolState.RUNNING]).update(
-        tool_state=state,
-        completed_at=record.now,
-        output_token_estimate=estimate_text(output or error or ""),
-        **values,
-    )
-    if not changed:
-        raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
+    values = result | {
+        "tool_state": state.value,
+        "completed_at": record.now,
+        "output_token_estimate": estimate_text(output or error or ""),
+    }
+    _PARTS.update(record.cursor, values, **tool)
     record.publish(
         EventType.PART_STATE_CHANGED,
         part_id=part_id,
         state=state.value,
-        commit=output_commitment(salt=salt, **values),
+        commit=output_commitment(salt=salt, **result),
     )
 
 
@@ -161,8 +159,8 @@ def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
     return len(chosen)
 
 
-def _part(record: Change, part_id: str) -> Any:
-    return MessagePart.objects.filter(id=part_id, session_id=record.session_id, part_type="tool")
+def _tool(record: Change, part_id: str) -> dict[str, Any]:
+    return {"id": part_id, "session_id": record.session_id, "part_type": "tool"}
 
 
 def _part_row(record: Change, message_id: str, index: int, part: Part) -> SimpleNamespace:

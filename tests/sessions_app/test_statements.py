@@ -7,12 +7,12 @@ from django.db import IntegrityError, connection
 
 from mnesis_core.errors import ImmutableFieldError
 from mnesis_core.ledger import new_salt
-from mnesis_core.messages import Message
+from mnesis_core.messages import Message, TextPart
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.models import ContextItem, Event, MessagePart, Session, StreamJournal, Turn
 from sessions_app.models import Message as MessageRow
-from sessions_app.statements import Table
+from sessions_app.statements import ROWS_A_STATEMENT, Table
 from tests.support.cast import make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -71,3 +71,12 @@ def test_none_finds_null_and_nothing_else(session_id):
         assert turns.update(record.cursor, {"lease_owner": "me"}, id=turn_id, ended_at=None) == 1
         assert turns.update(record.cursor, {"lease_owner": "you"}, id=turn_id, created_at=None) == 0
     assert Turn.objects.get().lease_owner == "me"
+
+
+def test_more_rows_than_one_statement_takes_are_all_written_once(session_id):
+    parts = tuple(TextPart(text=str(number)) for number in range(ROWS_A_STATEMENT + 1))
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, model="demo")
+        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=parts))
+    rows = MessagePart.objects.order_by("part_index")
+    assert list(rows.values_list("part_index", "content")) == [(index, part.text) for index, part in enumerate(parts)]
