@@ -19,6 +19,7 @@ from mnesis_core.errors import IdempotencyMismatch, InvalidRequest, RequestTooLa
 from mnesis_core.events import EventType
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.record import SessionRecord, TurnRecord
+from mnesis_core.text import encode_text
 from sessions_app import store
 from sessions_app.conf import default_model, get_spec, session_config, site_config
 from sessions_app.database import db
@@ -33,6 +34,8 @@ TURN_ENDS = {
     EventType.TURN_INCOMPLETE,
 }
 """The events of which each turn has one, its last."""
+TITLE_LENGTH, AGENT_LENGTH, KEY_LENGTH = 400, 100, 200
+"""Stored characters of the columns."""
 TITLE_FROM_MESSAGE = 60
 """Characters of the first message that name a session nobody has named."""
 
@@ -70,6 +73,7 @@ def create_session(
     get_spec(alias)
     configured = session_config(config or {})
     check_title(title, configured.limits.title_characters)
+    _check_stored("agent", agent, AGENT_LENGTH)
     _check_length("system_prompt", system_prompt, configured.limits.message_characters)
     if first_message is not None:
         _check_message(first_message, configured)
@@ -154,6 +158,9 @@ def claim_turn(
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
     _check_message(message, config)
+    if idempotency_key is not None:
+        _check_stored("idempotency_key", idempotency_key, KEY_LENGTH)
+        idempotency_key = encode_text(idempotency_key)
     digest = hashlib.sha256(json.dumps(message).encode()).hexdigest()
     _free_if_dead(session, lease_owner)
     with change(session_id) as record:
@@ -190,6 +197,13 @@ def check_title(title: str, limit: int) -> None:
     """:raises InvalidRequest: the title is too long."""
     if len(title) > limit:
         raise InvalidRequest(f"title has {len(title)} characters; {limit} are allowed", field="title")
+    _check_stored("title", title, TITLE_LENGTH)
+
+
+def _check_stored(name: str, text: str, limit: int) -> None:
+    """A short text must fit its column also after NUL and the like were escaped; only one database would say so."""
+    if len(encode_text(text)) > limit:
+        raise InvalidRequest(f"{name} is too long, or has too many characters that must be escaped", field=name)
 
 
 def _check_message(message: str, config: Config) -> None:

@@ -111,8 +111,8 @@ def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
 
 
 def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] | None:
-    """The id and the request digest of the turn that this idempotency key started."""
-    rows = Turn.objects.filter(session_id=session_id, idempotency_key=encode_text(idempotency_key))
+    """The id and the request digest of the turn that this idempotency key, as stored, started."""
+    rows = Turn.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
     return rows.values_list("id", "request_digest").first()
 
 

@@ -313,6 +313,22 @@ async def test_a_retry_with_the_same_key_never_doubles_the_message(session, scri
         await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Other", idempotency_key="k1")
 
 
+@pytest.mark.parametrize("key", ["nul \x00", "lone \ud800", "␛"])
+async def test_any_key_names_its_turn(session, script, key):
+    script("one")
+    first = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=key)
+    await ended(first.turn)
+    again = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=key)
+    assert again.turn.id == first.turn.id
+
+
+@pytest.mark.parametrize("key", ["k" * 201, "\x00" * 41])
+async def test_a_key_that_is_too_long_is_refused(session, script, key):
+    with pytest.raises(InvalidRequest):
+        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=key)
+    assert await history(session) == []
+
+
 async def test_a_retry_while_the_turn_runs_finds_it(session, script):
     gate = asyncio.Event()
     model = script(Step(text="slow", gate=gate, gate_after=0))
@@ -373,7 +389,10 @@ async def test_a_process_takes_no_more_turns_than_it_may(session, script):
     ("values", "error"),
     [
         ({"model": "nosuch"}, ModelNotFoundError),
+        ({"model": "nul \x00 and \ud800"}, ModelNotFoundError),
         ({"title": "x" * 201}, InvalidRequest),
+        ({"title": "\x00" * 200}, InvalidRequest),
+        ({"agent": "\ud800" * 100}, InvalidRequest),
         ({"config": {"nosuch": 1}}, InvalidRequest),
         ({"config": {"turn": {"max_steps": "many"}}}, InvalidRequest),
         ({"config": {"budget": {"soft_threshold_fraction": 7}}}, InvalidRequest),
