@@ -17,7 +17,6 @@ from mnesis_core.config import Config, override
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.llm import Model, ModelSpec
 from mnesis_core.text import encode_text
-from mnesis_core.text import encode_text
 from sessions_app.models import LanguageModel
 
 DEMO = ModelSpec(
