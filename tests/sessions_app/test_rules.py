@@ -1,0 +1,50 @@
+"""What may ever change, table by table, said a second time: whoever loosens a rule has to say so here as well."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import IntegrityError, connection, transaction
+
+from sessions_app import store
+from sessions_app.guards import guarded_models
+from sessions_app.ledger import change
+from sessions_app.models import ContextItem
+
+FREE = {
+    "Session": {
+        *("title", "labels", "config", "archived_at", "updated_at"),
+        *("event_seq", "head_hash", "message_seq", "turn_seq"),
+    },
+    "Turn": {"lease_owner", "lease_expires_at", "fence"},
+    "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
+}
+STATES = {"Turn": {"state"}, "MessagePart": {"tool_state"}, "ModelCall": {"state"}, "CompactionRun": {"state"}}
+
+
+def test_only_these_columns_may_change_more_than_once() -> None:
+    models = guarded_models()
+    assert {model.__name__: set(model.rules.free) for model in models if model.rules.free} == FREE
+    assert {model.__name__: set(model.rules.steps) for model in models if model.rules.steps} == STATES
+    assert [model.__name__ for model in models if model.rules.deletable] == ["StreamJournal"]
+
+
+def test_events_edges_and_journal_pieces_never_change() -> None:
+    unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
+    assert unchangeable == {"Event", "SummaryEdge", "StreamJournal"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("value", ["removed_seq + 1", "NULL"])
+def test_what_has_left_the_context_has_left_it_for_good(value: str) -> None:
+    session_id = store.create_session(owner=get_user_model().objects.create_user("alice"), model="demo")
+    with change(session_id) as record:
+        seq = record.next_seq
+        store.update_session(record, title="x")
+    item = ContextItem(session_id=session_id, item_type="message", item_id="msg_1", position=1, added_seq=1)
+    item.save()
+    assert ContextItem.objects.filter(pk=item.pk).update(removed_seq=seq) == 1
+    with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"UPDATE context_items SET removed_seq = {value} WHERE id = %s", [item.pk])
+    item.refresh_from_db()
+    assert item.removed_seq == seq
