@@ -54,6 +54,8 @@ class Session(AppendOnlyModel):
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
     parent_part_id = models.CharField(max_length=ID_LENGTH, default="")
     """The tool call that launched this child session."""
+    forked_message_id = models.CharField(max_length=ID_LENGTH, default="")
+    """The parent's last message that a fork begins with; empty for every other session."""
     external_id = models.CharField(max_length=200, default="")
     """What an import called it; with the owner it makes an import safe to repeat."""
     origin = models.CharField(max_length=32, default="chat")
@@ -71,6 +73,8 @@ class Session(AppendOnlyModel):
     head_hash = models.CharField(max_length=64, default=GENESIS)
     message_seq = models.BigIntegerField(default=0)
     turn_seq = models.BigIntegerField(default=0)
+    salt = models.CharField(max_length=64, default=new_salt)
+    """Of the commitments to the session's rows; parts and summaries have their own."""
 
     rules = Rules(
         once=("deleted_at",),
