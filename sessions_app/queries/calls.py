@@ -1,0 +1,78 @@
+"""Reads of model calls."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from mnesis_core.errors import (
+    CallNotFoundError,
+)
+from mnesis_core.record import (
+    CallRecord,
+)
+from mnesis_core.text import decode_text, encode_text
+from sessions_app.models import ModelCall
+from sessions_app.queries.usage import usage_of
+
+
+def load_call(call_id: str, *, owner_id: int) -> CallRecord:
+    """One model call of one person's sessions.
+
+    :raises CallNotFoundError: there is no such call, or it belongs to somebody else.
+    """
+    row = ModelCall.objects.filter(id=encode_text(call_id), session__owner_id=owner_id).first()
+    if row is None:
+        raise CallNotFoundError(call_id=call_id)
+    return _call(row)
+
+
+def list_calls(session_id: str, *, limit: int = 100, before: datetime | None = None) -> list[CallRecord]:
+    """Model calls of a session, newest first."""
+    rows = ModelCall.objects.filter(session_id=session_id).order_by("-created_at")
+    if before is not None:
+        rows = rows.filter(created_at__lt=before)
+    return [_call(row) for row in rows[:limit]]
+
+
+def running_calls(turn_id: str) -> list[str]:
+    """Model calls of a turn that have not ended."""
+    return list(ModelCall.objects.filter(turn_id=turn_id, state="running").values_list("id", flat=True))
+
+
+def measured_calls(session_id: str, *, limit: int = 8) -> list[tuple[int, int]]:
+    """(estimated, reported) prompt tokens of the last calls whose provider reported usage, oldest first."""
+    rows = ModelCall.objects.filter(session_id=session_id, usage_source="provider", purpose="turn")
+    newest = rows.order_by("-created_at").values_list("estimated_tokens", "tokens_input")[:limit]
+    return list(reversed(newest))
+
+
+def newest_call_parameters(session_id: str) -> dict[str, Any]:
+    """The parameters of the newest call of a turn; empty when there was none."""
+    rows = ModelCall.objects.filter(session_id=session_id, purpose="turn").order_by("-created_at")
+    return rows.values_list("parameters", flat=True).first() or {}
+
+
+def _call(row: ModelCall) -> CallRecord:
+    return CallRecord(
+        id=row.id,
+        session_id=row.session_id,
+        turn_id=row.turn_id,
+        message_id=row.message_id,
+        purpose=row.purpose,
+        state=row.state,
+        model=row.model,
+        provider_model=row.provider_model,
+        parameters=row.parameters,
+        manifest=row.manifest,
+        context_seq=row.context_seq,
+        digest=row.digest,
+        estimated_tokens=row.estimated_tokens,
+        outcome=row.outcome,
+        finish_reason=row.finish_reason,
+        error_code=row.error_code,
+        error_message=None if row.error_message is None else decode_text(row.error_message),
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        usage=usage_of(row),
+    )

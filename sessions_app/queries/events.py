@@ -1,0 +1,19 @@
+"""Reads of the ledger."""
+
+from __future__ import annotations
+
+import json
+
+from mnesis_core.events import LedgerEvent
+from sessions_app.models import Event
+
+
+def load_events(session_id: str, *, after: int = 0, limit: int = 500) -> list[LedgerEvent]:
+    """Events of a session in order."""
+    rows = Event.objects.filter(session_id=session_id, seq__gt=after).order_by("seq")[:limit]
+    return [
+        LedgerEvent(
+            session_id=session_id, seq=row.seq, type=row.type, data=json.loads(row.body), created_at=row.created_at
+        )
+        for row in rows
+    ]

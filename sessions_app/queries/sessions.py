@@ -1,0 +1,93 @@
+"""Reads of sessions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+
+from mnesis_core.errors import (
+    SessionNotFoundError,
+)
+from mnesis_core.record import (
+    SessionRecord,
+)
+from mnesis_core.text import decode_text, encode_text
+from sessions_app.models import Session, Turn
+
+_NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
+_RUNNING_TURN = Turn.objects.filter(session=OuterRef("pk"), state="running")
+
+
+def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
+    """One session; with ``owner_id``, only if it is theirs.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    """
+    rows = _sessions().filter(id=encode_text(session_id))
+    if owner_id is not None:
+        rows = rows.filter(owner_id=owner_id)
+    row = rows.first()
+    if row is None:
+        raise SessionNotFoundError(session_id=session_id)
+    return _session(row)
+
+
+def list_sessions(
+    *,
+    owner_id: int,
+    archived: bool | None = False,
+    label: tuple[str, str] | None = None,
+    query: str = "",
+    before: tuple[datetime, str] | None = None,
+    limit: int = 50,
+) -> list[SessionRecord]:
+    """Sessions of one person, the most recently changed first, after the cursor ``before`` (time and id)."""
+    rows = _sessions().filter(owner_id=owner_id)
+    if archived is not None:
+        rows = rows.filter(archived_at__isnull=not archived)
+    if label is not None:
+        rows = rows.filter(**{f"labels__{encode_text(label[0])}": encode_text(label[1])})
+    if query:
+        rows = rows.filter(title__icontains=encode_text(query))
+    if before is not None:
+        rows = rows.filter(Q(updated_at__lt=before[0]) | Q(updated_at=before[0], id__lt=encode_text(before[1])))
+    return [_session(row) for row in rows.order_by("-updated_at", "-id")[:limit]]
+
+
+def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
+    """The session that an import made before, if it did."""
+    row = _sessions().filter(owner_id=owner_id, origin=origin, external_id=encode_text(external_id)).first()
+    return None if row is None else _session(row)
+
+
+def _sessions() -> QuerySet[Any]:
+    rows: QuerySet[Any] = Session.objects.filter(deleted_at__isnull=True).annotate(
+        running_turn_id=Subquery(_RUNNING_TURN.values("id")[:1]),
+        last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
+    )
+    return rows
+
+
+def _session(row: Any) -> SessionRecord:
+    return SessionRecord(
+        id=row.id,
+        owner_id=row.owner_id,
+        parent_id=row.parent_id,
+        title=decode_text(row.title),
+        model=row.model,
+        agent=decode_text(row.agent),
+        origin=row.origin,
+        system_prompt=decode_text(row.system_prompt),
+        labels=row.labels,
+        config=row.config,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        archived_at=row.archived_at,
+        event_seq=row.event_seq,
+        message_seq=row.message_seq,
+        turn_seq=row.turn_seq,
+        running_turn_id=row.running_turn_id,
+        last_turn_state=row.last_turn_state,
+    )

@@ -1,0 +1,87 @@
+"""Reads of turns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from django.utils import timezone
+
+from mnesis_core.errors import (
+    TurnNotFoundError,
+)
+from mnesis_core.record import (
+    TurnRecord,
+)
+from mnesis_core.text import decode_text, encode_text
+from sessions_app.models import Message, Turn
+from sessions_app.queries.usage import usage_of
+
+
+def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
+    """One turn of a session.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    """
+    row = Turn.objects.filter(id=encode_text(turn_id), session_id=session_id).first()
+    if row is None:
+        raise TurnNotFoundError(turn_id=turn_id)
+    return _turns([row])[0]
+
+
+def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 50) -> list[TurnRecord]:
+    """Turns of a session, newest first."""
+    rows = Turn.objects.filter(session_id=session_id).order_by("-seq")
+    if before_seq is not None:
+        rows = rows.filter(seq__lt=before_seq)
+    return _turns(list(rows[:limit]))
+
+
+def running_turn(session_id: str) -> str | None:
+    """The id of the turn that runs now."""
+    return Turn.objects.filter(session_id=session_id, state="running").values_list("id", flat=True).first()
+
+
+def expired_turns(*, session_id: str | None = None) -> list[tuple[str, str]]:
+    """(session id, turn id) of running turns whose process is gone."""
+    rows = Turn.objects.filter(state="running", lease_expires_at__lt=timezone.now())
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    return list(rows.values_list("session_id", "id")[:100])
+
+
+def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] | None:
+    """The id and the request digest of the turn that this idempotency key, as stored, started."""
+    rows = Turn.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
+    return rows.values_list("id", "request_digest").first()
+
+
+def turn_keys(session_id: str) -> set[str]:
+    """The idempotency keys of a session's turns, as stored."""
+    rows = Turn.objects.filter(session_id=session_id, idempotency_key__isnull=False)
+    return set(rows.values_list("idempotency_key", flat=True))
+
+
+def _turns(rows: list[Turn]) -> list[TurnRecord]:
+    messages: dict[str, list[str]] = defaultdict(list)
+    pairs = Message.objects.filter(turn_id__in=[row.id for row in rows]).order_by("seq").values_list("turn_id", "id")
+    for turn_id, message_id in pairs:
+        messages[turn_id].append(message_id)
+    return [
+        TurnRecord(
+            id=row.id,
+            session_id=row.session_id,
+            seq=row.seq,
+            state=row.state,
+            model=row.model,
+            origin=row.origin,
+            idempotency_key=row.idempotency_key,
+            created_at=row.created_at,
+            ended_at=row.ended_at,
+            error_code=row.error_code,
+            error_message=None if row.error_message is None else decode_text(row.error_message),
+            fence=row.fence,
+            message_ids=tuple(messages[row.id]),
+            usage=usage_of(row),
+        )
+        for row in rows
+    ]
