@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -11,6 +12,7 @@ from mnesis_core.errors import CompactionNotFoundError, SummaryNotFoundError
 from mnesis_core.file_ids import find_file_ids
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.text import decode_text, encode_text
+from sessions_app.queries import newest_summary
 
 
 def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> SummaryRecord:
@@ -26,12 +28,20 @@ def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: in
     row = rows.first()
     if row is None:
         raise SummaryNotFoundError(summary_id=summary_id)
-    return _summary(row)
+    return _summary(row, _sources(node_id=row.id)[row.id])
+
+
+def last_summary(session_id: str) -> SummaryRecord | None:
+    """The newest summary of a session, by the ledger; ``None`` when nothing was summarised yet."""
+    summary_id = newest_summary(session_id)
+    return None if summary_id is None else load_summary(summary_id, session_id=session_id)
 
 
 def list_summaries(session_id: str) -> list[SummaryRecord]:
-    """Every summary of a session, in the order they were made."""
-    return [_summary(row) for row in SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")]
+    """Every summary of a session, in the order they were made; two queries."""
+    sources = _sources(node__session_id=session_id)
+    rows = SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")
+    return [_summary(row, sources[row.id]) for row in rows]
 
 
 def load_summary_entries(positions: dict[str, int]) -> list[SummaryEntry]:
@@ -131,8 +141,16 @@ def _run(row: CompactionRun) -> RunRecord:
     )
 
 
-def _summary(row: SummaryNode) -> SummaryRecord:
-    edges = SummaryEdge.objects.filter(node_id=row.id).order_by("position").values_list("source_type", "source_id")
+def _sources(**where: str) -> dict[str, list[tuple[str, str]]]:
+    """What each of these summaries stands for, in order: (type, id)."""
+    edges = SummaryEdge.objects.filter(**where).order_by("node_id", "position")
+    sources: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for summary_id, type, id in edges.values_list("node_id", "source_type", "source_id"):
+        sources[summary_id].append((type, id))
+    return sources
+
+
+def _summary(row: SummaryNode, sources: list[tuple[str, str]]) -> SummaryRecord:
     return SummaryRecord(
         id=row.id,
         session_id=row.session_id,
@@ -154,5 +172,5 @@ def _summary(row: SummaryNode) -> SummaryRecord:
         duration_ms=row.duration_ms,
         created_at=row.created_at,
         superseded_seq=row.superseded_seq,
-        source_ids=list(edges),
+        source_ids=sources,
     )

@@ -1,15 +1,18 @@
 """Reads of the record for everybody else: core values out, no querysets."""
 
 from sessions_app.queries.calls import list_calls, load_call, measured_calls, newest_call_parameters, running_calls
-from sessions_app.queries.context_items import load_context_items, tombstoned_after
+from sessions_app.queries.context_items import load_context_items, newest_summary, tombstoned_after
 from sessions_app.queries.events import load_events
 from sessions_app.queries.journal import journal_texts, load_live_texts
 from sessions_app.queries.messages import (
     find_part_of_call,
+    load_message,
     load_message_rows,
     load_messages,
     load_messages_by_ids,
+    load_messages_since,
     load_part_text,
+    load_parts,
     unanswered_tools,
     unfinished_messages,
 )
@@ -30,14 +33,18 @@ __all__ = [
     "load_context_items",
     "load_events",
     "load_live_texts",
+    "load_message",
     "load_message_rows",
     "load_messages",
     "load_messages_by_ids",
+    "load_messages_since",
     "load_part_text",
+    "load_parts",
     "load_session",
     "load_turn",
     "measured_calls",
     "newest_call_parameters",
+    "newest_summary",
     "running_calls",
     "running_turn",
     "tombstoned_after",

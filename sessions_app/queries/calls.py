@@ -5,12 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from mnesis_core.errors import (
-    CallNotFoundError,
-)
-from mnesis_core.record import (
-    CallRecord,
-)
+from mnesis_core.errors import CallNotFoundError
+from mnesis_core.record import CallRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.models import ModelCall
 from sessions_app.queries.usage import usage_of

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Q
 
-from mnesis_core.record import (
-    ContextItemRecord,
-)
+from mnesis_core.record import ContextItemRecord
 from sessions_app.models import ContextItem, MessagePart
 
 
@@ -28,3 +26,9 @@ def tombstoned_after(session_id: str, at: int) -> set[str]:
     """Parts that were not tombstones yet as of event ``at``."""
     rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", compacted_seq__gt=at)
     return set(rows.values_list("id", flat=True))
+
+
+def newest_summary(session_id: str) -> str | None:
+    """The id of the summary that came into the context last; it may have left it since."""
+    rows = ContextItem.objects.filter(session_id=session_id, item_type="summary")
+    return rows.order_by("-added_seq").values_list("item_id", flat=True).first()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from mnesis_core.record import (
-    LiveText,
-)
+from mnesis_core.record import LiveText
 from mnesis_core.text import decode_text
 from sessions_app import live
 from sessions_app.models import StreamJournal

@@ -6,13 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from mnesis_core.errors import (
-    MessageNotFoundError,
-)
+from mnesis_core.errors import MessageNotFoundError
 from mnesis_core.messages import Role, StoredMessage, StoredPart
-from mnesis_core.record import (
-    LiveText,
-)
+from mnesis_core.record import LiveText
 from mnesis_core.text import decode_text, encode_text
 from mnesis_core.tokens import MESSAGE_FRAMING
 from sessions_app.models import Message, MessagePart
@@ -28,6 +24,34 @@ def load_messages(
         rows = rows.filter(seq__lt=before)
     chosen = list(rows.order_by("-seq" if newest else "seq")[:limit])
     return _messages(sorted(chosen, key=lambda row: row.seq))
+
+
+def load_messages_since(message_id: str, *, session_id: str, limit: int = 100) -> list[StoredMessage]:
+    """Messages with parts strictly after this one, oldest first, in three queries.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    rows = Message.objects.filter(id=encode_text(message_id), session_id=session_id)
+    seq = rows.values_list("seq", flat=True).first()
+    if seq is None:
+        raise MessageNotFoundError(message_id=message_id)
+    return load_messages(session_id, after=seq, limit=limit)
+
+
+def load_message(message_id: str, *, session_id: str) -> StoredMessage:
+    """One message with its parts, in two queries.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    return load_messages_by_ids([message_id], session_id=session_id)[0]
+
+
+def load_parts(message_id: str, *, session_id: str) -> list[StoredPart]:
+    """The parts of a message in order, in two queries.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    return list(load_message(message_id, session_id=session_id).parts)
 
 
 def load_messages_by_ids(ids: Sequence[str], *, session_id: str) -> list[StoredMessage]:

@@ -7,12 +7,8 @@ from typing import Any
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 
-from mnesis_core.errors import (
-    SessionNotFoundError,
-)
-from mnesis_core.record import (
-    SessionRecord,
-)
+from mnesis_core.errors import SessionNotFoundError
+from mnesis_core.record import SessionRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.models import Session, Turn
 
@@ -40,11 +36,19 @@ def list_sessions(
     archived: bool | None = False,
     label: tuple[str, str] | None = None,
     query: str = "",
+    parent_id: str | None = None,
     before: tuple[datetime, str] | None = None,
     limit: int = 50,
 ) -> list[SessionRecord]:
-    """Sessions of one person, the most recently changed first, after the cursor ``before`` (time and id)."""
+    """Sessions of one person, the most recently changed first, after the cursor ``before`` (time and id).
+
+    With ``parent_id`` only the sessions that were launched or forked from that one.
+
+    :raises SessionNotFoundError: there is no such parent, or it belongs to somebody else.
+    """
     rows = _sessions().filter(owner_id=owner_id)
+    if parent_id is not None:
+        rows = rows.filter(parent_id=load_session(parent_id, owner_id=owner_id).id)
     if archived is not None:
         rows = rows.filter(archived_at__isnull=not archived)
     if label is not None:

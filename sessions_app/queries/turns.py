@@ -6,12 +6,8 @@ from collections import defaultdict
 
 from django.utils import timezone
 
-from mnesis_core.errors import (
-    TurnNotFoundError,
-)
-from mnesis_core.record import (
-    TurnRecord,
-)
+from mnesis_core.errors import TurnNotFoundError
+from mnesis_core.record import TurnRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.models import Message, Turn
 from sessions_app.queries.usage import usage_of

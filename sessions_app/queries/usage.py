@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mnesis_core.record import (
-    UsageRecord,
-)
+from mnesis_core.record import UsageRecord
 from sessions_app.models import Turn
 
 
