@@ -7,7 +7,7 @@ The way is ``Rules`` -> ``Refusal`` (what, in SQL and in words) -> ``Guard`` (a 
 * one for each state column, under its name: an update makes a step that is not listed
 * ``delete``: a row goes, and the table is not deletable
 
-and ``truncate`` on PostgreSQL; ``insert``, ``replace`` and ``rowid`` on SQLite. A refusal is an ``IntegrityError``
+and ``truncate`` on PostgreSQL; ``insert``, ``replace``, ``rowid`` and ``negative`` on SQLite. A refusal is an ``IntegrityError``
 on both, and its text names the table, the columns and the rule. Only who owns the database gets past it, by taking
 a trigger away or switching it off, and ``guard_differences`` names that.
 """

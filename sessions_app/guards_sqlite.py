@@ -37,13 +37,21 @@ def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]
     # An insert may choose its rowid too. Where it does not, NEW.rowid is -1 at this point, which no row has.
     taken = [_taken(table, same, condition) for same, condition in [("rowid = NEW.rowid", ""), *keys]]
     yield Refusal(rule="insert", event="INSERT", condition=" OR ".join(taken), words=words)
+    # So that none has it: it would stand in the way of every later insert. Only afterwards a chosen -1 can be told.
+    yield Refusal(
+        rule="negative",
+        event="INSERT",
+        moment="AFTER",
+        condition="NEW.rowid < 0",
+        words=f"{table}: a rowid is never negative",
+    )
 
 
 def guard(table: str, refusal: Refusal) -> Guard:
     """The trigger for one refusal."""
     name = f"guard_{table}_{refusal.rule}"
     when = f" WHEN {refusal.condition}" if refusal.condition else ""
-    trigger = f'CREATE TRIGGER "{name}" BEFORE {refusal.event} ON "{table}"{when}'
+    trigger = f'CREATE TRIGGER "{name}" {refusal.moment} {refusal.event} ON "{table}"{when}'
     return Guard(name=name, table=table, sql=f"{trigger} BEGIN SELECT RAISE(ABORT, {literal(refusal.words)}); END")
 
 

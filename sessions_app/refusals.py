@@ -22,6 +22,8 @@ class Refusal:
     """Its short name, the end of the trigger's."""
     event: str
     """UPDATE, DELETE, INSERT or TRUNCATE."""
+    moment: str = "BEFORE"
+    """BEFORE or AFTER the event."""
     condition: str = ""
     """When it is refused; empty for always."""
     words: str

@@ -61,6 +61,7 @@ def sql(statement: str) -> Attack:
             "columns": ", ".join(columns.values()),
             "same": ", ".join((columns | {TARGET[type(row)]: "'forged'"}).values()),
             "new_key": ", ".join((columns | {"id": other_key(row)}).values()),
+            "minus_one": ", ".join((columns | {"id": "-1", "seq": "99"}).values()),
             "key": f"'{row.pk}'",
             "other_key": other_key(row),
         }
@@ -325,6 +326,22 @@ if connection.vendor == "sqlite":
     def test_a_rowid_never_changes(rows: Rows) -> None:
         with pytest.raises(IntegrityError, match="messages: id and rowid never change"), connection.cursor() as cursor:
             cursor.execute("UPDATE messages SET rowid = 99")
+
+    @pytest.mark.parametrize("verb", ["INSERT", "INSERT OR IGNORE", "INSERT OR REPLACE"])
+    @pytest.mark.parametrize(
+        ("model", "insert"),
+        [
+            (Session, "(rowid, {columns}) SELECT -1, {new_key} FROM {table}"),
+            (Event, "({columns}) SELECT {minus_one} FROM {table}"),
+        ],
+        ids=["rowid", "id"],
+    )
+    def test_a_negative_rowid_would_block_the_table_and_is_refused(
+        rows: Rows, model: Model, insert: str, verb: str
+    ) -> None:
+        """Before an insert that chooses none, SQLite says that its rowid is -1."""
+        with pytest.raises(IntegrityError, match=f"^{model._meta.db_table}: a rowid is never negative"):
+            sql(f"{verb} INTO {{table}} {insert}")(rows[model])
 
     def test_replace_by_a_partial_key_is_refused_and_a_row_outside_it_is_not(rows: Rows) -> None:
         insert = (
