@@ -1,0 +1,38 @@
+"""Files that stand outside the context, by reference."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from mnesis_core.ledger import new_salt
+from sessions_app.append_only import AppendOnlyModel
+
+ID_LENGTH = 40
+PATH_LENGTH = 4_096
+"""Characters of a path, as stored: the longest that Linux takes (PATH_MAX)."""
+TYPE_LENGTH = 64
+
+
+class FileReference(AppendOnlyModel):
+    """One exploration of one file in one session (seed schema); a new summary of it is a new row."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    content_id = models.CharField(max_length=64)
+    path = models.CharField(max_length=PATH_LENGTH)
+    file_type = models.CharField(max_length=TYPE_LENGTH, default="unknown")
+    token_count = models.BigIntegerField(default=0)
+    exploration_summary = models.TextField(default="")
+    added_seq = models.BigIntegerField()
+    """The event that added it: which of several is the newest."""
+    created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    class Meta:
+        db_table = "file_references"
+        # No index on the path: it may be longer than what an index of PostgreSQL takes.
+        constraints = [models.UniqueConstraint(fields=["session", "added_seq"], name="file_added_once")]
+        indexes = [models.Index(fields=["session", "content_id"], name="file_content")]
+
+    def __str__(self) -> str:
+        return self.path or self.id

@@ -13,6 +13,7 @@
     - CallNotFoundError
     - SummaryNotFoundError
     - CompactionNotFoundError
+    - FileReferenceNotFoundError
     - ModelNotFoundError
     - ToolNotFoundError
   + Conflict                  it exists, and its state forbids this
@@ -135,6 +136,12 @@ class CompactionNotFoundError(NotFound):
     """There is no such compaction, or it is not yours."""
 
     code = "COMPACTION_NOT_FOUND"
+
+
+class FileReferenceNotFoundError(NotFound):
+    """There is no such file, or it is not yours."""
+
+    code = "FILE_NOT_FOUND"
 
 
 class ModelNotFoundError(NotFound):

@@ -44,6 +44,7 @@ class EventType(StrEnum):
     PRUNE_COMPLETED = "prune.completed"
     SUMMARY_CREATED = "summary.created"
     SUMMARY_SUPERSEDED = "summary.superseded"
+    FILE_ADDED = "file.added"
     DOOM_LOOP_DETECTED = "doom_loop.detected"
     BUDGET_WARNING = "budget.warning"
     BUDGET_EXHAUSTED = "budget.exhausted"

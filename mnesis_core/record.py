@@ -138,6 +138,22 @@ class ContextItemRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileReference:
+    """A file that stands outside the context, as it was when it was explored."""
+
+    id: str
+    session_id: str
+    content_id: str
+    """SHA-256 of its bytes, 64 hexadecimal digits."""
+    path: str
+    file_type: str
+    token_count: int
+    """Tokens of the whole file."""
+    exploration_summary: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveText:
     """What one part of a running answer says so far."""
 

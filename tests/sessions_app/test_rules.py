@@ -29,9 +29,9 @@ def test_only_these_columns_may_change_more_than_once() -> None:
     assert [model.__name__ for model in models if model.rules.deletable] == ["StreamJournal"]
 
 
-def test_events_edges_and_journal_pieces_never_change() -> None:
+def test_events_edges_journal_pieces_and_file_references_never_change() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
-    assert unchangeable == {"Event", "SummaryEdge", "StreamJournal"}
+    assert unchangeable == {"Event", "SummaryEdge", "StreamJournal", "FileReference"}
 
 
 @pytest.mark.django_db

@@ -1,0 +1,64 @@
+"""Reads of file references, always of one session or of one person's sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+
+from files_app.models import FileReference as Row
+from mnesis_core.errors import FileReferenceNotFoundError
+from mnesis_core.record import FileReference
+from mnesis_core.text import decode_text, encode_text
+
+
+def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference:
+    """One file of a session, or of one person's sessions.
+
+    :raises FileReferenceNotFoundError: there is no such file there.
+    """
+    row = _scope(session_id, owner_id).filter(id=encode_text(file_id)).first()
+    if row is None:
+        raise FileReferenceNotFoundError(file_id=file_id)
+    return _value(row)
+
+
+def find_file_by_content(
+    content_id: str, *, session_id: str | None = None, owner_id: int | None = None
+) -> FileReference | None:
+    """The newest reference to this content (SHA-256, 64 hexadecimal digits)."""
+    return _newest(session_id, owner_id, content_id=encode_text(content_id))
+
+
+def find_file_by_path(path: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference | None:
+    """The newest reference to whatever stood at this path."""
+    return _newest(session_id, owner_id, path=encode_text(path))
+
+
+def _scope(session_id: str | None, owner_id: int | None) -> QuerySet[Any]:
+    if session_id is None and owner_id is None:
+        raise ValueError("say whose files: session_id or owner_id")
+    rows: QuerySet[Any] = Row.objects.filter(session__deleted_at__isnull=True)
+    if session_id is not None:
+        rows = rows.filter(session_id=encode_text(session_id))
+    return rows if owner_id is None else rows.filter(session__owner_id=owner_id)
+
+
+def _newest(session_id: str | None, owner_id: int | None, **where: str) -> FileReference | None:
+    rows = _scope(session_id, owner_id).filter(**where)
+    # Between sessions there is no order but time.
+    row = rows.order_by("-created_at" if session_id is None else "-added_seq", "-id").first()
+    return None if row is None else _value(row)
+
+
+def _value(row: Row) -> FileReference:
+    return FileReference(
+        id=row.id,
+        session_id=row.session_id,
+        content_id=row.content_id,
+        path=decode_text(row.path),
+        file_type=decode_text(row.file_type),
+        token_count=row.token_count,
+        exploration_summary=decode_text(row.exploration_summary),
+        created_at=row.created_at,
+    )

@@ -1,0 +1,72 @@
+"""The only writer of file references."""
+
+from __future__ import annotations
+
+import re
+
+from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.events import EventType
+from mnesis_core.ids import new_id
+from mnesis_core.ledger import MAX_INTEGER
+from mnesis_core.text import encode_text
+from sessions_app.ledger import Change
+
+_CONTENT_ID = re.compile("[0-9a-f]{64}")
+
+
+def store_file_reference(
+    record: Change,
+    *,
+    content_id: str,
+    path: str,
+    file_type: str = "unknown",
+    token_count: int = 0,
+    exploration_summary: str = "",
+) -> str:
+    """Keep what is known of a file; returns the reference's id.
+
+    The same again is the reference that is there. Another summary of the same content is another reference:
+    nothing is replaced (the seed's store replaces).
+
+    :raises InvalidRequest: ``content_id`` is no SHA-256, the path or type is too long or the count out of range.
+    """
+    known = {
+        "content_id": _checked(content_id),
+        "path": _fitting("path", path, PATH_LENGTH),
+        "file_type": _fitting("file_type", file_type, TYPE_LENGTH),
+        "token_count": _counted(token_count),
+        "exploration_summary": encode_text(exploration_summary),
+    }
+    rows = FileReference.objects.filter(session_id=record.session_id, content_id=content_id, path=known["path"])
+    newest = rows.order_by("-added_seq").first()
+    if newest is not None and all(getattr(newest, name) == value for name, value in known.items()):
+        return str(newest.id)
+    row = FileReference.objects.create(
+        id=new_id("file"),
+        session_id=record.session_id,
+        added_seq=record.next_seq,
+        created_at=record.now,
+        **known,
+    )
+    record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)
+    return str(row.id)
+
+
+def _checked(content_id: str) -> str:
+    if not _CONTENT_ID.fullmatch(content_id):
+        raise InvalidRequest("content_id must be a SHA-256: 64 hexadecimal digits in lower case", field="content_id")
+    return content_id
+
+
+def _fitting(name: str, text: str, limit: int) -> str:
+    stored = encode_text(text)
+    if len(stored) > limit:
+        raise InvalidRequest(f"{name} is longer than {limit:,} characters", field=name)
+    return stored
+
+
+def _counted(tokens: int) -> int:
+    if not 0 <= tokens <= MAX_INTEGER:
+        raise InvalidRequest(f"token_count must lie between 0 and {MAX_INTEGER}", field="token_count")
+    return tokens
