@@ -1,0 +1,39 @@
+"""How far something is: one line that is written over on a terminal, a line now and then anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from typing import Any
+
+SECONDS_ON_A_TERMINAL = 0.1
+SECONDS_ELSEWHERE = 5.0
+
+
+class ProgressLine:
+    """Writes to a command's standard error."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._terminal = sys.stderr.isatty()
+        self._every = SECONDS_ON_A_TERMINAL if self._terminal else SECONDS_ELSEWHERE
+        self._told = monotonic()
+        self._open = False
+
+    def show(self, verb: str, what: str, done: int, total: int) -> None:
+        """Say that ``done`` of ``total`` rows of something are done; ``total`` 0 is unknown."""
+        if done != total and monotonic() - self._told < self._every:
+            return
+        if not self._terminal and monotonic() - self._told < self._every:
+            return
+        self._told = monotonic()
+        of = f" of {total:,}" if total else ""
+        line = f"{what}: {done:,}{of} rows {verb}"
+        self._stream.write(f"\r{line:<78}" if self._terminal else line, ending="" if self._terminal else "\n")
+        self._open = self._terminal
+
+    def end(self) -> None:
+        """Leave the line for what comes next."""
+        if self._open:
+            self._stream.write("")
+            self._open = False
