@@ -86,6 +86,7 @@ class CompactionRun(AppendOnlyModel):
         ),
         steps={"state": RUN_STEPS},
         free=("attempts", "lease_owner", "lease_expires_at", "fence"),
+        unproven=("attempts", "lease_owner", "lease_expires_at", "fence"),
     )
 
     class Meta:
@@ -147,6 +148,8 @@ class SummaryEdge(AppendOnlyModel):
     position = models.IntegerField()
     source_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
     source_id = models.CharField(max_length=ID_LENGTH)
+
+    rules = Rules(bound=False)
 
     class Meta:
         db_table = "summary_edges"

@@ -107,10 +107,10 @@ def last_compacted_tokens(session_id: str) -> int | None:
     return rows.values_list("tokens_after", flat=True).first()
 
 
-def stale_runs(now: datetime) -> list[str]:
-    """Compactions that nobody works on: their wake-up was lost, or their worker died."""
+def stale_runs(now: datetime) -> list[tuple[str, str]]:
+    """(session id, id) of compactions that nobody works on: their wake-up was lost, or their worker died."""
     rows = CompactionRun.objects.filter(state__in=["queued", "running"], lease_expires_at__lt=now)
-    return list(rows.values_list("id", flat=True)[:100])
+    return list(rows.filter(session__deleted_at__isnull=True).values_list("session_id", "id")[:100])
 
 
 def _run(row: CompactionRun) -> RunRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db import transaction
 from django.utils import timezone
 from django_q.tasks import async_task
 
@@ -13,7 +12,7 @@ from compaction_app.context import load_state, meter_of
 from compaction_app.queries import last_compacted_tokens, stale_runs
 from mnesis_core.budget import Pressure, should_compact
 from mnesis_core.events import EventType
-from sessions_app.ledger import Change
+from sessions_app.ledger import Change, change
 
 TASK = "compaction_app.tasks.compact"
 
@@ -54,10 +53,9 @@ def request_compaction(record: Change, *, trigger: str, tokens: int) -> str | No
 
 def wake_stale() -> int:
     """Queue again what was queued or claimed and then forgotten; returns how many. Safe to repeat."""
-    now = timezone.now()
-    stale = stale_runs(now)
-    for run_id in stale:
-        with transaction.atomic():
-            store.requeue_run(run_id, now=now)
-            async_task(TASK, run_id=run_id)
+    stale = stale_runs(timezone.now())
+    for session_id, run_id in stale:
+        with change(session_id) as record:
+            if store.requeue_run(record, run_id):
+                async_task(TASK, run_id=run_id)
     return len(stale)

@@ -13,10 +13,13 @@ from compaction_app.models import CompactionRun, RunState, SummaryEdge, SummaryN
 from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
-from mnesis_core.ledger import commitment
+from mnesis_core.ledger import new_salt
 from mnesis_core.text import encode_json, encode_text
 from sessions_app import store as record_store
 from sessions_app.ledger import Change
+from sessions_app.statements import Table
+
+_RUNS, _NODES = Table(CompactionRun), Table(SummaryNode)
 
 LIVE = (RunState.QUEUED, RunState.RUNNING)
 LOST_AFTER = timedelta(seconds=30)
@@ -66,13 +69,14 @@ def request_run(record: Change, *, trigger: str) -> str | None:
     """Queue a compaction; returns its id, or ``None`` when one is live already: there is never a second."""
     if CompactionRun.objects.filter(session_id=record.session_id, state__in=LIVE).exists():
         return None
-    run = CompactionRun.objects.create(
+    run = _RUNS.row(
         id=new_id("run"),
         session_id=record.session_id,
         trigger=trigger,
         created_at=record.now,
         lease_expires_at=record.now + LOST_AFTER,
     )
+    record.insert(_RUNS, run)
     record.publish(EventType.COMPACTION_REQUESTED, run_id=run.id, trigger=trigger)
     return str(run.id)
 
@@ -89,7 +93,8 @@ def claim_run(record: Change, run_id: str, *, lease_owner: str, lease_seconds: i
     )
     if not claimed:
         return None
-    CompactionRun.objects.filter(id=run_id, started_at__isnull=True).update(started_at=record.now)
+    record.bind(_RUNS, {"state": RunState.RUNNING.value}, id=run_id, salt=record.salt)
+    record.update(_RUNS, {"started_at": record.now}, id=run_id, started_at=None)
     fence: int = CompactionRun.objects.values_list("fence", flat=True).get(id=run_id)
     record.publish(EventType.COMPACTION_STARTED, run_id=run_id, attempt=fence)
     return fence
@@ -105,11 +110,15 @@ def renew_run(run_id: str, *, fence: int, lease_seconds: int, now: datetime | No
         raise Conflict("this compaction was taken over", run_id=run_id)
 
 
-def requeue_run(run_id: str, *, now: datetime) -> None:
+def requeue_run(record: Change, run_id: str) -> bool:
     """A forgotten compaction waits again, and is left alone for a while so that the queue does not fill up."""
-    CompactionRun.objects.filter(id=run_id, state__in=LIVE, lease_expires_at__lt=now).update(
-        state=RunState.QUEUED, lease_expires_at=now + WAKE_AGAIN_AFTER
-    )
+    values = {"state": RunState.QUEUED.value, "lease_expires_at": record.now + WAKE_AGAIN_AFTER}
+    forgotten = CompactionRun.objects.filter(id=run_id, state__in=LIVE, lease_expires_at__lt=record.now)
+    if not forgotten.update(**values):
+        return False
+    record.bind(_RUNS, values, id=run_id, salt=record.salt)
+    record.publish(EventType.COMPACTION_REQUESTED, run_id=run_id, again=True)
+    return True
 
 
 def record_summary(
@@ -121,17 +130,18 @@ def record_summary(
     """
     if not _mine(run_id, fence).exists():
         raise Conflict("this compaction was taken over", run_id=run_id)
-    node = SummaryNode(
+    node = _NODES.row(
         id=new_id("sum"),
+        salt=new_salt(),
         session_id=record.session_id,
         run_id=run_id,
         attempt=fence,
         created_at=record.now,
         **asdict(summary) | {"text": encode_text(summary.text)},
     )
-    node.save()
+    record.insert(_NODES, node)
     SummaryEdge.objects.bulk_create(
-        SummaryEdge(node=node, position=position, source_type=source_type, source_id=source_id)
+        SummaryEdge(node_id=node.id, position=position, source_type=source_type, source_id=source_id)
         for position, source_id in enumerate(source_ids)
     )
     record.publish(
@@ -143,7 +153,6 @@ def record_summary(
         first_seq=node.first_seq,
         last_seq=node.last_seq,
         source_ids=source_ids,
-        commit=commitment(node.salt, node.text),
     )
     record_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
     return str(node.id)
@@ -155,7 +164,7 @@ def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) ->
     :raises Conflict: somebody else took it over.
     """
     values = asdict(result) | {"tries": encode_json(result.tries)}
-    _end(record, run_id, fence, state=RunState.COMPLETED, **values)
+    _end(record, run_id, fence, state=RunState.COMPLETED.value, **values)
     record.publish(
         EventType.COMPACTION_COMPLETED,
         run_id=run_id,
@@ -175,7 +184,7 @@ def fail_run(record: Change, run_id: str, *, fence: int, error_code: str, error_
         record,
         run_id,
         fence,
-        state=RunState.FAILED,
+        state=RunState.FAILED.value,
         error_code=error_code,
         error_message=encode_text(error_message),
     )
@@ -183,10 +192,8 @@ def fail_run(record: Change, run_id: str, *, fence: int, error_code: str, error_
 
 
 def _end(record: Change, run_id: str, fence: int, **values: Any) -> None:
-    ended = _mine(run_id, fence).update(
-        ended_at=record.now, end_seq=record.next_seq, after_message_seq=record.message_seq, **values
-    )
-    if not ended:
+    values |= {"ended_at": record.now, "end_seq": record.next_seq, "after_message_seq": record.message_seq}
+    if not record.update(_RUNS, values, id=run_id, state=RunState.RUNNING.value, fence=fence):
         raise Conflict("this compaction was taken over", run_id=run_id)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import secrets
+from collections.abc import Iterable
 from typing import Any
+
+import orjson
 
 GENESIS = "0" * 64
 _BODY_TAG = b"mnesis/body/1\x00"
@@ -23,9 +25,14 @@ def new_salt() -> str:
     return secrets.token_hex(32)
 
 
-def commitment(salt: str, content: str) -> str:
-    """HMAC-SHA-256 of some content under its salt: proves the content, tells nothing about it."""
-    return hmac.new(bytes.fromhex(salt), content.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+def row_commitment(salt: str, *, table: str, id: str, columns: Iterable[tuple[str, str]]) -> str:
+    """The commitment to some columns (name, text) of one row, in the order given: 64 hexadecimal digits.
+
+    The key is the row's own, made from the salt, so that one row can be proven without showing others.
+    """
+    key = hmac.digest(bytes.fromhex(salt), f"{table}/{id}".encode(), "sha256")
+    text = "".join([f"{name}={len(value)}:{value}" for name, value in columns])
+    return hmac.digest(key, text.encode(), "sha256").hex()
 
 
 def canonical_body(body: dict[str, Any]) -> str:
@@ -34,7 +41,7 @@ def canonical_body(body: dict[str, Any]) -> str:
     :raises ValueError: a value is a float, an integer beyond 2**53 or of a type that JSON has not.
     """
     _refuse_inexact(body)
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def entry_hash(*, prev_hash: str, seq: int, type: str, body: str) -> str:

@@ -28,6 +28,10 @@ class Rules:
     """State columns, each with its permitted (from, to) pairs."""
     free: tuple[str, ...] = ()
     """Columns that may change at any time: counters, leases, titles."""
+    unproven: tuple[str, ...] = ()
+    """Changeable columns of which the ledger says nothing: leases, and counters that it proves by its length."""
+    bound: bool = True
+    """False for rows that the ledger proves in another way: itself, and what can be rebuilt from its events."""
     deletable: bool = False
     """True for the one table whose rows are deleted after they are folded: the stream journal."""
 

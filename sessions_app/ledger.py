@@ -10,7 +10,7 @@ word may be lost, the ledger cannot (decision 28).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,12 +25,14 @@ from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ledger import canonical_body, entry_hash
 from sessions_app import live
+from sessions_app.binding import Bound
 from sessions_app.models import Event
-from sessions_app.statements import Table
+from sessions_app.statements import Table, run
 
 _EVENTS = Table(Event)
 _LOCK = (
-    "SELECT event_seq, head_hash, message_seq, turn_seq, archived_at FROM sessions WHERE id = %s AND deleted_at IS NULL"
+    "SELECT event_seq, head_hash, message_seq, turn_seq, archived_at, salt FROM sessions"
+    " WHERE id = %s AND deleted_at IS NULL"
 )
 _UPDATE_HEAD = (
     "UPDATE sessions SET event_seq = %s, head_hash = %s, message_seq = %s, turn_seq = %s, updated_at = %s WHERE id = %s"
@@ -39,7 +41,11 @@ _UPDATE_HEAD = (
 
 @dataclass(slots=True, kw_only=True)
 class Change:
-    """One session under its row lock. Hands out sequence numbers and collects events."""
+    """One session under its row lock: writes rows, hands out sequence numbers and collects events.
+
+    Each row that is written is bound by the next event (``sessions_app.binding``). New rows wait until the end, so
+    that those of one table are one statement; whoever reads before that finds them written.
+    """
 
     session_id: str
     now: datetime
@@ -50,10 +56,15 @@ class Change:
     message_seq: int
     turn_seq: int
     archived: bool
+    salt: str
     entries: list[SimpleNamespace] = field(default_factory=list)
+    _waiting: dict[Table, list[SimpleNamespace]] = field(default_factory=dict)
+    _bound: list[Bound] = field(default_factory=list)
 
     def publish(self, type: EventType, /, **body: Any) -> int:
         """Add an event; returns its ``seq``. The body holds ids and commitments, never content."""
+        if self._bound:
+            body["rows"], self._bound = self._bound, []
         self.event_seq += 1
         text = canonical_body(body)
         prev_hash = self.head_hash
@@ -70,6 +81,66 @@ class Change:
         self.entries.append(entry)
         return self.event_seq
 
+    def insert(self, table: Table, *rows: SimpleNamespace) -> None:
+        """Write new rows, at the end of the change or when somebody reads."""
+        for row in rows:
+            self.bind_new(table, vars(row))
+        self._waiting.setdefault(table, []).extend(rows)
+
+    def bind_new(self, table: Table, values: dict[str, Any]) -> None:
+        """Bind a row that is written in another way than by ``insert``."""
+        if table.model.rules.bound:
+            self._bound += table.binding.inserted(values, salt=values.get("salt") or self.salt)
+
+    def bind(self, table: Table, values: dict[str, Any], *, id: str, salt: str) -> None:
+        """Bind new values of a row that are written in another way than by ``update``."""
+        if table.model.rules.bound:
+            self._bound += table.binding.changed(id, values, salt=salt)
+
+    def update(self, table: Table, values: dict[str, Any], *, id: str, salt: str = "", **where: Any) -> int:
+        """Change one row if its columns equal ``where``; returns 1, or 0 where there is no such row.
+
+        :raises ImmutableFieldError: a column may never change.
+        """
+        table.check(values)
+        row = next((row for row in self._waiting.get(table, ()) if row.id == id), None)
+        if row is None:
+            changed = table.update(self.cursor, values, id=id, **where)
+        else:
+            changed = int(all(getattr(row, column) == value for column, value in where.items()))
+            vars(row).update(values if changed else {})
+        if changed:
+            self.bind(table, values, id=id, salt=salt or self._salt_of(table, id, row))
+        return changed
+
+    def find(self, table: Table, *columns: str, **where: Any) -> tuple[Any, ...] | None:
+        """These columns of a row whose columns equal ``where``, or ``None`` where there is no such row."""
+        self.flush()
+        return table.find(self.cursor, *columns, **where)
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        waiting, self._waiting = self._waiting, {}
+        for table, rows in waiting.items():
+            table.insert(self.cursor, rows)
+
+    def close(self) -> None:
+        """Write the rows, the events and the session's new head.
+
+        :raises RuntimeError: rows were written that no event tells of.
+        """
+        if self._bound:
+            raise RuntimeError(f"no event tells of {self._bound}")
+        if connection.needs_rollback:
+            return  # somebody caught a database error: nothing of this is committed
+        self.flush()
+        if self.entries:
+            now = connection.ops.adapt_datetimefield_value(self.now)
+            head = (self.event_seq, self.head_hash, self.message_seq, self.turn_seq, now, self.session_id)
+            _EVENTS.insert(self.cursor, self.entries)
+            run(self.cursor, _UPDATE_HEAD, head)
+            live.announce(self.session_id)
+
     @property
     def next_seq(self) -> int:
         """The ``seq`` that the next event will have."""
@@ -85,6 +156,16 @@ class Change:
         self.turn_seq += 1
         return self.turn_seq
 
+    def _salt_of(self, table: Table, id: str, row: SimpleNamespace | None) -> str:
+        if not table.binding.has_salt or id == self.session_id:
+            return self.salt
+        [salt] = (row.salt,) if row else table.find(self.cursor, "salt", id=id) or ("",)
+        return str(salt)
+
+    def _write_first(self, execute: Callable[..., Any], *args: Any) -> Any:
+        self.flush()
+        return execute(*args)
+
 
 @contextmanager
 def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
@@ -94,20 +175,21 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
     """
     with transaction.atomic(), connection.cursor() as cursor:
         record = _lock(cursor, session_id, now or timezone.now())
-        yield record
+        # The ORM reads through Django's cursors, which tell us before.
+        with connection.execute_wrapper(record._write_first):
+            yield record
+            record.close()
         if record.entries:
-            _write(record)
             transaction.on_commit(lambda: live.wake(session_id))
 
 
 def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
     # SQLite knows no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is ours already.
     row_lock = " FOR UPDATE" if connection.features.has_select_for_update else ""
-    cursor.execute(_LOCK + row_lock, [session_id])
-    head = cursor.fetchone()
+    head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
     if head is None:
         raise SessionNotFoundError(session_id=session_id)
-    event_seq, head_hash, message_seq, turn_seq, archived_at = head
+    event_seq, head_hash, message_seq, turn_seq, archived_at, salt = head
     return Change(
         session_id=session_id,
         now=now,
@@ -117,12 +199,5 @@ def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
         message_seq=message_seq,
         turn_seq=turn_seq,
         archived=archived_at is not None,
+        salt=salt,
     )
-
-
-def _write(record: Change) -> None:
-    now = connection.ops.adapt_datetimefield_value(record.now)
-    head = (record.event_seq, record.head_hash, record.message_seq, record.turn_seq, now, record.session_id)
-    _EVENTS.insert(record.cursor, *record.entries)
-    record.cursor.execute(_UPDATE_HEAD, head)
-    live.announce(record.session_id)

@@ -89,6 +89,7 @@ class Session(AppendOnlyModel):
             "message_seq",
             "turn_seq",
         ),
+        unproven=("updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
     )
 
     class Meta:
@@ -135,6 +136,7 @@ class Turn(UsageModel):
         once=("ended_at", "error_code", "error_message", "interrupt_requested_at", *USAGE_COLUMNS),
         steps={"state": TURN_STEPS},
         free=("lease_owner", "lease_expires_at", "fence"),
+        unproven=("lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"),
     )
 
     class Meta:
@@ -252,7 +254,7 @@ class ContextItem(AppendOnlyModel):
     added_seq = models.BigIntegerField()
     removed_seq = models.BigIntegerField(null=True)
 
-    rules = Rules(once=("removed_seq",))
+    rules = Rules(once=("removed_seq",), bound=False)
 
     class Meta:
         db_table = "context_items"
@@ -281,6 +283,8 @@ class Event(AppendOnlyModel):
     hash = models.CharField(max_length=64)
     created_at = models.DateTimeField()
 
+    rules = Rules(bound=False)
+
     class Meta:
         db_table = "events"
         constraints = [models.UniqueConstraint(fields=["session", "seq"], name="event_seq_unique")]
@@ -301,7 +305,7 @@ class StreamJournal(AppendOnlyModel):
     """Characters of this part before this piece."""
     text = models.TextField()
 
-    rules = Rules(deletable=True)
+    rules = Rules(deletable=True, bound=False)
 
     class Meta:
         db_table = "stream_journal"

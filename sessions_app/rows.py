@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from mnesis_core.ledger import commitment
 from mnesis_core.messages import (
     CompactionMarkerPart,
     DataPart,
@@ -98,14 +97,3 @@ def _tool_part_of(row: Any) -> ToolPart:
 def usage_columns(usage: UsageRecord) -> dict[str, Any]:
     """The columns that hold what was used."""
     return {column: getattr(usage, column) for column in USAGE_COLUMNS}
-
-
-def content_commitment(row: Any) -> str:
-    """The commitment to what a part holds from its insert on."""
-    content = [row.part_type, row.content, row.label, row.tool_name, row.tool_call_id, row.tool_input]
-    return commitment(row.salt, json.dumps(content, ensure_ascii=False))
-
-
-def output_commitment(*, salt: str, output: str | None, error_message: str | None) -> str:
-    """The commitment to a tool's result, which is written later than the call."""
-    return commitment(salt, json.dumps([output, error_message], ensure_ascii=False))

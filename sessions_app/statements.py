@@ -1,86 +1,117 @@
 """Plain SQL for the hot statements of the record: the ORM takes about five times as long for the same rows.
 
-Columns and defaults are the models' own, so a new column is written without a change here. Not for
-JSON columns; inside a ``change`` and with its cursor. Everything that is not hot stays with the ORM.
+Columns and defaults are the models' own, so a new column is written without a change here. Everything that is not
+hot stays with the ORM.
 """
 # ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
-from django.db import DatabaseError, connection, transaction
+import psycopg
+from django.db import DatabaseError, connection, models, transaction
 from django.db.backends.utils import CursorWrapper
-from django.db.models import AutoField
 
 from sessions_app.append_only import AppendOnlyModel, refuse_frozen
+from sessions_app.binding import binding_of
 
 ROWS_A_STATEMENT = 500
+"""One statement for many rows is one round trip; the limit is SQLite's 32,766 variables."""
 
 
 class Table:
     """One model's table."""
 
     def __init__(self, model: type[AppendOnlyModel]) -> None:
-        self._model = model
-        self._name = model._meta.db_table
+        self.model = model
+        self.name = model._meta.db_table
+        self.binding = binding_of(model)
         self._changeable = frozenset(model.rules.changeable)
-        fields = [field for field in model._meta.concrete_fields if not isinstance(field, AutoField)]
+        fields = [field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)]
         # A column without a constant default (NOT_PROVIDED is callable too) starts as NULL, so that the database
         # refuses a row for which nobody names it.
         self._defaults = {str(field.column): None if callable(field.default) else field.default for field in fields}
-        self._insert = f"INSERT INTO {self._name} ({', '.join(self._defaults)}) VALUES "
+        self._adapt = {str(field.column): adapt for field in fields if (adapt := _adapter(field)) is not None}
+        self._adapted = [(place, self._adapt[name]) for place, name in enumerate(self._defaults) if name in self._adapt]
+        self._insert = f"INSERT INTO {self.name} ({', '.join(self._defaults)}) VALUES "
         self._places = f"({', '.join(['%s'] * len(fields))})"
 
     def row(self, **values: Any) -> SimpleNamespace:
         """A row to be inserted: the columns named here, and the defaults of all others."""
         return SimpleNamespace(**self._defaults | values)
 
-    def insert(self, cursor: CursorWrapper, *rows: SimpleNamespace) -> None:
+    def insert(self, cursor: CursorWrapper, rows: Sequence[SimpleNamespace]) -> None:
         """Insert rows that ``row`` has made.
 
         :raises IntegrityError: a key is taken, or a required column was not named.
         """
-        # One statement for many rows is one round trip; the limit is SQLite's 32,766 variables.
         for start in range(0, len(rows), ROWS_A_STATEMENT):
             some = rows[start : start + ROWS_A_STATEMENT]
-            values = _adapted(value for row in some for value in vars(row).values())
-            _run(cursor, self._insert + ", ".join([self._places] * len(some)), values)
+            values = [value for row in some for value in self._values(row)]
+            run(cursor, self._insert + ", ".join([self._places] * len(some)), values)
 
     def update(self, cursor: CursorWrapper, values: dict[str, Any], **where: Any) -> int:
         """Change the rows whose columns equal ``where`` (``None`` is NULL); returns how many there were.
 
         :raises ImmutableFieldError: a column is frozen.
         """
-        if not self._changeable.issuperset(values):
-            refuse_frozen(self._model, values)
+        self.check(values)
         changes = ", ".join(f"{column} = %s" for column in values)
         condition, wanted = _condition(where)
-        _run(
-            cursor,
-            f"UPDATE {self._name} SET {changes} WHERE {condition}",
-            [*_adapted(values.values()), *wanted],
-        )
-        return int(cursor.rowcount)
+        adapted = [self._adapt[name](value) if name in self._adapt else value for name, value in values.items()]
+        return run(cursor, f"UPDATE {self.name} SET {changes} WHERE {condition}", [*adapted, *wanted]).rowcount
 
     def find(self, cursor: CursorWrapper, *columns: str, **where: Any) -> tuple[Any, ...] | None:
         """These columns of a row whose columns equal ``where``, or ``None`` where there is no such row."""
         condition, wanted = _condition(where)
-        _run(cursor, f"SELECT {', '.join(columns)} FROM {self._name} WHERE {condition} LIMIT 1", wanted)
-        row: tuple[Any, ...] | None = cursor.fetchone()
+        found = run(cursor, f"SELECT {', '.join(columns)} FROM {self.name} WHERE {condition} LIMIT 1", wanted)
+        row: tuple[Any, ...] | None = found.fetchone()
         return row
 
+    def check(self, values: dict[str, Any]) -> None:
+        """:raises ImmutableFieldError: a column may never change."""
+        if not self._changeable.issuperset(values):
+            refuse_frozen(self.model, values)
 
-def _run(cursor: CursorWrapper, sql: str, values: list[Any]) -> None:
+    def _values(self, row: SimpleNamespace) -> list[Any]:
+        values = list(vars(row).values())
+        for place, adapt in self._adapted:
+            values[place] = adapt(values[place])
+        return values
+
+
+def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
+    """Execute one statement and return the cursor that has its result.
+
+    Past Django's own cursor, which costs more than the statement, unless somebody counts or watches queries.
+    """
     try:
-        cursor.execute(sql, values)
+        if connection.queries_logged:
+            cursor.execute(sql, values)
+            return cursor
+        with connection.wrap_database_errors:
+            return _driver(cursor).execute(_own(sql), values)
     except DatabaseError:
         # As in the ORM: whoever catches it, nothing of this transaction can be committed any more.
         transaction.set_rollback(True)
         raise
+
+
+def _driver(cursor: CursorWrapper) -> Any:
+    """The driver's own cursor on the same connection; on PostgreSQL one that prepares its statements."""
+    raw = connection.connection
+    return raw.cursor(sqlite3.Cursor) if connection.vendor == "sqlite" else psycopg.Cursor(raw)
+
+
+@lru_cache(maxsize=256)
+def _own(sql: str) -> str:
+    return sql.replace("%s", "?") if connection.vendor == "sqlite" else sql
 
 
 def _condition(where: dict[str, Any]) -> tuple[str, list[Any]]:
@@ -88,6 +119,15 @@ def _condition(where: dict[str, Any]) -> tuple[str, list[Any]]:
     return " AND ".join(conditions), [value for value in where.values() if value is not None]
 
 
-def _adapted(values: Iterable[Any]) -> list[Any]:
-    adapt = connection.ops.adapt_datetimefield_value
-    return [adapt(value) if isinstance(value, datetime) else value for value in values]
+def _adapter(field: models.Field[Any, Any]) -> Callable[[Any], Any] | None:
+    """What turns a value of this column into the driver's, where that takes more than handing it over."""
+    if isinstance(field, models.DateTimeField):
+        return lambda value: None if value is None else _time(value)
+    if isinstance(field, models.JSONField):
+        return lambda value: field.get_db_prep_save(value, connection)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _time(value: datetime) -> Any:
+    return connection.ops.adapt_datetimefield_value(value)

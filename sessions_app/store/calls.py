@@ -32,7 +32,7 @@ def start_call(
     purpose: str = "turn",
 ) -> str:
     """Record a call before it is made; returns its id."""
-    row = ModelCall.objects.create(
+    row = _CALLS.row(
         id=new_id("call"),
         session_id=record.session_id,
         turn_id=turn_id,
@@ -47,6 +47,7 @@ def start_call(
         estimated_tokens=estimated_tokens,
         created_at=record.now,
     )
+    record.insert(_CALLS, row)
     record.publish(EventType.CALL_STARTED, call_id=row.id, turn_id=turn_id, message_id=message_id, digest=digest)
     return str(row.id)
 
@@ -67,8 +68,7 @@ def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int 
         "ended_at": record.now,
         **usage_columns(end.usage),
     }
-    changed = _CALLS.update(record.cursor, values, id=call_id, session_id=record.session_id, state="running")
-    if not changed:
+    if not record.update(_CALLS, values, id=call_id, session_id=record.session_id, state="running"):
         raise CallNotFoundError(call_id=call_id)
     type = EventType.CALL_FAILED if failed else EventType.CALL_COMPLETED
     record.publish(type, call_id=call_id, outcome=end.outcome, error_code=end.error_code, **usage_columns(end.usage))

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
+from mnesis_core.errors import Conflict
 from mnesis_core.text import encode_text
 from sessions_app import live
-from sessions_app.models import StreamJournal
+from sessions_app.ledger import change
+from sessions_app.models import Message, StreamJournal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,24 +24,30 @@ class Piece:
     text: str
 
 
-@transaction.atomic
 def append_journal(*, session_id: str, message_id: str, pieces: list[Piece]) -> None:
-    """Make pieces of a running answer durable."""
-    StreamJournal.objects.bulk_create(
-        [
-            StreamJournal(
-                session_id=session_id,
-                message_id=message_id,
-                part_index=piece.part_index,
-                part_type=piece.part_type,
-                offset=piece.offset,
-                text=encode_text(piece.text),
-            )
-            for piece in pieces
-        ]
-    )
-    live.announce(session_id)
-    transaction.on_commit(lambda: live.wake(session_id))
+    """Make pieces of a running answer durable.
+
+    :raises Conflict: the message is finalised: somebody else ended the turn while this process slept.
+    """
+    # Under the session's lock, so that recovery has either folded these pieces or was here first.
+    with change(session_id):
+        if not Message.objects.filter(id=message_id, session_id=session_id, finalized_at__isnull=True).exists():
+            raise Conflict("this answer has ended already, or was taken over", message_id=message_id)
+        StreamJournal.objects.bulk_create(
+            [
+                StreamJournal(
+                    session_id=session_id,
+                    message_id=message_id,
+                    part_index=piece.part_index,
+                    part_type=piece.part_type,
+                    offset=piece.offset,
+                    text=encode_text(piece.text),
+                )
+                for piece in pieces
+            ]
+        )
+        live.announce(session_id)
+        transaction.on_commit(lambda: live.wake(session_id))
 
 
 def delete_journal(*, message_id: str) -> None:

@@ -18,7 +18,7 @@ from mnesis_core.text import encode_text
 from mnesis_core.tokens import estimate_text
 from sessions_app.ledger import Change
 from sessions_app.models import ContextItem, Message, MessagePart
-from sessions_app.rows import columns_of, content_commitment, output_commitment, usage_columns
+from sessions_app.rows import columns_of, usage_columns
 from sessions_app.statements import Table
 
 _MESSAGES, _PARTS, _ITEMS = Table(Message), Table(MessagePart), Table(ContextItem)
@@ -54,9 +54,9 @@ def append_message(
         recorded_at=record.now,
         **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
     )
-    _MESSAGES.insert(record.cursor, row)
     parts = [_part_row(record, row.id, index, part) for index, part in enumerate(message.parts)]
-    _PARTS.insert(record.cursor, *parts)
+    record.insert(_MESSAGES, row)
+    record.insert(_PARTS, *parts)
     seq = record.publish(
         EventType.MESSAGE_CREATED,
         message_id=row.id,
@@ -64,12 +64,12 @@ def append_message(
         turn_id=turn_id,
         role=message.role,
         in_context=True,
-        parts=[_commit(part) for part in parts],
+        parts=[_outline(part) for part in parts],
     )
     item = _ITEMS.row(
         session_id=record.session_id, item_type="message", item_id=row.id, position=row.seq, added_seq=seq
     )
-    _ITEMS.insert(record.cursor, item)
+    record.insert(_ITEMS, item)
     if end is not None:
         record.publish(EventType.MESSAGE_FINALIZED, message_id=row.id, **_numbers(end))
     return str(row.id)
@@ -80,13 +80,13 @@ def append_parts(record: Change, *, message_id: str, parts: Sequence[Part]) -> l
 
     :raises MessageNotFoundError: the session has no such message.
     """
-    if _MESSAGES.find(record.cursor, "id", id=message_id, session_id=record.session_id) is None:
+    if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id) is None:
         raise MessageNotFoundError(message_id=message_id)
-    [first] = _PARTS.find(record.cursor, "COUNT(*)", message_id=message_id) or (0,)
+    [first] = record.find(_PARTS, "COUNT(*)", message_id=message_id) or (0,)
     rows = [_part_row(record, message_id, first + index, part) for index, part in enumerate(parts)]
-    _PARTS.insert(record.cursor, *rows)
     for row in rows:
-        record.publish(EventType.PART_CREATED, message_id=message_id, **_commit(row))
+        record.insert(_PARTS, row)
+        record.publish(EventType.PART_CREATED, message_id=message_id, **_outline(row))
     return [row.id for row in rows]
 
 
@@ -97,7 +97,7 @@ def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
     :raises ImmutableFieldError: it is finalised already.
     """
     values = _end_columns(end) | {"finalized_at": record.now}
-    if not _MESSAGES.update(record.cursor, values, id=message_id, session_id=record.session_id, finalized_at=None):
+    if not record.update(_MESSAGES, values, id=message_id, session_id=record.session_id, finalized_at=None):
         raise _missing_or_final(record, message_id)
     record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end))
 
@@ -108,8 +108,7 @@ def start_tool(record: Change, part_id: str) -> None:
     :raises PartNotFoundError: no such part waits in this session.
     """
     values = {"tool_state": ToolState.RUNNING.value, "started_at": record.now}
-    changed = _PARTS.update(record.cursor, values, **_tool(record, part_id), tool_state=ToolState.PENDING.value)
-    if not changed:
+    if not record.update(_PARTS, values, **_tool(record, part_id), tool_state=ToolState.PENDING.value):
         raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.RUNNING.value)
 
@@ -121,41 +120,36 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     :raises ImmutableFieldError: it has a result already.
     """
     tool = _tool(record, part_id)
-    found = _PARTS.find(record.cursor, "salt", "tool_state", **tool)
+    found = record.find(_PARTS, "salt", "tool_state", **tool)
     if found is None:
         raise PartNotFoundError(part_id=part_id)
     salt, before = found
     if before not in (ToolState.PENDING, ToolState.RUNNING):
         raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
     state = ToolState.COMPLETED if error is None else ToolState.ERROR
-    result = {
+    values = {
         "output": None if output is None else encode_text(output),
         "error_message": None if error is None else encode_text(error),
-    }
-    values = result | {
         "tool_state": state.value,
         "completed_at": record.now,
         "output_token_estimate": estimate_text(output or error or ""),
     }
-    _PARTS.update(record.cursor, values, **tool)
-    record.publish(
-        EventType.PART_STATE_CHANGED,
-        part_id=part_id,
-        state=state.value,
-        commit=output_commitment(salt=salt, **result),
-    )
+    record.update(_PARTS, values, salt=salt, **tool)
+    record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=state.value)
 
 
 def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
     """Take tool outputs out of the context; they stay in the record. Returns how many were not tombstones yet."""
-    seq = record.next_seq
+    values = {"compacted_at": record.now, "compacted_seq": record.next_seq}
     rows = MessagePart.objects.filter(
         id__in=part_ids, session_id=record.session_id, part_type="tool", compacted_at__isnull=True
     )
-    chosen = sorted(rows.values_list("id", flat=True))
+    chosen = list(rows.order_by("id").values_list("id", "salt"))
     if chosen:
-        rows.update(compacted_at=record.now, compacted_seq=seq)
-        record.publish(EventType.PART_COMPACTED, part_ids=chosen)
+        rows.update(**values)
+        for part_id, salt in chosen:
+            record.bind(_PARTS, values, id=part_id, salt=salt)
+        record.publish(EventType.PART_COMPACTED, part_ids=[part_id for part_id, _ in chosen])
     return len(chosen)
 
 
@@ -174,19 +168,10 @@ def _part_row(record: Change, message_id: str, index: int, part: Part) -> Simple
     )
 
 
-def _commit(row: SimpleNamespace) -> dict[str, Any]:
-    body = {
-        "part_id": row.id,
-        "part_index": row.part_index,
-        "part_type": row.part_type,
-        "length": len(row.content),
-        "commit": content_commitment(row),
-    }
-    if row.tool_state is not None:
-        body["state"] = row.tool_state
-    if row.output is not None or row.error_message is not None:
-        body["result_commit"] = output_commitment(salt=row.salt, output=row.output, error_message=row.error_message)
-    return body
+def _outline(row: SimpleNamespace) -> dict[str, Any]:
+    """What followers may know of a part without its words."""
+    outline = {"part_id": row.id, "part_index": row.part_index, "part_type": row.part_type}
+    return outline if row.tool_state is None else outline | {"state": row.tool_state}
 
 
 def _end_columns(end: MessageEnd) -> dict[str, Any]:
@@ -204,6 +189,6 @@ def _numbers(end: MessageEnd) -> dict[str, Any]:
 
 
 def _missing_or_final(record: Change, message_id: str) -> Exception:
-    if _MESSAGES.find(record.cursor, "id", id=message_id, session_id=record.session_id):
+    if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id):
         return ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
     return MessageNotFoundError(message_id=message_id)

@@ -9,12 +9,16 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils import timezone
 
-from mnesis_core.errors import DuplicateIDError
+from mnesis_core.errors import DuplicateIDError, SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.text import encode_json, encode_text
 from sessions_app.ledger import Change, change
 from sessions_app.models import Session
+from sessions_app.statements import Table
+
+_SESSIONS = Table(Session)
+_FIELDS = Session._meta.concrete_fields
 
 
 def create_session(
@@ -28,6 +32,7 @@ def create_session(
     config: dict[str, Any] | None = None,
     parent_id: str | None = None,
     parent_part_id: str = "",
+    forked_message_id: str = "",
     origin: str = "chat",
     external_id: str = "",
     created_at: datetime | None = None,
@@ -36,17 +41,21 @@ def create_session(
     """Create a session and its first event; returns its id.
 
     :raises DuplicateIDError: ``session_id`` is taken.
+    :raises SessionNotFoundError: there is no session ``parent_id``.
     """
     new = session_id or new_id("sess")
     now = timezone.now()
     with transaction.atomic():
         if session_id and Session.objects.filter(id=session_id).exists():
             raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
-        Session.objects.create(
+        if parent_id and not Session.objects.filter(id=parent_id).exists():
+            raise SessionNotFoundError(session_id=parent_id)
+        session = Session.objects.create(
             id=new,
             owner_id=owner.pk,
             parent_id=parent_id,
             parent_part_id=parent_part_id,
+            forked_message_id=forked_message_id,
             external_id=encode_text(external_id)[:200],
             origin=origin,
             model=model,
@@ -59,6 +68,7 @@ def create_session(
             updated_at=now,
         )
         with change(new, now=now) as record:
+            record.bind_new(_SESSIONS, {field.column: getattr(session, field.attname) for field in _FIELDS})
             record.publish(
                 EventType.SESSION_CREATED, session_id=new, owner_id=owner.pk, parent_id=parent_id, origin=origin
             )
@@ -81,18 +91,18 @@ def update_session(
     if config is not None:
         values["config"] = encode_json(config)
     if values:
-        Session.objects.filter(id=record.session_id).update(**values)
+        record.update(_SESSIONS, values, id=record.session_id)
         record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=sorted(values))
 
 
 def archive_session(record: Change) -> None:
     """Close a session for new turns. Archiving twice is the same as once."""
     if not record.archived:
-        Session.objects.filter(id=record.session_id).update(archived_at=record.now)
+        record.update(_SESSIONS, {"archived_at": record.now}, id=record.session_id)
         record.publish(EventType.SESSION_ARCHIVED, session_id=record.session_id)
 
 
 def soft_delete_session(record: Change) -> None:
     """Take a session out of sight. Every row of it stays (decision 1)."""
-    Session.objects.filter(id=record.session_id).update(deleted_at=record.now)
+    record.update(_SESSIONS, {"deleted_at": record.now}, id=record.session_id)
     record.publish(EventType.SESSION_CLOSED, session_id=record.session_id)

@@ -48,7 +48,7 @@ def start_turn(
     """
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
-    if busy := _TURNS.find(record.cursor, "id", session_id=record.session_id, state=TurnState.RUNNING.value):
+    if busy := record.find(_TURNS, "id", session_id=record.session_id, state=TurnState.RUNNING.value):
         raise SessionBusy(session_id=record.session_id, turn_id=busy[0])
     turn = _TURNS.row(
         id=new_id("turn"),
@@ -62,7 +62,7 @@ def start_turn(
         lease_owner=lease_owner,
         lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,
     )
-    _TURNS.insert(record.cursor, turn)
+    record.insert(_TURNS, turn)
     record.publish(EventType.TURN_STARTED, turn_id=turn.id, turn_seq=turn.seq, origin=origin)
     return str(turn.id)
 
@@ -72,7 +72,7 @@ def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
 
     :raises Conflict: the turn has ended, or somebody else took it over.
     """
-    if _TURNS.find(record.cursor, "id", id=turn_id, state=TurnState.RUNNING.value, fence=fence) is None:
+    if record.find(_TURNS, "id", id=turn_id, state=TurnState.RUNNING.value, fence=fence) is None:
         raise Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
 
 
@@ -98,8 +98,7 @@ def finish_turn(
         "error_message": None if error_message is None else encode_text(error_message),
         **usage_columns(usage or UsageRecord()),
     }
-    changed = _TURNS.update(record.cursor, values, id=turn_id, state=TurnState.RUNNING.value, fence=fence)
-    if not changed:
+    if not record.update(_TURNS, values, id=turn_id, state=TurnState.RUNNING.value, fence=fence):
         raise Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
     record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)
 

@@ -37,10 +37,10 @@ def test_a_row_without_its_salt_is_refused(session_id):
     parts = Table(MessagePart)
     row = parts.row(id="part_1", message_id=message_id, session_id=session_id, part_type="text", part_index=0)
     with pytest.raises(IntegrityError), change(session_id) as record:
-        parts.insert(record.cursor, row)
+        parts.insert(record.cursor, [row])
     row.salt = new_salt()
     with change(session_id) as record:
-        parts.insert(record.cursor, row)
+        parts.insert(record.cursor, [row])
     assert MessagePart.objects.get().content == ""
 
 
@@ -50,7 +50,7 @@ def test_after_an_error_nothing_is_committed_even_if_somebody_catches_it(session
         store.start_turn(record, model="demo")
         turns = Table(Turn)
         with pytest.raises(IntegrityError):
-            turns.insert(record.cursor, turns.row(id="turn_2", session_id="nobody", seq=None, created_at=record.now))
+            turns.insert(record.cursor, [turns.row(id="turn_2", session_id="nobody", seq=None, created_at=record.now)])
         record.entries.clear()
     assert not Turn.objects.exists()
     assert Event.objects.count() == before
@@ -59,17 +59,17 @@ def test_after_an_error_nothing_is_committed_even_if_somebody_catches_it(session
 
 def test_an_update_of_a_frozen_column_is_refused_in_words(session_id):
     with pytest.raises(ImmutableFieldError, match=r"Session\.model"), change(session_id) as record:
-        Table(Session).update(record.cursor, {"model": "other"}, id=session_id)
+        record.update(Table(Session), {"model": "other"}, id=session_id)
 
 
 def test_none_finds_null_and_nothing_else(session_id):
     with change(session_id) as record:
         turn_id = store.start_turn(record, model="demo")
         turns = Table(Turn)
-        assert turns.find(record.cursor, "id", session_id=session_id, ended_at=None) == (turn_id,)
-        assert turns.find(record.cursor, "id", session_id=session_id, created_at=None) is None
-        assert turns.update(record.cursor, {"lease_owner": "me"}, id=turn_id, ended_at=None) == 1
-        assert turns.update(record.cursor, {"lease_owner": "you"}, id=turn_id, created_at=None) == 0
+        assert record.find(turns, "id", session_id=session_id, ended_at=None) == (turn_id,)
+        assert record.find(turns, "id", session_id=session_id, created_at=None) is None
+        assert record.update(turns, {"lease_owner": "me"}, id=turn_id, ended_at=None) == 1
+        assert record.update(turns, {"lease_owner": "you"}, id=turn_id, created_at=None) == 0
     assert Turn.objects.get().lease_owner == "me"
 
 

@@ -18,7 +18,7 @@ from mnesis_core.errors import (
     SessionBusy,
     SessionNotFoundError,
 )
-from mnesis_core.ledger import GENESIS, commitment, entry_hash
+from mnesis_core.ledger import GENESIS, entry_hash
 from mnesis_core.messages import (
     CompactionMarkerPart,
     DataPart,
@@ -36,7 +36,7 @@ from mnesis_core.record import MessageEnd, TurnState, UsageRecord
 from sessions_app import queries, store
 from sessions_app.ledger import Change, change
 from sessions_app.models import Event, MessagePart, Session
-from sessions_app.rows import content_commitment
+from sessions_app.binding import binding_of
 from tests.support.cast import make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,9 +87,11 @@ def test_events_hold_commitments_and_no_content(session_id):
     )
     bodies = "".join(Event.objects.values_list("body", flat=True))
     assert "secret" not in bodies
-    commits = [part["commit"] for part in json.loads(Event.objects.get(type="message.created").body)["parts"]]
-    assert commits == [content_commitment(row) for row in MessagePart.objects.order_by("part_index")]
-    assert commitment("00" * 32, "a") != commitment("01" * 32, "a")
+    bound = json.loads(Event.objects.get(type="message.created").body)["rows"]
+    for row in MessagePart.objects.values():
+        for entry in binding_of(MessagePart).inserted(row, salt=row["salt"]):
+            assert entry in bound
+        assert not any(entry in bound for entry in binding_of(MessagePart).inserted(row, salt="00" * 32))
 
 
 def fail_after_writing(record: Change) -> None:
