@@ -1,6 +1,7 @@
 """The record as an app: its guards follow every migration, its checks run with Django's."""
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate, pre_migrate
 
 
@@ -13,9 +14,10 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         """Connect the guards to migrations and register the checks."""
         # Here, not above: both import models, and apps.py is read before any model can be made.
-        from sessions_app import checks, guards
+        from sessions_app import authorizer, checks, guards
 
         checks.register_checks()
+        connection_created.connect(authorizer.authorize)
         # Each signal is sent once per app; ours stands for all, since every table is there (or not) by then.
         pre_migrate.connect(guards.lift_guards, sender=self)
         post_migrate.connect(guards.restore_guards, sender=self)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 import redis
+from django.db import connection
+
+from sessions_app.authorizer import lifted
 
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 MISSING_DATA = pytest.StashKey[int]()
@@ -38,6 +42,16 @@ def redis_url() -> str:
     with redis.Redis.from_url(url, socket_connect_timeout=5) as client:
         client.ping()
     return url
+
+
+@pytest.fixture(autouse=True)
+def _rights(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test has the site's rights, like web and workers; one that is marked ``owner`` has the database owner's."""
+    if not request.node.get_closest_marker("owner"):
+        yield
+        return
+    with lifted(connection):
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

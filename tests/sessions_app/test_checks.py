@@ -38,6 +38,7 @@ def test_the_checks_are_registered() -> None:
     assert {checks.check_settings, checks.check_databases} <= set(registry.registry.get_checks())
 
 
+@pytest.mark.owner
 def test_a_missing_guard_fails_the_database_checks_and_no_other(db: None) -> None:
     remove_guards(connection, [Event])
     with pytest.raises(SystemCheckError, match=r"mnesis\.E001") as caught:

@@ -31,6 +31,8 @@ from sessions_app.management.commands.flush import is_test_database
 from sessions_app.models import Event, Session, Turn
 from tests.sessions_app.record_rows import insert_rows, plain
 
+pytestmark = pytest.mark.owner
+
 POSTGRESQL = connection.vendor == "postgresql"
 DROP = "DROP TRIGGER guard_events_frozen" + (" ON events" if POSTGRESQL else "")
 

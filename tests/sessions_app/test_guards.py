@@ -30,6 +30,9 @@ from sessions_app.models import (
 from sessions_app.refusals import Column, Model
 from tests.sessions_app.record_rows import MAIN_MODELS, NOW, Rows, insert_rows, other_value, plain, stored
 
+# So that what refuses here is a trigger.
+pytestmark = pytest.mark.owner
+
 TARGET: dict[type[models.Model], str] = {
     Session: "model",
     Turn: "origin",

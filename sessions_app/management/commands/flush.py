@@ -10,6 +10,7 @@ from django.core.management.commands import flush
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from sessions_app.authorizer import lifted
 from sessions_app.guards import guarded_models, install_guards, remove_guards
 
 TEST_NAMES = re.compile(r"(.*/)?test[_.][^/]*|:memory:|file:memorydb_.*")
@@ -32,7 +33,7 @@ class Command(flush.Command):
         if not is_test_database(name):
             raise CommandError(f"{name} holds a record, which is never emptied. Only a test database can be flushed.")
         # One transaction: the guards are never seen to be off. Foreign keys are checked at its end.
-        with transaction.atomic(using=connection.alias):
+        with lifted(connection), transaction.atomic(using=connection.alias):
             empty(connection, filled_tables(connection))
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.commands import migrate
+from django.db import connections
+
+from sessions_app.authorizer import lifted
 
 
 class Command(migrate.Command):
@@ -13,3 +16,8 @@ class Command(migrate.Command):
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
         """Every check but those of the database: a missing guard is an error, and must not stop its own cure."""
         return super(migrate.Command, self).get_check_kwargs(options)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Migrate as the owner of the database."""
+        with lifted(connections[options["database"]]):
+            super().handle(*args, **options)
