@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+from django.db import connection
 
 
 @contextmanager
@@ -25,3 +27,11 @@ def site_database(name: str) -> Iterator[dict[str, str]]:
             yield {"DATABASE_URL": urlunsplit(urlsplit(url)._replace(path=f"/{database}")), "REDIS_URL": redis_url}
         finally:
             connection.execute(f"DROP DATABASE {database} WITH (FORCE)")  # type: ignore[call-overload]
+
+
+def ask(sql: str) -> list[tuple[Any, ...]]:
+    """The rows of a query without parameters, from the database of the test."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows

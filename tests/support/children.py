@@ -1,0 +1,46 @@
+"""A function in a process of its own, on the database of this test run: something to be killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+from django.conf import settings
+from django.db import connection
+
+from tests.support.site import ROOT, environment_for
+
+RUN = (
+    "import sys, importlib, django; django.setup(); sys.exit(importlib.import_module(sys.argv[1]).main(*sys.argv[2:]))"
+)
+
+
+def run_child(module: str, *arguments: object, seconds: float, **environment: str) -> str:
+    """Run ``main`` of a module with Django set up, on this run's database or what the environment names.
+
+    Returns what it printed.
+    """
+    variables = {"DATABASE_URL": database_url()} | environment
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, module, *map(str, arguments)],
+        cwd=ROOT,
+        env=environment_for(Path(settings.DATA_DIR), **variables),
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def database_url() -> str:
+    """The address of the database that this test uses."""
+    values = connection.settings_dict
+    name = str(values["NAME"])
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{name}"
+    who = quote(values["USER"]) + (":" + quote(values["PASSWORD"], safe="") if values["PASSWORD"] else "")
+    return f"postgresql://{who}@{values['HOST']}:{values['PORT'] or 5432}/{quote(name)}"

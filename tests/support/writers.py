@@ -1,0 +1,176 @@
+"""Writers that are killed. Each appends turn after turn as the site does, and says a word after every commit.
+
+Starting Python takes far longer than a turn, so one warmed-up process forks all of them. A writer is killed a few
+milliseconds after its first commit and the next one takes its place: often with the key whose outcome nobody knows.
+``main`` prints what was said, a line each: all that a client would know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from agents_app.lifecycle import claim_turn
+from agents_app.steps import held
+from mnesis_core.errors import Conflict
+from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
+from mnesis_core.record import MessageEnd, TurnRecord, TurnState
+from sessions_app import store
+from sessions_app.queries import load_session
+
+KILL_AFTER_SECONDS = (0.005, 0.060)
+RETRIES = 0.7
+"""Of the turns whose writer was killed, how many are asked for again with their key."""
+BUSY_SECONDS = 0.01
+BEGUN, CLAIMED, STREAMED, ANSWERED = "begun", "claimed", "streamed", "answered"
+OVER, REFUSED = "over", "refused"
+
+Say = Callable[[str, str], None]
+"""Takes a key and a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What a writer said about the turn of a key: ``begun`` before its first commit, then after each one its name.
+
+    ``over``: the key has started a turn before; it is recovery's. ``refused``: another turn runs in the session.
+    """
+
+    writer: int
+    session_id: str
+    key: str
+    word: str
+
+
+def question(key: str) -> str:
+    """What the user says in the turn of this key."""
+    return f"question {key}"
+
+
+def first_words(key: str) -> str:
+    """What is durable of the answer before its end."""
+    return f"so far {key}; "
+
+
+def whole_answer(key: str) -> str:
+    """The answer at its end."""
+    return f"{first_words(key)}answer {key}"
+
+
+def append_turns(session_id: str, prefix: str, retried: str, say: Say) -> None:
+    """Append turns, the first with a key that may have been used before, until somebody kills this process."""
+    owner_id = load_session(session_id).owner_id
+    number = 0
+    while True:
+        append_turn(session_id, owner_id, retried or f"{prefix}-{number}", say)
+        retried = ""
+        number += 1
+
+
+def append_turn(session_id: str, owner_id: int, key: str, say: Say) -> None:
+    """One turn in its four commits."""
+    say(key, BEGUN)
+    try:
+        started = claim_turn(
+            session_id, owner_id=owner_id, message=question(key), idempotency_key=key, lease_owner=str(os.getpid())
+        )
+        say(key, CLAIMED if started.is_new else OVER)
+        if not started.is_new:
+            return
+        message_id = stream_answer(started.turn, key)
+        say(key, STREAMED)
+        end_turn(started.turn, message_id, key)
+        say(key, ANSWERED)
+    except Conflict:
+        say(key, REFUSED)
+        time.sleep(BUSY_SECONDS)
+
+
+def stream_answer(turn: TurnRecord, key: str) -> str:
+    """The assistant's stub, and the first words in the journal."""
+    with held(turn) as record:
+        message_id = store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
+    piece = store.Piece(part_index=0, part_type=TextPart.type, offset=0, text=first_words(key))
+    store.append_journal(session_id=turn.session_id, message_id=message_id, pieces=[piece])
+    return message_id
+
+
+def end_turn(turn: TurnRecord, message_id: str, key: str) -> None:
+    """The whole answer with two tool calls, and the turn's end."""
+    tools = [
+        ToolPart(tool_name="t", tool_call_id=f"{key} {at}", input="{}", output=key, state=ToolState.COMPLETED)
+        for at in range(2)
+    ]
+    with held(turn) as record:
+        store.append_parts(record, message_id=message_id, parts=[TextPart(text=whole_answer(key)), *tools])
+        store.finalize_message(record, message_id, MessageEnd(outcome="complete"))
+        store.delete_journal(message_id=message_id)
+        store.finish_turn(record, turn.id, state=TurnState.COMPLETED, fence=turn.fence)
+
+
+def main(sessions: str, writers: str, kills: str, seed: str) -> int:
+    """Keep so many writers at work in these sessions (ids, with commas) until there were so many kills in all."""
+    ids, count = sessions.split(","), int(writers)
+    shares = [len(range(number, int(kills), count)) for number in range(count)]
+    places = [
+        fork(lambda number=number: kill_writers(number, ids[number % len(ids)], shares[number], seed))  # type: ignore[misc]
+        for number in range(count)
+    ]
+    return max(os.waitstatus_to_exitcode(os.waitpid(place, 0)[1]) for place in places)
+
+
+def fork(run: Callable[[], None]) -> int:
+    """A process that runs this and nothing else; returns its id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        run()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def kill_writers(number: int, session_id: str, kills: int, seed: str) -> None:
+    """One writer after the other at this place; prints what they say."""
+    chance = random.Random(f"{seed} {number}")
+    retried = ""
+    for life in range(kills):
+        said = kill_one(session_id, f"{seed}-{number}-{life}", retried, chance.uniform(*KILL_AFTER_SECONDS))
+        for key, word in said:
+            line = json.dumps(asdict(Word(writer=number, session_id=session_id, key=key, word=word)))
+            # Not print: it may write a line in two pieces, and there are other writers.
+            os.write(1, f"{line}\n".encode())
+        key, word = said[-1]
+        is_open = word in (BEGUN, CLAIMED, STREAMED)
+        retried = key if is_open and chance.random() < RETRIES else ""
+
+
+def kill_one(session_id: str, prefix: str, retried: str, seconds: float) -> list[list[str]]:
+    """A writer from its birth to its death, so many seconds after its first commit; returns what it said."""
+    read, write = os.pipe()
+    pid = fork(lambda: append_turns(session_id, prefix, retried, lambda *said: tell(write, *said)))
+    os.close(write)
+    with os.fdopen(read) as lines:
+        said = []
+        while not said or (said[-1] and not said[-1].endswith(f"{CLAIMED}\n")):
+            said.append(lines.readline())
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGKILL)
+        said += lines
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status != -signal.SIGKILL:
+        raise RuntimeError(f"a writer ended by itself, with status {status}")
+    return [line.split() for line in said]
+
+
+def tell(pipe: int, key: str, word: str) -> None:
+    """A line into a pipe: whole or not at all, whenever the process ends."""
+    os.write(pipe, f"{key} {word}\n".encode())
