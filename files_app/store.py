@@ -8,10 +8,12 @@ from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
-from mnesis_core.ledger import MAX_INTEGER
+from mnesis_core.ledger import MAX_INTEGER, new_salt
 from mnesis_core.text import encode_text
 from sessions_app.ledger import Change
+from sessions_app.statements import Table
 
+_FILES = Table(FileReference)
 _CONTENT_ID = re.compile("[0-9a-f]{64}")
 
 
@@ -42,13 +44,15 @@ def store_file_reference(
     newest = rows.order_by("-added_seq").first()
     if newest is not None and all(getattr(newest, name) == value for name, value in known.items()):
         return str(newest.id)
-    row = FileReference.objects.create(
+    row = _FILES.row(
         id=new_id("file"),
         session_id=record.session_id,
         added_seq=record.next_seq,
         created_at=record.now,
+        salt=new_salt(),
         **known,
     )
+    record.insert(_FILES, row)
     record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)
     return str(row.id)
 
