@@ -21,6 +21,8 @@ from agents_app.consumers import SessionConsumer  # noqa: E402
 from agents_app.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
 from mnesis_site.auth import Receive, Scope, Send, SocketAuth  # noqa: E402
+from mnesis_site.readiness import report_unguarded  # noqa: E402
+from sessions_app.database import db  # noqa: E402
 
 
 async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,8 +33,9 @@ async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def begin() -> None:
-    """What a web process does first: close the turns that a dead process left, and load the models' library."""
+    """What a web process does first: close turns that were left, say what is not guarded, load the models' library."""
     runner.beat()
+    await db(report_unguarded)
     await warm_up()
 
 

@@ -10,6 +10,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django_q.conf import Conf
 from django_q.status import Stat
 
+from sessions_app.grants import connection_differences, grant_differences
 from sessions_app.guards import guard_differences
 
 logger = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ def missing_parts() -> dict[str, list[str]]:
     try:
         found = {
             "migrations": unapplied_migrations(),
-            "guards": guard_differences(connection),
+            "guards": unguarded(),
             "worker": missing_worker(),
         }
     except DatabaseError:
@@ -28,6 +29,24 @@ def missing_parts() -> dict[str, list[str]]:
         logger.exception("The database does not answer")
         return {"database": ["The database does not answer. The server's log says why."]}
     return {part: sentences for part, sentences in found.items() if sentences}
+
+
+def unguarded() -> list[str]:
+    """What the record's guards are against what they should be; nobody should be served while they differ."""
+    return [
+        *guard_differences(connection),
+        *grant_differences(connection),
+        *connection_differences(connection),
+    ]
+
+
+def report_unguarded() -> None:
+    """Put it into the log: for a server that was started without 'manage.py up', which would have refused."""
+    try:
+        for sentence in unguarded():
+            logger.error("%s /readyz answers 503 until this is put right.", sentence)
+    except DatabaseError:
+        logger.exception("The database does not answer")
 
 
 def unapplied_migrations() -> list[str]:

@@ -6,8 +6,9 @@
 * ``mnesis.E004`` SQLite does not log ahead (WAL) or does not sync every commit (FULL)
 * ``mnesis.E005`` the queue hands a task out again while it may still be running
 * ``mnesis.E006`` connections are kept between requests
+* ``mnesis.E007`` a database role has other rights than those declared
 
-E001 and E004 ask the database, so ``manage.py check`` runs them only with ``--database default``.
+E001, E004 and E007 ask the database, so ``manage.py check`` runs them only with ``--database default``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from django.core.checks import Error, Tags, register
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from sessions_app.grants import grant_differences
 from sessions_app.guards import DIALECTS, guard_differences
 
 SYNCED = (2, 3)
@@ -42,9 +44,10 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Er
 def check_databases(
     app_configs: Sequence[AppConfig] | None, databases: Iterable[str] | None = None, **_: Any
 ) -> list[Error]:
-    """What only the databases can say: E001, E004."""
+    """What only the databases can say: E001, E004, E007."""
     asked = [connections[alias] for alias in databases or () if connections[alias].vendor in DIALECTS]
-    return [error for connection in asked for error in (*guard_errors(connection), *durability_errors(connection))]
+    questions = (guard_errors, grant_errors, durability_errors)
+    return [error for connection in asked for question in questions for error in question(connection)]
 
 
 def connection_errors(alias: str, connection: BaseDatabaseWrapper) -> Iterator[Error]:
@@ -85,6 +88,12 @@ def guard_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:
     """E001, one for each difference."""
     hint = "Find out who changed it; manage.py migrate puts it right."
     return (Error(difference, hint=hint, id="mnesis.E001") for difference in guard_differences(connection))
+
+
+def grant_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:
+    """E007, one for each difference."""
+    hint = "manage.py roles, run by the owner of the tables, puts it right."
+    return (Error(difference, hint=hint, id="mnesis.E007") for difference in grant_differences(connection))
 
 
 def durability_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 import redis
+from django.conf import settings
 from django.db import connection
 
 from sessions_app.authorizer import lifted
+from tests.support.site_role import acting_as, made_site_role
 
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 MISSING_DATA = pytest.StashKey[int]()
@@ -44,13 +48,27 @@ def redis_url() -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def site_role_name(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    """On PostgreSQL, the role that tests act as."""
+    with django_db_blocker.unblock(), made_site_role() as name:
+        settings.MNESIS["APP_ROLE"] = name
+        yield name
+        settings.MNESIS["APP_ROLE"] = ""
+
+
 @pytest.fixture(autouse=True)
 def _rights(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test has the site's rights, like web and workers; one that is marked ``owner`` has the database owner's."""
-    if not request.node.get_closest_marker("owner"):
-        yield
-        return
-    with lifted(connection):
+    uses_database = request.node.get_closest_marker("django_db") or "db" in request.fixturenames
+    rights: AbstractContextManager[None] = nullcontext()
+    if request.node.get_closest_marker("owner"):
+        rights = lifted(connection)
+    elif uses_database and connection.vendor == "postgresql":
+        name = request.getfixturevalue("site_role_name")
+        request.getfixturevalue("db")  # what undoes the test's work is the owner's again
+        rights = acting_as(name)
+    with rights:
         yield
 
 

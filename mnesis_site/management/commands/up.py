@@ -14,10 +14,11 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, connections
+from django.db import OperationalError, ProgrammingError, connections
 
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_site.processes import Tree, require_free, web, worker
+from mnesis_site.readiness import unguarded
 from mnesis_site.sign_in import first_admin, sign_in_link
 from sessions_app.conf import default_model, get_spec, site_config
 
@@ -46,6 +47,7 @@ class Command(BaseCommand):
         host, port = options["host"], options["port"]
         self._require_free(host, port)
         self._prepare_database()
+        self._require_guards()
         self._require_sound_settings()
         os.environ["MNESIS_WORKERS"] = str(options["workers"])
         greeting = Greeting(self, ANY_ADDRESS.get(host, host), port)
@@ -80,6 +82,14 @@ class Command(BaseCommand):
         except OperationalError as error:
             reason = str(error).strip().splitlines()[0]
             raise CommandError(f"The database does not answer ({reason}). DATABASE_URL says where it is.") from error
+        except ProgrammingError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise CommandError(f"{reason}. Run 'manage.py migrate' as the owner of the tables, then this.") from error
+
+    def _require_guards(self) -> None:
+        """Serve nobody while something could change the record."""
+        if sentences := unguarded():
+            raise CommandError("The record is not guarded as declared.\n" + "\n".join(sentences))
 
 
 class Greeting:

@@ -1,0 +1,45 @@
+"""On PostgreSQL tests do their work as a role that has the site's rights and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from django.db import connection
+from django.db.backends.signals import connection_created
+
+from sessions_app.grants import apply_role, site_role
+
+
+@contextmanager
+def made_site_role() -> Iterator[str]:
+    """The site's role for the test database, named after it: roles belong to the whole server."""
+    name = f"site_of_{connection.settings_dict['NAME']}"
+    apply_role(connection, site_role(name))
+    yield name
+    with connection.cursor() as cursor:
+        cursor.execute(f'DROP OWNED BY "{name}"')
+        cursor.execute(f'DROP ROLE "{name}"')
+
+
+@contextmanager
+def acting_as(name: str) -> Iterator[None]:
+    """Let this thread's connection, and every one that is opened meanwhile, have a role's rights and no others."""
+
+    def become(connection: Any, **_: object) -> None:
+        if connection.vendor == "postgresql":
+            connection.connection.execute(f'SET SESSION AUTHORIZATION "{name}"')
+
+    connection_created.connect(become)
+    if connection.connection is not None:
+        become(connection)
+    try:
+        yield
+    finally:
+        connection_created.disconnect(become)
+        if connection.connection is not None and not connection.connection.closed:
+            # In a transaction that has failed nothing can be set, and its end will set it back.
+            with suppress(psycopg.errors.InFailedSqlTransaction):
+                connection.connection.execute("RESET SESSION AUTHORIZATION")
