@@ -35,12 +35,14 @@ def row_commitment(salt: str, *, table: str, id: str, columns: Iterable[tuple[st
     return hmac.digest(key, text.encode(), "sha256").hex()
 
 
-def canonical_body(body: dict[str, Any]) -> str:
-    """The one way to write a body: keys sorted, no spaces.
+def canonical_body(body: dict[str, Any], *, rows: list[list[Any]] | None = None) -> str:
+    """The one way to write a body: keys sorted, no spaces. ``rows`` are its commitments to rows, if it has any.
 
     :raises ValueError: a value is a float, an integer beyond 2**53 or of a type that JSON has not.
     """
     _refuse_inexact(body)
+    if rows:
+        body = body | {"rows": rows}
     return orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode()
 
 

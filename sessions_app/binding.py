@@ -81,7 +81,8 @@ def binding_of(model: type[AppendOnlyModel]) -> Binding:
 
 
 def _columns(model: type[AppendOnlyModel], names: Iterable[str]) -> list[str]:
-    return [str(model._meta.get_field(name).column) for name in names]
+    chosen = set(names)
+    return [str(field.column) for field in model._meta.concrete_fields if field.name in chosen]
 
 
 def _text_of(field: models.Field[Any, Any]) -> Callable[[Any], str]:

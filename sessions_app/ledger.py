@@ -63,10 +63,9 @@ class Change:
 
     def publish(self, type: EventType, /, **body: Any) -> int:
         """Add an event; returns its ``seq``. The body holds ids and commitments, never content."""
-        if self._bound:
-            body["rows"], self._bound = self._bound, []
         self.event_seq += 1
-        text = canonical_body(body)
+        text = canonical_body(body, rows=self._bound)
+        self._bound = []
         prev_hash = self.head_hash
         self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)
         entry = _EVENTS.row(

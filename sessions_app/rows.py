@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from mnesis_core.messages import (
@@ -21,7 +21,7 @@ from mnesis_core.messages import (
 )
 from mnesis_core.record import UsageRecord
 from mnesis_core.text import decode_text, encode_text
-from mnesis_core.tokens import estimate_part, estimate_text
+from mnesis_core.tokens import estimate_call, estimate_part, estimate_text
 from sessions_app.models import USAGE_COLUMNS
 
 _AS_JSON: dict[str, type[Part]] = {
@@ -34,8 +34,8 @@ _UNANSWERED = (ToolState.PENDING, ToolState.RUNNING)
 def columns_of(part: Part) -> dict[str, Any]:
     """The columns that hold a part; text is encoded."""
     # A tool's result is counted in a column of its own: it comes later, and may become a tombstone.
-    lasting = replace(part, output=None, error=None) if isinstance(part, ToolPart) else part
-    values: dict[str, Any] = {"part_type": part.type, "token_estimate": estimate_part(lasting)}
+    tokens = estimate_call(part) if isinstance(part, ToolPart) else estimate_part(part)
+    values: dict[str, Any] = {"part_type": part.type, "token_estimate": tokens}
     if isinstance(part, TextPart | ReasoningPart):
         values["content"] = encode_text(part.text)
     elif isinstance(part, DataPart):

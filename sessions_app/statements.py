@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 from django.db import DatabaseError, connection, models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from sessions_app.append_only import AppendOnlyModel, refuse_frozen
@@ -65,7 +66,8 @@ class Table:
         changes = ", ".join(f"{column} = %s" for column in values)
         condition, wanted = _condition(where)
         adapted = [self._adapt[name](value) if name in self._adapt else value for name, value in values.items()]
-        return run(cursor, f"UPDATE {self.name} SET {changes} WHERE {condition}", [*adapted, *wanted]).rowcount
+        statement = f"UPDATE {self.name} SET {changes} WHERE {condition}"
+        return int(run(cursor, statement, [*adapted, *wanted]).rowcount)
 
     def find(self, cursor: CursorWrapper, *columns: str, **where: Any) -> tuple[Any, ...] | None:
         """These columns of a row whose columns equal ``where``, or ``None`` where there is no such row."""
@@ -92,26 +94,26 @@ def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
     Past Django's own cursor, which costs more than the statement, unless somebody counts or watches queries.
     """
     try:
-        if connection.queries_logged:
+        if cursor.db.queries_logged:
             cursor.execute(sql, values)
             return cursor
-        with connection.wrap_database_errors:
-            return _driver(cursor).execute(_own(sql), values)
+        with cursor.db.wrap_database_errors:
+            return _driver(cursor.db).execute(_own(sql, cursor.db.vendor), values)
     except DatabaseError:
         # As in the ORM: whoever catches it, nothing of this transaction can be committed any more.
         transaction.set_rollback(True)
         raise
 
 
-def _driver(cursor: CursorWrapper) -> Any:
-    """The driver's own cursor on the same connection; on PostgreSQL one that prepares its statements."""
-    raw = connection.connection
-    return raw.cursor(sqlite3.Cursor) if connection.vendor == "sqlite" else psycopg.Cursor(raw)
+def _driver(database: BaseDatabaseWrapper) -> Any:
+    """The driver's own cursor on the same connection; on PostgreSQL one that binds, and prepares, on the server."""
+    raw = database.connection
+    return raw.cursor(sqlite3.Cursor) if database.vendor == "sqlite" else psycopg.Cursor(raw)
 
 
 @lru_cache(maxsize=256)
-def _own(sql: str) -> str:
-    return sql.replace("%s", "?") if connection.vendor == "sqlite" else sql
+def _own(sql: str, vendor: str) -> str:
+    return sql.replace("%s", "?") if vendor == "sqlite" else sql
 
 
 def _condition(where: dict[str, Any]) -> tuple[str, list[Any]]:

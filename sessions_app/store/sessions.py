@@ -68,7 +68,7 @@ def create_session(
             updated_at=now,
         )
         with change(new, now=now) as record:
-            record.bind_new(_SESSIONS, {field.column: getattr(session, field.attname) for field in _FIELDS})
+            record.bind_new(_SESSIONS, {str(field.column): getattr(session, field.attname) for field in _FIELDS})
             record.publish(
                 EventType.SESSION_CREATED, session_id=new, owner_id=owner.pk, parent_id=parent_id, origin=origin
             )

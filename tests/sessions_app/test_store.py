@@ -34,9 +34,9 @@ from mnesis_core.messages import (
 )
 from mnesis_core.record import MessageEnd, TurnState, UsageRecord
 from sessions_app import queries, store
+from sessions_app.binding import binding_of
 from sessions_app.ledger import Change, change
 from sessions_app.models import Event, MessagePart, Session
-from sessions_app.binding import binding_of
 from tests.support.cast import make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
