@@ -90,23 +90,28 @@ class Table:
         yield from rows.values_list(*names).iterator(chunk_size=FETCHED_ROWS)
 
     def insert(self, rows: Sequence[Row], *, using: str) -> None:
-        """Insert rows exactly as they are: no defaults, no current times.
+        """Insert rows exactly as they are. See ``insert_rows``."""
+        insert_rows(self.name, self.fields, rows, using=using)
 
-        :raises IntegrityError: a key is taken, or a foreign key points at nothing.
-        """
-        connection = connections[using]
-        names = ", ".join(connection.ops.quote_name(str(field.column)) for field in self.fields)
-        places = f"({', '.join(['%s'] * len(self.fields))})"
-        size = max(1, min(BATCH_ROWS, connection.ops.bulk_batch_size(list(self.fields), list(rows))))
-        with connection.cursor() as cursor:
-            for start in range(0, len(rows), size):
-                some = rows[start : start + size]
-                values = [
-                    field.get_db_prep_save(value, connection)
-                    for row in some
-                    for field, value in zip(self.fields, row, strict=True)
-                ]
-                cursor.execute(f"INSERT INTO {self.name} ({names}) VALUES " + ", ".join([places] * len(some)), values)
+
+def insert_rows(table: str, fields: Sequence[Field[Any, Any]], rows: Sequence[Row], *, using: str) -> None:
+    """Insert rows exactly as they are: no defaults, no current times. The fields are those of the values.
+
+    :raises IntegrityError: a key is taken, or a foreign key points at nothing.
+    """
+    connection = connections[using]
+    names = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
+    places = f"({', '.join(['%s'] * len(fields))})"
+    size = max(1, connection.ops.bulk_batch_size(list(fields), list(rows)))
+    with connection.cursor() as cursor:
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size]
+            values = [
+                field.get_db_prep_save(value, connection)
+                for row in some
+                for field, value in zip(fields, row, strict=True)
+            ]
+            cursor.execute(f"INSERT INTO {table} ({names}) VALUES " + ", ".join([places] * len(some)), values)
 
 
 def carried_tables() -> list[Table]:

@@ -1,0 +1,79 @@
+"""A session as JSON Lines (``mnesis_core.session_file``): every row of it, from one state of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.apps import apps
+from django.db.models.query import QuerySet
+
+from audit_app.session_tables import session_tables, snapshot
+from mnesis_core.errors import SessionNotFoundError
+from mnesis_core.session_file import Header, session_lines
+
+Progress = Callable[[str, str, int, int], None]
+"""What is done, the session, rows done, rows in all."""
+
+
+def export_session(session_id: str, *, progress: Progress = lambda verb, what, done, total: None) -> Iterator[bytes]:
+    """A session's lines, one at a time, deleted or not; nobody is kept from writing meanwhile.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    with snapshot():
+        header = header_of(session_id)
+        total = sum(header.rows.values())
+        yield from _told(session_lines(header, _rows(header)), session_id, total, progress)
+
+
+def header_of(session_id: str) -> Header:
+    """What an export of the session begins with.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    session: Any = _sessions().filter(pk=session_id).first()
+    if session is None:
+        raise SessionNotFoundError(f"there is no session {session_id}", session_id=session_id)
+    counts = {name: table.rows(session_id).count() for name, table in session_tables().items()}
+    rows = {name: count for name, count in counts.items() if count}
+    return Header(session_id=session.id, event_seq=session.event_seq, head_hash=session.head_hash, rows=rows)
+
+
+def session_ids(*, owner_id: int | None = None) -> list[str]:
+    """Every session (of one person), deleted ones too; a parent comes before its children."""
+    rows = _sessions() if owner_id is None else _sessions().filter(owner_id=owner_id)
+    return parents_first(dict(rows.order_by("created_at", "pk").values_list("id", "parent_id")))
+
+
+def parents_first(parents: dict[str, str | None]) -> list[str]:
+    """Sessions in an order in which they can be imported; otherwise as given."""
+    ordered: dict[str, None] = {}
+    for session_id in parents:
+        line = []
+        above: str | None = session_id
+        while above in parents and above not in ordered and above not in line:
+            line.append(above)
+            above = parents[above]
+        ordered.update(dict.fromkeys(reversed(line)))
+    return list(ordered)
+
+
+def parents_of(session_ids: list[str]) -> dict[str, str | None]:
+    """The parent of each of these sessions."""
+    return dict(_sessions().filter(pk__in=session_ids).values_list("id", "parent_id"))
+
+
+def _rows(header: Header) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in header.rows:
+        yield from ((name, values) for values in session_tables()[name].values(header.session_id))
+
+
+def _told(lines: Iterator[bytes], session_id: str, total: int, progress: Progress) -> Iterator[bytes]:
+    for number, line in enumerate(lines):
+        yield line
+        progress("exported", session_id, min(number, total), total)
+
+
+def _sessions() -> QuerySet[Any, Any]:
+    return QuerySet(apps.get_model("sessions_app", "Session"))

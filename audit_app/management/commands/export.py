@@ -1,0 +1,69 @@
+"""``manage.py export SESSION… | --all --out FILE|- [--format jsonl|autobyteus]``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from django.core.management.base import BaseCommand, CommandError
+
+from audit_app.export import export_session, parents_first, parents_of, session_ids
+from audit_app.progress import ProgressLine
+from mnesis_core.errors import MnesisError
+
+
+class Command(BaseCommand):
+    """Write sessions to a file."""
+
+    help = "Write whole sessions to a file: JSON Lines, which 'manage.py import_session' brings in again as they were."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Sessions and a file."""
+        parser.add_argument("sessions", nargs="*", metavar="SESSION")
+        parser.add_argument("--all", action="store_true", help="every session there is, also deleted ones")
+        parser.add_argument("--out", required=True, metavar="FILE", help="where to; '-' is standard output")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Export, with progress."""
+        if bool(options["sessions"]) == options["all"]:
+            raise CommandError("Name the sessions, or say --all.", returncode=2)
+        self._line = ProgressLine(self.stderr)
+        try:
+            sessions = session_ids() if options["all"] else self._named(options["sessions"])
+            with _opened(options["out"]) as file:
+                for session_id in sessions:
+                    file.writelines(export_session(session_id, progress=self._line.show))
+        except MnesisError as error:
+            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from error
+        finally:
+            self._line.end()
+        self.stderr.write(f"{len(sessions)} sessions exported")
+
+    def _named(self, names: list[str]) -> list[str]:
+        parents = parents_of(names)
+        for session_id, parent in parents.items():
+            if parent is not None and parent not in parents:
+                self.stderr.write(f"{session_id} is imported only where its parent is: export {parent} too.")
+        return parents_first({name: parents.get(name) for name in names})
+
+
+@contextmanager
+def _opened(out: str) -> Iterator[BinaryIO]:
+    """The file to write to: under another name until it is whole."""
+    if out == "-":
+        yield sys.stdout.buffer
+        return
+    path = Path(out)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+        unfinished.replace(path)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror}", returncode=2) from error
+    finally:
+        unfinished.unlink(missing_ok=True)

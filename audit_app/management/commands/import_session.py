@@ -1,0 +1,67 @@
+"""``manage.py import_session FILE… [--user …] [--json]``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from agents_app.terminal import find_user
+from audit_app.importing import ImportedSession, import_sessions
+from audit_app.progress import ProgressLine
+from mnesis_core.errors import MnesisError
+from mnesis_core.session_file import MAX_LINE_BYTES
+
+
+class Command(BaseCommand):
+    """Bring exported sessions in."""
+
+    help = (
+        "Bring sessions in that 'manage.py export' wrote, as they were: same ids, same ledger. Files may be gzipped. "
+        "Repeating it is safe. For conversations of other systems: import_transcript."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Files and their owner."""
+        parser.add_argument("files", nargs="+", metavar="FILE", type=Path)
+        parser.add_argument("--user", help="whose sessions they become (default: the first administrator)")
+        parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Import each file and report."""
+        self._line = ProgressLine(self.stderr)
+        reports = []
+        try:
+            owner_id = find_user(options["user"]).pk
+            for path in options["files"]:
+                done = self._import(path, owner_id)
+                reports += [{"file": path.name} | asdict(session) for session in done]
+        finally:
+            self._line.end()
+        if options["json"]:
+            self.stdout.write(json.dumps(reports, indent=2))
+
+    def _import(self, path: Path, owner_id: int) -> list[ImportedSession]:
+        try:
+            done = import_sessions(lambda: _lines(path), owner_id=owner_id, progress=self._line.show)
+        except MnesisError as error:
+            raise CommandError(f"{error.code}: {path.name}: {error.message}", returncode=error.exit_status) from error
+        except (OSError, EOFError) as error:
+            raise CommandError(f"{path} cannot be read: {error}", returncode=2) from error
+        self._line.end()
+        for session in done:
+            what = f"imported, {session.rows:,} rows" if session.imported else "there already, the very same"
+            self.stderr.write(f"{session.session_id}: {what}")
+        return done
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            yield line
