@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-from django.db import connection
+from django.db import connections
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def site_database(name: str) -> Iterator[dict[str, str]]:
 
 def ask(sql: str) -> list[tuple[Any, ...]]:
     """The rows of a query without parameters, from the database of the test."""
-    with connection.cursor() as cursor:
+    with connections["default"].cursor() as cursor:
         cursor.execute(sql)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows

@@ -7,14 +7,12 @@ milliseconds after its first commit and the next one takes its place: often with
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 
 from agents_app.lifecycle import claim_turn
 from agents_app.steps import held
@@ -30,22 +28,10 @@ RETRIES = 0.7
 BUSY_SECONDS = 0.01
 BEGUN, CLAIMED, STREAMED, ANSWERED = "begun", "claimed", "streamed", "answered"
 OVER, REFUSED = "over", "refused"
+COMMITS = (CLAIMED, STREAMED, ANSWERED)
 
 Say = Callable[[str, str], None]
 """Takes a key and a word."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """What a writer said about the turn of a key: ``begun`` before its first commit, then after each one its name.
-
-    ``over``: the key has started a turn before; it is recovery's. ``refused``: another turn runs in the session.
-    """
-
-    writer: int
-    session_id: str
-    key: str
-    word: str
 
 
 def question(key: str) -> str:
@@ -74,7 +60,11 @@ def append_turns(session_id: str, prefix: str, retried: str, say: Say) -> None:
 
 
 def append_turn(session_id: str, owner_id: int, key: str, say: Say) -> None:
-    """One turn in its four commits."""
+    """One turn in its four commits.
+
+    Says ``begun``, and after a commit ``claimed``, ``streamed`` (two of them) and ``answered``. ``over``: the key has
+    started a turn before, which is recovery's now. ``refused``: another turn runs in the session, or took this one.
+    """
     say(key, BEGUN)
     try:
         started = claim_turn(
@@ -145,9 +135,8 @@ def kill_writers(number: int, session_id: str, kills: int, seed: str) -> None:
     for life in range(kills):
         said = kill_one(session_id, f"{seed}-{number}-{life}", retried, chance.uniform(*KILL_AFTER_SECONDS))
         for key, word in said:
-            line = json.dumps(asdict(Word(writer=number, session_id=session_id, key=key, word=word)))
             # Not print: it may write a line in two pieces, and there are other writers.
-            os.write(1, f"{line}\n".encode())
+            os.write(1, f"{number} {key} {word}\n".encode())
         key, word = said[-1]
         is_open = word in (BEGUN, CLAIMED, STREAMED)
         retried = key if is_open and chance.random() < RETRIES else ""
