@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
 
 from agents_app import lifecycle
+from agents_app.schemas import RecordIn
 from compaction_app.context import load_meter
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.record import SessionRecord
@@ -191,6 +192,15 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     if body.stream or wants_stream(request):
         return event_stream(_until_end(session_id, started.turn.id, after=started.seq - 1))
     return Status(202, turn_out(started.turn))
+
+
+@router.post("/sessions/{session_id}/record", response={200: TurnOut, 201: TurnOut, **ERRORS}, summary="Record a turn")
+def record_turn(request: HttpRequest, session_id: str, body: RecordIn) -> Any:
+    """Keep a turn that you ran with your own model client. 200 says that this key has recorded it before."""
+    recorded = lifecycle.record_turn(
+        session_id, owner_id=owner_id(request), turn=body.turn(), idempotency_key=body.idempotency_key
+    )
+    return Status(201 if recorded.is_new else 200, turn_out(recorded.turn))
 
 
 @router.post("/sessions/{session_id}/interrupt", response={202: TurnOut, **ERRORS}, summary="Interrupt the turn")

@@ -1,4 +1,4 @@
-"""The one contract behind every door: create, start a turn, interrupt, read, archive (decision 8).
+"""The one contract behind every door: create, start or record a turn, interrupt, fork, archive (decision 8).
 
 Doors parse, call one of these, and translate the answer. Rules and error codes are here and below.
 """
@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
 from agents_app.recovery import recover_turn
 from agents_app.runner import runner
+from compaction_app.schedule import due_trigger, request_compaction
+from files_app.queries import load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.errors import IdempotencyMismatch, InvalidRequest, RequestTooLarge
 from mnesis_core.events import EventType
-from mnesis_core.messages import Message, TextPart
-from mnesis_core.record import SessionRecord, TurnRecord
+from mnesis_core.llm import Outcome
+from mnesis_core.messages import FileRefPart, Message, Part, TextPart, text_of
+from mnesis_core.record import MessageEnd, SessionRecord, TurnRecord, TurnState
+from mnesis_core.recording import RecordedTurn, check_recorded, request_digest
 from mnesis_core.text import encode_text
 from sessions_app import store
 from sessions_app.conf import default_model, get_spec, session_config, site_config
 from sessions_app.database import db
-from sessions_app.ledger import change
+from sessions_app.ledger import Change, change
 from sessions_app.queries import expired_turns, find_turn_by_key, load_session, load_turn
 
 TURN_ENDS = {
@@ -158,9 +162,7 @@ def claim_turn(
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
     _check_message(message, config)
-    if idempotency_key is not None:
-        _check_stored("idempotency_key", idempotency_key, KEY_LENGTH)
-        idempotency_key = encode_text(idempotency_key)
+    idempotency_key = _stored_key(idempotency_key)
     digest = hashlib.sha256(json.dumps(message).encode()).hexdigest()
     _free_if_dead(session, lease_owner)
     with change(session_id) as record:
@@ -177,8 +179,35 @@ def claim_turn(
             request_digest=digest,
         )
         store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text=message),)))
-        if not session.title and session.turn_seq == 0:
-            store.update_session(record, title=_title_of(message))
+        _name(record, session, message)
+    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
+
+
+def record_turn(
+    session_id: str, *, owner_id: int, turn: RecordedTurn, idempotency_key: str | None = None
+) -> StartedTurn:
+    """Write a turn that the caller ran with its own model client, whole and ended, and ask for a compaction if due.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionBusy: a turn is running.
+    :raises SessionArchived: the session takes no more turns.
+    :raises IdempotencyMismatch: the key was used for another request.
+    :raises InvalidRequest: a value is missing or out of its bounds.
+    :raises FileReferenceNotFoundError: a part names a file that the owner does not have.
+    """
+    session = load_session(session_id, owner_id=owner_id)
+    check_recorded(turn, characters=session_config(session.config).limits.message_characters)
+    digest, key = request_digest(turn), _stored_key(idempotency_key)
+    turn = replace(turn, user=_with_files(turn.user, owner_id), assistant=_with_files(turn.assistant, owner_id))
+    _free_if_dead(session, runner.owner)
+    with change(session_id) as record:
+        seq = record.next_seq
+        known = find_turn_by_key(session_id, key) if key else None
+        if known is not None:
+            return _replayed(session_id, known, digest)
+        turn_id = _write_recorded(record, session, turn, idempotency_key=key, request_digest=digest)
+        _name(record, session, text_of(turn.user))
+    _compact_if_due(session_id)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
 
 
@@ -204,6 +233,13 @@ def _check_stored(name: str, text: str, limit: int) -> None:
     """A short text must fit its column also after NUL and the like were escaped; only one database would say so."""
     if len(encode_text(text)) > limit:
         raise InvalidRequest(f"{name} is too long, or has too many characters that must be escaped", field=name)
+
+
+def _stored_key(idempotency_key: str | None) -> str | None:
+    if idempotency_key is None:
+        return None
+    _check_stored("idempotency_key", idempotency_key, KEY_LENGTH)
+    return encode_text(idempotency_key)
 
 
 def _check_message(message: str, config: Config) -> None:
@@ -232,6 +268,50 @@ def _replayed(session_id: str, known: tuple[str, str], digest: str) -> StartedTu
     if earlier != digest:
         raise IdempotencyMismatch(turn_id=turn_id)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
+
+
+def _write_recorded(record: Change, session: SessionRecord, turn: RecordedTurn, **key: Any) -> str:
+    model = turn.model or session.model
+    turn_id = store.start_turn(record, model=encode_text(model), origin="record", **key)
+    store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=turn.user))
+    store.append_message(
+        record,
+        turn_id=turn_id,
+        message=Message(role="assistant", parts=turn.assistant),
+        model=model,
+        end=MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage),
+    )
+    store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=turn.usage)
+    return turn_id
+
+
+def _with_files(parts: tuple[Part, ...], owner_id: int) -> tuple[Part, ...]:
+    return tuple(_known_file(part, owner_id) if isinstance(part, FileRefPart) else part for part in parts)
+
+
+def _known_file(part: FileRefPart, owner_id: int) -> FileRefPart:
+    file = load_file_reference(part.file_id, owner_id=owner_id)
+    return FileRefPart(
+        file_id=file.id,
+        path=file.path,
+        file_type=file.file_type,
+        token_count=file.token_count,
+        exploration_summary=file.exploration_summary,
+    )
+
+
+def _compact_if_due(session_id: str) -> None:
+    """As at the end of any turn; here the context is measured after the commit, so that the lock stays short."""
+    trigger = due_trigger(session_id)
+    if trigger is not None:
+        with change(session_id) as record:
+            request_compaction(record, trigger=trigger.pressure.value, tokens=trigger.used)
+
+
+def _name(record: Change, session: SessionRecord, message: str) -> None:
+    """The first message names a session that nobody has named."""
+    if not session.title and session.turn_seq == 0:
+        store.update_session(record, title=_title_of(message))
 
 
 def _title_of(message: str) -> str:

@@ -61,7 +61,9 @@ HTTP_ERRORS: dict[int, type[MnesisError]] = {
 
 def field_of(location: tuple[Any, ...]) -> str:
     """A field's path as the caller wrote it: ``('body', 'payload', 'parts', 0, 'text')`` is ``parts.0.text``."""
-    return ".".join(str(step) for step in location)
+    # The first says where it stood; a body has the name of our parameter next.
+    steps = location[2:] if location[0] == "body" else location[1:]
+    return ".".join(str(step) for step in steps) or str(location[-1])
 
 
 @api.exception_handler(MnesisError)

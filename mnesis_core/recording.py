@@ -1,0 +1,98 @@
+"""A turn that a caller ran with its own model client: what may be recorded of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from mnesis_core.errors import InvalidRequest, RequestTooLarge
+from mnesis_core.ledger import MAX_INTEGER
+from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.record import UsageRecord
+from mnesis_core.text import encode_text
+
+MAX_PARTS = 1_000
+"""Of one message."""
+NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64
+"""Stored characters of the columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTurn:
+    """What was asked and what was answered, with the numbers that the caller knows."""
+
+    user: tuple[Part, ...]
+    assistant: tuple[Part, ...]
+    """May be empty: models answer with nothing, too."""
+    usage: UsageRecord = field(default_factory=UsageRecord)
+    finish_reason: str | None = None
+    model: str = ""
+    """What the caller calls its model; empty: the session's."""
+
+
+def check_recorded(turn: RecordedTurn, *, characters: int) -> None:
+    """Make sure that a turn can be kept whole.
+
+    :param characters: the most that one text may have.
+    :raises InvalidRequest: something is missing, contradicts itself or is out of its bounds; names the field.
+    :raises RequestTooLarge: a text is too long.
+    """
+    _check_parts("user", turn.user, (TextPart, FileRefPart), characters)
+    _check_parts("assistant", turn.assistant, (TextPart, ReasoningPart, ToolPart, FileRefPart), characters)
+    if not any(isinstance(part, FileRefPart) or _texts(part)["text"].strip() for part in turn.user):
+        raise InvalidRequest("user is empty", field="user")
+    _check_stored("model", turn.model, MODEL_LENGTH)
+    _check_stored("finish_reason", turn.finish_reason or "", REASON_LENGTH)
+    for name in ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "cost_micros"):
+        _check_number(name, getattr(turn.usage, name))
+
+
+def request_digest(turn: RecordedTurn) -> str:
+    """What tells two requests with one idempotency key apart: 64 hexadecimal digits."""
+    return hashlib.sha256(repr(turn).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _check_parts(name: str, parts: tuple[Part, ...], allowed: tuple[type[Part], ...], characters: int) -> None:
+    if len(parts) > MAX_PARTS:
+        raise InvalidRequest(f"{name} has {len(parts):,} parts; {MAX_PARTS:,} are allowed", field=name)
+    for index, part in enumerate(parts):
+        place = f"{name}.{index}"
+        if not isinstance(part, allowed):
+            names = ", ".join(kind.type for kind in allowed)
+            raise InvalidRequest(f"{place} is a {part.type} part; {name} may hold: {names}", field=f"{place}.type")
+        for name_of_text, text in _texts(part).items():
+            _check_length(f"{place}.{name_of_text}", text, characters)
+        if isinstance(part, ToolPart):
+            _check_tool(place, part)
+
+
+def _texts(part: Part) -> dict[str, str]:
+    if isinstance(part, ToolPart):
+        return {"input": part.input, "output": part.output or "", "error": part.error or ""}
+    return {"text": part.text} if isinstance(part, TextPart | ReasoningPart) else {}
+
+
+def _check_tool(place: str, part: ToolPart) -> None:
+    for name, text in (("tool_name", part.tool_name), ("tool_call_id", part.tool_call_id)):
+        if not text:
+            raise InvalidRequest(f"{place}.{name} is empty", field=f"{place}.{name}")
+        _check_stored(f"{place}.{name}", text, NAME_LENGTH)
+    if (part.output is None) == (part.error is None):
+        raise InvalidRequest(f"{place} needs either its output or its error: the turn is over", field=place)
+    if part.state is not (ToolState.COMPLETED if part.error is None else ToolState.ERROR):
+        raise InvalidRequest(f"{place}.state is {part.state}, which contradicts its result", field=f"{place}.state")
+
+
+def _check_length(name: str, text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise RequestTooLarge(f"{name} has {len(text):,} characters; {limit:,} are allowed", field=name)
+
+
+def _check_stored(name: str, text: str, limit: int) -> None:
+    if len(encode_text(text)) > limit:
+        raise InvalidRequest(f"{name} is longer than {limit} characters", field=name)
+
+
+def _check_number(name: str, number: int | None) -> None:
+    if number is not None and not 0 <= number <= MAX_INTEGER:
+        raise InvalidRequest(f"{name} must lie between 0 and {MAX_INTEGER}", field=name)
