@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,20 +13,25 @@ from typing import Any, BinaryIO
 from django.core.management.base import BaseCommand, CommandError
 
 from audit_app.export import export_session, parents_first, parents_of, session_ids
+from audit_app.memory_layout import memory_files
 from audit_app.progress import ProgressLine
-from mnesis_core.errors import MnesisError
+from mnesis_core.errors import MnesisError, SessionNotFoundError
 
 
 class Command(BaseCommand):
     """Write sessions to a file."""
 
-    help = "Write whole sessions to a file: JSON Lines, which 'manage.py import_session' brings in again as they were."
+    help = (
+        "Write whole sessions to a file: JSON Lines, which 'manage.py import_session' brings in again as they were. "
+        "With --format autobyteus, write their memory to a directory, or to a .zip, in the layout of Autobyteus."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Sessions and a file."""
         parser.add_argument("sessions", nargs="*", metavar="SESSION")
         parser.add_argument("--all", action="store_true", help="every session there is, also deleted ones")
         parser.add_argument("--out", required=True, metavar="FILE", help="where to; '-' is standard output")
+        parser.add_argument("--format", choices=("jsonl", "autobyteus"), default="jsonl")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Export, with progress."""
@@ -34,21 +40,49 @@ class Command(BaseCommand):
         self._line = ProgressLine(self.stderr)
         try:
             sessions = session_ids() if options["all"] else self._named(options["sessions"])
-            with _opened(options["out"]) as file:
-                for session_id in sessions:
-                    file.writelines(export_session(session_id, progress=self._line.show))
+            write = self._write_memory if options["format"] == "autobyteus" else self._write_lines
+            write(sessions, options["out"])
         except MnesisError as error:
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from error
         finally:
             self._line.end()
         self.stderr.write(f"{len(sessions)} sessions exported")
 
+    def _write_lines(self, sessions: list[str], out: str) -> None:
+        with _opened(out) as file:
+            for session_id in sessions:
+                file.writelines(export_session(session_id, progress=self._line.show))
+
+    def _write_memory(self, sessions: list[str], out: str) -> None:
+        if not out.endswith(".zip"):
+            _write_directory(sessions, Path(out))
+            return
+        with _opened(out) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, lines in _memory_of(sessions):
+                with archive.open(path, "w", force_zip64=True) as member:
+                    member.writelines(lines)
+
     def _named(self, names: list[str]) -> list[str]:
         parents = parents_of(names)
+        for name in names:
+            if name not in parents:
+                raise SessionNotFoundError(f"there is no session {name}", session_id=name)
         for session_id, parent in parents.items():
             if parent is not None and parent not in parents:
                 self.stderr.write(f"{session_id} is imported only where its parent is: export {parent} too.")
-        return parents_first({name: parents.get(name) for name in names})
+        return parents_first(parents)
+
+
+def _memory_of(sessions: list[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+    for session_id in sessions:
+        yield from memory_files(session_id)
+
+
+def _write_directory(sessions: list[str], directory: Path) -> None:
+    for path, lines in _memory_of(sessions):
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        with _opened(str(directory / path)) as file:
+            file.writelines(lines)
 
 
 @contextmanager
