@@ -14,9 +14,6 @@ from sessions_app.guards import guarded_models
 from sessions_app.models import Message, Session, StreamJournal
 from tests.sessions_app.record_rows import insert_rows, plain
 
-if connection.vendor != "sqlite":
-    pytest.skip("SQLite's authorizer; PostgreSQL's roles are in test_grants", allow_module_level=True)
-
 REFUSED = {
     "frozen_column": "UPDATE messages SET role = 'forged'",
     "frozen_column_among_others": "UPDATE turns SET fence = 2, origin = 'forged'",
