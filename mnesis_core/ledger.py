@@ -25,13 +25,28 @@ def new_salt() -> str:
     return secrets.token_hex(32)
 
 
-def row_commitment(salt: str, *, table: str, id: str, columns: Iterable[tuple[str, str]]) -> str:
-    """The commitment to some columns (name, text) of one row, in the order given: 64 hexadecimal digits.
+def row_text(columns: Iterable[tuple[str, str]]) -> str:
+    """Some columns (name, text) of a row as one text that no other columns have; lengths in characters."""
+    return "".join([f"{name}={len(value)}:{value}" for name, value in columns])
+
+
+def row_text_names(text: str) -> list[str]:
+    """The names of the columns that a ``row_text`` holds."""
+    names, start = [], 0
+    while start < len(text):
+        equals = text.index("=", start)
+        colon = text.index(":", equals)
+        names.append(text[start:equals])
+        start = colon + 1 + int(text[equals + 1 : colon])
+    return names
+
+
+def row_commitment(salt: str, *, table: str, id: str, text: str) -> str:
+    """The commitment to a ``row_text``: 64 hexadecimal digits.
 
     The key is the row's own, made from the salt, so that one row can be proven without showing others.
     """
     key = hmac.digest(bytes.fromhex(salt), f"{table}/{id}".encode(), "sha256")
-    text = "".join([f"{name}={len(value)}:{value}" for name, value in columns])
     return hmac.digest(key, text.encode(), "sha256").hex()
 
 

@@ -1,6 +1,7 @@
 """What an event says of a row: a commitment to columns, salted, so that it proves them and tells nothing about them.
 
-From each model's ``Rules``: an insert is bound with all frozen columns, a later change with the columns it sets.
+From each model's ``Rules``: an insert is bound with all frozen columns, a later change with the columns it sets. States
+need none of it: their steps are the events themselves, in clear.
 A column that holds nothing (NULL, or its default) is not part of a commitment, so a column that is added later
 leaves the old ones whole. Both databases say the same text for the same row, so a chain can be moved.
 """
@@ -15,8 +16,9 @@ from typing import Any
 
 from django.db import models
 
-from mnesis_core.ledger import row_commitment
+from mnesis_core.ledger import row_commitment, row_text
 from sessions_app.append_only import AppendOnlyModel
+from sessions_app.refusals import literal
 
 SALT = "salt"
 """The column that is the key of a commitment and no part of it."""
@@ -29,36 +31,52 @@ class Binding:
     """How the rows of one model are bound."""
 
     def __init__(self, model: type[AppendOnlyModel]) -> None:
-        fields = [field for field in model._meta.concrete_fields if field.column != SALT]
-        # Long texts last: a database that joins the columns then copies each of them once.
-        fields.sort(key=lambda field: (isinstance(field, models.TextField), field.column))
+        fields = sorted(model._meta.concrete_fields, key=lambda field: str(field.column))
+        self.model = model
         self.table = model._meta.db_table
         self.has_salt = any(field.column == SALT for field in model._meta.concrete_fields)
-        self.fields = {str(field.column): field for field in fields}
-        self.changeable = frozenset(_columns(model, (*model.rules.once, *model.rules.steps, *model.rules.free)))
-        self.provable = frozenset(self.fields) - frozenset(_columns(model, model.rules.unproven))
-        self.frozen = tuple(column for column in self.fields if column not in self.changeable)
+        self.fields = {str(field.column): field for field in fields if field.column != SALT}
+        changeable = _columns(model, model.rules.changeable)
+        self.frozen = tuple(column for column in self.fields if column not in changeable)
+        self.free = frozenset(_columns(model, model.rules.free))
+        self.provable = frozenset(self.fields) - {*_columns(model, (*model.rules.steps, *model.rules.unproven))}
+        self._frozen = frozenset(self.frozen)
         self._texts = {column: (field.get_default(), _text_of(field)) for column, field in self.fields.items()}
 
     def inserted(self, row: Mapping[str, Any], *, salt: str) -> list[Bound]:
         """What binds a new row: its frozen columns, and what else it holds from the start."""
         texts = self._held(row)
-        bound = [[self.table, row["id"], self._commit(row["id"], salt, texts, self.frozen)]]
-        more = sorted(self.changeable & self.provable & texts.keys())
-        return bound if not more else [*bound, [*self._of(row["id"], salt, texts, more), more]]
+        return [self._of(row["id"], salt, texts, self.frozen), *self._later(row["id"], salt, texts, texts)]
 
     def changed(self, id: Any, values: Mapping[str, Any], *, salt: str) -> list[Bound]:
         """What binds new values of a row; nothing, when none of them is for the ledger to prove."""
-        columns = sorted(self.provable & values.keys())
-        return [[*self._of(id, salt, self._held(values), columns), columns]] if columns else []
+        return self._later(id, salt, self._held(values), values)
+
+    def text(self, row: Mapping[str, Any], columns: Iterable[str]) -> str:
+        """What a commitment to these columns, sorted, is made of."""
+        texts = self._held(row)
+        return row_text((column, texts[column]) for column in columns if column in texts)
+
+    def sql(self, columns: Iterable[str], vendor: str) -> str | None:
+        """The same text as an expression in SQL; ``None`` with JSON, which each database writes in its own way."""
+        fields = [self.fields[column] for column in columns]
+        if any(isinstance(field, models.JSONField) for field in fields):
+            return None
+        held = [_held_in_sql(field, vendor) for field in fields]
+        # Neither is ||, which would copy a long text once for each column after it.
+        return f"printf('{'%s' * len(held)}', {', '.join(held)})" if vendor == "sqlite" else f"concat({', '.join(held)})"
+
+    def _later(self, id: Any, salt: str, texts: Mapping[str, str], columns: Iterable[str]) -> list[Bound]:
+        """One entry for what is set once, and one for each column that may be set again and then stands for itself."""
+        chosen = sorted(self.provable.intersection(columns) - self._frozen)
+        once = [column for column in chosen if column not in self.free]
+        groups = [once] if once else []
+        groups += [[column] for column in chosen if column in self.free]
+        return [[*self._of(id, salt, texts, group), group] for group in groups]
 
     def _of(self, id: Any, salt: str, texts: Mapping[str, str], columns: Iterable[str]) -> Bound:
-        return [self.table, id, self._commit(id, salt, texts, self.ordered(columns))]
-
-    def ordered(self, columns: Iterable[str]) -> list[str]:
-        """Columns in the order in which a commitment reads them."""
-        chosen = frozenset(columns)
-        return [column for column in self.fields if column in chosen]
+        text = row_text((column, texts[column]) for column in columns if column in texts)
+        return [self.table, id, row_commitment(salt, table=self.table, id=str(id), text=text)]
 
     def _held(self, row: Mapping[str, Any]) -> dict[str, str]:
         texts = {}
@@ -68,10 +86,6 @@ class Binding:
                 if value != default:
                     texts[column] = text(value)
         return texts
-
-    def _commit(self, id: Any, salt: str, texts: Mapping[str, str], columns: Iterable[str]) -> str:
-        held = [(column, texts[column]) for column in columns if column in texts]
-        return row_commitment(salt, table=self.table, id=str(id), columns=held)
 
 
 @cache
@@ -99,6 +113,29 @@ def _text_of(field: models.Field[Any, Any]) -> Callable[[Any], str]:
 def time_text(time: datetime) -> str:
     """A time in UTC to the microsecond, as both databases write it."""
     return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+
+
+def _held_in_sql(field: models.Field[Any, Any], vendor: str) -> str:
+    column, default = f'"{field.column}"', field.get_default()
+    text = _text_in_sql(field, column, vendor)
+    empty = f"{column} IS NULL" if default is None else f"{column} IS NULL OR {column} = {_literal(default)}"
+    return f"CASE WHEN {empty} THEN '' ELSE '{field.column}=' || length({text}) || ':' || {text} END"
+
+
+def _text_in_sql(field: models.Field[Any, Any], column: str, vendor: str) -> str:
+    if isinstance(field, models.DateTimeField):
+        if vendor == "sqlite":  # where a whole second has no fraction
+            return f"CASE length({column}) WHEN 19 THEN {column} || '.000000' ELSE {column} END"
+        return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
+    if isinstance(field, models.BooleanField) and vendor == "postgresql":
+        return f"{column}::int::text"
+    if isinstance(field.target_field if field.is_relation else field, models.CharField | models.TextField):
+        return column
+    return f"CAST({column} AS text)"
+
+
+def _literal(value: Any) -> str:
+    return str(value).upper() if isinstance(value, bool | int) else literal(str(value))
 
 
 def json_text(value: Any) -> str:

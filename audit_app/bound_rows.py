@@ -1,0 +1,136 @@
+"""The rows of one session against what its entries say of them."""
+# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.query import QuerySet
+
+from mnesis_core.ledger import row_commitment, row_text_names
+from sessions_app.binding import SALT, Binding, binding_of
+from sessions_app.guards import guarded_models
+
+IDS_A_QUERY = 500
+
+
+class Claim(NamedTuple):
+    """What an entry says of a row: the commitment to its frozen columns, or to the ``columns`` that it set."""
+
+    seq: int
+    table: str
+    id: str
+    commitment: str
+    columns: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, seq: int, bound: Sequence[Any]) -> Claim:
+        """From an entry's body.
+
+        :raises ValueError: it has another shape.
+        """
+        table, id, commitment, *columns = bound
+        return cls(seq, table, id, commitment, tuple(columns[0]) if columns else ())
+
+
+class Finding(NamedTuple):
+    """A row or a value that is not what the entries say."""
+
+    seq: int
+    kind: str
+    detail: str
+
+
+class BoundRows:
+    """Takes in the claims of a session's entries, in order; then says what no claim accounts for."""
+
+    def __init__(self, session_id: str, salt: str, database: BaseDatabaseWrapper) -> None:
+        self._session_id = session_id
+        self._salt = salt
+        self._database = database
+        self._bindings = {
+            model._meta.db_table: binding_of(model) for model in guarded_models() if model.rules.bound
+        }
+        self._claimed: dict[str, set[str]] = defaultdict(set)
+        self._told: Counter[tuple[str, str]] = Counter()
+        self._latest: dict[tuple[str, str, str], Claim] = {}
+
+    def check(self, claims: Iterable[Claim]) -> Iterator[Finding]:
+        """What does not fit; a value that may be set again is kept for the end, where its last claim counts."""
+        groups: dict[tuple[str, tuple[str, ...]], list[Claim]] = defaultdict(list)
+        for claim in claims:
+            if not self._is_known(claim):
+                yield Finding(claim.seq, "row", f"{claim.table}: there is no such table or column")
+            elif self._bindings[claim.table].free.issuperset(claim.columns) and claim.columns:
+                self._latest[claim.table, claim.id, claim.columns[0]] = claim
+            else:
+                groups[claim.table, claim.columns].append(claim)
+        for (table, columns), members in groups.items():
+            yield from self._compare(self._bindings[table], columns, members)
+
+    def finish(self) -> Iterator[Finding]:
+        """What is left to say when every claim was taken in: last values, and what no entry tells of."""
+        latest, self._latest = self._latest, {}
+        for (table, _, column), claim in latest.items():
+            yield from self._compare(self._bindings[table], (column,), [claim])
+        for table, binding in self._bindings.items():
+            rows = self._rows_of(binding)
+            for id in sorted(set(rows.values_list("id", flat=True).iterator()) - self._claimed[table]):
+                yield Finding(0, "unexplained", f"{table} {id}")
+
+    def untold_values(self) -> Iterator[tuple[str, str]]:
+        """(table, column) of values that more rows hold than entries tell of."""
+        for table, binding in self._bindings.items():
+            for column in sorted(binding.provable.difference(binding.frozen)):
+                default = binding.fields[column].get_default()
+                rows = self._rows_of(binding).filter(**{f"{binding.fields[column].name}__isnull": False})
+                held = rows.exclude(**{binding.fields[column].name: default}) if default is not None else rows
+                if held.count() > self._told[table, column]:
+                    yield table, column
+
+    def _is_known(self, claim: Claim) -> bool:
+        binding = self._bindings.get(claim.table)
+        return binding is not None and binding.provable.issuperset(claim.columns)
+
+    def _compare(self, binding: Binding, columns: tuple[str, ...], claims: list[Claim]) -> Iterator[Finding]:
+        chosen = columns or binding.frozen
+        for start in range(0, len(claims), IDS_A_QUERY):
+            some = claims[start : start + IDS_A_QUERY]
+            found = self._read(binding, chosen, [claim.id for claim in some])
+            for claim in some:
+                yield from self._compare_one(claim, found.get(claim.id))
+
+    def _compare_one(self, claim: Claim, found: tuple[str, str] | None) -> Iterator[Finding]:
+        if found is None:
+            yield Finding(claim.seq, "missing", f"{claim.table} {claim.id}")
+            return
+        salt, text = found
+        if row_commitment(salt, table=claim.table, id=claim.id, text=text) != claim.commitment:
+            named = f": {', '.join(claim.columns)}" if claim.columns else ""
+            yield Finding(claim.seq, "row", f"{claim.table} {claim.id}{named}")
+        if claim.columns:
+            self._told.update((claim.table, column) for column in row_text_names(text))
+        else:
+            self._claimed[claim.table].add(claim.id)
+
+    def _read(self, binding: Binding, columns: Sequence[str], ids: list[str]) -> dict[str, tuple[str, str]]:
+        """Id -> salt and text of the columns."""
+        expression = binding.sql(columns, self._database.vendor)
+        if expression is None:
+            rows = self._rows_of(binding).filter(id__in=ids).values()
+            return {row["id"]: (row.get(SALT) or self._salt, binding.text(row, columns)) for row in rows}
+        salt = SALT if binding.has_salt else "NULL"
+        owner = "id" if binding.table == "sessions" else "session_id"
+        places = ", ".join(["%s"] * len(ids))
+        text = expression.replace("%", "%%")
+        sql = f"SELECT id, {salt}, {text} FROM {binding.table} WHERE {owner} = %s AND id IN ({places})"
+        with self._database.cursor() as cursor:
+            cursor.execute(sql, [self._session_id, *ids])
+            return {id: (salt or self._salt, text) for id, salt, text in cursor.fetchall()}
+
+    def _rows_of(self, binding: Binding) -> QuerySet[Any]:
+        rows: QuerySet[Any] = QuerySet(binding.model, using=self._database.alias)
+        return rows.filter(**{"id" if binding.table == "sessions" else "session_id": self._session_id})

@@ -1,0 +1,25 @@
+"""What the rows say of a session's compactions and summaries, to be compared with its replayed ledger."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+from mnesis_core.replay import Projection
+from sessions_app import projection
+
+
+def load_projection(session_id: str, *, using: str = "default") -> Projection:
+    """Everything that can be replayed."""
+    runs = CompactionRun.objects.using(using).filter(session_id=session_id)
+    sources: dict[str, list[str]] = defaultdict(list)
+    edges = SummaryEdge.objects.using(using).filter(node__session_id=session_id).order_by("node_id", "position")
+    for node_id, source_id in edges.values_list("node_id", "source_id").iterator():
+        sources[node_id].append(source_id)
+    nodes = SummaryNode.objects.using(using).filter(session_id=session_id)
+    return replace(
+        projection.load_projection(session_id, using=using),
+        runs=dict(runs.values_list("id", "state")),
+        summaries={id: tuple(sources[id]) for id in nodes.values_list("id", flat=True)},
+    )
