@@ -1,0 +1,147 @@
+"""Rows that were written before a migration are guarded after it, by triggers and by the site's rights.
+
+The states are those that the migrations know, so a new migration is tested by being there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, models, transaction
+from django.db.migrations.loader import MigrationLoader
+
+from sessions_app.grants import grant_differences
+from sessions_app.guards import guard_differences, guarded_models
+from sessions_app.refusals import Model
+from tests.sessions_app.record_rows import other_value, plain
+from tests.support.site_role import with_the_sites_rights
+
+APPS = {model._meta.app_label for model in guarded_models()}
+GRAPH = MigrationLoader(None).graph
+EARLIER = sorted(node for node in GRAPH.nodes if node[0] in APPS and node not in GRAPH.leaf_nodes(node[0]))
+OF_ONE_DATABASE = {
+    "sqlite": [
+        "INSERT OR REPLACE INTO {table} ({columns}) SELECT {columns} FROM {table}",
+        "UPDATE OR REPLACE {table} SET {column} = {value}",
+        "UPDATE {table} SET rowid = 99",
+    ],
+    "postgresql": ["TRUNCATE {table} CASCADE"],
+}[connection.vendor]
+
+
+@pytest.fixture
+def migrated() -> Iterator[None]:
+    """All migrations applied at the end, whatever a test did."""
+    yield
+    call_command("migrate", verbosity=0)
+
+
+def insert_one_of_everything(historical: Any) -> set[str]:
+    """A row in each guarded table as the tables are at the moment; returns the tables' names."""
+    made: dict[str, models.Model] = {}
+
+    def row_of(model: type[models.Model]) -> models.Model:
+        if model._meta.label not in made:
+            made[model._meta.label] = model(**{field.attname: value_of(field) for field in needed(model)})
+            made[model._meta.label].save(force_insert=True)
+        return made[model._meta.label]
+
+    def value_of(field: models.Field[Any, Any]) -> Any:
+        if isinstance(field, models.ForeignKey):
+            return row_of(field.remote_field.model).pk
+        return field.choices[0][0] if field.choices else fitting(field)
+
+    names = [model._meta.label for model in guarded_models()]
+    present = [historical.get_model(name) for name in names if has(historical, name)]
+    return {row_of(model)._meta.db_table for model in present}
+
+
+def needed(model: type[models.Model]) -> list[models.Field[Any, Any]]:
+    """The columns that have to be given a value."""
+    fields = [field for field in model._meta.concrete_fields if not field.null and not field.has_default()]
+    return [field for field in fields if not isinstance(field, models.AutoField)]
+
+
+def fitting(field: models.Field[Any, Any]) -> Any:
+    value = other_value(field)
+    return value[: field.max_length] if isinstance(value, str) else value
+
+
+def has(historical: Any, name: str) -> bool:
+    return any(model._meta.label == name for model in historical.get_models())
+
+
+def attacks_on(model: Model) -> Iterator[str]:
+    """SQL that must not change the model's one row."""
+    fields = model._meta.concrete_fields
+    names: dict[str, Any] = {
+        "table": model._meta.db_table,
+        "key": model._meta.pk.column,
+        "columns": ", ".join(f'"{field.column}"' for field in fields),
+    }
+    frozen = [field for field in fields if field.name not in model.rules.changeable]
+    for field in frozen:
+        yield "UPDATE {table} SET {column} = {value}".format(**names | target(field))
+    names |= target(frozen[-1])
+    yield (
+        "INSERT INTO {table} ({columns}) SELECT {columns} FROM {table} WHERE true"
+        " ON CONFLICT ({key}) DO UPDATE SET {column} = {value}"
+    ).format(**names)
+    if not model.rules.deletable:
+        yield "DELETE FROM {table}".format(**names)
+        yield from (statement.format(**names) for statement in OF_ONE_DATABASE)
+
+
+def target(field: models.Field[Any, Any]) -> dict[str, str]:
+    value = other_value(field, 2)
+    literal = str(value) if isinstance(value, int) and not isinstance(value, bool) else f"'{value}'"
+    if isinstance(field, models.JSONField):
+        literal = "'[\"forged\"]'"
+    if isinstance(field, models.BooleanField):
+        literal = f"NOT {field.column}"
+    return {"column": f'"{field.column}"', "value": literal}
+
+
+def refused(statement: str, words: str) -> bool:
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(statement)
+    except DatabaseError as error:
+        return re.search(words, str(error)) is not None
+    return False
+
+
+def everything() -> dict[str, list[dict[str, Any]]]:
+    return {model._meta.db_table: list(plain(model).values()) for model in guarded_models()}
+
+
+def not_refused(words: str) -> list[str]:
+    """The attacks that were not refused, or not in these words."""
+    statements = [statement for model in guarded_models() if plain(model).exists() for statement in attacks_on(model)]
+    assert len(statements) > 100
+    return [statement for statement in statements if not refused(statement, words)]
+
+
+@pytest.mark.owner
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("state", [None, *EARLIER], ids=lambda state: ".".join(state) if state else "the_newest")
+def test_rows_of_an_earlier_state_are_guarded(
+    state: tuple[str, str] | None, migrated: None, site_role_name: str
+) -> None:
+    if state:
+        call_command("migrate", *state, verbosity=0)
+    loader = MigrationLoader(connection)
+    tables = insert_one_of_everything(loader.project_state(list(loader.applied_migrations)).apps)
+    call_command("migrate", verbosity=0)
+    before = everything()
+    assert {table for table, rows in before.items() if rows} == tables >= {"sessions", "events"}
+
+    assert guard_differences(connection) == grant_differences(connection) == []
+    assert not_refused("never") == []
+    with with_the_sites_rights(site_role_name):
+        assert not_refused("never|not authorized|permission denied") == []
+    assert everything() == before
