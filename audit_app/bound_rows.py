@@ -51,11 +51,9 @@ class BoundRows:
         self._session_id = session_id
         self._salt = salt
         self._database = database
-        self._bindings = {
-            model._meta.db_table: binding_of(model) for model in guarded_models() if model.rules.bound
-        }
+        self._bindings = {model._meta.db_table: binding_of(model) for model in guarded_models() if model.rules.bound}
         self._claimed: dict[str, set[str]] = defaultdict(set)
-        self._told: Counter[tuple[str, str]] = Counter()
+        self._told: dict[str, Counter[str]] = defaultdict(Counter)
         self._latest: dict[tuple[str, str, str], Claim] = {}
 
     def check(self, claims: Iterable[Claim]) -> Iterator[Finding]:
@@ -81,15 +79,23 @@ class BoundRows:
             for id in sorted(set(rows.values_list("id", flat=True).iterator()) - self._claimed[table]):
                 yield Finding(0, "unexplained", f"{table} {id}")
 
-    def untold_values(self) -> Iterator[tuple[str, str]]:
+    def untold(self) -> list[tuple[str, str]]:
         """(table, column) of values that more rows hold than entries tell of."""
-        for table, binding in self._bindings.items():
-            for column in sorted(binding.provable.difference(binding.frozen)):
-                default = binding.fields[column].get_default()
-                rows = self._rows_of(binding).filter(**{f"{binding.fields[column].name}__isnull": False})
-                held = rows.exclude(**{binding.fields[column].name: default}) if default is not None else rows
-                if held.count() > self._told[table, column]:
-                    yield table, column
+        changeable = (
+            (table, column)
+            for table, binding in self._bindings.items()
+            for column in sorted(binding.provable.difference(binding.frozen))
+        )
+        return [key for key in changeable if self._holders(*key).count() > self._told[key[0]][key[1]]]
+
+    def holders(self, table: str, column: str) -> set[str]:
+        """The rows that hold a value in a column."""
+        return set(self._holders(table, column).values_list("id", flat=True))
+
+    def _holders(self, table: str, column: str) -> QuerySet[Any]:
+        field = self._bindings[table].fields[column]
+        rows = self._rows_of(self._bindings[table]).filter(**{f"{field.name}__isnull": False})
+        return rows if field.get_default() is None else rows.exclude(**{field.name: field.get_default()})
 
     def _is_known(self, claim: Claim) -> bool:
         binding = self._bindings.get(claim.table)
@@ -100,21 +106,17 @@ class BoundRows:
         for start in range(0, len(claims), IDS_A_QUERY):
             some = claims[start : start + IDS_A_QUERY]
             found = self._read(binding, chosen, [claim.id for claim in some])
-            for claim in some:
-                yield from self._compare_one(claim, found.get(claim.id))
-
-    def _compare_one(self, claim: Claim, found: tuple[str, str] | None) -> Iterator[Finding]:
-        if found is None:
-            yield Finding(claim.seq, "missing", f"{claim.table} {claim.id}")
-            return
-        salt, text = found
-        if row_commitment(salt, table=claim.table, id=claim.id, text=text) != claim.commitment:
-            named = f": {', '.join(claim.columns)}" if claim.columns else ""
-            yield Finding(claim.seq, "row", f"{claim.table} {claim.id}{named}")
-        if claim.columns:
-            self._told.update((claim.table, column) for column in row_text_names(text))
-        else:
-            self._claimed[claim.table].add(claim.id)
+            for seq, table, id, commitment, named in some:
+                if id not in found:
+                    yield Finding(seq, "missing", f"{table} {id}")
+                    continue
+                salt, text = found[id]
+                if row_commitment(salt, table=table, id=id, text=text) != commitment:
+                    yield Finding(seq, "row", f"{table} {id} {', '.join(named)}".rstrip())
+                if named:
+                    self._told[table].update(row_text_names(text))
+            if not columns:
+                self._claimed[binding.table].update(found)
 
     def _read(self, binding: Binding, columns: Sequence[str], ids: list[str]) -> dict[str, tuple[str, str]]:
         """Id -> salt and text of the columns."""
@@ -124,12 +126,13 @@ class BoundRows:
             return {row["id"]: (row.get(SALT) or self._salt, binding.text(row, columns)) for row in rows}
         salt = SALT if binding.has_salt else "NULL"
         owner = "id" if binding.table == "sessions" else "session_id"
-        places = ", ".join(["%s"] * len(ids))
         text = expression.replace("%", "%%")
-        sql = f"SELECT id, {salt}, {text} FROM {binding.table} WHERE {owner} = %s AND id IN ({places})"
+        # Not WHERE session_id = …: SQLite would walk through the whole session for each of the ids.
+        sql = f"SELECT id, {salt}, {text}, {owner} FROM {binding.table} WHERE id IN ({', '.join(['%s'] * len(ids))})"
         with self._database.cursor() as cursor:
-            cursor.execute(sql, [self._session_id, *ids])
-            return {id: (salt or self._salt, text) for id, salt, text in cursor.fetchall()}
+            cursor.execute(sql, ids)
+            rows = cursor.fetchall()
+        return {id: (salt or self._salt, text) for id, salt, text, owner in rows if owner == self._session_id}
 
     def _rows_of(self, binding: Binding) -> QuerySet[Any]:
         rows: QuerySet[Any] = QuerySet(binding.model, using=self._database.alias)

@@ -11,10 +11,14 @@ outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from typing import Any
 
+import django
 import orjson
 from django.db import connections
 
@@ -23,15 +27,18 @@ from audit_app.chains import Entry, entry_problem
 from compaction_app.projection import load_projection
 from mnesis_core.events import EventType
 from mnesis_core.ledger import GENESIS
-from mnesis_core.replay import Projection, differences
+from mnesis_core.replay import Difference, Projection, differences
+from sessions_app.database import snapshot
 from sessions_app.guards import guard_differences
 
 ENTRIES_AT_A_TIME = 4_000
-_ENTRIES = "SELECT seq, type, body, prev_hash, hash FROM events WHERE session_id = %s AND seq > %s ORDER BY seq LIMIT %s"
+_ENTRIES = (
+    "SELECT seq, type, body, prev_hash, hash FROM events WHERE session_id = %s AND seq > %s ORDER BY seq LIMIT %s"
+)
 _HEAD = "SELECT event_seq, head_hash, salt FROM sessions WHERE id = %s"
 
 Progress = Callable[[int], None]
-"""Entries of the session done so far."""
+"""Entries done so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +91,55 @@ def verify_guards(*, using: str = "default") -> Report:
 
 
 def verify_session(session_id: str, *, using: str = "default", progress: Progress = lambda done: None) -> Report:
-    """Everything that one session's ledger can prove, in one look at the database: a turn may run meanwhile.
+    """Everything that the ledger of one session, which exists, can prove; it may go on meanwhile."""
+    with snapshot(using=using):
+        return _Verification(session_id, using).run(progress)
 
-    :raises SessionNotFoundError: there is no such session.
-    """
-    return _Verification(session_id, using).run(progress)
+
+def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress = lambda done: None) -> Report:
+    """Many sessions, by several processes where that is worth their start."""
+    report = verify_guards()
+    with _processes(jobs if len(session_ids) > 1 else 1) as run:
+        for part in run(verify_session, session_ids):
+            report.add(part)
+            progress(report.entries)
+    return report
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[Callable[..., Iterator[Report]]]:
+    if count == 1:
+        yield map
+        return
+    # Not forked: a connection to a database survives no fork.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=django.setup) as processes:
+        yield processes.map
+
+
+def replay_session(session_id: str, *, using: str = "default", at: int | None = None) -> Projection:
+    """A session's context items, states and counters from its entries alone: all of them, or up to entry ``at``."""
+    projection, seq = Projection(), 0
+    while entries := read_entries(session_id, seq, using=using):
+        for seq, type, body, _, _ in entries:
+            if at is not None and seq > at:
+                return projection
+            projection.apply(seq, type, orjson.loads(body))
+    return projection
+
+
+def check_replay(session_id: str, *, using: str = "default") -> list[Difference]:
+    """Where the rows are not what the entries come to."""
+    with snapshot(using=using):
+        rows = load_projection(session_id, using=using)
+        return list(differences(replay_session(session_id, using=using), rows))
+
+
+def read_entries(session_id: str, after: int, *, using: str = "default") -> list[Entry]:
+    """The next entries of a session's ledger, some thousand at a time."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(_ENTRIES, [session_id, after, ENTRIES_AT_A_TIME])
+        entries: list[Entry] = cursor.fetchall()
+        return entries
 
 
 class _Verification:
@@ -106,7 +157,7 @@ class _Verification:
         self.report = Report(sessions=1)
 
     def run(self, progress: Progress) -> Report:
-        while entries := self._read():
+        while entries := read_entries(self.session_id, self.seq, using=self.using):
             claims = [claim for entry in entries for claim in self._follow(entry)]
             self.report.commitments += len(claims)
             self._found(self.rows.check(claims))
@@ -115,13 +166,8 @@ class _Verification:
         self._found(self._replay())
         if not self.report.unbound_sessions:
             self._found(self.rows.finish())
+            self._found(self._untold_values())
         return self.report
-
-    def _read(self) -> list[Entry]:
-        with connections[self.using].cursor() as cursor:
-            cursor.execute(_ENTRIES, [self.session_id, self.seq, ENTRIES_AT_A_TIME])
-            rows: list[Entry] = cursor.fetchall()
-            return rows
 
     def _follow(self, entry: Entry) -> list[Claim]:
         """Take in the next entry; returns what it says of rows."""
@@ -154,6 +200,20 @@ class _Verification:
                 "replay",
                 f"{difference.what} {difference.id}: {difference.ledger} by the ledger, {difference.rows} in the rows",
             )
+
+    def _untold_values(self) -> Iterator[Finding]:
+        if not (untold := self.rows.untold()):
+            return
+        told: dict[tuple[str, str], set[str]] = {key: set() for key in untold}
+        seq = 0
+        while entries := read_entries(self.session_id, seq, using=self.using):
+            seq = entries[-1][0]
+            for claim in (Claim.of(0, bound) for entry in entries for bound in orjson.loads(entry[2]).get("rows", ())):
+                for column in claim.columns:
+                    told.get((claim.table, column), set()).add(claim.id)
+        for (table, column), ids in told.items():
+            for id in sorted(self.rows.holders(table, column) - ids):
+                yield Finding(0, "unexplained", f"{table} {id} {column}")
 
     def _found(self, findings: Any) -> None:
         self.report.problems += [

@@ -6,11 +6,13 @@ when they are stale. Never the async ORM there: inside a request it is tied to t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 from channels.db import DatabaseSyncToAsync
+from django.db import connections, transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +29,26 @@ async def db(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 async def work(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run something that takes long (a tool, a compaction) in a thread of its own kind, so that reads go on."""
     return await _run(_LONG_THREADS, call, *args, **kwargs)
+
+
+@contextmanager
+def snapshot(*, using: str = "default") -> Iterator[None]:
+    """One look at the database for the whole block: it sees no later write, and no writer waits for it."""
+    connection = connections[using]
+    if connection.in_atomic_block:
+        yield
+    elif connection.vendor == "sqlite":
+        # Not atomic(), which would begin IMMEDIATE and keep every writer out.
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN DEFERRED")
+            try:
+                yield
+            finally:
+                cursor.execute("ROLLBACK")
+    else:
+        with transaction.atomic(using=using), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield
 
 
 async def _run(threads: ThreadPoolExecutor, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

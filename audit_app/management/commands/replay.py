@@ -1,0 +1,62 @@
+"""``manage.py replay SESSION… | --all [--check] [--at SEQ] [--json]``."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from audit_app.sessions import add_session_arguments, chosen_sessions
+from audit_app.verify import check_replay, replay_session
+from mnesis_core.replay import Projection
+
+
+class Command(BaseCommand):
+    """Rebuild from the ledger."""
+
+    help = (
+        "Rebuild context items, states and counters from the ledger alone. With --check, compare them with the rows "
+        "and exit with 1 if they differ."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Which sessions, up to where, and how to answer."""
+        add_session_arguments(parser)
+        parser.add_argument("--check", action="store_true", help="compare with the rows")
+        parser.add_argument("--at", type=int, metavar="SEQ", help="as of this entry")
+        parser.add_argument("--json", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Replay."""
+        if options["check"] and options["at"] is not None:
+            raise CommandError("--check compares with the rows of today; leave --at away.", returncode=2)
+        found = {session_id: self._replay(session_id, options) for session_id in chosen_sessions(options)}
+        if options["json"]:
+            self.stdout.write(json.dumps(found, indent=2))
+        if not options["check"]:
+            return
+        if different := [session_id for session_id, answer in found.items() if answer]:
+            raise CommandError(f"{len(different)} of {len(found)} sessions differ from their ledger.")
+        self.stderr.write(f"{len(found):,} sessions are what their ledgers say.")
+
+    def _replay(self, session_id: str, options: dict[str, Any]) -> Any:
+        if options["check"]:
+            found = [asdict(difference) for difference in check_replay(session_id)]
+            for difference in [] if options["json"] else found:
+                self.stdout.write(f"{session_id} {json.dumps(difference)}")
+            return found
+        projection = replay_session(session_id, at=options["at"])
+        if not options["json"]:
+            self.stdout.write(f"{session_id}: {_outline(projection)}")
+        return asdict(projection)
+
+
+def _outline(projection: Projection) -> str:
+    present = [id for id, item in projection.items.items() if item.removed_seq is None]
+    return (
+        f"{projection.turn_seq} turns, {projection.message_seq} messages, {len(projection.summaries)} summaries, "
+        f"{len(present)} of {len(projection.items)} items in context, {len(projection.tombstones)} tombstones"
+    )
