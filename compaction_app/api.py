@@ -13,6 +13,7 @@ from pydantic import Field
 from compaction_app import queries
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import build_context
+from compaction_app.search_api import router as search_router
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.text import printable
 from sessions_app.asking import owner_id
@@ -20,6 +21,7 @@ from sessions_app.queries import load_message_rows, load_messages_by_ids, load_s
 from sessions_app.schemas import ErrorOut, error_out, message_out
 
 router = Router(tags=["context"])
+router.add_router("", search_router)
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
 

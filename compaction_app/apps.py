@@ -1,6 +1,19 @@
+"""Compaction as an app: its summaries can be searched."""
+
 from django.apps import AppConfig
 
 
 class CompactionConfig(AppConfig):
+    """Summaries and the runs that make them."""
+
     name = "compaction_app"
     verbose_name = "Compaction"
+
+    def ready(self) -> None:
+        """Register the summaries with the search."""
+        # Here, not above: apps.py is read before any model can be made.
+        from sessions_app import search_index
+
+        search_index.SOURCES["summaries"] = search_index.Source(
+            table="summary_nodes", field="text", part_type="summary"
+        )

@@ -15,6 +15,7 @@ from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.ledger import new_salt
 from mnesis_core.text import encode_json, encode_text
+from sessions_app import search_index
 from sessions_app import store as record_store
 from sessions_app.ledger import Change
 from sessions_app.statements import Table
@@ -155,6 +156,7 @@ def record_summary(
         source_ids=source_ids,
     )
     record_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
+    search_index.add_row(record, "summaries", node)
     return str(node.id)
 
 

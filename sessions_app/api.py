@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Query, Router, Schema
+from ninja import Router, Schema
 from pydantic import Field
 
 from mnesis_core.errors import InvalidRequest
@@ -26,7 +26,6 @@ from sessions_app.schemas import (
     message_out,
     turn_out,
 )
-from sessions_app.search import search_session
 
 router = Router(tags=["record"])
 
@@ -54,25 +53,6 @@ class EventList(Schema):
 
     items: list[EventOut]
     next_cursor: int | None
-
-
-class HitOut(Schema):
-    """One place where the text was found."""
-
-    message_id: str
-    message_seq: int
-    role: str
-    part_id: str
-    part_type: str
-    snippet: str
-
-
-class SearchOut(Schema):
-    """What was found, and how much was searched."""
-
-    items: list[HitOut]
-    messages_searched: int
-    more: bool
 
 
 @router.get("/sessions/{session_id}/turns/{turn_id}", response={200: TurnOut, **ERRORS}, summary="Read a turn")
@@ -123,19 +103,6 @@ def list_events(request: HttpRequest, session_id: str, after: Place = 0, limit: 
         "items": [event_out(event) for event in events[:limit]],
         "next_cursor": events[limit - 1].seq if len(events) > limit else None,
     }
-
-
-@router.get("/sessions/{session_id}/search", response={200: SearchOut, **ERRORS}, summary="Search one session")
-def search(
-    request: HttpRequest,
-    session_id: str,
-    q: Annotated[str, Query(min_length=1, max_length=1_000)],
-    limit: Annotated[int, Query(ge=1, le=100)] = 20,
-) -> Any:
-    """Find a literal text in everything that was said, in context or not."""
-    queries.load_session(session_id, owner_id=owner_id(request))
-    result = search_session(session_id, q, limit=limit)
-    return {"items": list(result.hits), "messages_searched": result.messages_searched, "more": result.more}
 
 
 def wants_stream(request: HttpRequest) -> bool:

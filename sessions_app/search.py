@@ -1,79 +1,272 @@
-"""Search in the record: every word that was ever said, in context or not.
+"""Search in the record: every word that was ever said, in context or not, with the same answer on both databases.
 
-A first, literal search; indexed full-text search and linear-time patterns come with the memory tools.
+The index finds candidates, newest first; their texts prove and rate them. The best of the newest two hundred come
+first, then the best of those before, and so on: an answer costs the same at any length of history, and a cursor
+stays true while new messages come.
 """
+
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, Literal
 
-from django.db.models import Q
+from django.db import connection
+from django.db.models import Sum
 
-from mnesis_core.text import decode_text, encode_text
-from sessions_app.models import Message, MessagePart
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
+from mnesis_core.text import decode_text
+from sessions_app.models import Session
+from sessions_app.search_engines import engine
+from sessions_app.search_index import PARTS, PIECE, SOURCES, Source
 
-SNIPPET_CHARACTERS = 160
+Mode = Literal["text", "regex"]
+Kind = Literal["messages", "tools", "summaries", "files", "all"]
+
+WINDOW = 200
+"""Candidates that are rated together."""
+CHARACTERS, SECONDS = 50_000_000, 2.0
+"""What one request reads at most before it answers with what it has."""
+NEWEST = 2**63 - 1
+
+_FIELDS = ("id", "session_id", "kind", "source_id", "field", "first_seq", "last_seq")
+_ENTRY = ", ".join(f"e.{name}" for name in _FIELDS)
+_OF_PARTS = """
+    SELECT e.id, p.message_id, m.role, p.part_type, substr(
+        CASE e.field WHEN 'content' THEN p.content WHEN 'tool_input' THEN p.tool_input
+        WHEN 'output' THEN p.output ELSE p.error_message END, CAST(e.start AS integer) + 1, %s)
+    FROM search_entries e JOIN message_parts p ON p.id = e.source_id JOIN messages m ON m.id = p.message_id
+    WHERE e.id IN ({})"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What is searched: all sessions of a person, or one; perhaps one kind of text, or some messages."""
+
+    owner_id: int
+    session_id: str | None = None
+    kind: Kind = "all"
+    first_seq: int | None = None
+    last_seq: int | None = None
+    """With ``first_seq``: texts of these messages only. For one session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One part that holds what was looked for."""
+    """One place: a part of a message, or what another table holds about some messages."""
 
-    message_id: str
+    session_id: str
+    session_title: str
+    kind: str
+    source_id: str
+    """The part, the summary or the file."""
+    field: str
+    message_id: str | None
     message_seq: int
+    """The (first) message."""
+    last_seq: int
     role: str
-    part_id: str
     part_type: str
     snippet: str
+    matches: tuple[tuple[int, int], ...]
+    """Places in the snippet: (first, after the last) character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """Hits, newest first, and how much was searched."""
+    """Hits, and how much was searched for them."""
 
     hits: tuple[Hit, ...]
     messages_searched: int
-    more: bool
-    """True when there are more hits than were asked for."""
+    messages_total: int
+    cut_off: bool
+    """True when the request's limit of text or time ended it early; the cursor goes on."""
+    next_cursor: str | None
+
+    @property
+    def more(self) -> bool:
+        """True when there may be more hits."""
+        return self.next_cursor is not None
 
 
-def search_session(session_id: str, text: str, *, limit: int = 20) -> SearchResult:
-    """Find a literal text, case-insensitively, in what was said, thought, asked of tools and answered by them."""
-    wanted = encode_text(text)
-    rows = (
-        MessagePart.objects.filter(session_id=session_id)
-        .exclude(part_type="data")
-        .filter(
-            Q(content__icontains=wanted)
-            | Q(tool_input__icontains=wanted)
-            | Q(output__icontains=wanted)
-            | Q(error_message__icontains=wanted)
-        )
-        .select_related("message")
-        .order_by("-message__seq", "-part_index")[: limit + 1]
-    )
-    found = list(rows)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    id: int
+    session_id: str
+    kind: str
+    source_id: str
+    field: str
+    first_seq: int
+    last_seq: int
+    message_id: str | None = None
+    role: str = ""
+    part_type: str = ""
+    text: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """How far a search came."""
+
+    below: int
+    """The entries still to be searched have lower ids."""
+    skip: int
+    """Of the window below, the best that were shown already."""
+    lowest: int = NEWEST
+    """All entries from this id on were read, here or for an earlier page."""
+    ended: bool = False
+    cut_off: bool = False
+
+
+def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cursor: str | None = None) -> SearchResult:
+    """Find words (all of them; ``"side by side"``; ``begin*``) or a regular expression (RE2) in what may be seen.
+
+    :raises InvalidRequest: the query or the cursor cannot be understood.
+    """
+    query: Query = parse_pattern(text) if mode == "regex" else parse_words(text)
+    walk = _place(cursor)
+    found = _find(scope, query, walk, limit)
+    total = _count_messages(scope)
+    # An index has looked at everything; without one, what was walked through was looked at.
+    everything = walk.ended or (query.words and not walk.cut_off)
     return SearchResult(
-        hits=tuple(_hit(row, wanted) for row in found[:limit]),
-        messages_searched=Message.objects.filter(session_id=session_id).count(),
-        more=len(found) > limit,
+        hits=_hits(found, query),
+        messages_searched=total if everything else min(total, _count_walked(scope, walk.lowest)),
+        messages_total=total,
+        cut_off=walk.cut_off,
+        next_cursor=None if walk.ended else f"{walk.below}.{walk.skip}",
     )
 
 
-def _hit(row: MessagePart, wanted: str) -> Hit:
-    texts = (row.content, row.tool_input, row.output or "", row.error_message or "")
-    text = next((text for text in texts if wanted.casefold() in text.casefold()), "")
+def _place(cursor: str | None) -> _Walk:
+    below, _, skip = (cursor or f"{NEWEST}.0").partition(".")
+    if not all(number.isascii() and number.isdecimal() and len(number) < 20 for number in (below, skip)):
+        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+    return _Walk(below=min(int(below), NEWEST), skip=int(skip))
+
+
+def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[_Candidate]:
+    found: list[_Candidate] = []
+    read, deadline = 0, monotonic() + SECONDS
+    while len(found) < limit and not walk.ended and not walk.cut_off:
+        window = _window(scope, query, walk.below)
+        rated = _rated(window, query)
+        taken = rated[walk.skip : walk.skip + limit - len(found)]
+        found += taken
+        walk.lowest = window[-1].id if window else walk.lowest
+        if walk.skip + len(taken) < len(rated):
+            walk.below, walk.skip = window[0].id + 1, walk.skip + len(taken)
+            break
+        walk.below, walk.skip, walk.ended = walk.lowest, 0, len(window) < WINDOW
+        read += sum(len(candidate.text) for candidate in window)
+        walk.cut_off = not walk.ended and len(found) < limit and (read > CHARACTERS or monotonic() > deadline)
+    return found
+
+
+def _rated(window: list[_Candidate], query: Query) -> list[_Candidate]:
+    rates = {candidate.id: query.rate(candidate.text) for candidate in window}
+    return sorted((one for one in window if rates[one.id]), key=lambda one: (-rates[one.id], -one.id))
+
+
+def _window(scope: Scope, query: Query, below: int) -> list[_Candidate]:
+    """The newest entries below an id that may match, newest first, with their texts."""
+    condition, values = _condition(scope)
+    if query.words:
+        words = engine().query(query.words, owner_id=scope.owner_id, session_id=scope.session_id)
+        select, values = engine().matching(_ENTRY), [words, below, *values]
+    else:
+        select, values = f"SELECT {_ENTRY} FROM search_entries e WHERE e.id < %s", [below, *values]
+    order = "w.rowid" if query.words and connection.vendor == "sqlite" else "e.id"
+    with connection.cursor() as cursor:
+        cursor.execute(f"{select}{condition} ORDER BY {order} DESC LIMIT {WINDOW}", values)
+        return _with_texts(cursor, [_Candidate(**dict(zip(_FIELDS, row, strict=True))) for row in cursor.fetchall()])
+
+
+def _condition(scope: Scope) -> tuple[str, list[Any]]:
+    wanted = {
+        "e.session_id = %s": scope.session_id,
+        "e.kind = %s": None if scope.kind == "all" else scope.kind,
+        "e.first_seq >= %s": scope.first_seq,
+        "e.last_seq <= %s": scope.last_seq,
+    }
+    if scope.session_id is None:
+        # A session that was deleted is out of sight.
+        wanted["e.owner_id = %s"] = scope.owner_id
+        wanted["EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id AND s.deleted_at IS NULL)"] = None
+    used = {condition: value for condition, value in wanted.items() if value is not None or "%s" not in condition}
+    return "".join(f" AND {condition}" for condition in used), [value for value in used.values() if value is not None]
+
+
+def _with_texts(cursor: Any, window: list[_Candidate]) -> list[_Candidate]:
+    by_kind: dict[str, list[int]] = defaultdict(list)
+    for candidate in window:
+        by_kind[candidate.kind if candidate.kind in SOURCES else PARTS].append(candidate.id)
+    texts: dict[int, tuple[Any, ...]] = {}
+    for kind, ids in by_kind.items():
+        places = ", ".join(["%s"] * len(ids))
+        cursor.execute(_OF_PARTS.format(places) if kind == PARTS else _of_source(SOURCES[kind], places), [PIECE, *ids])
+        texts |= {row[0]: row[1:] for row in cursor.fetchall()}
+    return [_complete(candidate, *texts[candidate.id]) for candidate in window if candidate.id in texts]
+
+
+def _of_source(source: Source, places: str) -> str:
+    return (
+        f"SELECT e.id, NULL, '', '{source.part_type}', substr(x.{source.field}, CAST(e.start AS integer) + 1, %s)"
+        f" FROM search_entries e JOIN {source.table} x ON x.id = e.source_id WHERE e.id IN ({places})"
+    )
+
+
+def _complete(candidate: _Candidate, message_id: str | None, role: str, part_type: str, text: str) -> _Candidate:
+    return replace(
+        candidate, message_id=message_id, role=role, part_type=part_type, text=readable(decode_text(text or ""))
+    )
+
+
+def _hits(found: list[_Candidate], query: Query) -> tuple[Hit, ...]:
+    ids = {candidate.session_id for candidate in found}
+    titles = dict(Session.objects.filter(id__in=ids).values_list("id", "title"))
+    return tuple(_hit(candidate, query, decode_text(titles.get(candidate.session_id, ""))) for candidate in found)
+
+
+def _hit(candidate: _Candidate, query: Query, session_title: str) -> Hit:
+    piece = snippet(candidate.text, query)
     return Hit(
-        message_id=row.message_id,
-        message_seq=row.message.seq,
-        role=row.message.role,
-        part_id=row.id,
-        part_type=row.part_type,
-        snippet=_snippet(decode_text(text), text.casefold().find(wanted.casefold())),
+        session_id=candidate.session_id,
+        session_title=session_title,
+        kind=candidate.kind,
+        source_id=candidate.source_id,
+        field=candidate.field,
+        message_id=candidate.message_id,
+        message_seq=candidate.first_seq,
+        last_seq=candidate.last_seq,
+        role=candidate.role,
+        part_type=candidate.part_type,
+        snippet=piece.text,
+        matches=piece.matches,
     )
 
 
-def _snippet(text: str, at: int) -> str:
-    start = max(0, at - SNIPPET_CHARACTERS // 3)
-    cut = text[start : start + SNIPPET_CHARACTERS]
-    return ("…" if start else "") + cut + ("…" if start + SNIPPET_CHARACTERS < len(text) else "")
+def _count_messages(scope: Scope) -> int:
+    """The messages in scope: they are numbered without a gap."""
+    sessions = Session.objects.filter(deleted_at__isnull=True)
+    sessions = sessions.filter(id=scope.session_id) if scope.session_id else sessions.filter(owner_id=scope.owner_id)
+    total: int = sessions.aggregate(total=Sum("message_seq"))["total"] or 0
+    if scope.first_seq is None or scope.last_seq is None:
+        return total
+    return max(0, min(total, scope.last_seq) - scope.first_seq + 1)
+
+
+def _count_walked(scope: Scope, lowest: int) -> int:
+    """The messages of which something was read."""
+    condition, values = _condition(scope)
+    messages = f"SELECT DISTINCT session_id, first_seq FROM search_entries e WHERE e.id >= %s{condition}"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT COUNT(*) FROM ({messages} AND e.kind IN ('messages', 'tools')) AS walked", [lowest, *values]
+        )
+        [count] = cursor.fetchone()
+    return int(count)

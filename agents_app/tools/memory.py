@@ -5,34 +5,43 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from agents_app.tools.registry import ToolContext, tool
 from compaction_app.queries import covering_summaries, load_summary
-from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import StoredMessage, ToolPart
 from sessions_app.queries import load_messages_by_ids
-from sessions_app.search import search_session
+from sessions_app.search import Hit, Scope, search
 
 READ_CHARACTERS = 8_000
 """Of one ``lcm_read``: enough for a page, too little to flood the context."""
 
 
 @tool()
-def lcm_grep(context: ToolContext, pattern: str, limit: int = 10) -> str:
-    """Search the whole history of this conversation for a literal text, also what is no longer in context.
+def lcm_grep(
+    context: ToolContext, pattern: str, mode: Literal["text", "regex"] = "text", limit: int = 10, cursor: str = ""
+) -> str:
+    """Search the whole history of this conversation, also what is no longer in context.
 
-    Returns matching excerpts with message ids, and the summary that stands for each.
+    Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a
+    regular expression (RE2). Returns excerpts with message ids, and the summary that stands for each.
     """
-    if not pattern.strip():
-        raise InvalidRequest("pattern is empty")
-    result = search_session(context.session_id, pattern, limit=min(max(limit, 1), 50))
-    covering = covering_summaries(context.session_id, [hit.message_seq for hit in result.hits])
-    lines = [
-        f"- message {hit.message_seq} ({hit.message_id}, {hit.role}, {hit.part_type})"
-        f"{f', in summary {covering[hit.message_seq]}' if hit.message_seq in covering else ''}: {hit.snippet}"
-        for hit in result.hits
-    ]
-    more = " There are more; ask for a longer text." if result.more else ""
-    return "\n".join([f"{len(lines)} hits in {result.messages_searched} messages searched.{more}", *lines])
+    scope = Scope(owner_id=context.owner_id, session_id=context.session_id)
+    result = search(scope, pattern, mode=mode, limit=min(max(limit, 1), 50), cursor=cursor or None)
+    covering = covering_summaries(context.session_id, [hit.message_seq for hit in result.hits if hit.message_id])
+    lines = [_line(hit, covering.get(hit.message_seq, "")) for hit in result.hits]
+    searched = f"{result.messages_searched} messages"
+    if result.messages_searched < result.messages_total:
+        searched = f"{result.messages_searched} of {result.messages_total} messages"
+    more = f" There may be more: go on with cursor={result.next_cursor}" if result.more else ""
+    return "\n".join([f"{len(lines)} hits in {searched} searched.{more}", *lines])
+
+
+def _line(hit: Hit, covered_by: str) -> str:
+    if hit.message_id is None:
+        return f"- {hit.part_type} {hit.source_id} (messages {hit.message_seq} to {hit.last_seq}): {hit.snippet}"
+    place = f"message {hit.message_seq} ({hit.message_id}, {hit.role}, {hit.part_type})"
+    return f"- {place}{f', in summary {covered_by}' if covered_by else ''}: {hit.snippet}"
 
 
 @tool()

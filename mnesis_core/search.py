@@ -1,0 +1,296 @@
+"""What a search looks for: words for an index, and what proves and rates a match. The same on every database.
+
+No database's own tokenizer decides anything: texts and queries become plain words here. Text is folded character
+for character (lower case, no accents, a space for what is no letter or digit), so that a place in the folded text
+is the same place in the text that is shown.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import log, log1p
+from typing import Protocol
+
+import re2
+
+from mnesis_core.errors import InvalidRequest
+
+LONGEST_QUERY = 1_000
+"""Characters."""
+LONGEST_WORD = 64
+"""Characters of a word that the index knows; PostgreSQL takes no lexeme over 2 kB."""
+SNIPPET_CHARACTERS = 160
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Scripts whose words no space divides (Thai to Khmer, kana, Han), and Hangul, whose words take endings."""
+_UNSPACED_RUN = re.compile(f"([{_UNSPACED}]+)")
+_NOT_BEFORE, _NOT_AFTER = f"(?<![^ {_UNSPACED}])", f"(?![^ {_UNSPACED}])"
+_HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_ASKED = re.compile(r'"([^"]*)"|(\S+)')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BLANK = dict.fromkeys([*range(32), 127], " ")
+
+
+class _Bases(dict[int, str]):
+    """One character for each character, found out when it is first seen: the letter below an accent, or a space."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        bases = [base for base in unicodedata.normalize("NFKD", char) if not unicodedata.combining(base)]
+        # What becomes several characters (a ligature, a Hangul syllable) stays as it is.
+        [base] = bases if len(bases) == 1 else [char]
+        # Signs inside of words (category M: Hindi's vowels) are part of them.
+        self[code] = base if base.isalnum() or unicodedata.category(base).startswith("M") else " "
+        return self[code]
+
+
+class _Fold(dict[int, str]):
+    """The same in lower case."""
+
+    def __missing__(self, code: int) -> str:
+        base = _BASES[code]
+        # Some small letters fold too: the last sigma of a Greek word is a sigma.
+        self[code] = next(lower for lower in (base.casefold(), base.lower(), base) if len(lower) == 1)
+        return self[code]
+
+
+_BASES, _FOLD = _Bases(), _Fold()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snippet:
+    """A piece of a text on one line, and where in it the matches are: (first, after the last) character."""
+
+    text: str
+    matches: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexWord:
+    """A word that an index must hold; with ``prefix``, the beginning of one."""
+
+    text: str
+    prefix: bool = False
+
+
+class Query(Protocol):
+    """What a text is compared with. Give it ``readable`` text."""
+
+    @property
+    def words(self) -> tuple[IndexWord, ...]:
+        """What every matching text has in the index; empty when no index helps."""
+
+    def rate(self, text: str) -> float:
+        """How well a text matches; 0 when it does not."""
+
+    def places(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the matches are, in order."""
+
+
+def readable(text: str) -> str:
+    """Text as it is searched and shown: composed (NFC), a lone surrogate as U+FFFD."""
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
+
+
+def fold(text: str) -> str:
+    """Words in lower case without accents, every other character a space; as long as the text."""
+    return text.translate(_FOLD)
+
+
+def words_of(text: str) -> set[str]:
+    """The words that an index holds for a text.
+
+    Identifiers are in it as a whole and in parts (``getUserName``: getusername, get, user, name); scripts without
+    spaces as single characters and as pairs.
+    """
+    text = readable(text)
+    cased = set(text.translate(_BASES).split())
+    # A set of words is small: what is slow is done for few, and the rest of a text costs 10 microseconds a kilobyte.
+    others = [word for word in cased if not word.islower()]
+    words = cased.difference(others)
+    words.update(map(fold, others))
+    words.update(hump.lower() for name in others if _has_humps(name) for hump in _HUMP.findall(name))
+    if not text.isascii():
+        words = {piece for word in words for piece in _pieces_of(fold(word))}
+    return {word[:LONGEST_WORD] for word in words} if max(map(len, words), default=0) > LONGEST_WORD else words
+
+
+def _has_humps(word: str) -> bool:
+    return not (word[1:].islower() or word.isupper() or word.isdigit())
+
+
+def _pieces_of(word: str) -> list[str]:
+    if word.isascii():
+        return [word]
+    spaced = _UNSPACED_RUN.sub(r" \1 ", word).split()
+    return [piece for run in spaced for piece in ([*run, *_pairs(run)] if _is_unspaced(run) else [run])]
+
+
+def _pairs(run: str) -> list[str]:
+    return [first + second for first, second in pairwise(run)]
+
+
+def _is_unspaced(run: str) -> bool:
+    return _UNSPACED_RUN.match(run) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Term:
+    """One word, or several that stand side by side."""
+
+    pieces: tuple[str, ...]
+    prefix: bool = False
+
+    @cached_property
+    def words(self) -> tuple[IndexWord, ...]:
+        found = [word for piece in self.pieces[:-1] for word in self._index(piece, prefix=False)]
+        return (*found, *self._index(self.pieces[-1], prefix=self.prefix))
+
+    @staticmethod
+    def _index(piece: str, *, prefix: bool) -> list[IndexWord]:
+        if _is_unspaced(piece):
+            return [IndexWord(text=pair) for pair in _pairs(piece) or [piece]]
+        return [IndexWord(text=piece[:LONGEST_WORD], prefix=prefix)]
+
+    @property
+    def needs_proof(self) -> bool:
+        """The index knows which words a text has, not where."""
+        return len(self.words) > 1 or len(self.pieces[0]) > LONGEST_WORD
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        first, last = self.pieces[0], self.pieces[-1]
+        before = "" if _is_unspaced(first) else _NOT_BEFORE
+        after = "" if self.prefix or _is_unspaced(last) else _NOT_AFTER
+        return re.compile(f"{before}{_side_by_side(self.pieces)}{after}")
+
+    def is_in(self, folded: str) -> bool:
+        return all(piece in folded for piece in self.pieces) and self.pattern.search(folded) is not None
+
+
+def _side_by_side(pieces: Sequence[str]) -> str:
+    pattern = pieces[0]
+    for before, piece in pairwise(pieces):
+        # Between a Latin word and a Han one there may be no space.
+        pattern += (" *" if _is_unspaced(before) or _is_unspaced(piece) else " +") + piece
+    return pattern
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordQuery:
+    """Every term, anywhere in the text."""
+
+    terms: tuple[_Term, ...]
+
+    @cached_property
+    def words(self) -> tuple[IndexWord, ...]:
+        """What every matching text has in the index."""
+        return tuple(dict.fromkeys(word for term in self.terms for word in term.words))
+
+    @cached_property
+    def _together(self) -> _Term:
+        return _Term(pieces=tuple(piece for term in self.terms for piece in term.pieces), prefix=True)
+
+    def rate(self, text: str) -> float:
+        """More for words that come often in a short text, twice as much when they stand side by side as asked."""
+        folded = fold(text)
+        if not all(term.is_in(folded) for term in self.terms if term.needs_proof):
+            return 0.0
+        often = sum(1 + log(max(1, folded.count(term.pieces[0]))) for term in self.terms)
+        together = 2.0 if len(self.terms) > 1 and self._together.is_in(folded) else 1.0
+        return together * often / (1 + log1p(len(text) / 1_000))
+
+    def places(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the terms are, in order; inside of longer words only if they are nowhere else."""
+        folded = fold(text)
+        patterns = [term.pattern for term in self.terms if term.pattern.search(folded)]
+        loose = [re.compile(piece) for term in self.terms for piece in term.pieces]
+        found = sorted(match.span() for pattern in patterns or loose for match in pattern.finditer(folded))
+        end = 0
+        for place in found:
+            if place[0] >= end:
+                yield place
+                end = place[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatternQuery:
+    """A regular expression in RE2's syntax, which takes linear time on every text."""
+
+    pattern: re2._Regexp[str]
+    words: tuple[IndexWord, ...] = ()
+
+    def rate(self, text: str) -> float:
+        """1 for a match."""
+        return 1.0 if self.pattern.search(text) else 0.0
+
+    def places(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the pattern matches."""
+        return (match.span() for match in self.pattern.finditer(text))
+
+
+def parse_words(text: str) -> WordQuery:
+    """A query as people type it: words that must all be there, ``"two words"`` side by side, ``begin*``.
+
+    :raises InvalidRequest: it is too long, or has no word in it.
+    """
+    _refuse_long(text)
+    asked = _ASKED.findall(re.sub("[“”„]", '"', readable(text)))
+    terms = tuple(dict.fromkeys(term for quoted, bare in asked for term in _terms(quoted or bare)))
+    if not terms:
+        raise InvalidRequest("There is no word in the search. Search for signs with mode=regex.", field="q")
+    return WordQuery(terms=terms)
+
+
+def _terms(asked: str) -> Iterator[_Term]:
+    pieces = tuple(_UNSPACED_RUN.sub(r" \1 ", fold(asked)).split())
+    if pieces:
+        yield _Term(pieces=pieces, prefix=asked.endswith("*"))
+
+
+def parse_pattern(text: str) -> PatternQuery:
+    """A regular expression.
+
+    :raises InvalidRequest: it is too long, or RE2 does not know it (it has no look-around and no back references).
+    """
+    _refuse_long(text)
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return PatternQuery(pattern=re2.compile(text, options))
+    except UnicodeEncodeError:
+        raise InvalidRequest("The pattern is not valid Unicode.", field="q") from None
+    except re2.error as error:
+        problem = error.args[0] if error.args else ""
+        said = problem.decode(errors="replace") if isinstance(problem, bytes) else str(problem)
+        raise InvalidRequest(f"This is no pattern that RE2 knows: {said[:200]}", field="q") from None
+
+
+def _refuse_long(text: str) -> None:
+    if not text.strip():
+        raise InvalidRequest("The search is empty.", field="q")
+    if len(text) > LONGEST_QUERY:
+        raise InvalidRequest(f"A search has at most {LONGEST_QUERY:,} characters, not {len(text):,}.", field="q")
+
+
+def snippet(text: str, query: Query) -> Snippet:
+    """The piece of a text around its first match, on one line."""
+    text = text.translate(_BLANK)
+    first = next(query.places(text), (0, 0))
+    start = max(0, first[0] - SNIPPET_CHARACTERS // 3)
+    end = min(len(text), start + SNIPPET_CHARACTERS)
+    cut = text[start:end]
+    lead = "…" if start else ""
+    shift = len(lead) - start
+    inside = (place for place in query.places(text) if start <= place[0] < place[1] <= end)
+    matches = tuple((first + shift, last + shift) for first, last in inside)
+    return Snippet(text=lead + cut + ("…" if end < len(text) else ""), matches=matches)

@@ -1,0 +1,167 @@
+"""The full-text index of each database, behind one behaviour: words go in, entries with all wanted words come out.
+
+The words are made in Python (``mnesis_core.search``) and neither database changes them: FTS5 divides at spaces only,
+and PostgreSQL gets a tsvector, not a text. Every word begins with its owner's number, so that a common word, or a
+prefix, costs what that person has written and not what everybody has; one more word names the session.
+Positions are left out: what needs them is proven on the text itself, the same on both, and the index stays small.
+"""
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+from mnesis_core.search import IndexWord
+from sessions_app.statements import run
+
+COLUMNS = "owner_id, session_id, kind, source_id, field, first_seq, last_seq, start"
+ROWS_A_STATEMENT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEntry:
+    """A row of ``search_entries`` and the words of its text."""
+
+    owner_id: int
+    session_id: str
+    kind: str
+    source_id: str
+    field: str
+    first_seq: int
+    last_seq: int
+    start: int
+    words: str
+
+    @property
+    def columns(self) -> tuple[Any, ...]:
+        """The values of ``COLUMNS``."""
+        place = (self.source_id, self.field, self.first_seq, self.last_seq, self.start)
+        return (self.owner_id, self.session_id, self.kind, *place)
+
+
+def stored_words(words: Iterable[str], *, owner_id: int, session_id: str) -> str:
+    """Words as the index holds them, divided by spaces."""
+    return f" {owner_id}@".join([_session_word(session_id), *words])
+
+
+def _session_word(session_id: str) -> str:
+    # An accelerator only: entries are compared with the session itself too.
+    return "@" + "".join(char for char in session_id.lower() if char.isascii() and char.isalnum())
+
+
+class Engine(Protocol):
+    """One database's full-text index."""
+
+    @property
+    def create(self) -> Sequence[str]:
+        """Statements that make what no model describes."""
+
+    @property
+    def drop(self) -> Sequence[str]:
+        """Statements that undo them."""
+
+    @property
+    def clear(self) -> Sequence[str]:
+        """Statements that empty the index."""
+
+    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
+        """Write entries with their words."""
+
+    def matching(self, columns: str) -> str:
+        """A SELECT of entries named ``e``; its first two values are the query and the id to stay below."""
+
+    def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
+        """What finds the entries that have every word, in the index's own syntax. No sign of a user's is in it."""
+
+    def missing(self, cursor: CursorWrapper) -> list[str]:
+        """Sentences on what of the index is not there."""
+
+
+class Sqlite:
+    """FTS5 without contents: the rowid is the entry's id."""
+
+    create = (
+        "CREATE VIRTUAL TABLE search_words USING fts5"
+        "(words, content='', columnsize=0, detail=none, tokenize=\"ascii tokenchars '@'\")",
+    )
+    drop = ("DROP TABLE search_words",)
+    clear = ("INSERT INTO search_words (search_words) VALUES ('delete-all')", "DELETE FROM search_entries")
+
+    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
+        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(entries))
+        values = [value for entry in entries for value in entry.columns]
+        done = run(cursor, f"INSERT INTO search_entries ({COLUMNS}) VALUES {places}", values)
+        # The whole database is locked by this transaction, so the ids are in a row.
+        first = done.lastrowid - len(entries) + 1
+        rows = [value for id, entry in enumerate(entries, first) for value in (id, entry.words)]
+        run(cursor, "INSERT INTO search_words (rowid, words) VALUES " + ", ".join(["(%s, %s)"] * len(entries)), rows)
+
+    def matching(self, columns: str) -> str:
+        # CROSS: the index is asked first, whatever SQLite believes. It answers newest first and can stop.
+        return (
+            f"SELECT {columns} FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
+            " WHERE w.search_words MATCH %s AND w.rowid < %s"
+        )
+
+    def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
+        terms = [f'"{owner_id}@{word.text}"{" *" if word.prefix else ""}' for word in words]
+        return " AND ".join(terms if session_id is None else [f'"{_session_word(session_id)}"', *terms])
+
+    def missing(self, cursor: CursorWrapper) -> list[str]:
+        cursor.execute("SELECT 1 FROM sqlite_master WHERE name = 'search_words'")
+        return [] if cursor.fetchone() else ["The search index search_words is not there."]
+
+
+class Postgresql:
+    """A tsvector without positions, with a GIN index."""
+
+    create = (
+        "ALTER TABLE search_entries ADD COLUMN words tsvector NOT NULL",
+        "CREATE INDEX search_words ON search_entries USING gin (words)",
+    )
+    drop = ("ALTER TABLE search_entries DROP COLUMN words",)
+    clear = ("DELETE FROM search_entries",)
+
+    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
+        places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s, %s::tsvector)"] * len(entries))
+        values = [value for entry in entries for value in (*entry.columns, entry.words)]
+        run(cursor, f"INSERT INTO search_entries ({COLUMNS}, words) VALUES {places}", values)
+
+    def matching(self, columns: str) -> str:
+        # MATERIALIZED: for a LIMIT the planner would walk everybody's entries backwards, hoping for an early match.
+        return (
+            f"WITH e AS MATERIALIZED (SELECT id, {COLUMNS} FROM search_entries"
+            f" WHERE words @@ %s::tsquery AND id < %s) SELECT {columns} FROM e WHERE true"
+        )
+
+    def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
+        terms = [f"'{owner_id}@{word.text}'{':*' if word.prefix else ''}" for word in words]
+        return " & ".join(terms if session_id is None else [f"'{_session_word(session_id)}'", *terms])
+
+    def missing(self, cursor: CursorWrapper) -> list[str]:
+        cursor.execute("SELECT to_regclass('search_words')")
+        [found] = cursor.fetchone()
+        return [] if found else ["The search index search_words is not there."]
+
+
+_ENGINES: dict[str, Engine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
+
+
+def engine(database: BaseDatabaseWrapper | None = None) -> Engine:
+    """The index of this database, or of the default one."""
+    return _ENGINES[(database or connection).vendor]
+
+
+def fts5_is_there() -> bool:
+    """Whether Python's SQLite was built with FTS5."""
+    with sqlite3.connect(":memory:") as memory:
+        names = {name for (name,) in memory.execute("SELECT name FROM pragma_module_list")}
+    memory.close()
+    return "fts5" in names

@@ -1,0 +1,216 @@
+"""What can be found, kept up in the transaction that writes the rows: a row and its words commit together or not at all.
+
+    add(record, *texts_of_part(row, seq))
+
+Derived from the record: ``rebuild`` makes it again.
+"""
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.backends.utils import CursorWrapper
+
+from mnesis_core.search import words_of
+from mnesis_core.text import decode_text
+from sessions_app.search_engines import ROWS_A_STATEMENT, NewEntry, engine, stored_words
+from sessions_app.statements import run
+
+if TYPE_CHECKING:
+    from sessions_app.ledger import Change
+
+PIECE = 30_000
+"""Characters of an entry: a tsvector holds 1 MB, and a text of 20 MB is not read whole for one snippet."""
+OVERLAP = 1_000
+"""Characters of a long text that two pieces share: what is longer may be missed where they meet."""
+PARTS = "message_parts"
+
+_KIND_OF = {"text": "messages", "reasoning": "messages", "patch": "messages", "file_ref": "messages", "tool": "tools"}
+_PARTS_AFTER = """
+    SELECT m.seq, p.id, p.part_type, p.label, p.tool_name, p.content, p.tool_input, p.output, p.error_message
+    FROM message_parts p JOIN messages m ON m.id = p.message_id
+    WHERE m.session_id = %s AND m.seq > %s AND m.seq <= %s ORDER BY m.seq, p.part_index"""
+_SEQ_OF_PART = "SELECT m.seq FROM message_parts p JOIN messages m ON m.id = p.message_id WHERE p.id = %s"
+MESSAGES_AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text that is to be found, as its row stores it."""
+
+    kind: str
+    source_id: str
+    field: str
+    first_seq: int
+    last_seq: int
+    text: str
+    names: str = ""
+    """More words, of other columns: the tool's name, the files of a patch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A table of another app whose texts can be found; it has the columns ``id`` and ``session_id``."""
+
+    table: str
+    field: str
+    part_type: str
+    """What a hit in it is called."""
+    first_seq: str = "first_seq"
+    last_seq: str = "last_seq"
+
+
+SOURCES: dict[str, Source] = {}
+"""By kind. Each app registers its own when it is ready, since imports follow foreign keys."""
+
+
+def add(record: Change, *texts: Text) -> None:
+    """Make texts findable, in the transaction that writes their rows."""
+    if texts:
+        [owner_id] = run(record.cursor, "SELECT owner_id FROM sessions WHERE id = %s", [record.session_id]).fetchone()
+        write(record.cursor, texts, owner_id=owner_id, session_id=record.session_id)
+
+
+def add_row(record: Change, kind: str, row: Any) -> None:
+    """Make a new row of the source that is registered for this kind findable."""
+    source = SOURCES[kind]
+    first, last, text = (getattr(row, name) for name in (source.first_seq, source.last_seq, source.field))
+    add(record, Text(kind=kind, source_id=row.id, field=source.field, first_seq=first, last_seq=last, text=text))
+
+
+def index_parts(record: Change, message_seq: int, rows: Iterable[Any]) -> None:
+    """Make new parts of a message findable: rows of ``message_parts``, with text as it is stored."""
+    add(record, *(text for row in rows for text in texts_of_part(row, message_seq)))
+
+
+def index_result(record: Change, part_id: str, *, output: str | None, error_message: str | None) -> None:
+    """Make a tool's result findable, as it is stored; its call is already."""
+    record.flush()  # the part may be among the rows that wait
+    [seq] = run(record.cursor, _SEQ_OF_PART, [part_id]).fetchone()
+    add(record, *_tool_texts(part_id, seq, output=output, error_message=error_message))
+
+
+def texts_of_part(row: Any, seq: int) -> list[Text]:
+    """What can be found of a part; ``row`` has the columns of ``message_parts``. Nothing of what nobody said."""
+    if row.part_type == "tool":
+        call = Text(
+            kind="tools",
+            source_id=row.id,
+            field="tool_input",
+            first_seq=seq,
+            last_seq=seq,
+            text=row.tool_input,
+            names=row.tool_name,
+        )
+        return [call, *_tool_texts(row.id, seq, output=row.output, error_message=row.error_message)]
+    kind = _KIND_OF.get(row.part_type)
+    if kind is None or not row.content:
+        return []
+    names = row.label if row.part_type == "patch" else ""
+    return [
+        Text(kind=kind, source_id=row.id, field="content", first_seq=seq, last_seq=seq, text=row.content, names=names)
+    ]
+
+
+def _tool_texts(part_id: str, seq: int, **results: str | None) -> list[Text]:
+    return [
+        Text(kind="tools", source_id=part_id, field=field, first_seq=seq, last_seq=seq, text=text)
+        for field, text in results.items()
+        if text
+    ]
+
+
+def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, session_id: str) -> None:
+    """Write the entries of texts of one session: one statement for all of them on PostgreSQL, two on SQLite."""
+    entries = [entry for text in texts for entry in _entries(text, owner_id, session_id)]
+    for start in range(0, len(entries), ROWS_A_STATEMENT):
+        engine(cursor.db).insert(cursor, entries[start : start + ROWS_A_STATEMENT])
+
+
+def _entries(text: Text, owner_id: int, session_id: str) -> Iterator[NewEntry]:
+    for start in range(0, max(1, len(text.text) - OVERLAP), PIECE - OVERLAP):
+        words = words_of(decode_text(text.text[start : start + PIECE]))
+        if text.names and start == 0:
+            words |= words_of(decode_text(text.names))
+        yield NewEntry(
+            owner_id=owner_id,
+            session_id=session_id,
+            kind=text.kind,
+            source_id=text.source_id,
+            field=text.field,
+            first_seq=text.first_seq,
+            last_seq=text.last_seq,
+            start=start,
+            words=stored_words(words, owner_id=owner_id, session_id=session_id),
+        )
+
+
+def rebuild(
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+    sources: Mapping[str, Source] = SOURCES,
+) -> int:
+    """Make the whole index again from the record; returns the number of sessions.
+
+    One transaction a session, so writers wait for one at most; until the end a search finds what is done so far.
+    """
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        for statement in engine(connections[using]).clear:
+            cursor.execute(statement)
+        # The last active ones last: newer entries have higher ids.
+        cursor.execute("SELECT id FROM sessions WHERE deleted_at IS NULL ORDER BY updated_at, id")
+        ids = [id for (id,) in cursor.fetchall()]
+    for done, session_id in enumerate(ids, 1):
+        with transaction.atomic(using=using), connections[using].cursor() as cursor:
+            _rebuild_session(cursor, session_id, sources)
+        progress(done, len(ids))
+    return len(ids)
+
+
+def fill(kind: str, *, using: str) -> None:
+    """Index the rows of a source that was not indexed before: for the migration that brings it."""
+    source = SOURCES[kind]
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT DISTINCT session_id FROM {source.table}")
+        for (session_id,) in cursor.fetchall():
+            owner_id, _ = _lock(cursor, session_id)
+            write(cursor, _texts_of(cursor, kind, source, session_id), owner_id=owner_id, session_id=session_id)
+
+
+def _rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str, Source]) -> None:
+    owner_id, last_seq = _lock(cursor, session_id)
+    # On SQLite their words stay behind, with ids that lead nowhere and are not used again.
+    cursor.execute("DELETE FROM search_entries WHERE session_id = %s", [session_id])
+    for seq in range(0, last_seq, MESSAGES_AT_ONCE):
+        cursor.execute(_PARTS_AFTER, [session_id, seq, seq + MESSAGES_AT_ONCE])
+        names = [column[0] for column in cursor.description]
+        rows = [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
+        texts = [text for row in rows for text in texts_of_part(row, row.seq)]
+        write(cursor, texts, owner_id=owner_id, session_id=session_id)
+    for kind, source in sources.items():
+        write(cursor, _texts_of(cursor, kind, source, session_id), owner_id=owner_id, session_id=session_id)
+
+
+def _lock(cursor: CursorWrapper, session_id: str) -> tuple[int, int]:
+    lock = " FOR UPDATE" if cursor.db.features.has_select_for_update else ""
+    cursor.execute(f"SELECT owner_id, message_seq FROM sessions WHERE id = %s{lock}", [session_id])
+    owner_id, last_seq = cursor.fetchone()
+    return owner_id, last_seq
+
+
+def _texts_of(cursor: CursorWrapper, kind: str, source: Source, session_id: str) -> list[Text]:
+    cursor.execute(
+        f"SELECT id, {source.first_seq}, {source.last_seq}, {source.field} FROM {source.table}"
+        " WHERE session_id = %s ORDER BY id",
+        [session_id],
+    )
+    return [
+        Text(kind=kind, source_id=id, field=source.field, first_seq=first, last_seq=last, text=text)
+        for id, first, last, text in cursor.fetchall()
+    ]
