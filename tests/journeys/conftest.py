@@ -12,7 +12,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.support.databases import site_database
+from tests.support.databases import site_database, with_a_role
 from tests.support.openai_server import OpenAIServer
 from tests.support.site import Site, running_site, wait_until, wait_until_ready
 
@@ -97,7 +97,11 @@ def openai_server() -> Iterator[OpenAIServer]:
 @pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("site")
-    with site_database("test_journeys") as database, running_site(directory, LOOPBACK_KEY="key", **database) as site:
+    with (
+        site_database("test_journeys") as database,
+        with_a_role(database, directory) as environment,
+        running_site(directory, LOOPBACK_KEY="key", **environment) as site,
+    ):
         wait_until_ready(site)
         yield site
 

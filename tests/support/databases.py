@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from django.db import connections
+
+from tests.support.site import environment_for, manage
 
 
 @contextmanager
@@ -35,3 +38,25 @@ def ask(sql: str) -> list[tuple[Any, ...]]:
         cursor.execute(sql)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+@contextmanager
+def with_a_role(database: dict[str, str], directory: Path) -> Iterator[dict[str, str]]:
+    """The environment of a site that, on PostgreSQL, does not own its tables (``docs/operations.md``)."""
+    owner = database.get("DATABASE_URL", "")
+    if not owner:
+        yield database
+        return
+    role = f"site_of_{urlsplit(owner).path[1:]}"
+    for command in (["migrate", "--verbosity=0"], ["roles", "--app", role]):
+        done = manage(*command, environment=environment_for(directory, **database))
+        assert done.returncode == 0, done.stderr
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute(f"ALTER ROLE {role} PASSWORD 'of no use'")  # type: ignore[call-overload]
+        host = urlsplit(owner).netloc.rpartition("@")[2]
+        try:
+            url = urlunsplit(urlsplit(owner)._replace(netloc=f"{role}:of%20no%20use@{host}"))
+            yield database | {"DATABASE_URL": url, "MNESIS_APP_ROLE": role}
+        finally:
+            connection.execute(f"DROP OWNED BY {role}")  # type: ignore[call-overload]
+            connection.execute(f"DROP ROLE {role}")  # type: ignore[call-overload]
