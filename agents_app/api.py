@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
 
 from agents_app import lifecycle
-from agents_app.schemas import RecordIn
+from agents_app.schemas import ForkIn, RecordIn
 from compaction_app.context import load_meter
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.record import SessionRecord
@@ -123,15 +123,17 @@ def list_sessions(
     label: str | None = None,
     archived: bool | None = False,
     q: Annotated[str, Query(max_length=200)] = "",
+    parent_id: str | None = None,
     limit: Limit = 50,
     cursor: str | None = None,
 ) -> dict[str, Any]:
-    """Your sessions. ``label=key=value`` filters by a label, ``q`` by a word of the title."""
+    """Your sessions. ``label=key=value`` filters by a label, ``q`` by a word of the title, ``parent_id`` to children."""
     rows = queries.list_sessions(
         owner_id=owner_id(request),
         archived=archived,
         label=_label(label),
         query=q,
+        parent_id=parent_id,
         before=_cursor(cursor),
         limit=limit + 1,
     )
@@ -170,6 +172,13 @@ def update_session(request: HttpRequest, session_id: str, body: SessionPatch) ->
 def archive_session(request: HttpRequest, session_id: str) -> Any:
     """Close a session for new turns; it stays readable."""
     return _read(lifecycle.archive_session(session_id, owner_id=owner_id(request)))
+
+
+@router.post("/sessions/{session_id}/fork", response={201: SessionRead, **ERRORS}, summary="Fork a session")
+def fork_session(request: HttpRequest, session_id: str, body: ForkIn) -> Any:
+    """A new session with everything up to and including one message; the original stays as it is."""
+    fork = lifecycle.fork_session(session_id, owner=request.user, at_message_id=body.at_message_id)  # type: ignore[arg-type]
+    return Status(201, _read(fork))
 
 
 @router.get("/sessions/{session_id}/turns", response={200: TurnList, **ERRORS}, summary="List turns, newest first")

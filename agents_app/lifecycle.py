@@ -24,7 +24,7 @@ from mnesis_core.messages import FileRefPart, Message, Part, TextPart, text_of
 from mnesis_core.record import MessageEnd, SessionRecord, TurnRecord, TurnState
 from mnesis_core.recording import RecordedTurn, check_recorded, request_digest
 from mnesis_core.text import encode_text
-from sessions_app import store
+from sessions_app import forking, store
 from sessions_app.conf import default_model, get_spec, session_config, site_config
 from sessions_app.database import db
 from sessions_app.ledger import Change, change
@@ -42,6 +42,9 @@ TITLE_LENGTH, AGENT_LENGTH, KEY_LENGTH = 400, 100, 200
 """Stored characters of the columns."""
 TITLE_FROM_MESSAGE = 60
 """Characters of the first message that name a session nobody has named."""
+
+
+FORK_SUFFIX = " (fork)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +214,20 @@ def record_turn(
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
 
 
+def fork_session(session_id: str, *, owner: AbstractBaseUser, at_message_id: str) -> SessionRecord:
+    """A new session with everything up to and including one message; also of an archived or running one.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises MessageNotFoundError: the session has no such message.
+    :raises Conflict: the message is still being written.
+    """
+    source = load_session(session_id, owner_id=owner.pk)
+    title = _title_of_fork(source.title)
+    fork_id = forking.fork_session(source, owner=owner, at_message_id=at_message_id, title=title)
+    _compact_if_due(fork_id)
+    return load_session(fork_id)
+
+
 def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
     """Ask for the end of the running turn, from any process; what was said is kept.
 
@@ -317,3 +334,9 @@ def _name(record: Change, session: SessionRecord, message: str) -> None:
 def _title_of(message: str) -> str:
     line = " ".join(message.split())
     return line if len(line) <= TITLE_FROM_MESSAGE else line[: TITLE_FROM_MESSAGE - 1].rstrip() + "…"
+
+
+def _title_of_fork(title: str) -> str:
+    # A character may be stored as five.
+    fits = len(encode_text(title)) <= TITLE_LENGTH - len(FORK_SUFFIX)
+    return f"{title if fits else title[:TITLE_FROM_MESSAGE]}{FORK_SUFFIX}".strip()

@@ -43,3 +43,12 @@ def encode_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [encode_json(item) for item in value]
     return value
+
+
+def decode_json(value: Any) -> Any:
+    """Undo ``encode_json``."""
+    if isinstance(value, str):
+        return decode_text(value)
+    if isinstance(value, dict):
+        return {decode_text(key): decode_json(item) for key, item in value.items()}
+    return [decode_json(item) for item in value] if isinstance(value, list) else value

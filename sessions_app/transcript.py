@@ -22,8 +22,9 @@ from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.record import UsageRecord
 from mnesis_core.text import ESCAPE, decode_text, encode_text
 from mnesis_core.visible import excerpt
-from sessions_app.models import Message, MessagePart, Session
+from sessions_app.models import Message, MessagePart
 from sessions_app.queries import usage_of
+from sessions_app.queries.sessions import visible_sessions
 from sessions_app.rendering import (
     MARKDOWN_LIMIT,
     format_characters,
@@ -194,8 +195,8 @@ def load_records(session_id: str, message_id: str, *, after: int) -> list[ShownP
 
 
 def list_children(session_id: str) -> list[tuple[str, str]]:
-    """(id, title) of the sessions that this one launched, oldest first."""
-    rows = Session.objects.filter(parent_id=session_id, deleted_at__isnull=True).order_by("created_at", "id")
+    """(id, title) of the sessions that this one launched, or that were forked from it, oldest first."""
+    rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
     return [(id, decode_text(title)) for id, title in rows.values_list("id", "title")[:200]]
 
 

@@ -17,7 +17,15 @@ from sessions_app.queries.messages import (
     unfinished_messages,
 )
 from sessions_app.queries.sessions import find_imported, list_sessions, load_session
-from sessions_app.queries.turns import expired_turns, find_turn_by_key, list_turns, load_turn, running_turn, turn_keys
+from sessions_app.queries.turns import (
+    expired_turns,
+    find_turn_by_key,
+    list_turns,
+    load_turn,
+    load_turns,
+    running_turn,
+    turn_keys,
+)
 from sessions_app.queries.usage import usage_of, usage_of_session
 
 __all__ = [
@@ -42,6 +50,7 @@ __all__ = [
     "load_parts",
     "load_session",
     "load_turn",
+    "load_turns",
     "measured_calls",
     "newest_call_parameters",
     "newest_summary",

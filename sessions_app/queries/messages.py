@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from mnesis_core.errors import MessageNotFoundError
@@ -70,10 +70,12 @@ def load_messages_by_ids(ids: Sequence[str], *, session_id: str) -> list[StoredM
     return [found[id] for id in ids]
 
 
-def load_message_rows(session_id: str, ids: Iterable[str]) -> dict[str, Any]:
+def load_message_rows(session_id: str, ids: Sequence[str]) -> dict[str, Any]:
     """Finish reason, usage, outcome and error of some messages, by id, for doors that show them."""
-    rows = Message.objects.filter(session_id=session_id, id__in=list(ids))
-    return {row.id: row for row in rows}
+    found: dict[str, Any] = {}
+    for start in range(0, len(ids), 1000):
+        found |= Message.objects.filter(session_id=session_id).in_bulk(ids[start : start + 1000])
+    return found
 
 
 def load_part_text(part_id: str) -> LiveText:

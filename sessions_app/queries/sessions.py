@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.record import SessionRecord
-from mnesis_core.text import decode_text, encode_text
-from sessions_app.models import Session, Turn
+from mnesis_core.text import decode_json, decode_text, encode_text
+from sessions_app.models import Message, Session, Turn
 
 _NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
 _RUNNING_TURN = Turn.objects.filter(session=OuterRef("pk"), state="running")
@@ -66,8 +66,15 @@ def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRec
     return None if row is None else _session(row)
 
 
+def visible_sessions() -> QuerySet[Any]:
+    """Sessions that are not deleted, and whole: a fork is when it has every message up to where it was forked."""
+    copied = Message.objects.filter(id=OuterRef("forked_message_id"), seq__lte=OuterRef("message_seq"))
+    rows: QuerySet[Any] = Session.objects.filter(Q(forked_message_id="") | Exists(copied), deleted_at__isnull=True)
+    return rows
+
+
 def _sessions() -> QuerySet[Any]:
-    rows: QuerySet[Any] = Session.objects.filter(deleted_at__isnull=True).annotate(
+    rows: QuerySet[Any] = visible_sessions().annotate(
         running_turn_id=Subquery(_RUNNING_TURN.values("id")[:1]),
         last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
     )
@@ -84,8 +91,8 @@ def _session(row: Any) -> SessionRecord:
         agent=decode_text(row.agent),
         origin=row.origin,
         system_prompt=decode_text(row.system_prompt),
-        labels=row.labels,
-        config=row.config,
+        labels=decode_json(row.labels),
+        config=decode_json(row.config),
         created_at=row.created_at,
         updated_at=row.updated_at,
         archived_at=row.archived_at,

@@ -1,0 +1,127 @@
+"""Story: a new session that begins with another one's messages, up to one of them, and goes its own way from there.
+
+Some turns are one transaction, so that a long fork neither fills the memory nor keeps other writers waiting. Half a
+fork is never seen: a session with fewer messages than its original had up to there is not found (``queries.sessions``).
+Summaries, tombstones and model calls stay with the original: all of its messages are in the fork's context again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, islice
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+
+from mnesis_core.errors import Conflict
+from mnesis_core.events import EventType
+from mnesis_core.messages import Message, Part, StoredMessage, ToolPart, ToolState
+from mnesis_core.record import MessageEnd, SessionRecord, TurnRecord, TurnState
+from mnesis_core.text import decode_text
+from sessions_app import store
+from sessions_app.ledger import Change, change
+from sessions_app.queries import load_message, load_message_rows, load_messages, load_turns, usage_of
+
+ORIGIN = "fork"
+MESSAGES, TURNS = 500, 100
+"""Read, and written, at a time."""
+UNANSWERED = "The session was forked before this tool had answered."
+
+
+def fork_session(source: SessionRecord, *, owner: AbstractBaseUser, at_message_id: str, title: str) -> str:
+    """Copy a session up to and including one message; returns the new session's id.
+
+    The original is not changed; its ledger says that it was forked.
+
+    :raises MessageNotFoundError: the session has no such message.
+    :raises Conflict: the message is still being written.
+    """
+    last = load_message(at_message_id, session_id=source.id)
+    if last.role == "assistant" and load_message_rows(source.id, [last.id])[last.id].finalized_at is None:
+        raise Conflict("this message is still being written; fork at an earlier one, or wait", message_id=last.id)
+    fork_id = store.create_session(
+        owner=owner,
+        model=source.model,
+        title=title,
+        agent=source.agent,
+        system_prompt=source.system_prompt,
+        labels=source.labels,
+        config=source.config,
+        parent_id=source.id,
+        forked_message_id=last.id,
+        origin=ORIGIN,
+    )
+    _copy_turns(source.id, fork_id, until=last.seq)
+    with change(source.id) as record:
+        record.publish(EventType.SESSION_FORKED, child_id=fork_id, at_message_id=last.id)
+    return fork_id
+
+
+def _copy_turns(source_id: str, fork_id: str, *, until: int) -> None:
+    # The messages of a turn stand together: a session runs one turn at a time.
+    turns = groupby(_messages(source_id, until), key=lambda message: str(message.turn_id))
+    while some := {turn_id: list(messages) for turn_id, messages in islice(turns, TURNS)}:
+        originals = load_turns(list(some), session_id=source_id)
+        rows = load_message_rows(source_id, [message.id for messages in some.values() for message in messages])
+        with change(fork_id) as record:
+            for turn_id, messages in some.items():
+                _copy_turn(record, originals[turn_id], messages, rows)
+
+
+def _messages(source_id: str, until: int) -> Iterator[StoredMessage]:
+    after = 0
+    while messages := load_messages(source_id, after=after, before=until + 1, limit=MESSAGES):
+        yield from messages
+        after = messages[-1].seq
+
+
+def _copy_turn(record: Change, original: TurnRecord, messages: list[StoredMessage], rows: dict[str, Any]) -> None:
+    turn_id = store.start_turn(record, model=original.model, origin=ORIGIN, created_at=original.created_at)
+    for message in messages:
+        _copy_message(record, turn_id, message, rows[message.id])
+    if original.ended_at is None or len(messages) < len(original.message_ids):
+        ended_at = messages[-1].created_at
+        store.finish_turn(record, turn_id, state=TurnState.INCOMPLETE, ended_at=ended_at)
+        return
+    store.finish_turn(
+        record,
+        turn_id,
+        state=TurnState(original.state),
+        usage=original.usage,
+        error_code=original.error_code,
+        error_message=original.error_message,
+        ended_at=original.ended_at,
+    )
+
+
+def _copy_message(record: Change, turn_id: str, message: StoredMessage, row: Any) -> None:
+    parts = tuple(_copy_of(stored.part) for stored in message.parts)
+    store.append_message(
+        record,
+        turn_id=turn_id,
+        message=Message(role=message.role, parts=parts, is_summary=message.is_summary),
+        agent=row.agent,
+        model=decode_text(row.model),
+        external_id=message.id,
+        created_at=message.created_at,
+        end=None if row.finalized_at is None else _end_of(row),
+    )
+
+
+def _end_of(row: Any) -> MessageEnd:
+    return MessageEnd(
+        finish_reason=None if row.finish_reason is None else decode_text(row.finish_reason),
+        outcome=row.outcome,
+        error_code=row.error_code,
+        error_message=None if row.error_message is None else decode_text(row.error_message),
+        usage=usage_of(row),
+    )
+
+
+def _copy_of(part: Part) -> Part:
+    if not isinstance(part, ToolPart):
+        return part
+    if part.state in (ToolState.PENDING, ToolState.RUNNING):
+        return replace(part, state=ToolState.ERROR, error=UNANSWERED)
+    return replace(part, compacted_at=None)

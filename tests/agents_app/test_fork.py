@@ -1,0 +1,265 @@
+"""Forks: a session that goes its own way from one message of another one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from agents_app import lifecycle
+from compaction_app.queries import list_runs
+from mnesis_core.errors import MessageNotFoundError, SessionNotFoundError
+from mnesis_core.messages import Message, Part, TextPart, ToolPart
+from mnesis_core.record import MessageEnd, SessionRecord, TurnState
+from sessions_app import forking, store
+from sessions_app.ledger import change
+from sessions_app.models import Session
+from sessions_app.queries import (
+    list_sessions,
+    list_turns,
+    load_context_items,
+    load_events,
+    load_message_rows,
+    load_messages,
+    load_session,
+)
+from sessions_app.transcript import list_children
+from tests.support.cast import make_user
+from tests.support.talks import exchange, new_session, say, tool
+
+HOSTILE = "␛0000 \x00 \ud800"
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    """Whose sessions these are; nothing here needs more than one transaction."""
+    return make_user("alice")
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    """Somebody else."""
+    return make_user("bob")
+
+
+@pytest.fixture
+def program(alice: User) -> Client:
+    client = Client(raise_request_exception=False)
+    client.force_login(alice)
+    return client
+
+
+@pytest.fixture
+def source(alice: User) -> SessionRecord:
+    """Two finished turns; the first has a tool call that was pruned, the second failed."""
+    session_id = new_session(
+        alice, title="Tides", system_prompt="Be brief.", labels={"port": HOSTILE}, config={"context_window": 9_000}
+    )
+    answer = [tool(output="a long table"), TextPart(text=HOSTILE)]
+    say(session_id, ("user", [TextPart(text="When?")]), ("assistant", answer), finish_reason="stop", outcome="complete")
+    say(
+        session_id,
+        ("user", [TextPart(text="And then?")]),
+        ("assistant", [TextPart(text="Half an ans")]),
+        state=TurnState.FAILED,
+        error_code="MODEL_TIMEOUT",
+        error_message=HOSTILE,
+    )
+    with change(session_id) as record:
+        part_id = load_messages(session_id)[1].parts[0].id
+        assert store.tombstone_parts(record, [part_id]) == 1
+    return load_session(session_id)
+
+
+def fork(source: SessionRecord, owner: User, *, at: int) -> SessionRecord:
+    """A fork up to the message at this place, from 1."""
+    message = load_messages(source.id)[at - 1]
+    return lifecycle.fork_session(source.id, owner=owner, at_message_id=message.id)
+
+
+def parts_of(session_id: str) -> list[list[Part]]:
+    return [[stored.part for stored in message.parts] for message in load_messages(session_id)]
+
+
+def test_a_fork_holds_everything_up_to_the_message(alice, source):
+    made = fork(source, alice, at=4)
+    assert (made.parent_id, made.origin, made.title) == (source.id, "fork", "Tides (fork)")
+    same = ("owner_id", "model", "agent", "system_prompt", "labels", "config")
+    assert [getattr(made, name) for name in same] == [getattr(source, name) for name in same]
+    originals, copies = load_messages(source.id), load_messages(made.id)
+    rows = load_message_rows(made.id, [copy.id for copy in copies])
+    assert [(copy.seq, copy.role, copy.created_at) for copy in copies] == [
+        (original.seq, original.role, original.created_at) for original in originals
+    ]
+    assert [rows[copy.id].external_id for copy in copies] == [original.id for original in originals]
+    assert not {copy.id for copy in copies} & {original.id for original in originals}
+    assert rows[copies[1].id].finish_reason == "stop"
+    assert rows[copies[3].id].error_code == "MODEL_TIMEOUT"
+
+
+def test_a_tombstone_stays_with_the_original(alice, source):
+    made = fork(source, alice, at=4)
+    [call, text] = parts_of(made.id)[1]
+    assert (call.output, call.compacted_at, text.text) == ("a long table", None, HOSTILE)
+    assert parts_of(source.id)[1][0].compacted_at is not None
+    assert [item.item_id for item in load_context_items(made.id)] == [message.id for message in load_messages(made.id)]
+
+
+def test_turns_end_as_they_did(alice, source):
+    made = fork(source, alice, at=4)
+    shared = ("seq", "state", "model", "created_at", "ended_at", "error_code", "error_message", "usage")
+    for copy, original in zip(list_turns(made.id), list_turns(source.id), strict=True):
+        assert [getattr(copy, name) for name in shared] == [getattr(original, name) for name in shared]
+        assert copy.origin == "fork"
+
+
+def test_a_turn_that_is_cut_ends_incomplete(alice, source):
+    made = fork(source, alice, at=3)
+    assert [turn.state for turn in list_turns(made.id)] == ["incomplete", "completed"]
+    assert list_turns(made.id)[0].usage.tokens_input is None
+    assert parts_of(made.id) == [
+        [replace(part, compacted_at=None) if isinstance(part, ToolPart) else part for part in parts]
+        for parts in parts_of(source.id)[:3]
+    ]
+
+
+def test_both_ledgers_tell_of_it_and_the_original_changes_in_nothing_else(alice, source):
+    made = fork(source, alice, at=3)
+    message_id = load_messages(source.id)[2].id
+    [event] = load_events(source.id, after=source.event_seq)
+    assert (event.type, event.data) == ("session.forked", {"child_id": made.id, "at_message_id": message_id})
+    assert load_events(made.id)[0].type == "session.created"
+    now = load_session(source.id)
+    assert replace(now, event_seq=source.event_seq, updated_at=source.updated_at) == source
+    assert list_children(source.id) == [(made.id, "Tides (fork)")]
+
+
+def test_both_go_their_own_ways(alice, source):
+    made = fork(source, alice, at=2)
+    exchange(made.id, "here", "yes")
+    exchange(source.id, "there", "no")
+    assert [parts[0].text for parts in parts_of(made.id)[2:]] == ["here", "yes"]
+    assert [parts[0].text for parts in parts_of(source.id)[4:]] == ["there", "no"]
+    again = fork(made, alice, at=4)
+    assert parts_of(again.id) == parts_of(made.id)
+
+
+def test_an_archived_session_goes_on_in_a_fork(alice, source):
+    lifecycle.archive_session(source.id, owner_id=alice.pk)
+    made = fork(source, alice, at=4)
+    assert made.state == "failed"
+    exchange(made.id, "go on", "gladly")
+
+
+def begin(session_id: str, *parts: Part, is_finished: bool = True) -> list[str]:
+    """A turn that runs: the question, and an answer with these parts."""
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, model="demo")
+        question = Message(role="user", parts=(TextPart(text="Q"),))
+        answer = Message(role="assistant", parts=parts)
+        end = MessageEnd(outcome="complete") if is_finished else None
+        return [
+            store.append_message(record, turn_id=turn_id, message=question),
+            store.append_message(record, turn_id=turn_id, message=answer, end=end),
+        ]
+
+
+def test_while_a_turn_runs_its_written_messages_are_copied_and_none_that_is_being_written(program, alice):
+    session_id = new_session(alice)
+    question, answer = begin(session_id, is_finished=False)
+    made = lifecycle.fork_session(session_id, owner=alice, at_message_id=question)
+    assert [turn.state for turn in list_turns(made.id)] == ["incomplete"]
+    refused = post(program, session_id, answer)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "CONFLICT")
+    assert load_session(session_id).state == "running"
+
+
+def test_a_tool_that_still_runs_has_an_error_in_the_fork(alice):
+    session_id = new_session(alice)
+    _, answer = begin(session_id, ToolPart(tool_name="t", tool_call_id="c"))
+    made = lifecycle.fork_session(session_id, owner=alice, at_message_id=answer)
+    [[_], [call]] = parts_of(made.id)
+    assert (call.state, call.error) == ("error", forking.UNANSWERED)
+    assert [turn.state for turn in list_turns(made.id)] == ["incomplete"]
+
+
+def post(program: Client, session_id: str, at_message_id: Any) -> Any:
+    body = json.dumps({"at_message_id": at_message_id})
+    return program.post(f"/api/sessions/{session_id}/fork", data=body, content_type="application/json")
+
+
+def test_the_door_answers_with_the_new_session(program, source):
+    answer = post(program, source.id, load_messages(source.id)[1].id)
+    assert answer.status_code == 201
+    assert (answer.json()["parent_id"], answer.json()["message_count"]) == (source.id, 2)
+    listed = program.get(f"/api/sessions?parent_id={source.id}").json()["items"]
+    assert [session["id"] for session in listed] == [answer.json()["id"]]
+
+
+def test_what_is_not_there_or_not_yours_is_not_found(program, source, alice, bob):
+    [elsewhere, _] = exchange(new_session(alice), "a", "b")
+    his = new_session(bob)
+    [his_message, _] = exchange(his, "a", "b")
+    for message_id in ("msg_nosuch", "", HOSTILE, elsewhere, his_message):
+        refused = post(program, source.id, message_id)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "MESSAGE_NOT_FOUND")
+    refused = post(program, his, his_message)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "SESSION_NOT_FOUND")
+    assert post(program, source.id, 5).status_code == 422
+    assert len(list_sessions(owner_id=alice.pk)) == 2
+
+
+def test_half_a_fork_is_never_seen(alice, source, monkeypatch):
+    monkeypatch.setattr(forking, "TURNS", 1)
+    monkeypatch.setattr(forking, "_copy_turn", dies_at_second_call(forking._copy_turn))
+    with pytest.raises(ZeroDivisionError):
+        fork(source, alice, at=4)
+    assert [session.id for session in list_sessions(owner_id=alice.pk, archived=None)] == [source.id]
+    assert list_children(source.id) == []
+    assert load_session(source.id).event_seq == source.event_seq
+    half = Session.objects.exclude(id=source.id).get().id
+    assert len(load_messages(half)) == 2
+    with pytest.raises(SessionNotFoundError):
+        load_session(half)
+
+
+def dies_at_second_call(function: Any) -> Any:
+    calls: list[Any] = []
+
+    def call(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == 2:
+            raise ZeroDivisionError
+        function(*args)
+
+    return call
+
+
+def test_a_fork_that_is_too_full_asks_for_a_compaction(alice):
+    session_id = new_session(alice)
+    for _ in range(4):
+        exchange(session_id, "tell me", "tide and time " * 400)
+    made = fork(load_session(session_id), alice, at=8)
+    assert [run.trigger for run in list_runs(made.id)] == ["soft"]
+    assert list_runs(session_id) == []
+
+
+def test_a_long_title_keeps_its_escapes_whole(alice):
+    session_id = new_session(alice, title="\x00" * 80)
+    [message_id, _] = exchange(session_id, "a", "b")
+    made = lifecycle.fork_session(session_id, owner=alice, at_message_id=message_id)
+    assert made.title == "\x00" * 60 + " (fork)"
+
+
+def test_a_deleted_session_is_forked_by_nobody(alice, source):
+    message_id = load_messages(source.id)[0].id
+    with change(source.id) as record:
+        store.soft_delete_session(record)
+    with pytest.raises(SessionNotFoundError):
+        lifecycle.fork_session(source.id, owner=alice, at_message_id=message_id)
+    with pytest.raises(MessageNotFoundError):
+        forking.fork_session(source, owner=alice, at_message_id="msg_nosuch", title="")
