@@ -74,6 +74,10 @@ def decide(action: int, first: str | None, second: str | None, *_: Any) -> int:
 
 
 def _rights(table: str) -> Rights:
+    if table == "sqlite_master":
+        # A virtual table (the search index) declares its columns by an UPDATE when a connection first uses it.
+        # Anybody else's UPDATE of the schema is refused by SQLite itself, as long as PRAGMA writable_schema is off.
+        return Rights(insert=False, delete=False)
     return READ_ONLY if table.startswith("sqlite_") else site_rights(table)
 
 
