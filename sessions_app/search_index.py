@@ -1,6 +1,6 @@
 """What can be found, kept up in the transaction that writes the rows: a row and its words commit together or not at all.
 
-    add(record, *texts_of_part(row, seq))
+    add_parts(record, message_seq, rows)
 
 Derived from the record: ``rebuild`` makes it again.
 """
@@ -70,8 +70,10 @@ SOURCES: dict[str, Source] = {}
 
 
 def add(record: Change, *texts: Text) -> None:
-    """Make texts findable, in the transaction that writes their rows."""
-    if texts:
+    """Make texts findable; they are written with the rows, at the end of the change."""
+    if hasattr(record, "texts"):
+        record.texts.extend(texts)
+    elif texts:
         [owner_id] = run(record.cursor, "SELECT owner_id FROM sessions WHERE id = %s", [record.session_id]).fetchone()
         write(record.cursor, texts, owner_id=owner_id, session_id=record.session_id)
 
@@ -83,12 +85,12 @@ def add_row(record: Change, kind: str, row: Any) -> None:
     add(record, Text(kind=kind, source_id=row.id, field=source.field, first_seq=first, last_seq=last, text=text))
 
 
-def index_parts(record: Change, message_seq: int, rows: Iterable[Any]) -> None:
+def add_parts(record: Change, message_seq: int, rows: Iterable[Any]) -> None:
     """Make new parts of a message findable: rows of ``message_parts``, with text as it is stored."""
     add(record, *(text for row in rows for text in texts_of_part(row, message_seq)))
 
 
-def index_result(record: Change, part_id: str, *, output: str | None, error_message: str | None) -> None:
+def add_result(record: Change, part_id: str, *, output: str | None, error_message: str | None) -> None:
     """Make a tool's result findable, as it is stored; its call is already."""
     record.flush()  # the part may be among the rows that wait
     [seq] = run(record.cursor, _SEQ_OF_PART, [part_id]).fetchone()
