@@ -1,4 +1,4 @@
-"""The one contract behind every door: create, start or record a turn, interrupt, fork, archive (decision 8).
+"""The one contract behind every door: create, start or record a turn, interrupt, fork, archive, delete (decision 8).
 
 Doors parse, call one of these, and translate the answer. Rules and error codes are here and below.
 """
@@ -17,7 +17,7 @@ from agents_app.runner import runner
 from compaction_app.schedule import due_trigger, request_compaction
 from files_app.queries import load_file_reference
 from mnesis_core.config import Config
-from mnesis_core.errors import IdempotencyMismatch, InvalidRequest, RequestTooLarge
+from mnesis_core.errors import IdempotencyMismatch, InvalidRequest, RequestTooLarge, SessionBusy
 from mnesis_core.events import EventType
 from mnesis_core.llm import Outcome
 from mnesis_core.messages import FileRefPart, Message, Part, TextPart, text_of
@@ -28,7 +28,7 @@ from sessions_app import forking, store
 from sessions_app.conf import default_model, get_spec, session_config, site_config
 from sessions_app.database import db
 from sessions_app.ledger import Change, change
-from sessions_app.queries import expired_turns, find_turn_by_key, load_session, load_turn
+from sessions_app.queries import expired_turns, find_turn_by_key, load_session, load_turn, running_turn
 
 TURN_ENDS = {
     EventType.TURN_COMPLETED,
@@ -130,6 +130,20 @@ def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
     with change(session_id) as record:
         store.archive_session(record)
     return load_session(session_id)
+
+
+def delete_session(session_id: str, *, owner_id: int) -> None:
+    """Take a session out of sight, for good. Every row of it stays (decision 1).
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionBusy: a turn is running.
+    """
+    load_session(session_id, owner_id=owner_id)
+    with change(session_id) as record:
+        turn_id = running_turn(session_id)
+        if turn_id is not None:
+            raise SessionBusy(session_id=session_id, turn_id=turn_id)
+        store.soft_delete_session(record)
 
 
 async def start_turn(

@@ -1,4 +1,4 @@
-"""``manage.py sessions list|read|interrupt|archive``."""
+"""``manage.py sessions list|read|interrupt|archive|delete``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from sessions_app.schemas import session_out, turn_out
 class Command(BaseCommand):
     """Sessions at the terminal."""
 
-    help = "List, read, interrupt or archive sessions."
+    help = (
+        "List, read, interrupt, archive or delete sessions. What is deleted is out of sight, and every row of it stays."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The verbs."""
         verbs = parser.add_subparsers(dest="verb", required=True)
-        for verb, needs_session in (("list", False), ("read", True), ("interrupt", True), ("archive", True)):
+        for verb in ("list", "read", "interrupt", "archive", "delete"):
             sub = verbs.add_parser(verb)
-            if needs_session:
+            if verb != "list":
                 sub.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
             sub.add_argument("--user", help="whose sessions (default: the first administrator)")
             sub.add_argument("--json", action="store_true")
@@ -49,6 +51,9 @@ class Command(BaseCommand):
             self._read(session_id)
         elif options["verb"] == "interrupt":
             self._print(turn_out(lifecycle.interrupt(session_id, owner_id=owner_id)), as_json=options["json"])
+        elif options["verb"] == "delete":
+            lifecycle.delete_session(session_id, owner_id=owner_id)
+            self._print({"id": session_id, "state": "deleted"}, as_json=options["json"])
         else:
             self._print(session_out(lifecycle.archive_session(session_id, owner_id=owner_id)), as_json=options["json"])
 

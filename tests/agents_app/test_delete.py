@@ -1,0 +1,53 @@
+"""Sessions that are deleted: out of sight, and all there."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from mnesis_core.errors import SessionNotFoundError
+from sessions_app import store
+from sessions_app.ledger import change
+from sessions_app.models import Message
+from sessions_app.queries import list_sessions, load_session
+from tests.support.cast import make_user
+from tests.support.talks import exchange, new_session
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    return make_user("alice")
+
+
+def delete(session_id: str, user: str) -> str:
+    output = StringIO()
+    call_command("sessions", "delete", session_id, "--user", user, "--json", stdout=output)
+    return output.getvalue()
+
+
+def test_a_deleted_session_is_out_of_sight_and_its_rows_stay(alice):
+    session_id = new_session(alice)
+    exchange(session_id, "a", "b")
+    assert json.loads(delete(session_id, "alice")) == {"id": session_id, "state": "deleted"}
+    assert list_sessions(owner_id=alice.pk, archived=None) == []
+    with pytest.raises(SessionNotFoundError):
+        load_session(session_id)
+    assert Message.objects.count() == 2
+    with pytest.raises(CommandError, match="SESSION_NOT_FOUND"):
+        delete(session_id, "alice")
+
+
+def test_somebody_elses_session_is_not_found_and_a_running_one_is_busy(alice):
+    make_user("bob")
+    session_id = new_session(alice)
+    with pytest.raises(CommandError, match="SESSION_NOT_FOUND"):
+        delete(session_id, "bob")
+    with change(session_id) as record:
+        store.start_turn(record, model="demo")
+    with pytest.raises(CommandError, match="SESSION_BUSY"):
+        delete(session_id, "alice")
+    assert load_session(session_id).state == "running"
