@@ -43,10 +43,12 @@ def unguarded() -> list[str]:
 def report_unguarded() -> None:
     """Put it into the log: for a server that was started without 'manage.py up', which would have refused."""
     try:
-        for sentence in unguarded():
-            logger.error("%s /readyz answers 503 until this is put right.", sentence)
+        sentences = unguarded()
     except DatabaseError:
         logger.exception("The database does not answer")
+        return
+    if sentences:
+        logger.error("%s /readyz lists all (%d) and answers 503 until then.", sentences[0], len(sentences))
 
 
 def unapplied_migrations() -> list[str]:

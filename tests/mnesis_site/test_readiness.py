@@ -15,6 +15,7 @@ from django_q.brokers import get_broker
 from django_q.conf import Conf
 from django_q.status import Stat
 
+from mnesis_site.readiness import report_unguarded
 from sessions_app.guards import guarded_models, remove_guards
 from sessions_app.models import Message
 
@@ -84,6 +85,20 @@ def test_a_dropped_trigger_is_named(client: Client, worker: None) -> None:
     named = missing(client)
     assert list(named) == ["guards"]
     assert any("guard_messages_frozen is missing" in sentence for sentence in named["guards"])
+
+
+@pytest.mark.owner
+def test_a_server_that_starts_alone_puts_it_into_the_log(db: None, caplog: pytest.LogCaptureFixture) -> None:
+    remove_guards(connection, [Message])
+    report_unguarded()
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage().startswith("messages is not guarded: guard_messages_")
+
+
+def test_a_server_that_is_guarded_says_nothing(db: None, caplog: pytest.LogCaptureFixture) -> None:
+    report_unguarded()
+    assert not caplog.records
 
 
 @pytest.mark.owner

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
 from django.db import DatabaseError, ProgrammingError, connection, models, transaction
 
 from sessions_app.append_only import AppendOnlyModel
@@ -144,6 +145,13 @@ def test_a_right_that_is_not_as_declared_is_named(a_role: str, tampering: str, n
     else:
         with pytest.raises(CommandError):
             said("--app", a_role)
+
+
+@pytest.mark.owner
+def test_the_database_checks_fail_on_a_right_that_is_not_declared(db: None, site_role_name: str) -> None:
+    execute(f"GRANT UPDATE (body) ON events TO {site_role_name}")
+    with pytest.raises(SystemCheckError, match=r"mnesis\.E007"):
+        call_command("check", databases=["default"], verbosity=0)
 
 
 @pytest.mark.owner
