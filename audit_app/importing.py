@@ -20,7 +20,7 @@ from django.db.models.query import QuerySet
 
 from audit_app.chains import chain_head
 from audit_app.export import export_session
-from audit_app.session_tables import SessionTable, session_tables
+from audit_app.session_tables import session_tables
 from audit_app.tables import BATCH_CHARACTERS, BATCH_ROWS, insert_rows
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError
 from mnesis_core.ids import is_id
@@ -107,6 +107,8 @@ def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int)
 def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
     with transaction.atomic():
         for batch in _batches(rows):
+            _refuse_foreign_ids(batch, owner_id)
+            _refuse_loose(batch, header.session_id)
             _insert(batch, owner_id)
         _refuse_strays(header)
         _refuse_broken(header)
@@ -131,8 +133,7 @@ def _batches(rows: Iterable[RowLine]) -> Iterator[list[RowLine]]:
 def _insert(batch: list[RowLine], owner_id: int) -> None:
     """:raises DuplicateIDError: one of the ids is taken."""
     table = session_tables()[batch[0].table]
-    lines = f"Lines {batch[0].line} to {batch[-1].line}"
-    _refuse_foreign_ids(table, batch, owner_id)
+    lines = _lines(batch)
     keys = [row.values.get(table.table.fields[table.table.key].attname) for row in batch]
     if QuerySet(table.model).filter(pk__in=[key for key in keys if key is not None]).exists():
         raise DuplicateIDError(f"{lines}: a row with one of these ids is there already.", line=batch[0].line)
@@ -154,11 +155,38 @@ def _row_of(row: RowLine, owner_id: int) -> tuple[Any, ...]:
         raise InvalidRequest(f"Line {row.line}: {error}.", line=row.line) from error
 
 
-def _refuse_foreign_ids(table: SessionTable, batch: list[RowLine], owner_id: int) -> None:
+def _lines(batch: list[RowLine]) -> str:
+    return f"Lines {batch[0].line} to {batch[-1].line}"
+
+
+def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
+    """Databases look at foreign keys at the commit, too late to name a line, and do not know what a session is.
+
+    :raises InvalidRequest: a row needs one that is not in its session.
+    """
+    tables = {table.model: table for table in session_tables().values()}
+    table = session_tables()[batch[0].table]
+    for index, model in table.table.foreign_keys:
+        if model not in tables:
+            continue
+        name = table.table.fields[index].attname
+        needed: set[Any] = {row.values.get(name) for row in batch} - {None}
+        found: QuerySet[Any, Any] = QuerySet(model).filter(pk__in=needed)
+        if model is not table.model:
+            found = found.filter(**{tables[model].path: session_id})
+        if found.count() < len(needed):
+            reason = f"{name} names what is not in this session"
+            if table.path == "pk":
+                reason = f"its parent {min(needed)} is not here, export and import both"
+            raise InvalidRequest(f"{_lines(batch)}: {reason}.", line=batch[0].line)
+
+
+def _refuse_foreign_ids(batch: list[RowLine], owner_id: int) -> None:
     """Ids are how rows find each other, so none may lead to what belongs to somebody else.
 
     :raises InvalidRequest: one does.
     """
+    table = session_tables()[batch[0].table]
     long = {field.attname for field in table.fields if isinstance(field, models.TextField)}
     named = {id for row in batch for name, value in row.values.items() if name not in long for id in _ids_in(value)}
     for other in session_tables().values():
@@ -167,9 +195,7 @@ def _refuse_foreign_ids(table: SessionTable, batch: list[RowLine], owner_id: int
         for chunk in _chunks(sorted(named)):
             owner = "owner" if other.path == "pk" else f"{other.path}__owner"
             if QuerySet(other.model).filter(pk__in=chunk).exclude(**{owner: owner_id}).exists():
-                raise InvalidRequest(
-                    f"Lines {batch[0].line} to {batch[-1].line} name rows that are not yours.", line=batch[0].line
-                )
+                raise InvalidRequest(f"{_lines(batch)} name rows that are not yours.", line=batch[0].line)
 
 
 def _ids_in(value: Any) -> Iterator[str]:

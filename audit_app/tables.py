@@ -1,7 +1,7 @@
 """Whole tables: which ones a move carries, in the order of their foreign keys, and their rows as they are.
 
-Every table that a model describes is carried unless it is named below or its model says ``derived = True``
-(a search index, which is built again), so that a table nobody thought of is carried too.
+Every table that a model describes is carried unless it is named in ``LEFT_BEHIND``, so that a table nobody thought of
+is carried too.
 """
 # ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
 
@@ -30,6 +30,7 @@ Dealt = Mapping[type[Model], Mapping[Any, Any]]
 LEFT_BEHIND = {
     "contenttypes.ContentType": "migrate fills it; rows that name one are renumbered",
     "auth.Permission": "migrate fills it; rows that name one are renumbered",
+    "sessions_app.SearchEntry": "derived from the record: 'manage.py rebuild_search' makes it again",
     "sessions.Session": "who is signed in: people sign in once more",
     "django_q.Schedule": "wake-ups of the queue: what waits is queued again",
     "django_q.Task": "outcomes of the queue's wake-ups",
@@ -122,8 +123,7 @@ def carried_tables() -> list[Table]:
 
 def is_carried(model: type[Model]) -> bool:
     """Whether a move copies the rows of this model."""
-    derived = getattr(model, "derived", False) or model._meta.proxy or not model._meta.managed
-    return not derived and model._meta.label not in LEFT_BEHIND
+    return model._meta.managed and not model._meta.proxy and model._meta.label not in LEFT_BEHIND
 
 
 def _by_foreign_keys(models: list[type[Model]]) -> list[type[Model]]:

@@ -1,0 +1,95 @@
+"""Databases besides the one of the test run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from django.db import connections
+
+from mnesis_site.settings import database
+from tests.support.sample_record import Sample, make_sample
+from tests.support.site import environment_for, manage
+
+OTHER_KIND = {"sqlite": "postgresql", "postgresql": "sqlite"}
+
+
+class NewDatabase(Protocol):
+    """Makes databases that go with the test."""
+
+    def __call__(self, kind: str, *, migrated: bool = False) -> str:
+        """The address of an empty one, ``sqlite`` or ``postgresql``; migrated, it has the tables already."""
+
+
+@pytest.fixture
+def sample(db: None) -> Sample:
+    return make_sample()
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Iterator[dict[str, str]]:
+    """By kind, a database with nothing but tables, to be copied: migrating takes a second."""
+    name = f"migrated_{os.getpid()}"
+    file = tmp_path_factory.mktemp("migrated") / "empty.sqlite3"
+    with _on_server(postgres_url, name) as url:
+        for address in (url, f"sqlite:///{file}"):
+            done = manage("migrate", environment=environment_for(file.parent, DATABASE_URL=address))
+            assert done.returncode == 0, done.stderr
+        yield {"sqlite": str(file), "postgresql": name}
+
+
+@pytest.fixture
+def new_database(tmp_path: Path, postgres_url: str, request: pytest.FixtureRequest) -> Iterator[NewDatabase]:
+    """Makes databases."""
+    numbers = count()
+    with ExitStack() as stack:
+
+        def make(kind: str, *, migrated: bool = False) -> str:
+            template = request.getfixturevalue("migrated")[kind] if migrated else ""
+            number = next(numbers)
+            if kind == "postgresql":
+                return stack.enter_context(_on_server(postgres_url, f"move_{os.getpid()}_{number}", template))
+            if template:
+                shutil.copy(template, tmp_path / f"{number}.sqlite3")
+            return f"sqlite:///{tmp_path}/{number}.sqlite3"
+
+        yield make
+
+
+@contextmanager
+def _on_server(url: str, name: str, template: str = "") -> Iterator[str]:
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} TEMPLATE {template or 'template1'}")  # type: ignore[call-overload]
+        try:
+            yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def connected(new_database: NewDatabase) -> Iterator[Callable[[str], str]]:
+    """Gives an address a name that Django knows it by."""
+    names: list[str] = []
+
+    def connect(url: str) -> str:
+        name = f"other_{len(names)}"
+        settings = {"default": dict(connections.settings["default"]), name: database(url, pooled=False)}
+        # Known to Django only while it is made: a test may open what Django does not know.
+        connections.settings[name] = connections.configure_settings(settings)[name]
+        connections[name] = connections[name]
+        del connections.settings[name]
+        names.append(name)
+        return name
+
+    yield connect
+    for name in names:
+        connections[name].close()
+        del connections[name]

@@ -1,0 +1,96 @@
+"""A small record with one of everything that has to survive a journey, written through the stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib.admin.models import ADDITION, LogEntry
+from django.contrib.auth.models import Group, Permission, User
+from django.contrib.contenttypes.models import ContentType
+
+from files_app.store import store_file_reference
+from mnesis_core.llm import ModelSpec
+from mnesis_core.messages import DataPart, PatchPart, ReasoningPart, TextPart, ToolPart, ToolState
+from sessions_app import store
+from sessions_app.ledger import change
+from sessions_app.queries import load_messages
+from sessions_app.store.keys import create_key
+from tests.support.inspected import add_session, add_summary, add_turn, claim, finish, tool_part
+
+HOSTILE = "NUL \0, half \ud83d, halves \ud83d\ude00, whole 😀, escape ␛0000, bidi \u202e, lines \u2028\r\n\x85, quote ' \" \\u0000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What was written."""
+
+    ada: User
+    bob: User
+    talk: str
+    """Ada's session: tools, a tombstone, summaries of summaries, a file, hostile text."""
+    child: str
+    """A child of it, archived."""
+    deleted: str
+    """Bob's."""
+
+
+def make_sample() -> Sample:
+    """Two people, three sessions, and settings."""
+    ada, bob = User.objects.create_superuser("ada", password="Harbour-1888"), User.objects.create_user("bob")
+    talk = _talk(ada)
+    part = load_messages(talk, limit=2)[1].parts[0].id
+    child = store.create_session(owner=ada, model="demo", parent_id=talk, parent_part_id=part, title="child")
+    add_turn(child, "Look at the log.", tool_part())
+    with change(child) as record:
+        store.archive_session(record)
+    deleted = add_session(bob, title="Away with it")
+    add_turn(deleted, "A secret of bob's.")
+    with change(deleted) as record:
+        store.soft_delete_session(record)
+    _settings(ada, bob)
+    return Sample(ada=ada, bob=bob, talk=talk, child=child, deleted=deleted)
+
+
+def _talk(owner: User) -> str:
+    talk = store.create_session(
+        owner=owner, model="demo", title=HOSTILE[:150], labels={"κλειδί": HOSTILE}, config={"share": 0.1, "on": True}
+    )
+    messages = [
+        *add_turn(talk, HOSTILE, tool_part(HOSTILE, input='{"at": "quay"}')),
+        *add_turn(talk, "And now?", ReasoningPart(text=HOSTILE), TextPart(text="14 metres"), _failed_tool()),
+        *add_turn(talk, "", DataPart(label="x", text="{}"), PatchPart(unified_diff="-a\n+b", files_changed=("a", "b"))),
+        *add_turn(talk, "Still in context."),
+    ]
+    with change(talk) as record:
+        store.tombstone_parts(record, [load_messages(talk, limit=2)[1].parts[0].id])
+        store_file_reference(record, content_id="ab" * 32, path=HOSTILE, exploration_summary="a tide table")
+    run = claim(talk)
+    leaves = [
+        add_summary(talk, run, messages[0:2], (1, 2), text=HOSTILE),
+        add_summary(talk, run, messages[2:6], (3, 6), level=3),
+    ]
+    top = add_summary(talk, run, leaves, (1, 6), kind="condensed", text="Tides.")
+    finish(talk, run, [*leaves, top])
+    return talk
+
+
+def _failed_tool() -> ToolPart:
+    return ToolPart(tool_name="ask", tool_call_id="c2", input="no JSON", error="refused", state=ToolState.ERROR)
+
+
+def _settings(ada: User, bob: User) -> None:
+    group = Group.objects.create(name="harbour")
+    group.permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    bob.groups.add(group)
+    bob.user_permissions.add(Permission.objects.get(codename="view_session", content_type__app_label="sessions_app"))
+    create_key(owner_id=ada.pk)
+    spec = ModelSpec(alias="big", litellm_model="x/big", context_window=8_000, max_output_tokens=900)
+    store.put_model(spec, api_key_env="BIG_KEY")
+    LogEntry.objects.create(
+        user=ada,
+        content_type=ContentType.objects.get_for_model(Group),
+        object_id=str(group.pk),
+        object_repr="harbour",
+        action_flag=ADDITION,
+        change_message="[]",
+    )
