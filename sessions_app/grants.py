@@ -97,11 +97,7 @@ def role_statements(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
         f'REVOKE ALL ON ALL SEQUENCES IN SCHEMA "{schema}" FROM PUBLIC, {name}',
         f'GRANT USAGE ON SCHEMA "{schema}" TO {name}',
         *([] if role.reads_only else [f'GRANT USAGE ON ALL SEQUENCES IN SCHEMA "{schema}" TO {name}']),
-        *(
-            f'GRANT {granted} ON "{table}" TO {name}'
-            for table in _tables(connection)
-            for granted in _grants(role, table)
-        ),
+        *(f'GRANT {", ".join(granted)} ON "{table}" TO {name}' for table, granted in _grants(connection, role)),
     ]
 
 
@@ -173,17 +169,17 @@ def _table_differences(connection: BaseDatabaseWrapper, role: Role) -> Iterator[
         yield f"{role.name} {verb} {privilege} {table}{listed}, {why}."
 
 
-def _grants(role: Role, table: str) -> Iterator[str]:
-    rights = role.rights(table)
-    yield from (privilege for privilege in ("SELECT", "INSERT", "DELETE") if rights.permit(privilege))
-    if rights.update is None:
-        yield "UPDATE"
-    elif rights.update:
-        yield "UPDATE (" + ", ".join(f'"{column}"' for column in sorted(rights.update)) + ")"
-
-
-def _tables(connection: BaseDatabaseWrapper) -> list[str]:
-    return [name for [name] in _rows(connection, f"SELECT relname FROM pg_class WHERE {IN_SCHEMA} ORDER BY relname")]
+def _grants(connection: BaseDatabaseWrapper, role: Role) -> Iterator[tuple[str, list[str]]]:
+    """Each table with what is granted on it, where that is anything."""
+    for [table] in _rows(connection, f"SELECT relname FROM pg_class WHERE {IN_SCHEMA} ORDER BY relname"):
+        rights = role.rights(table)
+        granted = [privilege for privilege in ("SELECT", "INSERT", "DELETE") if rights.permit(privilege)]
+        if rights.update is None:
+            granted.append("UPDATE")
+        elif rights.update:
+            granted.append("UPDATE (" + ", ".join(f'"{column}"' for column in sorted(rights.update)) + ")")
+        if granted:
+            yield table, granted
 
 
 def _exists(connection: BaseDatabaseWrapper, name: str) -> bool:
