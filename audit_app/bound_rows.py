@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Count, Q
 from django.db.models.query import QuerySet
 
 from mnesis_core.ledger import row_commitment, row_text_names
@@ -81,21 +82,18 @@ class BoundRows:
 
     def untold(self) -> list[tuple[str, str]]:
         """(table, column) of values that more rows hold than entries tell of."""
-        changeable = (
-            (table, column)
-            for table, binding in self._bindings.items()
-            for column in sorted(binding.provable.difference(binding.frozen))
-        )
-        return [key for key in changeable if self._holders(*key).count() > self._told[key[0]][key[1]]]
+        found = []
+        for table, binding in self._bindings.items():
+            changeable = sorted(binding.provable.difference(binding.frozen))
+            counts = {f"count_{column}": Count("pk", filter=_holds(binding, column)) for column in changeable}
+            held = self._rows_of(binding).aggregate(**counts)
+            found += [(table, column) for column in changeable if held[f"count_{column}"] > self._told[table][column]]
+        return found
 
     def holders(self, table: str, column: str) -> set[str]:
         """The rows that hold a value in a column."""
-        return set(self._holders(table, column).values_list("id", flat=True))
-
-    def _holders(self, table: str, column: str) -> QuerySet[Any]:
-        field = self._bindings[table].fields[column]
-        rows = self._rows_of(self._bindings[table]).filter(**{f"{field.name}__isnull": False})
-        return rows if field.get_default() is None else rows.exclude(**{field.name: field.get_default()})
+        binding = self._bindings[table]
+        return set(self._rows_of(binding).filter(_holds(binding, column)).values_list("id", flat=True))
 
     def _is_known(self, claim: Claim) -> bool:
         binding = self._bindings.get(claim.table)
@@ -137,3 +135,9 @@ class BoundRows:
     def _rows_of(self, binding: Binding) -> QuerySet[Any]:
         rows: QuerySet[Any] = QuerySet(binding.model, using=self._database.alias)
         return rows.filter(**{"id" if binding.table == "sessions" else "session_id": self._session_id})
+
+
+def _holds(binding: Binding, column: str) -> Q:
+    field = binding.fields[column]
+    holds = Q(**{f"{field.name}__isnull": False})
+    return holds if field.get_default() is None else holds & ~Q(**{field.name: field.get_default()})

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from typing import Any
@@ -28,13 +28,18 @@ from compaction_app.projection import load_projection
 from mnesis_core.events import EventType
 from mnesis_core.ledger import GENESIS
 from mnesis_core.replay import Difference, Projection, differences
+from sessions_app.binding import time_in_sql
 from sessions_app.database import snapshot
 from sessions_app.guards import guard_differences
 
 ENTRIES_AT_A_TIME = 4_000
+WORTH_PROCESSES = 50_000
+"""Entries: with fewer, the start of another process takes longer than they do."""
 _ENTRIES = (
-    "SELECT seq, type, body, prev_hash, hash FROM events WHERE session_id = %s AND seq > %s ORDER BY seq LIMIT %s"
+    "SELECT seq, type, body, prev_hash, hash, {at} FROM events WHERE session_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 )
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
+"""What a body that somebody forged may raise."""
 _HEAD = "SELECT event_seq, head_hash, salt FROM sessions WHERE id = %s"
 
 Progress = Callable[[int], None]
@@ -99,11 +104,18 @@ def verify_session(session_id: str, *, using: str = "default", progress: Progres
 def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress = lambda done: None) -> Report:
     """Many sessions, by several processes where that is worth their start."""
     report = verify_guards()
-    with _processes(jobs if len(session_ids) > 1 else 1) as run:
+    with _processes(min(jobs, len(session_ids)) if _count_entries() > WORTH_PROCESSES else 1) as run:
         for part in run(verify_session, session_ids):
             report.add(part)
             progress(report.entries)
     return report
+
+
+def _count_entries() -> int:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT SUM(event_seq) FROM sessions")
+        [count] = cursor.fetchone()
+        return count or 0
 
 
 @contextmanager
@@ -120,7 +132,7 @@ def replay_session(session_id: str, *, using: str = "default", at: int | None = 
     """A session's context items, states and counters from its entries alone: all of them, or up to entry ``at``."""
     projection, seq = Projection(), 0
     while entries := read_entries(session_id, seq, using=using):
-        for seq, type, body, _, _ in entries:
+        for (seq, type, body, _, _), _ in entries:
             if at is not None and seq > at:
                 return projection
             projection.apply(seq, type, orjson.loads(body))
@@ -134,12 +146,12 @@ def check_replay(session_id: str, *, using: str = "default") -> list[Difference]
         return list(differences(replay_session(session_id, using=using), rows))
 
 
-def read_entries(session_id: str, after: int, *, using: str = "default") -> list[Entry]:
-    """The next entries of a session's ledger, some thousand at a time."""
+def read_entries(session_id: str, after: int, *, using: str = "default") -> list[tuple[Entry, str]]:
+    """The next entries of a session's ledger with the times of their rows, some thousand at a time."""
+    sql = _ENTRIES.format(at=time_in_sql("created_at", connections[using].vendor))
     with connections[using].cursor() as cursor:
-        cursor.execute(_ENTRIES, [session_id, after, ENTRIES_AT_A_TIME])
-        entries: list[Entry] = cursor.fetchall()
-        return entries
+        cursor.execute(sql, [session_id, after, ENTRIES_AT_A_TIME])
+        return [(entry[:5], entry[5]) for entry in cursor.fetchall()]
 
 
 class _Verification:
@@ -158,7 +170,7 @@ class _Verification:
 
     def run(self, progress: Progress) -> Report:
         while entries := read_entries(self.session_id, self.seq, using=self.using):
-            claims = [claim for entry in entries for claim in self._follow(entry)]
+            claims = [claim for entry, at in entries for claim in self._follow(entry, at)]
             self.report.commitments += len(claims)
             self._found(self.rows.check(claims))
             progress(self.seq)
@@ -169,7 +181,7 @@ class _Verification:
             self._found(self._untold_values())
         return self.report
 
-    def _follow(self, entry: Entry) -> list[Claim]:
+    def _follow(self, entry: Entry, at: str) -> list[Claim]:
         """Take in the next entry; returns what it says of rows."""
         seq, type, body, _, hash = entry
         if words := entry_problem(self.seq, self.hash, entry):
@@ -180,9 +192,11 @@ class _Verification:
             data = orjson.loads(body)
             self.projection.apply(seq, type, data)
             claims = [Claim.of(seq, bound) for bound in data.get("rows", ())]
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except UNREADABLE:
             self._found([Finding(seq, "chain", f"the body of entry {seq} says nothing that could be understood")])
             return []
+        if at != data.get("at", at):
+            self._found([Finding(seq, "row", f"events {seq} created_at")])
         if type == EventType.SESSION_CREATED and not claims:
             self.report.unbound_sessions = 1
         return claims
@@ -207,8 +221,8 @@ class _Verification:
         told: dict[tuple[str, str], set[str]] = {key: set() for key in untold}
         seq = 0
         while entries := read_entries(self.session_id, seq, using=self.using):
-            seq = entries[-1][0]
-            for claim in (Claim.of(0, bound) for entry in entries for bound in orjson.loads(entry[2]).get("rows", ())):
+            seq = entries[-1][0][0]
+            for claim in (claim for (_, _, body, _, _), _ in entries for claim in _claims(0, body)):
                 for column in claim.columns:
                     told.get((claim.table, column), set()).add(claim.id)
         for (table, column), ids in told.items():
@@ -219,3 +233,9 @@ class _Verification:
         self.report.problems += [
             Problem(session=self.session_id, seq=seq, kind=kind, detail=detail) for seq, kind, detail in findings
         ]
+
+
+def _claims(seq: int, body: str) -> list[Claim]:
+    with suppress(*UNREADABLE):
+        return [Claim.of(seq, bound) for bound in orjson.loads(body).get("rows", ())]
+    return []

@@ -13,10 +13,13 @@ from sessions_app import projection
 def load_projection(session_id: str, *, using: str = "default") -> Projection:
     """Everything that can be replayed."""
     runs = CompactionRun.objects.using(using).filter(session_id=session_id)
-    sources: dict[str, list[str]] = defaultdict(list)
+    sources: dict[str, list[tuple[str, str]]] = defaultdict(list)
     edges = SummaryEdge.objects.using(using).filter(node__session_id=session_id).order_by("node_id", "position")
-    for node_id, source_id in edges.values_list("node_id", "source_id").iterator():
-        sources[node_id].append(source_id)
+    for node_id, position, kind, source_id in edges.values_list(
+        "node_id", "position", "source_type", "source_id"
+    ).iterator():
+        place = len(sources[node_id])
+        sources[node_id].append((kind if position == place else f"{kind} at {position}, not {place}", source_id))
     nodes = SummaryNode.objects.using(using).filter(session_id=session_id)
     return replace(
         projection.load_projection(session_id, using=using),

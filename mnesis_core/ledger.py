@@ -46,7 +46,7 @@ def row_commitment(salt: str, *, table: str, id: str, text: str) -> str:
 
     The key is the row's own, made from the salt, so that one row can be proven without showing others.
     """
-    key = hmac.digest(bytes.fromhex(salt), f"{table}/{id}".encode(), "sha256")
+    key = hmac.digest(salt.encode(), f"{table}/{id}".encode(), "sha256")
     return hmac.digest(key, text.encode(), "sha256").hex()
 
 

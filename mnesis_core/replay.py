@@ -39,8 +39,8 @@ class Projection:
     tombstones: dict[str, int] = field(default_factory=dict)
     """Part id -> the event that took its output out of the context."""
     runs: dict[str, str] = field(default_factory=dict)
-    summaries: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Summary id -> ids of what it stands for, in order."""
+    summaries: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """Summary id -> type and id of what it stands for, in order."""
 
     def apply(self, seq: int, type: str, data: Data) -> None:
         """Take in the next event; types that change nothing here are passed over."""
@@ -101,7 +101,8 @@ def _context_changed(state: Projection, seq: int, data: Data) -> None:
 
 
 def _summary_created(state: Projection, seq: int, data: Data) -> None:
-    state.summaries[data["summary_id"]] = tuple(data["source_ids"])
+    source_type = "message" if data["kind"] == "leaf" else "summary"
+    state.summaries[data["summary_id"]] = tuple((source_type, id) for id in data["source_ids"])
 
 
 def _state(collection: str, key: str, value: str) -> Callable[[Projection, int, Data], None]:

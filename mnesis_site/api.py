@@ -14,6 +14,7 @@ from ninja.parser import Parser
 from ninja.security import django_auth
 
 from agents_app.api import router as agents_router
+from audit_app.api import router as audit_router
 from compaction_app.api import router as compaction_router
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, NotSignedIn, PermissionDenied, RequestTooLarge
 from mnesis_site.auth import KeyAuth
@@ -47,7 +48,7 @@ api = NinjaAPI(
     parser=StrictParser(),
 )
 
-for router in (agents_router, sessions_router, compaction_router):
+for router in (agents_router, sessions_router, compaction_router, audit_router):
     api.add_router("", router)
 
 HTTP_ERRORS: dict[int, type[MnesisError]] = {

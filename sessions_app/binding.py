@@ -64,7 +64,9 @@ class Binding:
             return None
         held = [_held_in_sql(field, vendor) for field in fields]
         # Neither is ||, which would copy a long text once for each column after it.
-        return f"printf('{'%s' * len(held)}', {', '.join(held)})" if vendor == "sqlite" else f"concat({', '.join(held)})"
+        return (
+            f"printf('{'%s' * len(held)}', {', '.join(held)})" if vendor == "sqlite" else f"concat({', '.join(held)})"
+        )
 
     def _later(self, id: Any, salt: str, texts: Mapping[str, str], columns: Iterable[str]) -> list[Bound]:
         """One entry for what is set once, and one for each column that may be set again and then stands for itself."""
@@ -122,11 +124,16 @@ def _held_in_sql(field: models.Field[Any, Any], vendor: str) -> str:
     return f"CASE WHEN {empty} THEN '' ELSE '{field.column}=' || length({text}) || ':' || {text} END"
 
 
+def time_in_sql(column: str, vendor: str) -> str:
+    """``time_text`` of a column, as an expression."""
+    if vendor == "sqlite":  # where a whole second has no fraction
+        return f"CASE length({column}) WHEN 19 THEN {column} || '.000000' ELSE {column} END"
+    return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
+
+
 def _text_in_sql(field: models.Field[Any, Any], column: str, vendor: str) -> str:
     if isinstance(field, models.DateTimeField):
-        if vendor == "sqlite":  # where a whole second has no fraction
-            return f"CASE length({column}) WHEN 19 THEN {column} || '.000000' ELSE {column} END"
-        return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
+        return time_in_sql(column, vendor)
     if isinstance(field, models.BooleanField) and vendor == "postgresql":
         return f"{column}::int::text"
     if isinstance(field.target_field if field.is_relation else field, models.CharField | models.TextField):

@@ -25,7 +25,7 @@ from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ledger import canonical_body, entry_hash
 from sessions_app import live
-from sessions_app.binding import Bound
+from sessions_app.binding import Bound, time_text
 from sessions_app.models import Event
 from sessions_app.statements import Table, run
 
@@ -64,7 +64,7 @@ class Change:
     def publish(self, type: EventType, /, **body: Any) -> int:
         """Add an event; returns its ``seq``. The body holds ids and commitments, never content."""
         self.event_seq += 1
-        text = canonical_body(body, rows=self._bound)
+        text = canonical_body(body | {"at": time_text(self.now)}, rows=self._bound)
         self._bound = []
         prev_hash = self.head_hash
         self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)

@@ -14,7 +14,7 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
     """The record's own part of it; that of the compactions is theirs."""
     [counters] = Session.objects.using(using).filter(id=session_id).values_list("message_seq", "turn_seq")
     items = ContextItem.objects.using(using).filter(session_id=session_id).order_by("id")
-    parts = MessagePart.objects.using(using).filter(session_id=session_id, part_type="tool")
+    parts = MessagePart.objects.using(using).filter(session_id=session_id)
     return Projection(
         message_seq=counters[0],
         turn_seq=counters[1],
@@ -24,7 +24,7 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         },
         turns=_pairs(Turn.objects.using(using).filter(session_id=session_id), "state"),
         calls=_pairs(ModelCall.objects.using(using).filter(session_id=session_id), "state"),
-        tools=_pairs(parts, "tool_state"),
+        tools=_pairs(parts.filter(tool_state__isnull=False), "tool_state"),
         tombstones=_pairs(parts.filter(compacted_seq__isnull=False), "compacted_seq"),
     )
 

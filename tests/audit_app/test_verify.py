@@ -1,0 +1,283 @@
+"""Whatever somebody does to the record past its guards, verify names it; what nobody did, it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection, models, transaction
+from django.test import Client
+
+from audit_app.verify import check_replay, replay_session, verify_session, verify_sessions
+from files_app.store import store_file_reference
+from mnesis_core.ledger import GENESIS, entry_hash
+from mnesis_core.messages import TextPart
+from sessions_app import store
+from sessions_app.guards import guarded_models, install_guards, remove_guards
+from sessions_app.ledger import change
+from sessions_app.models import Event, MessagePart, Session, StreamJournal
+from tests.sessions_app.record_rows import other_value, plain
+from tests.support.cast import make_user
+from tests.support.inspected import add_session, add_summary, add_turn, claim, finish, tool_part
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+
+NOT_PROVEN = {"updated_at", "lease_owner", "lease_expires_at", "fence", "interrupt_requested_at", "attempts"}
+"""Columns that say how something is worked on, not what was said."""
+
+
+@pytest.fixture
+def session_id() -> str:
+    """A session with one row or more in every table of the record."""
+    return make_rich_session(make_user("alice"))
+
+
+def make_rich_session(owner: User) -> str:
+    session_id = add_session(owner)
+    first = add_turn(session_id, "What about the tides?", TextPart(text="I look."), tool_part())
+    add_turn(session_id, "And \x00 the \ud800 wind?")
+    run = claim(session_id)
+    part_id = MessagePart.objects.get(part_type="tool", session_id=session_id).id
+    with change(session_id) as record:
+        store.tombstone_parts(record, [part_id])
+    finish(session_id, run, [add_summary(session_id, run, first, (1, 2))])
+    with change(session_id) as record:
+        store.update_session(record, title="Tides", labels={"b": "c"}, config={"compaction": {"auto": False}})
+        store.update_session(record, title="Tides again")
+        store_file_reference(
+            record, content_id="ab" * 32, path="a.txt", file_type="text", token_count=3, exploration_summary="words"
+        )
+        store.archive_session(record)
+    return session_id
+
+
+@pytest.fixture
+def unguarded() -> Iterator[None]:
+    """What the owner of the database could do."""
+    remove_guards(connection, guarded_models())
+    yield
+    install_guards(connection, guarded_models())
+
+
+def found(session_id: str) -> list[str]:
+    return [f"{problem.seq} {problem.kind} {problem.detail}" for problem in verify_session(session_id).problems]
+
+
+def test_an_untouched_record_is_as_it_was_written(session_id: str) -> None:
+    report = verify_sessions([session_id], jobs=1)
+    assert report.problems == []
+    assert report.entries == Session.objects.get().event_seq
+    assert report.commitments > 15
+    assert check_replay(session_id) == []
+
+
+def test_every_table_of_the_record_has_a_row_to_tamper_with(session_id: str) -> None:
+    empty = {model for model in guarded_models() if not plain(model).exists()}
+    assert empty == {StreamJournal}
+
+
+UNSEEN = {"Event.id", "ContextItem.id", "SummaryEdge.id"}
+"""Numbers that the database gives to rows, and that nothing refers to."""
+COUNTERS = {"event_seq", "head_hash", "message_seq", "turn_seq"}
+KEYS = {
+    "Turn": ("id", "seq"),
+    "Message": ("id", "seq"),
+    "MessagePart": ("id", "part_index"),
+    "ContextItem": ("item_id", "position"),
+    "Event": ("seq",),
+    "ModelCall": ("id",),
+    "CompactionRun": ("id",),
+    "SummaryNode": ("id",),
+    "SummaryEdge": ("source_id", "position"),
+    "FileReference": ("id", "content_id", "path", "added_seq"),
+}
+"""What has to differ for a second row to be let in."""
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """What happens in here has not happened afterwards; no foreign key is checked."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def test_a_value_that_was_changed_is_named_whatever_the_column(session_id: str, unguarded: None) -> None:
+    unseen = set()
+    for model in guarded_models():
+        for field in model._meta.concrete_fields if model is not StreamJournal else ():
+            if field.name in NOT_PROVEN or (model is Session and field.primary_key):
+                continue
+            row = plain(model).order_by("pk").last()
+            with undone():
+                plain(model).filter(pk=row.pk).update(**{field.attname: other_value(field)})
+                problems = found(session_id)
+            if not problems:
+                unseen.add(f"{model.__name__}.{field.name}")
+            elif model.rules.bound and field.name not in (*model.rules.steps, *COUNTERS):
+                assert any(model._meta.db_table in problem for problem in problems), (field, problems)
+    assert unseen == UNSEEN
+
+
+def test_a_row_that_was_taken_away_is_named(session_id: str, unguarded: None) -> None:
+    for model in guarded_models():
+        if model in (Session, StreamJournal):
+            continue
+        row = plain(model).order_by("pk").first()
+        with undone():
+            plain(model).filter(pk=row.pk)._raw_delete("default")
+            assert found(session_id), model
+
+
+def test_a_row_that_was_put_in_is_named(session_id: str, unguarded: None) -> None:
+    for model in guarded_models():
+        if model in (Session, StreamJournal):
+            continue
+        row = plain(model).order_by("pk").first()
+        fields = [field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)]
+        values = {field.attname: getattr(row, field.attname) for field in fields}
+        others = {name: other_value(model._meta.get_field(name)) for name in KEYS[model.__name__]}
+        with undone():
+            models.Model.save(model(**values | others))
+            assert found(session_id), model
+
+
+def chain_again(session_id: str, *, head: bool) -> None:
+    """The hashes of a session's entries made anew, as somebody could who knows how."""
+    previous, last = GENESIS, 0
+    for event in Event.objects.filter(session_id=session_id).order_by("seq"):
+        now = entry_hash(prev_hash=previous, seq=event.seq, type=event.type, body=event.body)
+        plain(Event).filter(pk=event.pk).update(prev_hash=previous, hash=now)
+        previous, last = now, event.seq
+    if head:
+        plain(Session).filter(pk=session_id).update(head_hash=previous, event_seq=last)
+
+
+def write_body(event: Event, body: Any) -> None:
+    plain(Event).filter(pk=event.pk).update(body=json.dumps(body, sort_keys=True, separators=(",", ":")))
+
+
+def edit_a_body(session_id: str) -> None:
+    event = Event.objects.get(session_id=session_id, seq=3)
+    write_body(event, json.loads(event.body) | {"role": "assistant"})
+
+
+def edit_a_body_and_chain_again(session_id: str) -> None:
+    edit_a_body(session_id)
+    chain_again(session_id, head=False)
+
+
+def cut_the_tail(session_id: str) -> None:
+    plain(Event).filter(session_id=session_id, seq__gt=5)._raw_delete("default")
+
+
+def cut_the_tail_and_the_head(session_id: str) -> None:
+    cut_the_tail(session_id)
+    chain_again(session_id, head=True)
+
+
+def swap_two_entries(session_id: str) -> None:
+    first, second = Event.objects.filter(session_id=session_id, seq__in=[3, 4]).order_by("seq")
+    for event, seq in ((first, 1000), (second, 3), (first, 4)):
+        plain(Event).filter(pk=event.pk).update(seq=seq)
+
+
+def write_a_body_that_says_nothing(session_id: str) -> None:
+    write_body(Event.objects.get(session_id=session_id, seq=3), [1])
+    chain_again(session_id, head=True)
+
+
+def take_the_commitments_out(session_id: str) -> None:
+    for event in Event.objects.filter(session_id=session_id, type="message.created"):
+        write_body(event, {key: value for key, value in json.loads(event.body).items() if key != "rows"})
+    chain_again(session_id, head=True)
+
+
+@pytest.mark.parametrize(
+    ("attack", "kinds"),
+    [
+        (edit_a_body, {"chain"}),
+        (edit_a_body_and_chain_again, {"head"}),
+        (cut_the_tail, {"head", "unexplained", "replay"}),
+        (cut_the_tail_and_the_head, {"unexplained", "replay"}),
+        (swap_two_entries, {"chain"}),
+        (write_a_body_that_says_nothing, {"chain", "unexplained", "replay"}),
+        (take_the_commitments_out, {"unexplained"}),
+    ],
+)
+def test_an_attack_on_the_ledger_is_named(
+    session_id: str, unguarded: None, attack: Callable[[str], None], kinds: set[str]
+) -> None:
+    attack(session_id)
+    problems = verify_session(session_id).problems
+    assert {problem.kind for problem in problems} >= kinds
+    assert {problem.session for problem in problems} == {session_id}
+
+
+def test_the_problem_names_the_entry_that_says_otherwise(session_id: str, unguarded: None) -> None:
+    part = MessagePart.objects.filter(part_type="text").first()
+    plain(MessagePart).filter(pk=part.pk).update(content="forged")
+    told = Event.objects.get(type="message.created", body__contains=part.id)
+    assert found(session_id) == [f"{told.seq} row message_parts {part.id}"]
+
+
+def test_a_result_that_no_entry_tells_of_is_named_with_its_row(session_id: str, unguarded: None) -> None:
+    part = MessagePart.objects.filter(part_type="text").first()
+    plain(MessagePart).filter(pk=part.pk).update(output="forged")
+    assert found(session_id) == [f"0 unexplained message_parts {part.id} output"]
+
+
+def test_another_session_is_not_blamed(session_id: str, unguarded: None) -> None:
+    other = make_rich_session(make_user("bob"))
+    plain(MessagePart).filter(session_id=other).update(content="forged")
+    assert found(session_id) == []
+    blamed = {problem.session for problem in verify_sessions([session_id, other], jobs=1).problems}
+    assert blamed == {"", other}, "and the guards, which are away"
+
+
+def test_a_ledger_from_before_rows_were_bound_is_followed_and_said_to_prove_less(
+    session_id: str, unguarded: None
+) -> None:
+    for event in Event.objects.all():
+        write_body(event, {key: value for key, value in json.loads(event.body).items() if key not in ("rows", "at")})
+    chain_again(session_id, head=True)
+    report = verify_session(session_id)
+    assert (report.problems, report.unbound_sessions) == ([], 1)
+
+
+def test_a_ledger_is_replayed_up_to_any_entry(session_id: str) -> None:
+    assert len(replay_session(session_id).summaries) == 1
+    before = replay_session(session_id, at=3)
+    assert (before.turn_seq, before.message_seq, before.summaries) == (1, 1, {})
+
+
+def test_the_commands_say_what_they_found_and_exit_by_it(
+    session_id: str, capsys: pytest.CaptureFixture[str], unguarded: None
+) -> None:
+    with pytest.raises(CommandError, match="not as it was written"):
+        call_command("verify", "--all", "--json")
+    assert {problem["kind"] for problem in json.loads(capsys.readouterr().out)["problems"]} == {"guard"}
+    install_guards(connection, guarded_models())
+    call_command("verify", session_id, "--json")
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    call_command("replay", "--all", "--check")
+    remove_guards(connection, guarded_models())
+    plain(Session).update(turn_seq=9)
+    with pytest.raises(CommandError, match="differ from their ledger"):
+        call_command("replay", session_id, "--check")
+    with pytest.raises(CommandError, match="SESSION_NOT_FOUND"):
+        call_command("verify", "sess_nosuch")
+
+
+def test_a_person_verifies_their_own_sessions_over_rest_and_nobody_elses(session_id: str) -> None:
+    alice, bob = Client(), Client()
+    alice.force_login(User.objects.get(username="alice"))
+    bob.force_login(make_user("bob"))
+    answer = alice.post(f"/api/sessions/{session_id}/verify")
+    assert (answer.status_code, answer.json()["ok"], answer.json()["problems"]) == (200, True, [])
+    assert bob.post(f"/api/sessions/{session_id}/verify").status_code == 404
