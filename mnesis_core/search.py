@@ -33,7 +33,7 @@ _UNSPACED = (
 _UNSPACED_RUN = re.compile(f"([{_UNSPACED}]+)")
 _NOT_BEFORE, _NOT_AFTER = f"(?<![^ {_UNSPACED}])", f"(?![^ {_UNSPACED}])"
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_ASKED = re.compile(r'"([^"]*)"|(\S+)')
+_ASKED = re.compile(r'"([^"]*)"([*]?)|(\S+)')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BLANK = dict.fromkeys([*range(32), 127], " ")
 
@@ -245,7 +245,7 @@ def parse_words(text: str) -> WordQuery:
     """
     _refuse_long(text)
     asked = _ASKED.findall(re.sub("[“”„]", '"', readable(text)))
-    terms = tuple(dict.fromkeys(term for quoted, bare in asked for term in _terms(quoted or bare)))
+    terms = tuple(dict.fromkeys(term for words in asked for term in _terms("".join(words))))
     if not terms:
         raise InvalidRequest("There is no word in the search. Search for signs with mode=regex.", field="q")
     return WordQuery(terms=terms)
@@ -291,6 +291,6 @@ def snippet(text: str, query: Query) -> Snippet:
     cut = text[start:end]
     lead = "…" if start else ""
     shift = len(lead) - start
-    inside = (place for place in query.places(text) if start <= place[0] < place[1] <= end)
-    matches = tuple((first + shift, last + shift) for first, last in inside)
+    inside = ((max(first, start), min(last, end)) for first, last in query.places(text))
+    matches = tuple((first + shift, last + shift) for first, last in inside if first < last)
     return Snippet(text=lead + cut + ("…" if end < len(text) else ""), matches=matches)

@@ -177,12 +177,12 @@ def _window(scope: Scope, query: Query, below: int) -> list[_Candidate]:
     condition, values = _condition(scope)
     if query.words:
         words = engine().query(query.words, owner_id=scope.owner_id, session_id=scope.session_id)
-        select, values = engine().matching(_ENTRY), [words, below, *values]
+        select, values = engine().select(_ENTRY, condition, limit=WINDOW), [words, below, *values]
     else:
-        select, values = f"SELECT {_ENTRY} FROM search_entries e WHERE e.id < %s", [below, *values]
-    order = "w.rowid" if query.words and connection.vendor == "sqlite" else "e.id"
+        select = f"SELECT {_ENTRY} FROM search_entries e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {WINDOW}"
+        values = [below, *values]
     with connection.cursor() as cursor:
-        cursor.execute(f"{select}{condition} ORDER BY {order} DESC LIMIT {WINDOW}", values)
+        cursor.execute(select, values)
         return _with_texts(cursor, [_Candidate(**dict(zip(_FIELDS, row, strict=True))) for row in cursor.fetchall()])
 
 

@@ -74,8 +74,8 @@ class Engine(Protocol):
     def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
         """Write entries with their words."""
 
-    def matching(self, columns: str) -> str:
-        """A SELECT of entries named ``e``; its first two values are the query and the id to stay below."""
+    def select(self, columns: str, condition: str, *, limit: int) -> str:
+        """A SELECT of entries ``e``, newest first; its first two values are the query and the id to stay below."""
 
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
         """What finds the entries that have every word, in the index's own syntax. No sign of a user's is in it."""
@@ -103,11 +103,11 @@ class Sqlite:
         rows = [value for id, entry in enumerate(entries, first) for value in (id, entry.words)]
         run(cursor, "INSERT INTO search_words (rowid, words) VALUES " + ", ".join(["(%s, %s)"] * len(entries)), rows)
 
-    def matching(self, columns: str) -> str:
+    def select(self, columns: str, condition: str, *, limit: int) -> str:
         # CROSS: the index is asked first, whatever SQLite believes. It answers newest first and can stop.
         return (
             f"SELECT {columns} FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
-            " WHERE w.search_words MATCH %s AND w.rowid < %s"
+            f" WHERE w.search_words MATCH %s AND w.rowid < %s{condition} ORDER BY w.rowid DESC LIMIT {limit}"
         )
 
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
@@ -134,11 +134,12 @@ class Postgresql:
         values = [value for entry in entries for value in (*entry.columns, entry.words)]
         run(cursor, f"INSERT INTO search_entries ({COLUMNS}, words) VALUES {places}", values)
 
-    def matching(self, columns: str) -> str:
-        # MATERIALIZED: for a LIMIT the planner would walk everybody's entries backwards, hoping for an early match.
+    def select(self, columns: str, condition: str, *, limit: int) -> str:
+        # MATERIALIZED: for the order and the limit the planner would walk everybody's entries, newest first, hoping
+        # for an early match.
         return (
-            f"WITH e AS MATERIALIZED (SELECT id, {COLUMNS} FROM search_entries"
-            f" WHERE words @@ %s::tsquery AND id < %s) SELECT {columns} FROM e WHERE true"
+            f"WITH e AS MATERIALIZED (SELECT id, {COLUMNS} FROM search_entries WHERE words @@ %s::tsquery)"
+            f" SELECT {columns} FROM e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {limit}"
         )
 
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:

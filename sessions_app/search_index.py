@@ -19,7 +19,6 @@ from django.db.backends.utils import CursorWrapper
 from mnesis_core.search import words_of
 from mnesis_core.text import decode_text
 from sessions_app.search_engines import ROWS_A_STATEMENT, NewEntry, engine, stored_words
-from sessions_app.statements import run
 
 if TYPE_CHECKING:
     from sessions_app.ledger import Change
@@ -74,7 +73,8 @@ def add(record: Change, *texts: Text) -> None:
     if hasattr(record, "texts"):
         record.texts.extend(texts)
     elif texts:
-        [owner_id] = run(record.cursor, "SELECT owner_id FROM sessions WHERE id = %s", [record.session_id]).fetchone()
+        record.cursor.execute("SELECT owner_id FROM sessions WHERE id = %s", [record.session_id])
+        [owner_id] = record.cursor.fetchone()
         write(record.cursor, texts, owner_id=owner_id, session_id=record.session_id)
 
 
@@ -93,7 +93,8 @@ def add_parts(record: Change, message_seq: int, rows: Iterable[Any]) -> None:
 def add_result(record: Change, part_id: str, *, output: str | None, error_message: str | None) -> None:
     """Make a tool's result findable, as it is stored; its call is already."""
     record.flush()  # the part may be among the rows that wait
-    [seq] = run(record.cursor, _SEQ_OF_PART, [part_id]).fetchone()
+    record.cursor.execute(_SEQ_OF_PART, [part_id])
+    [seq] = record.cursor.fetchone()
     add(record, *_tool_texts(part_id, seq, output=output, error_message=error_message))
 
 
