@@ -4,5 +4,6 @@ from tests.support.story import alice, bob, quiet_runner, script, session
 
 __all__ = ["alice", "bob", "quiet_runner", "script", "session"]
 
-# These are about one kind of database, and part of the run on that one.
-collect_ignore = ["test_line_to_postgresql.py" if connection.vendor == "sqlite" else "test_power_cut.py"]
+# What is about one kind of database belongs to the run on that one.
+ON_SQLITE, ON_POSTGRESQL = ["test_full_disk.py", "test_power_cut.py"], ["test_line_to_postgresql.py"]
+collect_ignore = ON_POSTGRESQL if connection.vendor == "sqlite" else ON_SQLITE

@@ -61,9 +61,11 @@ def short_run() -> list[Stream]:
 
 
 def long_run() -> list[Stream]:
-    """Positions all over the answer."""
-    slow = [Stream(word_seconds=0.02, position=position) for position in range(1, 1_200, 200)]
-    return [*short_run(), *slow, *(Stream(word_seconds=0.01, position=10, by_size=True) for _ in range(3))]
+    """Answers at many speeds, so that the kill finds each at another place."""
+    speeds = (0.4, 0.2, 0.1, 0.07, 0.05, 0.035, 0.025, 0.02)
+    by_time = [Stream(word_seconds=seconds, position=1) for seconds in speeds]
+    by_size = [Stream(word_seconds=seconds, position=1, by_size=True) for seconds in (0.05, 0.02)]
+    return [*by_time, *by_size, Stream(word_seconds=0.015, position=2_100, by_size=True)]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def caller(site: Site) -> Iterator[Caller]:
 
 
 @pytest.mark.parametrize(
-    ("streams", "kills"), [(short_run, 2), pytest.param(long_run, 7, marks=pytest.mark.soak)], ids=["short", "long"]
+    ("streams", "kills"), [(short_run, 2), pytest.param(long_run, 5, marks=pytest.mark.soak)], ids=["short", "long"]
 )
 async def test_a_killed_web_process_keeps_what_was_seen_but_for_one_flush(
     site: Site, caller: Caller, streams: Callable[[], list[Stream]], kills: int

@@ -32,7 +32,7 @@ def run_child(module: str, *arguments: object, seconds: float, **environment: st
         timeout=seconds,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"status {done.returncode}: {done.stderr}"
     return done.stdout
 
 

@@ -62,7 +62,7 @@ class CommitCutter:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass_on_to_server(line, client, to_server))
                 both.create_task(_pass_on_to_client(line, server, to_client))
-        except* (_Ended, ConnectionError):
+        except* (_Ended, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             to_server.transport.abort()

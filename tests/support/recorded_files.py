@@ -14,6 +14,10 @@ from ctypes import CFUNCTYPE, POINTER, Structure, c_int, c_int64, c_void_p, cast
 from pathlib import Path
 from typing import Any
 
+SQLITE_FULL = 13
+_FOREVER: list[Any] = []
+"""What SQLite may call until the process ends."""
+
 
 class _Methods(Structure):
     """``sqlite3_io_methods``, version 3: what one open file can do."""
@@ -50,7 +54,7 @@ _SYNC = CFUNCTYPE(c_int, POINTER(_File), c_int)
 
 
 class Recording:
-    """What was done to the files, in order, and what was said in between.
+    """What was done to the files, in order, and what was said in between. It can play a full disk, too.
 
     Entries: ``("write", file, offset, bytes)``, ``("truncate", file, size)``, ``("delete", file)``, ``("sync", file,
     number of entries before it began)`` and ``("word", whatever was said)``.
@@ -58,10 +62,12 @@ class Recording:
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] = []
+        self.room: int | None = None
+        """Bytes by which all files may still grow; what needs more is refused as a full disk does. None: any."""
         self._lock = threading.Lock()
         self._names: dict[int, str] = {}
+        self._sizes: dict[str, int] = {}
         self._methods: dict[int, _Methods] = {}
-        self._kept: list[Any] = []
 
     def say(self, *word: Any) -> None:
         """Note what a client was told."""
@@ -80,7 +86,7 @@ class Recording:
         between.name = self._keep(ctypes.create_string_buffer(b"recorded"))
         between.open = self._keep(_OPEN(self._opening(_OPEN(between.open))))
         between.delete = self._keep(_DELETE(self._deleting(_DELETE(between.delete))))
-        self._kept.append(between)
+        _FOREVER.append(between)
         if library.sqlite3_vfs_register(pointer(between), 1):
             raise RuntimeError("SQLite takes no file system of ours")
 
@@ -88,7 +94,9 @@ class Recording:
         def open_file(system: int, name: int | None, file: Any, flags: int, flags_out: Any) -> int:
             status = int(below(system, name, file, flags, flags_out))
             if status == 0 and name:
-                self._names[ctypes.addressof(file.contents)] = _name_at(name)
+                path = _path_at(name)
+                self._names[ctypes.addressof(file.contents)] = path.name
+                self._sizes[path.name] = path.stat().st_size
                 file.contents.methods = pointer(self._between(file.contents.methods.contents))
             return status
 
@@ -96,7 +104,7 @@ class Recording:
 
     def _deleting(self, below: Any) -> Any:
         def delete_file(system: int, name: int, sync: int) -> int:
-            self._add("delete", _name_at(name))
+            self._add("delete", _path_at(name).name)
             return int(below(system, name, sync))
 
         return delete_file
@@ -113,6 +121,8 @@ class Recording:
 
     def _writing(self, below: Any) -> Any:
         def write(file: Any, data: int, length: int, offset: int) -> int:
+            if not self._grow(self._name(file), offset + length):
+                return SQLITE_FULL
             self._add("write", self._name(file), offset, ctypes.string_at(data, length))
             return int(below(file, data, length, offset))
 
@@ -139,14 +149,24 @@ class Recording:
         with self._lock:
             self.entries.append(entry)
 
+    def _grow(self, name: str, end: int) -> bool:
+        """Whether there is room for a file that ends there."""
+        more = max(0, end - self._sizes[name])
+        if self.room is not None:
+            if more > self.room:
+                return False
+            self.room -= more
+        self._sizes[name] += more
+        return True
+
     def _name(self, file: Any) -> str:
         return self._names[ctypes.addressof(file.contents)]
 
     def _keep(self, value: Any) -> int | None:
         """The address of something that must live as long as SQLite may use it."""
-        self._kept.append(value)
+        _FOREVER.append(value)
         return cast(value, c_void_p).value
 
 
-def _name_at(address: int) -> str:
-    return Path(ctypes.string_at(address).decode()).name
+def _path_at(address: int) -> Path:
+    return Path(ctypes.string_at(address).decode())

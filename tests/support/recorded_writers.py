@@ -15,17 +15,14 @@ from tests.support.recorded_files import Recording
 from tests.support.writers import append_turn
 
 WRITERS = 3
+LEASE_SECONDS = 1
 
 
 def main(before: str, recorded: str, turns: str, synchronous: str) -> int:
     """Make a database, copy it to ``before``, and record what happens to it while so many turns are appended."""
     options = connection.settings_dict["OPTIONS"]
     options["init_command"] = options["init_command"].replace("synchronous=FULL", f"synchronous={synchronous}")
-    call_command("migrate", verbosity=0)
-    owner = User.objects.create_user("ada")
-    sessions = [create_session(owner=owner).id for _ in range(WRITERS)]
-    # The last one who closes it moves the log into the database, so that it is one file.
-    connection.close()
+    owner, sessions = new_site()
     shutil.copy(connection.settings_dict["NAME"], before)
     recording = Recording()
     recording.start()
@@ -39,6 +36,16 @@ def main(before: str, recorded: str, turns: str, synchronous: str) -> int:
         thread.join()
     recording.save(Path(recorded))
     return 0
+
+
+def new_site() -> tuple[User, list[str]]:
+    """A database with somebody and their empty sessions, closed; the last one to close it makes it one file."""
+    call_command("migrate", verbosity=0)
+    owner = User.objects.create_user("ada")
+    config = {"turn": {"lease_seconds": LEASE_SECONDS}}
+    sessions = [create_session(owner=owner, config=config).id for _ in range(WRITERS)]
+    connection.close()
+    return owner, sessions
 
 
 def write(session_id: str, owner_id: int, turns: int, recording: Recording) -> None:
