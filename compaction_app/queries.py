@@ -24,7 +24,7 @@ def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: in
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
     if owner_id is not None:
-        rows = rows.filter(session__owner_id=owner_id)
+        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
     row = rows.first()
     if row is None:
         raise SummaryNotFoundError(summary_id=summary_id)

@@ -8,3 +8,16 @@ class FilesConfig(AppConfig):
 
     name = "files_app"
     verbose_name = "Files"
+
+    def ready(self) -> None:
+        """Let the search find what explorations found."""
+        # Here, not above: apps.py is read before any model can be made.
+        from sessions_app import search_index
+
+        search_index.SOURCES["files"] = search_index.Source(
+            table="file_references",
+            field="exploration_summary",
+            part_type="file",
+            first_seq="after_message_seq",
+            last_seq="after_message_seq",
+        )

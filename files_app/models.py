@@ -25,6 +25,8 @@ class FileReference(AppendOnlyModel):
     exploration_summary = models.TextField(default="")
     added_seq = models.BigIntegerField()
     """The event that added it: which of several is the newest."""
+    after_message_seq = models.BigIntegerField()
+    """The newest message then: where in the talk a search finds it."""
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 

@@ -10,6 +10,7 @@ from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.ledger import MAX_INTEGER, new_salt
 from mnesis_core.text import encode_text
+from sessions_app import search_index
 from sessions_app.ledger import Change
 from sessions_app.statements import Table
 
@@ -48,11 +49,13 @@ def store_file_reference(
         id=new_id("file"),
         session_id=record.session_id,
         added_seq=record.next_seq,
+        after_message_seq=record.message_seq,
         created_at=record.now,
         salt=new_salt(),
         **known,
     )
     record.insert(_FILES, row)
+    search_index.add_row(record, "files", row)
     record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)
     return str(row.id)
 

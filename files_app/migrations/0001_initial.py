@@ -24,6 +24,7 @@ class Migration(migrations.Migration):
                 ('token_count', models.BigIntegerField(default=0)),
                 ('exploration_summary', models.TextField(default='')),
                 ('added_seq', models.BigIntegerField()),
+                ('after_message_seq', models.BigIntegerField()),
                 ('created_at', models.DateTimeField()),
                 ('salt', models.CharField(default=mnesis_core.ledger.new_salt, max_length=64)),
                 ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sessions_app.session')),

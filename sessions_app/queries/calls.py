@@ -17,7 +17,8 @@ def load_call(call_id: str, *, owner_id: int) -> CallRecord:
 
     :raises CallNotFoundError: there is no such call, or it belongs to somebody else.
     """
-    row = ModelCall.objects.filter(id=encode_text(call_id), session__owner_id=owner_id).first()
+    theirs = ModelCall.objects.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    row = theirs.filter(id=encode_text(call_id)).first()
     if row is None:
         raise CallNotFoundError(call_id=call_id)
     return _call(row)

@@ -16,8 +16,10 @@ from mnesis_core.ids import is_id
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.queries import load_events
+from sessions_app.search import Scope, search
+from sessions_app.search_index import rebuild
 from tests.support.cast import make_user
-from tests.support.talks import new_session
+from tests.support.talks import exchange, new_session
 
 pytestmark = pytest.mark.django_db
 
@@ -103,6 +105,15 @@ def test_files_of_a_deleted_session_are_out_of_sight_and_stay(alice, session_id)
     with pytest.raises(SessionNotFoundError):
         add(session_id)
     assert Row.objects.filter(id=file_id).exists()
+
+
+def test_what_an_exploration_found_can_be_searched(alice, session_id):
+    exchange(session_id, "look at the file", "I did")
+    file_id = add(session_id, exploration_summary="A table of high tides in Brest.")
+    [hit] = search(Scope(owner_id=alice.pk, kind="files"), "tides brest").hits
+    assert (hit.source_id, hit.part_type, hit.message_seq) == (file_id, "file", 2)
+    assert rebuild() > 0
+    assert search(Scope(owner_id=alice.pk, kind="files"), "tides brest").hits == (hit,)
 
 
 def test_a_reference_never_changes(session_id):
