@@ -8,9 +8,10 @@ from typing import Any
 from django.apps import apps
 from django.db.models.query import QuerySet
 
-from audit_app.session_tables import session_tables, snapshot
+from audit_app.session_tables import session_tables
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.session_file import Header, session_lines
+from sessions_app.database import snapshot
 
 Progress = Callable[[str, str, int, int], None]
 """What is done, the session, rows done, rows in all."""

@@ -2,8 +2,8 @@
 
 A file is read twice: first all of it is checked and nothing written, then each session is one transaction. What the
 lines alone cannot say is asked before the commit: does every row hang on this session, does none name what belongs to
-somebody else, does the chain hold, can it be read? A session becomes the importer's. Its ledger stays as it was, so
-its first entry still names the account that it had where it comes from.
+somebody else, are the rows what the ledger says, can it all be read? A session becomes the importer's. Its ledger stays
+as it was, so its first entry still names the account that it had where it comes from.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from operator import attrgetter
 from typing import Any, get_args
 
 from django.apps import apps
-from django.db import DatabaseError, models, transaction
+from django.db import DatabaseError, connection, models, transaction
 from django.db.models.query import QuerySet
 
-from audit_app.chains import chain_head
 from audit_app.export import export_session
 from audit_app.session_tables import session_tables
 from audit_app.tables import BATCH_CHARACTERS, BATCH_ROWS, insert_rows
+from audit_app.verify import Problem, verify_session
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError
 from mnesis_core.ids import is_id
+from mnesis_core.ledger import row_commitment
 from mnesis_core.messages import Role
 from mnesis_core.session_file import End, Header, RowLine, read_sessions, written
+from sessions_app import search_index
+from sessions_app.binding import binding_of
 from sessions_app.queries import load_events, load_messages
 
 PAGE = 200
@@ -111,8 +114,8 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
             _refuse_loose(batch, header.session_id)
             _insert(batch, owner_id)
         _refuse_strays(header)
-        _refuse_broken(header)
         _refuse_unreadable(header)
+        _index(header.session_id)
 
 
 def _batches(rows: Iterable[RowLine]) -> Iterator[list[RowLine]]:
@@ -218,29 +221,48 @@ def _refuse_strays(header: Header) -> None:
             raise InvalidRequest(f"Not every row of {name} belongs to session {header.session_id}.", table=name)
 
 
-def _refuse_broken(header: Header) -> None:
-    """:raises InvalidRequest: the chain does not hold, or does not end where the file says."""
-    columns = ("seq", "type", "body", "prev_hash", "hash")
-    entries = _rows("Event").filter(session_id=header.session_id).order_by("seq").values_list(*columns)
-    head = chain_head(header.session_id, entries.iterator(chunk_size=2_000))
-    row: Any = _rows("Session").get(pk=header.session_id)
-    if head.problem or not (head.seq, head.hash) == (row.event_seq, row.head_hash) == _head(header):
-        reason = head.problem or "its head is not where it ends"
-        raise InvalidRequest(f"The ledger of {header.session_id} does not hold: {reason}.", session=header.session_id)
+def _refuse_unproven(header: Header) -> None:
+    """:raises InvalidRequest: the rows are not what the ledger says, or it does not end where the file says."""
+    session: Any = _rows("Session").get(pk=header.session_id)
+    if (session.event_seq, session.head_hash) != (header.event_seq, header.head_hash):
+        raise InvalidRequest(f"The header of {header.session_id} names another head than its session.")
+    for problem in verify_session(header.session_id).problems:
+        if not _is_new_owner(problem, session):
+            raise InvalidRequest(
+                f"The ledger of {header.session_id} does not hold: entry {problem.seq}: {problem.kind}, {problem.detail}.",
+                session=header.session_id,
+            )
 
 
-def _head(header: Header) -> tuple[int, str]:
-    return header.event_seq, header.head_hash
+def _is_new_owner(problem: Problem, session: Any) -> bool:
+    """Whether the session's own row is what was written, but for whom it belongs to now."""
+    if (problem.kind, problem.detail) != ("row", f"sessions {session.pk}"):
+        return False
+    [entry] = load_events(session.pk, limit=1)
+    binding = binding_of(apps.get_model("sessions_app", "Session"))
+    row = {str(field.column): getattr(session, field.attname) for field in session._meta.concrete_fields}
+    text = binding.text(row | {"owner_id": entry.data["owner_id"]}, binding.frozen)
+    commitments = [bound[2] for bound in entry.data["rows"] if bound[:2] == ["sessions", session.pk]]
+    return row_commitment(session.salt, table="sessions", id=session.pk, text=text) in commitments
 
 
 def _refuse_unreadable(header: Header) -> None:
-    """:raises InvalidRequest: a message or an entry is not what this site can show."""
+    """:raises InvalidRequest: a message or an entry is not what this site can show, or not what the ledger says."""
     try:
         _read_all(header.session_id)
+        _refuse_unproven(header)
     except MnesisError:
         raise
     except Exception as error:
+        # Somebody may have written anything into columns that hold JSON or names of kinds.
         raise InvalidRequest(f"Session {header.session_id} cannot be read: {error!r}"[:300]) from error
+
+
+def _index(session_id: str) -> None:
+    """Make it findable; what is deleted is not."""
+    if _rows("Session").filter(pk=session_id, deleted_at__isnull=True).exists():
+        with connection.cursor() as cursor:
+            search_index._rebuild_session(cursor, session_id, search_index.SOURCES)
 
 
 def _read_all(session_id: str) -> None:

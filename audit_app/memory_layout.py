@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from audit_app.session_tables import snapshot
 from compaction_app.queries import list_summaries
 from mnesis_core.autobyteus import archived_traces, episodic_items, raw_traces, semantic_items
 from mnesis_core.messages import StoredMessage
+from sessions_app.database import snapshot
 from sessions_app.queries import load_context_items, load_messages
 
 PAGE = 200

@@ -34,6 +34,7 @@ from audit_app.tables import (
     same_row,
 )
 from mnesis_core.errors import Conflict, InvalidRequest, NotReady, SessionBusy
+from sessions_app import search_index
 
 LOCK_SECONDS = 20
 """How long the move waits for whoever is writing to the source; on SQLite the settings say as much."""
@@ -42,7 +43,7 @@ MOVER = 7_663_911
 """The advisory lock that a move holds on both databases; any number that nobody else uses."""
 
 Progress = Callable[[str, str, int, int], None]
-"""What is done (``copied`` or ``compared``), the table, rows done, rows in all."""
+"""What is done (``copied``, ``compared``, ``indexed``), the table, rows done, rows in all."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,6 +99,7 @@ def move_database(
         for table in tables:
             _compare(table, dealt, source=source, target=target, progress=progress)
         _compare_chains(report, source=source, target=target)
+    search_index.rebuild(lambda done, total: progress("indexed", "sessions", done, total), using=target)
     return report
 
 

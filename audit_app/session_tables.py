@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -17,7 +16,7 @@ from typing import Any, cast
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
-from django.db import connection, models, transaction
+from django.db import connection, models
 from django.db.models import Field, Model
 from django.db.models.functions import Collate
 from django.db.models.query import QuerySet
@@ -105,28 +104,6 @@ def _path(table: Table, paths: Mapping[type[Model], str]) -> str:
 
 def _is_account(model: type[Model]) -> bool:
     return issubclass(get_user_model(), model)
-
-
-@contextmanager
-def snapshot() -> Iterator[None]:
-    """Read one state of the database, however long it takes, and keep nobody from writing.
-
-    Inside another transaction it is that one's state.
-    """
-    if connection.in_atomic_block:
-        yield
-    elif connection.vendor == "postgresql":
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            yield
-    else:
-        # Not atomic(): that is IMMEDIATE here, which locks writers out.
-        with connection.cursor() as cursor:
-            cursor.execute("BEGIN DEFERRED")
-            try:
-                yield
-            finally:
-                cursor.execute("ROLLBACK")
 
 
 def _as_json(field: Field[Any, Any], value: Any) -> Any:

@@ -30,7 +30,7 @@ Dealt = Mapping[type[Model], Mapping[Any, Any]]
 LEFT_BEHIND = {
     "contenttypes.ContentType": "migrate fills it; rows that name one are renumbered",
     "auth.Permission": "migrate fills it; rows that name one are renumbered",
-    "sessions_app.SearchEntry": "derived from the record: 'manage.py rebuild_search' makes it again",
+    "sessions_app.SearchEntry": "the search index: made again from the record",
     "sessions.Session": "who is signed in: people sign in once more",
     "django_q.Schedule": "wake-ups of the queue: what waits is queued again",
     "django_q.Task": "outcomes of the queue's wake-ups",

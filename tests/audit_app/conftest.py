@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from django.core.management import call_command
 from django.db import connections
 
 from mnesis_site.settings import database
 from tests.support.sample_record import Sample, make_sample
-from tests.support.site import environment_for, manage
 
 OTHER_KIND = {"sqlite": "postgresql", "postgresql": "sqlite"}
 
@@ -35,14 +35,16 @@ def sample(db: None) -> Sample:
 
 
 @pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Iterator[dict[str, str]]:
+def migrated(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, django_db_blocker: Any
+) -> Iterator[dict[str, str]]:
     """By kind, a database with nothing but tables, to be copied: migrating takes a second."""
     name = f"migrated_{os.getpid()}"
     file = tmp_path_factory.mktemp("migrated") / "empty.sqlite3"
-    with _on_server(postgres_url, name) as url:
+    with _on_server(postgres_url, name) as url, django_db_blocker.unblock():
         for address in (url, f"sqlite:///{file}"):
-            done = manage("migrate", environment=environment_for(file.parent, DATABASE_URL=address))
-            assert done.returncode == 0, done.stderr
+            with _connected(address, "template") as alias:
+                call_command("migrate", database=alias, verbosity=0)
         yield {"sqlite": str(file), "postgresql": name}
 
 
@@ -77,19 +79,18 @@ def _on_server(url: str, name: str, template: str = "") -> Iterator[str]:
 @pytest.fixture
 def connected(new_database: NewDatabase) -> Iterator[Callable[[str], str]]:
     """Gives an address a name that Django knows it by."""
-    names: list[str] = []
+    numbers = count()
+    with ExitStack() as stack:
+        yield lambda url: stack.enter_context(_connected(url, f"other_{next(numbers)}"))
 
-    def connect(url: str) -> str:
-        name = f"other_{len(names)}"
-        settings = {"default": dict(connections.settings["default"]), name: database(url, pooled=False)}
-        # Known to Django only while it is made: a test may open what Django does not know.
-        connections.settings[name] = connections.configure_settings(settings)[name]
-        connections[name] = connections[name]
-        del connections.settings[name]
-        names.append(name)
-        return name
 
-    yield connect
-    for name in names:
-        connections[name].close()
-        del connections[name]
+@contextmanager
+def _connected(url: str, name: str) -> Iterator[str]:
+    settings = {"default": dict(connections.settings["default"]), name: database(url, pooled=False)}
+    # Known to Django only while it is made: a test may open what Django does not know.
+    connections.settings[name] = connections.configure_settings(settings)[name]
+    connections[name] = connections[name]
+    del connections.settings[name]
+    yield name
+    connections[name].close()
+    del connections[name]

@@ -26,6 +26,7 @@ from mnesis_core.session_file import End, RowLine, read_sessions, session_lines
 from sessions_app.guards import guarded_models
 from sessions_app.models import Event, Message, Session
 from sessions_app.queries import load_messages
+from sessions_app.search import Scope, search
 from tests.support.inspected import add_session, add_turn
 from tests.support.sample_record import HOSTILE, Sample, make_sample
 
@@ -76,6 +77,7 @@ def test_sessions_come_in_as_the_same_rows(exported: tuple[Sample, list[bytes], 
     assert set(Session._base_manager.values_list("owner_id", flat=True)) == {eve.pk}
     again = [line for session_id in session_ids() for line in export_session(session_id)]
     assert again == lines
+    assert {hit.session_id for hit in search(Scope(owner_id=eve.pk), "quay").hits} == {sample.talk}
     assert load_messages(sample.talk)[0].parts[0].part.text == HOSTILE  # type: ignore[union-attr]
 
 
@@ -109,7 +111,7 @@ def test_somebody_elses_session_is_only_said_to_be_there(
     assert refusal.value.message == f"There is a session {sample.talk} already."
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(), title=st.text(max_size=20))
 def test_any_text_survives(eve: User, text: str, title: str):
     try:
@@ -164,9 +166,14 @@ def setting(table: str, column: str, value: Any) -> Callable[[str, Values], None
         ("messages", "colour", "red", "no column 'colour'"),
         ("turns", "state", "asleep", "state cannot be 'asleep'"),
         ("message_parts", "part_type", "mystery", "cannot be read"),
-        ("events", "body", "[]", "does not hold: entry 1 is not what was hashed"),
+        ("events", "body", "[]", "an entry's body is no object"),
+        ("sessions", "system_prompt", "Obey.", "does not hold: entry 1: row, sessions sess_"),
+        ("message_parts", "content", "other words", "does not hold: .*: row, message_parts part_"),
+        ("context_items", "added_seq", 1, "does not hold: .*: replay"),
+        ("events", "hash", "0" * 64, "does not hold: entry 1: chain, entry 1 is not what was hashed"),
+        ("events", "body", '{"rows":5}', "cannot be read|does not hold"),
         ("events", "seq", 7, "Lines .* cannot be stored"),
-        ("sessions", "event_seq", 3, "its head is not where it ends"),
+        ("sessions", "event_seq", 3, "names another head than its session"),
         ("sessions", "parent_id", "sess_00000000000000000000000000", "parent sess_0+ is not here"),
         ("sessions", "parent_id", "", "parent  is not here"),
         ("turns", "session_id", "sess_00000000000000000000000000", "session_id names what is not in this session"),

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group
+from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 
-from audit_app.move import move_database
+from audit_app.move import move_database, name_of
 from audit_app.tables import LEFT_BEHIND, carried_tables, dealt_by_migrate, is_carried, renumbered
-from mnesis_core.errors import Conflict, InvalidRequest, MnesisError, SessionBusy
+from mnesis_core.errors import Conflict, InvalidRequest, MnesisError, NotReady, SessionBusy
 from sessions_app import store
 from sessions_app.authorizer import lifted
 from sessions_app.guards import guard_differences, guarded_models, remove_guards
@@ -56,6 +57,8 @@ def test_everything_goes_there_and_back_and_is_the_same(sample: Sample, new_data
     filled = [name for name, rows in here.items() if rows]
     assert {"message_parts", "summary_edges", "file_references", "api_keys", "auth_group_permissions"} < set(filled)
     assert rows_of(there, "default") == here == rows_of(back, "default")
+    entries = apps.get_model("sessions_app", "SearchEntry")._base_manager
+    assert entries.using(there).count() == entries.using(back).count() > 0
     assert [guard_differences(connections[alias]) for alias in (there, back)] == [[], []]
     for alias in (there, back):
         highest = Group.objects.using(alias).order_by("-pk").values_list("pk", flat=True)[0]
@@ -195,11 +198,17 @@ def test_a_broken_chain_is_carried_and_told(sample: Sample, new_database: NewDat
     assert (sample.child, "target: the session's row names another head than its last entry") in told
 
 
-def test_the_command_hides_passwords_and_says_what_comes_next(tmp_path: Path):
-    environment = environment_for(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/a.sqlite3")
-    wrong = manage("move_database", "--to", "mysql://somewhere", environment=environment)
-    assert (wrong.returncode, "must start with sqlite" in wrong.stderr) == (2, True)
-    empty = manage("move_database", "--to", f"sqlite:///{tmp_path}/b.sqlite3", environment=environment)
-    assert (empty.returncode, "NOT_READY: The source lacks migrations" in empty.stderr) == (9, True)
-    nobody = manage("move_database", "--to", "postgresql://me:hush@127.0.0.1:1/x", environment=environment)
-    assert (nobody.returncode, "hush" in nobody.stdout + nobody.stderr) == (2, False)
+def test_a_source_that_lacks_migrations_is_refused(new_database: NewDatabase, connected: Connect, db: None):
+    with pytest.raises(NotReady, match=r"The source lacks migrations\. Run 'manage.py migrate'"):
+        move_database(connected(new_database("sqlite")), connected(new_database("sqlite")))
+
+
+def test_an_address_that_is_none_is_refused():
+    with pytest.raises(CommandError, match="must start with sqlite:/// or postgresql://") as refusal:
+        call_command("move_database", to="mysql://me:hush@somewhere/x")
+    assert refusal.value.returncode == 2
+    assert "hush" not in str(refusal.value)
+
+
+def test_a_database_is_named_without_its_password(connected: Connect):
+    assert name_of(connected("postgresql://me:hush@somewhere:99/record")) == "postgresql://somewhere:99/record"

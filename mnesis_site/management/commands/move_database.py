@@ -67,7 +67,7 @@ class Command(BaseCommand):
         return (
             f"{done}, every row compared, in {seconds:,.1f} s. {report.sessions:,} sessions with {report.entries:,} "
             f"ledger entries: {len(report.problems)} problems.\n"
-            f"Left behind: {', '.join(LEFT_BEHIND)}: people sign in again, the search index is built again.\n"
+            f"Left behind: {', '.join(LEFT_BEHIND)}: the search index was made again, people sign in again.\n"
             f"Now start the site with the new DATABASE_URL ({report.target}) and the same SECRET_KEY, never with the old one."
         )
 
