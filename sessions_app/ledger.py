@@ -26,6 +26,7 @@ from mnesis_core.events import EventType
 from mnesis_core.ledger import canonical_body, entry_hash
 from sessions_app import live
 from sessions_app.binding import Bound, time_text
+from sessions_app.group_commit import durable_transaction
 from sessions_app.models import Event
 from sessions_app.statements import Table, run
 
@@ -57,6 +58,10 @@ class Change:
     turn_seq: int
     archived: bool
     salt: str
+    turn_ids: set[str] = field(default_factory=set)
+    """Turns that this change knows to be the session's."""
+    is_idle: bool = False
+    """True once this change knows that none of them is running."""
     entries: list[SimpleNamespace] = field(default_factory=list)
     _waiting: dict[Table, list[SimpleNamespace]] = field(default_factory=dict)
     _bound: list[Bound] = field(default_factory=list)
@@ -172,7 +177,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
 
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
+    with durable_transaction(), connection.cursor() as cursor:
         record = _lock(cursor, session_id, now or timezone.now())
         # The ORM reads through Django's cursors, which tell us before.
         with connection.execute_wrapper(record._write_first):

@@ -13,7 +13,12 @@ def load_events(session_id: str, *, after: int = 0, limit: int = 500) -> list[Le
     rows = Event.objects.filter(session_id=session_id, seq__gt=after).order_by("seq")[:limit]
     return [
         LedgerEvent(
-            session_id=session_id, seq=row.seq, type=row.type, data=json.loads(row.body), created_at=row.created_at
+            session_id=session_id, seq=row.seq, type=row.type, data=_told(row.body), created_at=row.created_at
         )
         for row in rows
     ]
+
+
+def _told(body: str) -> dict[str, Any]:
+    """A body without what is for proof alone: the commitments to rows, and the time, which the event has as well."""
+    return {key: value for key, value in json.loads(body).items() if key not in ("rows", "at")}

@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db import transaction
 from django.utils import timezone
 
 from mnesis_core.errors import DuplicateIDError, SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.text import encode_json, encode_text
+from sessions_app.group_commit import durable_transaction
 from sessions_app.ledger import Change, change
 from sessions_app.models import Session
 from sessions_app.statements import Table
@@ -45,7 +45,7 @@ def create_session(
     """
     new = session_id or new_id("sess")
     now = timezone.now()
-    with transaction.atomic():
+    with durable_transaction():
         if session_id and Session.objects.filter(id=session_id).exists():
             raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
         if parent_id and not Session.objects.filter(id=parent_id).exists():

@@ -1,0 +1,142 @@
+"""Commits that waiting changes share: on SQLite, which has one writer at a time and syncs each commit to the disk.
+
+All changes of a process write on one connection, one after the other. Whoever is done while others wait leaves the
+transaction open for the next and waits; the last one commits for all. So a change is acknowledged only when it is
+durable, and a hundred that come at once cost a few commits. One that comes alone commits at once, as it would anyway.
+
+PostgreSQL does the same by itself, for connections of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, OperationalError, connection, connections, transaction
+
+MOST_CHANGES = 64
+"""Of one commit, so that the first does not wait for ever."""
+
+
+def durable_transaction() -> AbstractContextManager[None]:
+    """A transaction that is durable when the block has ended; inside of another one, a part of it."""
+    is_alone = connection.vendor != "sqlite" or connection.in_atomic_block
+    # Who counts queries counts those of this thread's own connection.
+    return transaction.atomic() if is_alone or connection.queries_logged else _writer_of_process().transaction()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Batch:
+    """Changes that are committed together."""
+
+    outer: AbstractContextManager[None]
+    size: int = 0
+    waits: bool = False
+    """Whether a change has left that waits for the commit."""
+    done: threading.Event = field(default_factory=threading.Event)
+    error: DatabaseError | None = None
+
+
+class _Writer:
+    """The one writing connection of a process, and the queue for it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.process_id = os.getpid()
+        self._connection = connections.create_connection(DEFAULT_DB_ALIAS)
+        self._connection.inc_thread_sharing()
+        self._turn = threading.Lock()
+        self._counting = threading.Lock()
+        self._waiting = 0
+        self._batch: _Batch | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Take part in a transaction; at the end of the block it is durable.
+
+        :raises OperationalError: the commit failed, so nothing of it is stored.
+        """
+        self._wait_for_turn()
+        try:
+            with self._as_connection_of_thread():
+                batch = self._batch or self._begin()
+                # Alone it needs no savepoint: where it fails, the whole transaction is its own.
+                with self._finished(batch), transaction.atomic() if batch.size else nullcontext():
+                    yield
+        finally:
+            self._turn.release()
+        batch.done.wait()
+        if batch.error is not None:
+            raise OperationalError(f"the commit failed: {batch.error}") from batch.error
+
+    def _wait_for_turn(self) -> None:
+        with self._counting:
+            self._waiting += 1
+        self._turn.acquire()
+        with self._counting:
+            self._waiting -= 1
+
+    @contextmanager
+    def _as_connection_of_thread(self) -> Iterator[None]:
+        own = connections[DEFAULT_DB_ALIAS]
+        connections[DEFAULT_DB_ALIAS] = self._connection
+        try:
+            yield
+        finally:
+            connections[DEFAULT_DB_ALIAS] = own
+
+    def _begin(self) -> _Batch:
+        batch = _Batch(outer=transaction.atomic())
+        batch.outer.__enter__()
+        self._batch = batch
+        return batch
+
+    @contextmanager
+    def _finished(self, batch: _Batch) -> Iterator[None]:
+        """Commit after the block, unless somebody else comes who will."""
+        try:
+            yield
+        except BaseException as error:
+            if batch.size == 0:
+                self._end(batch, error)
+            elif not self._goes_on(batch):
+                self._end(batch, None)
+            raise
+        batch.size += 1
+        if self._goes_on(batch):
+            batch.waits = True
+        else:
+            self._end(batch, None)
+
+    def _goes_on(self, batch: _Batch) -> bool:
+        # Whoever is counted as waiting gets the turn, and then decides again.
+        return self._waiting > 0 and batch.size < MOST_CHANGES and not self._connection.needs_rollback
+
+    def _end(self, batch: _Batch, error: BaseException | None) -> None:
+        self._batch = None
+        if batch.waits and self._connection.needs_rollback:
+            # The disk was full, say: SQLite may then take back the whole transaction, not only the last change.
+            batch.error = OperationalError("the database gave the transaction up")
+        try:
+            batch.outer.__exit__(type(error) if error else None, error, None)
+        except DatabaseError as failure:
+            batch.error = failure
+        finally:
+            batch.done.set()
+
+
+_lock = threading.Lock()
+_writer: _Writer | None = None
+
+
+def _writer_of_process() -> _Writer:
+    """The writer of this process and database; after a fork, or in another test's database, a new one."""
+    global _writer
+    name = str(connection.settings_dict["NAME"])
+    with _lock:
+        if _writer is None or (_writer.process_id, _writer.name) != (os.getpid(), name):
+            _writer = _Writer(name)
+        return _writer
