@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 from django.apps import apps
 from django.db.models.query import QuerySet
@@ -26,6 +27,19 @@ def export_session(session_id: str, *, progress: Progress = lambda verb, what, d
         header = header_of(session_id)
         total = sum(header.rows.values())
         yield from _told(session_lines(header, _rows(header)), session_id, total, progress)
+
+
+def exported_file(session_id: str) -> IO[bytes]:
+    """A session's lines in a file without a name, which is gone when it is closed; it stands at its beginning.
+
+    A client may read as slowly as it likes: no transaction stays open for it.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked for it closes it
+    file.writelines(export_session(session_id))
+    file.seek(0)
+    return file
 
 
 def header_of(session_id: str) -> Header:
@@ -62,7 +76,8 @@ def parents_first(parents: dict[str, str | None]) -> list[str]:
 
 def parents_of(session_ids: list[str]) -> dict[str, str | None]:
     """The parent of each of these sessions."""
-    return dict(_sessions().filter(pk__in=session_ids).values_list("id", "parent_id"))
+    parents = dict(_sessions().values_list("id", "parent_id"))
+    return {session_id: parents[session_id] for session_id in session_ids}
 
 
 def _rows(header: Header) -> Iterator[tuple[str, dict[str, Any]]]:

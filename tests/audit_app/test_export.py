@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import models, transaction
+from django.test import AsyncClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -166,7 +168,7 @@ def setting(table: str, column: str, value: Any) -> Callable[[str, Values], None
         ("messages", "colour", "red", "no column 'colour'"),
         ("turns", "state", "asleep", "state cannot be 'asleep'"),
         ("message_parts", "part_type", "mystery", "cannot be read"),
-        ("events", "body", "[]", "an entry's body is no object"),
+        ("events", "body", "[]", "cannot be read"),
         ("sessions", "system_prompt", "Obey.", "does not hold: entry 1: row, sessions sess_"),
         ("message_parts", "content", "other words", "does not hold: .*: row, message_parts part_"),
         ("context_items", "added_seq", 1, "does not hold: .*: replay"),
@@ -291,3 +293,17 @@ def test_the_memory_of_a_session_is_a_directory_or_an_archive(sample: Sample, tm
     assert [len(item["turn_ids"]) for item in lines["episodic.jsonl"]] == [1, 2]
     assert lines["episodic.jsonl"][0]["summary"] == json.loads(json.dumps(HOSTILE))
     assert lines["semantic.jsonl"] == []
+
+
+async def test_an_owner_takes_a_session_along_from_the_api(transactional_db: None):
+    sample = await sync_to_async(make_sample)()
+    lines = await sync_to_async(lambda: list(export_session(sample.talk)))()
+    client = AsyncClient()
+    await client.aforce_login(sample.ada)
+    answer = await client.get(f"/api/sessions/{sample.talk}/export")
+    assert b"".join([chunk async for chunk in answer]) == b"".join(lines)
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="{sample.talk}.jsonl"'
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    await client.aforce_login(sample.bob)
+    refused = await client.get(f"/api/sessions/{sample.talk}/export")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "SESSION_NOT_FOUND")

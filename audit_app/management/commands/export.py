@@ -12,10 +12,11 @@ from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit_app.export import export_session, parents_first, parents_of, session_ids
+from audit_app.export import export_session, parents_first, parents_of
 from audit_app.memory_layout import memory_files
 from audit_app.progress import ProgressLine
-from mnesis_core.errors import MnesisError, SessionNotFoundError
+from audit_app.sessions import add_session_arguments, chosen_sessions
+from mnesis_core.errors import MnesisError
 
 
 class Command(BaseCommand):
@@ -28,18 +29,15 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Sessions and a file."""
-        parser.add_argument("sessions", nargs="*", metavar="SESSION")
-        parser.add_argument("--all", action="store_true", help="every session there is, also deleted ones")
+        add_session_arguments(parser)
         parser.add_argument("--out", required=True, metavar="FILE", help="where to; '-' is standard output")
         parser.add_argument("--format", choices=("jsonl", "autobyteus"), default="jsonl")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Export, with progress."""
-        if bool(options["sessions"]) == options["all"]:
-            raise CommandError("Name the sessions, or say --all.", returncode=2)
         self._line = ProgressLine(self.stderr)
         try:
-            sessions = session_ids() if options["all"] else self._named(options["sessions"])
+            sessions = self._in_order(chosen_sessions(options))
             write = self._write_memory if options["format"] == "autobyteus" else self._write_lines
             write(sessions, options["out"])
         except MnesisError as error:
@@ -62,11 +60,8 @@ class Command(BaseCommand):
                 with archive.open(path, "w", force_zip64=True) as member:
                     member.writelines(lines)
 
-    def _named(self, names: list[str]) -> list[str]:
-        parents = parents_of(names)
-        for name in names:
-            if name not in parents:
-                raise SessionNotFoundError(f"there is no session {name}", session_id=name)
+    def _in_order(self, sessions: list[str]) -> list[str]:
+        parents = parents_of(sessions)
         for session_id, parent in parents.items():
             if parent is not None and parent not in parents:
                 self.stderr.write(f"{session_id} is imported only where its parent is: export {parent} too.")
