@@ -24,15 +24,16 @@ from django.utils import timezone
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ledger import canonical_body, entry_hash
-from sessions_app import live
+from sessions_app import live, search_index
 from sessions_app.binding import Bound, time_text
 from sessions_app.group_commit import durable_transaction
 from sessions_app.models import Event
+from sessions_app.search_index import Text
 from sessions_app.statements import Table, run
 
 _EVENTS = Table(Event)
 _LOCK = (
-    "SELECT event_seq, head_hash, message_seq, turn_seq, archived_at, salt FROM sessions"
+    "SELECT event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id FROM sessions"
     " WHERE id = %s AND deleted_at IS NULL"
 )
 _UPDATE_HEAD = (
@@ -58,11 +59,14 @@ class Change:
     turn_seq: int
     archived: bool
     salt: str
+    owner_id: int
     turn_ids: set[str] = field(default_factory=set)
     """Turns that this change knows to be the session's."""
     is_idle: bool = False
     """True once this change knows that none of them is running."""
     entries: list[SimpleNamespace] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
+    """What the search is to find from now on."""
     _waiting: dict[Table, list[SimpleNamespace]] = field(default_factory=dict)
     _bound: list[Bound] = field(default_factory=list)
 
@@ -144,6 +148,8 @@ class Change:
             _EVENTS.insert(self.cursor, self.entries)
             run(self.cursor, _UPDATE_HEAD, head)
             live.announce(self.session_id)
+        if self.texts:
+            search_index.write(self.cursor, self.texts, owner_id=self.owner_id, session_id=self.session_id)
 
     @property
     def next_seq(self) -> int:
@@ -193,7 +199,7 @@ def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
     head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
     if head is None:
         raise SessionNotFoundError(session_id=session_id)
-    event_seq, head_hash, message_seq, turn_seq, archived_at, salt = head
+    event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id = head
     return Change(
         session_id=session_id,
         now=now,
@@ -204,4 +210,5 @@ def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
         turn_seq=turn_seq,
         archived=archived_at is not None,
         salt=salt,
+        owner_id=owner_id,
     )

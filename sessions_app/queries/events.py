@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from mnesis_core.events import LedgerEvent
 from sessions_app.models import Event

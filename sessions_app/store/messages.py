@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from mnesis_core.errors import ImmutableFieldError, MessageNotFoundError, PartNotFoundError
+from mnesis_core.errors import (
+    DuplicateIDError,
+    ImmutableFieldError,
+    InvalidRequest,
+    MessageNotFoundError,
+    PartNotFoundError,
+)
 from mnesis_core.events import EventType
-from mnesis_core.ids import new_id
+from mnesis_core.ids import is_id, new_id
 from mnesis_core.ledger import new_salt
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.messages import Part, ToolState
 from mnesis_core.record import MessageEnd
 from mnesis_core.text import encode_text
 from mnesis_core.tokens import estimate_text
+from sessions_app import search_index
 from sessions_app.ledger import Change
 from sessions_app.models import ContextItem, Message, MessagePart
 from sessions_app.rows import columns_of, usage_columns
 from sessions_app.statements import Table
+from sessions_app.store.turns import require_turn_of_session
 
 _MESSAGES, _PARTS, _ITEMS = Table(Message), Table(MessagePart), Table(ContextItem)
 
@@ -34,14 +42,19 @@ def append_message(
     external_id: str = "",
     created_at: datetime | None = None,
     end: MessageEnd | None = None,
+    message_id: str | None = None,
 ) -> str:
     """Append a message with its parts and put it into the active context; returns its id.
 
     With ``end`` the message is written finished (an import, a recorded turn); without it an assistant's
-    message is a stub until ``finalize_message``.
+    message is a stub until ``finalize_message``. The id is made unless it is given.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises DuplicateIDError: ``message_id`` is taken.
     """
+    require_turn_of_session(record, turn_id)
     row = _MESSAGES.row(
-        id=new_id("msg"),
+        id=_free_id(record, _MESSAGES, "msg", message_id),
         session_id=record.session_id,
         turn_id=turn_id,
         seq=record.next_message_seq(),
@@ -57,6 +70,7 @@ def append_message(
     parts = [_part_row(record, row.id, index, part) for index, part in enumerate(message.parts)]
     record.insert(_MESSAGES, row)
     record.insert(_PARTS, *parts)
+    search_index.add_parts(record, row.seq, parts)
     seq = record.publish(
         EventType.MESSAGE_CREATED,
         message_id=row.id,
@@ -75,19 +89,24 @@ def append_message(
     return str(row.id)
 
 
-def append_parts(record: Change, *, message_id: str, parts: Sequence[Part]) -> list[str]:
-    """Append parts to a message after those it has; returns their ids.
+def append_parts(record: Change, *, message_id: str, parts: Sequence[Part], part_ids: Sequence[str] = ()) -> list[str]:
+    """Append parts to a message after those it has; returns their ids, which are made unless they are given.
 
     :raises MessageNotFoundError: the session has no such message.
+    :raises DuplicateIDError: one of ``part_ids`` is taken.
     """
-    if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id) is None:
+    found = record.find(_MESSAGES, "seq", id=message_id, session_id=record.session_id)
+    if found is None:
         raise MessageNotFoundError(message_id=message_id)
     [first] = record.find(_PARTS, "COUNT(*)", message_id=message_id) or (0,)
-    rows = [_part_row(record, message_id, first + index, part) for index, part in enumerate(parts)]
-    for row in rows:
+    written = []
+    for index, part in enumerate(parts):
+        row = _part_row(record, message_id, first + index, part, id=part_ids[index] if part_ids else None)
         record.insert(_PARTS, row)
+        search_index.add_parts(record, found[0], [row])
         record.publish(EventType.PART_CREATED, message_id=message_id, **_outline(row))
-    return [row.id for row in rows]
+        written.append(row.id)
+    return written
 
 
 def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
@@ -135,37 +154,60 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
         "output_token_estimate": estimate_text(output or error or ""),
     }
     record.update(_PARTS, values, salt=salt, **tool)
+    search_index.add_result(record, part_id, output=values["output"], error_message=values["error_message"])
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=state.value)
 
 
 def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
-    """Take tool outputs out of the context; they stay in the record. Returns how many were not tombstones yet."""
+    """Take tool outputs out of the context; they stay in the record. Returns how many were not tombstones yet.
+
+    :raises PartNotFoundError: one of them is no tool call of the session.
+    """
     values = {"compacted_at": record.now, "compacted_seq": record.next_seq}
-    rows = MessagePart.objects.filter(
-        id__in=part_ids, session_id=record.session_id, part_type="tool", compacted_at__isnull=True
-    )
-    chosen = list(rows.order_by("id").values_list("id", "salt"))
+    chosen: list[tuple[str, str]] = []
+    for some in _thousands(part_ids):
+        rows = MessagePart.objects.filter(id__in=some, session_id=record.session_id, part_type="tool")
+        found = {id: (salt, at) for id, salt, at in rows.values_list("id", "salt", "compacted_at")}
+        missing = next((id for id in some if id not in found), None)
+        if missing is not None:
+            raise PartNotFoundError(part_id=missing)
+        rows.filter(compacted_at__isnull=True).update(**values)
+        chosen += sorted((id, salt) for id, (salt, at) in found.items() if at is None)
+    for part_id, salt in chosen:
+        record.bind(_PARTS, values, id=part_id, salt=salt)
     if chosen:
-        rows.update(**values)
-        for part_id, salt in chosen:
-            record.bind(_PARTS, values, id=part_id, salt=salt)
         record.publish(EventType.PART_COMPACTED, part_ids=[part_id for part_id, _ in chosen])
     return len(chosen)
+
+
+def _thousands(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """SQLite allows 32,766 variables in one statement."""
+    return (ids[start : start + 1000] for start in range(0, len(ids), 1000))
 
 
 def _tool(record: Change, part_id: str) -> dict[str, Any]:
     return {"id": part_id, "session_id": record.session_id, "part_type": "tool"}
 
 
-def _part_row(record: Change, message_id: str, index: int, part: Part) -> SimpleNamespace:
+def _part_row(record: Change, message_id: str, index: int, part: Part, *, id: str | None = None) -> SimpleNamespace:
     return _PARTS.row(
-        id=new_id("part"),
+        id=_free_id(record, _PARTS, "part", id),
         message_id=message_id,
         session_id=record.session_id,
         part_index=index,
         salt=new_salt(),
         **columns_of(part),
     )
+
+
+def _free_id(record: Change, table: Table, prefix: str, given: str | None) -> str:
+    if given is None:
+        return new_id(prefix)
+    if not (is_id(given) and given.startswith(prefix)):
+        raise InvalidRequest(f"an id must be {prefix}_ and a ULID", field="id")
+    if record.find(table, "id", id=given) is not None:
+        raise DuplicateIDError(f"there is a row {given} already", id=given)
+    return given
 
 
 def _outline(row: SimpleNamespace) -> dict[str, Any]:

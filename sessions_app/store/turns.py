@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from mnesis_core.errors import Conflict, SessionArchived, SessionBusy, SessionNotRunning
+from mnesis_core.errors import Conflict, SessionArchived, SessionBusy, SessionNotRunning, TurnNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.record import TurnState, UsageRecord
@@ -48,7 +48,7 @@ def start_turn(
     """
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
-    if busy := record.find(_TURNS, "id", session_id=record.session_id, state=TurnState.RUNNING.value):
+    if not record.is_idle and (busy := record.find(_TURNS, "id", **_of(record), state=TurnState.RUNNING.value)):
         raise SessionBusy(session_id=record.session_id, turn_id=busy[0])
     turn = _TURNS.row(
         id=new_id("turn"),
@@ -63,6 +63,8 @@ def start_turn(
         lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,
     )
     record.insert(_TURNS, turn)
+    record.turn_ids.add(turn.id)
+    record.is_idle = False
     record.publish(EventType.TURN_STARTED, turn_id=turn.id, turn_seq=turn.seq, origin=origin)
     return str(turn.id)
 
@@ -70,10 +72,22 @@ def start_turn(
 def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
     """Make sure that the caller still runs this turn, before it writes anything for it.
 
+    :raises TurnNotFoundError: the session has no such turn.
     :raises Conflict: the turn has ended, or somebody else took it over.
     """
-    if record.find(_TURNS, "id", id=turn_id, state=TurnState.RUNNING.value, fence=fence) is None:
-        raise Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
+    if record.find(_TURNS, "id", id=turn_id, **_of(record), state=TurnState.RUNNING.value, fence=fence) is None:
+        raise _unknown_or_over(record, turn_id)
+    record.turn_ids.add(turn_id)
+
+
+def require_turn_of_session(record: Change, turn_id: str) -> None:
+    """Make sure that a turn is the session's, without a query where this change knows.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    """
+    if turn_id not in record.turn_ids and record.find(_TURNS, "id", id=turn_id, **_of(record)) is None:
+        raise TurnNotFoundError(turn_id=turn_id)
+    record.turn_ids.add(turn_id)
 
 
 def finish_turn(
@@ -89,6 +103,7 @@ def finish_turn(
 ) -> None:
     """End a turn, once.
 
+    :raises TurnNotFoundError: the session has no such turn.
     :raises Conflict: it ended already, or somebody else took it over (the fence has moved on).
     """
     values = {
@@ -98,8 +113,9 @@ def finish_turn(
         "error_message": None if error_message is None else encode_text(error_message),
         **usage_columns(usage or UsageRecord()),
     }
-    if not record.update(_TURNS, values, id=turn_id, state=TurnState.RUNNING.value, fence=fence):
-        raise Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
+    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=TurnState.RUNNING.value, fence=fence):
+        raise _unknown_or_over(record, turn_id)
+    record.is_idle = True
     record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)
 
 
@@ -140,3 +156,13 @@ def request_interrupt(*, session_id: str) -> str:
         Turn.objects.filter(id=turn.id).update(interrupt_requested_at=timezone.now())
     transaction.on_commit(lambda: live.wake(session_id))
     return str(turn.id)
+
+
+def _of(record: Change) -> dict[str, str]:
+    return {"session_id": record.session_id}
+
+
+def _unknown_or_over(record: Change, turn_id: str) -> Exception:
+    if record.find(_TURNS, "id", id=turn_id, **_of(record)) is None:
+        return TurnNotFoundError(turn_id=turn_id)
+    return Conflict("this turn has ended already, or was taken over", turn_id=turn_id)
