@@ -88,7 +88,7 @@ def caller(site: Site) -> Iterator[Caller]:
 
 
 @pytest.mark.parametrize(
-    ("streams", "kills"), [(short_run, 2), pytest.param(long_run, 5, marks=pytest.mark.soak)], ids=["short", "long"]
+    ("streams", "kills"), [(short_run, 1), pytest.param(long_run, 5, marks=pytest.mark.soak)], ids=["short", "long"]
 )
 async def test_a_killed_web_process_keeps_what_was_seen_but_for_one_flush(
     site: Site, caller: Caller, streams: Callable[[], list[Stream]], kills: int

@@ -79,7 +79,8 @@ class Recording:
 
     def start(self) -> None:
         """Stand between SQLite and its files, for every connection from now on."""
-        library = ctypes.CDLL(_sqlite3.__file__)
+        # The module's own file also finds what it is linked with; without one, SQLite is part of Python itself.
+        library = ctypes.CDLL(getattr(_sqlite3, "__file__", None))
         library.sqlite3_vfs_find.restype = POINTER(_FileSystem)
         below = library.sqlite3_vfs_find(None)
         between = _FileSystem.from_buffer_copy(below.contents)
