@@ -1,8 +1,9 @@
-"""Rows that are written once: one declaration per model, three guards made from it.
+"""Rows that are written once: one declaration per model, all guards made from it.
 
 1. ``save()``, ``delete()`` and the query methods refuse in words (``ImmutableFieldError``).
 2. Triggers on both databases refuse whatever gets past that: the real boundary (``sessions_app.guards``).
-3. ``checks`` and ``/readyz`` compare the triggers that are installed with the ones declared here.
+3. The site's rights end where the rules do, so that it cannot take a trigger away either (``sessions_app.rights``).
+4. ``checks``, ``/readyz`` and ``up`` compare triggers and rights with what is declared here.
 
 A column that is not named in ``Rules`` is frozen, so a new column is frozen until somebody decides otherwise.
 """
