@@ -71,6 +71,8 @@ def entry_hash(*, prev_hash: str, seq: int, type: str, body: str) -> str:
 
 
 def _refuse_inexact(value: Any) -> None:
+    if value is None or isinstance(value, str):
+        return
     if isinstance(value, dict):
         for item in value.values():
             _refuse_inexact(item)
@@ -80,5 +82,5 @@ def _refuse_inexact(value: Any) -> None:
     elif isinstance(value, int):
         if abs(value) > MAX_INTEGER:
             raise ValueError(f"{value} is beyond 2**53 and would not survive JSON")
-    elif value is not None and not isinstance(value, str):
+    else:
         raise ValueError(f"a ledger body holds no {type(value).__name__}")

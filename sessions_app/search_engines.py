@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from django.db import connection
@@ -51,6 +52,7 @@ def stored_words(words: Iterable[str], *, owner_id: int, session_id: str) -> str
     return f" {owner_id}@".join([_session_word(session_id), *words])
 
 
+@lru_cache(maxsize=256)
 def _session_word(session_id: str) -> str:
     # An accelerator only: entries are compared with the session itself too.
     return "@" + "".join(char for char in session_id.lower() if char.isascii() and char.isalnum())
