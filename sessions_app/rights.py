@@ -52,5 +52,5 @@ def _site_rights() -> dict[str, Rights]:
 
 
 def _rights_of(model: Model) -> Rights:
-    columns = {str(model._meta.get_field(name).column) for name in model.rules.changeable}
-    return Rights(update=frozenset(columns), delete=model.rules.deletable)
+    columns = (field.column for field in model._meta.concrete_fields if field.name in model.rules.changeable)
+    return Rights(update=frozenset(map(str, columns)), delete=model.rules.deletable)

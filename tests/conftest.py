@@ -29,10 +29,10 @@ def real_data() -> Path:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> str:
-    """The address of a PostgreSQL whose role may create databases."""
+    """The address of a PostgreSQL as a superuser."""
     url = os.environ.get("TEST_POSTGRES_URL", "")
     if not url:
-        pytest.skip("no PostgreSQL: set TEST_POSTGRES_URL to one whose role may create databases")
+        pytest.skip("no PostgreSQL: set TEST_POSTGRES_URL to one as a superuser")
     with psycopg.connect(url, connect_timeout=5):
         return url
 

@@ -21,16 +21,16 @@ NO_DATABASE = ["tests/core", "tests/test_architecture.py", "tests/browser", "tes
 
 
 def find_postgres() -> str:
-    """The address of a PostgreSQL whose role may create databases, or nothing."""
+    """The address of a PostgreSQL as a superuser, or nothing."""
     users = dict.fromkeys([getpass.getuser(), "postgres"])
     guesses = [f"postgresql://{user}@127.0.0.1:5432/postgres" for user in users]
     named = os.environ.get("TEST_POSTGRES_URL")
-    return next((url for url in ([named] if named else guesses) if may_create_databases(url)), "")
+    return next((url for url in ([named] if named else guesses) if is_superuser(url)), "")
 
 
-def may_create_databases(url: str) -> bool:
-    """Whether this address answers, to a role that can make a test database."""
-    question = "SELECT rolcreatedb OR rolsuper FROM pg_roles WHERE rolname = current_user"
+def is_superuser(url: str) -> bool:
+    """Whether this address answers, to a role that can make databases and act as others."""
+    question = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
     try:
         with psycopg.connect(url, connect_timeout=3) as connection:
             return connection.execute(question).fetchone() == (True,)
