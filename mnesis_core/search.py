@@ -112,15 +112,26 @@ def words_of(text: str) -> set[str]:
     Identifiers are in it as a whole and in parts (``getUserName``: getusername, get, user, name); scripts without
     spaces as single characters and as pairs.
     """
-    text = readable(text)
+    if text.isascii():
+        return _short(_words_of(text))
+    # Signs beyond ASCII take a hundred times as long, so only the words that have some go that way.
+    distinct = set(text.split())
+    plain = {word for word in distinct if word.isascii()}
+    other = _words_of(readable(" ".join(distinct - plain)))
+    return _short(_words_of(" ".join(plain)).union(*map(_pieces_of, other)))
+
+
+def _words_of(text: str) -> set[str]:
     cased = set(text.translate(_BASES).split())
     # A set of words is small: what is slow is done for few, and the rest of a text costs 10 microseconds a kilobyte.
     others = [word for word in cased if not word.islower()]
     words = cased.difference(others)
     words.update(map(fold, others))
     words.update(hump.lower() for name in others if _has_humps(name) for hump in _HUMP.findall(name))
-    if not text.isascii():
-        words = {piece for word in words for piece in _pieces_of(fold(word))}
+    return words
+
+
+def _short(words: set[str]) -> set[str]:
     return {word[:LONGEST_WORD] for word in words} if max(map(len, words), default=0) > LONGEST_WORD else words
 
 

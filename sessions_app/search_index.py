@@ -70,12 +70,7 @@ SOURCES: dict[str, Source] = {}
 
 def add(record: Change, *texts: Text) -> None:
     """Make texts findable; they are written with the rows, at the end of the change."""
-    if hasattr(record, "texts"):
-        record.texts.extend(texts)
-    elif texts:
-        record.cursor.execute("SELECT owner_id FROM sessions WHERE id = %s", [record.session_id])
-        [owner_id] = record.cursor.fetchone()
-        write(record.cursor, texts, owner_id=owner_id, session_id=record.session_id)
+    record.texts.extend(texts)
 
 
 def add_row(record: Change, kind: str, row: Any) -> None:
