@@ -1,0 +1,134 @@
+"""Search at its doors: REST for one session and for all, and the model's own tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from agents_app.tools import ToolContext, find_tool
+from compaction_app.compact import compact_now
+from compaction_app.queries import list_summaries
+from mnesis_core.messages import TextPart
+from tests.support.talks import HOSTILE, exchange, new_session, say, tool
+
+
+@pytest.fixture
+def owner(db: None) -> User:
+    return User.objects.create_user("ada")
+
+
+@pytest.fixture
+def caller(owner: User) -> Client:
+    client = Client()
+    client.force_login(owner)
+    return client
+
+
+@pytest.fixture
+def talk(owner: User) -> str:
+    """A session whose beginning stands behind a summary."""
+    session_id = new_session(owner, title="Garden")
+    for number in range(5):
+        exchange(session_id, f"The marigold number {number} is orange.", "Noted: orange. " * 20)
+    assert compact_now(session_id).summary_ids
+    return session_id
+
+
+def ask(caller: Client, path: str, status: int = 200, **parameters: Any) -> Any:
+    answer = caller.get(path, parameters)
+    assert answer.status_code == status, answer.content
+    return answer.json()
+
+
+def test_a_hit_names_its_message_and_the_summary_that_stands_for_it(caller: Client, talk: str) -> None:
+    found = ask(caller, f"/api/sessions/{talk}/search", q='"number 0"', scope="messages")
+    [hit] = found["items"]
+    [summary] = [one for one in list_summaries(talk) if one.first_seq == 1]
+    assert (hit["session_id"], hit["session_title"], hit["kind"]) == (talk, "Garden", "messages")
+    assert (hit["message_seq"], hit["role"], hit["part_type"], hit["covered_by"]) == (1, "user", "text", summary.id)
+    assert hit["message_id"].startswith("msg_")
+    assert hit["part_id"].startswith("part_")
+    assert [hit["snippet"][first:last] for first, last in hit["matches"]] == ["number 0"]
+    assert (found["messages_searched"], found["messages_total"], found["more"]) == (10, 10, False)
+    [last] = ask(caller, f"/api/sessions/{talk}/search", q='"number 4"', scope="messages")["items"]
+    assert last["covered_by"] is None
+
+
+def test_summaries_are_found_and_what_one_stands_for_can_be_searched_alone(caller: Client, talk: str) -> None:
+    summary = list_summaries(talk)[0]
+    word = next(word for word in summary.text.split() if word.isalpha() and len(word) > 4)
+    hits = ask(caller, "/api/search", q=word, scope="summaries")["items"]
+    assert summary.id in {hit["summary_id"] for hit in hits}
+    assert {(hit["message_id"], hit["part_id"], hit["part_type"]) for hit in hits} == {(None, None, "summary")}
+    for path in (f"/api/sessions/{talk}/search", "/api/search"):
+        found = ask(caller, path, q="marigold", scope="messages", summary_id=summary.id, limit=100)
+        seqs = {hit["message_seq"] for hit in found["items"]}
+        assert seqs
+        assert seqs <= set(range(summary.first_seq, summary.last_seq + 1))
+        assert found["messages_total"] == summary.last_seq - summary.first_seq + 1
+
+
+def test_pages_of_both_modes_cover_every_hit_once(caller: Client, talk: str) -> None:
+    for mode, q in (("text", "marigold"), ("regex", "marigold number")):
+        seqs: list[int] = []
+        cursor = {}
+        while True:
+            page = ask(caller, "/api/search", q=q, mode=mode, scope="messages", limit=2, **cursor)
+            seqs += [hit["message_seq"] for hit in page["items"]]
+            if not page["more"]:
+                break
+            cursor = {"cursor": page["next_cursor"]}
+        assert sorted(seqs) == list(range(1, 10, 2)), mode
+
+
+def test_somebody_elses_session_and_summary_are_not_found(caller: Client, talk: str) -> None:
+    eve = Client()
+    eve.force_login(User.objects.create_user("eve"))
+    summary_id = list_summaries(talk)[0].id
+    assert ask(eve, f"/api/sessions/{talk}/search", 404, q="marigold")["error"]["code"] == "SESSION_NOT_FOUND"
+    assert ask(eve, "/api/search", 404, q="a", summary_id=summary_id)["error"]["code"] == "SUMMARY_NOT_FOUND"
+    assert ask(eve, "/api/search", q="marigold")["items"] == []
+    assert ask(Client(), "/api/search", 401, q="marigold")["error"]["code"] == "NOT_SIGNED_IN"
+
+
+def test_what_cannot_be_searched_for_is_refused_in_words(caller: Client, talk: str) -> None:
+    wrong = [
+        {"q": ""},
+        {"q": "..."},
+        {"q": "x" * 1_001},
+        {"q": "(", "mode": "regex"},
+        {"q": "a", "mode": "sql"},
+        {"q": "a", "scope": "secrets"},
+        {"q": "a", "limit": 0},
+        {"q": "a", "cursor": "x"},
+        {},
+    ]
+    for parameters in wrong:
+        for path in ("/api/search", f"/api/sessions/{talk}/search"):
+            assert ask(caller, path, 422, **parameters)["error"]["code"] == "INVALID_REQUEST", parameters
+
+
+def test_hostile_text_comes_out_as_text(caller: Client, owner: User) -> None:
+    say(new_session(owner, title="\ud800"), ("user", [TextPart(text=HOSTILE)]))
+    for parameters in ({"q": "alert"}, {"q": "alert.*", "mode": "regex"}):
+        [hit] = ask(caller, "/api/search", **parameters)["items"]
+        assert "<script>alert(1)</script>" in hit["snippet"]
+        assert "\ufffd" in hit["snippet"]
+
+
+def test_the_model_greps_words_and_patterns_and_goes_on(owner: User, talk: str) -> None:
+    say(talk, ("assistant", [tool(input='{"path": "bed.txt"}', output="seven Marigolds")]))
+    context = ToolContext(session_id=talk, owner_id=owner.pk)
+    grep = find_tool("lcm_grep")
+    first = grep.call(context, '{"pattern": "(?i)MARIGOLDS?", "mode": "regex", "limit": 3}')
+    assert first.startswith("3 hits in ")
+    cursor = first.splitlines()[0].rpartition("cursor=")[2]
+    second = grep.call(context, f'{{"pattern": "(?i)MARIGOLDS?", "mode": "regex", "limit": 50, "cursor": "{cursor}"}}')
+    assert not set(first.splitlines()[1:]) & set(second.splitlines()[1:])
+    summary = list_summaries(talk)[0]
+    assert f", in summary {summary.id}: The marigold number 0" in first + second
+    assert f"- summary {summary.id} (messages {summary.first_seq} to {summary.last_seq}): " in first + second
+    assert "assistant, tool): seven Marigolds" in grep.call(context, '{"pattern": "marigolds"}')
