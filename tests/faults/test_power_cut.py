@@ -22,7 +22,7 @@ from tests.support.power_cut import Disk
 from tests.support.promises import Word, broken_promises
 from tests.support.record_check import faults_of_record
 
-TURNS, CUTS = 30, 40
+TURNS, CUTS = 32, 40
 SOAK_TURNS, SOAK_CUTS, SOAK_RUNS = 120, int(os.environ.get("MNESIS_SOAK_CUTS", "10000")), 5
 DATABASE = "mnesis.sqlite3"
 
@@ -58,8 +58,9 @@ def test_with_less_syncing_the_same_cuts_lose_acknowledged_turns_and_break_nothi
 def cut_often(directory: Path, *, turns: int, cuts: int, synchronous: str) -> list[Found]:
     """Record some writers, cut the power at random places of the recording, and look each time."""
     before, recorded = directory / "before", directory / "recorded"
-    environment = {"DATABASE_URL": f"sqlite:///{directory}/{DATABASE}", "MNESIS_DATA_DIR": str(directory)}
-    run_child("tests.support.recorded_writers", before, recorded, turns, synchronous, seconds=120, **environment)
+    environment = {"DATABASE_URL": f"sqlite:///{directory}/new.sqlite3", "MNESIS_DATA_DIR": str(directory)}
+    arguments = before, directory / DATABASE, recorded, turns, synchronous
+    run_child("tests.support.recorded_writers", *arguments, seconds=120, **environment)
     seed = random.randrange(10**6)
     print("seed", seed)
     found = list(play(pickle.loads(recorded.read_bytes()), before, cuts, random.Random(seed)))

@@ -12,9 +12,14 @@ from django.db import connection
 
 from tests.support.site import ROOT, environment_for
 
-RUN = (
-    "import sys, importlib, django; django.setup(); sys.exit(importlib.import_module(sys.argv[1]).main(*sys.argv[2:]))"
-)
+# The end is sudden: connections that are still open would be closed by a Python that is half gone.
+RUN = """
+import django, importlib, os, sys
+django.setup()
+status = importlib.import_module(sys.argv[1]).main(*sys.argv[2:])
+sys.stdout.flush()
+os._exit(status)
+"""
 
 
 def run_child(module: str, *arguments: object, seconds: float, **environment: str) -> str:

@@ -1,9 +1,11 @@
-"""Writers whose files are recorded: a small site of its own in which some people write at the same time."""
+"""Writers whose files are recorded: some people of one process who write at the same time."""
 
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 from django.contrib.auth.models import User
@@ -14,18 +16,17 @@ from agents_app.lifecycle import create_session
 from tests.support.recorded_files import Recording
 from tests.support.writers import append_turn
 
-WRITERS = 3
+WRITERS = 4
 LEASE_SECONDS = 1
 
 
-def main(before: str, recorded: str, turns: str, synchronous: str) -> int:
-    """Make a database, copy it to ``before``, and record what happens to it while so many turns are appended."""
+def main(before: str, live: str, recorded: str, turns: str, synchronous: str) -> int:
+    """Copy a new database to ``before`` and ``live``, and record what happens to the latter during so many turns."""
+    owner, sessions = new_site(before)
+    shutil.copy(before, live)
+    recording = record(live)
     options = connection.settings_dict["OPTIONS"]
     options["init_command"] = options["init_command"].replace("synchronous=FULL", f"synchronous={synchronous}")
-    owner, sessions = new_site()
-    shutil.copy(connection.settings_dict["NAME"], before)
-    recording = Recording()
-    recording.start()
     threads = [
         threading.Thread(target=write, args=(session, owner.pk, int(turns) // WRITERS, recording))
         for session in sessions
@@ -38,14 +39,24 @@ def main(before: str, recorded: str, turns: str, synchronous: str) -> int:
     return 0
 
 
-def new_site() -> tuple[User, list[str]]:
-    """A database with somebody and their empty sessions, closed; the last one to close it makes it one file."""
+def new_site(copy: str) -> tuple[User, list[str]]:
+    """A database with somebody and their empty sessions, copied into one file."""
     call_command("migrate", verbosity=0)
     owner = User.objects.create_user("ada")
     config = {"turn": {"lease_seconds": LEASE_SECONDS}}
     sessions = [create_session(owner=owner, config=config).id for _ in range(WRITERS)]
     connection.close()
+    with closing(sqlite3.connect(connection.settings_dict["NAME"])) as plain:
+        plain.execute("VACUUM INTO ?", [copy])
     return owner, sessions
+
+
+def record(database: str) -> Recording:
+    """From now on this process uses the database of this name, and every connection to it is recorded."""
+    recording = Recording()
+    recording.start()
+    connection.settings_dict["NAME"] = database
+    return recording
 
 
 def write(session_id: str, owner_id: int, turns: int, recording: Recording) -> None:

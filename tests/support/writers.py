@@ -1,18 +1,21 @@
 """Writers that are killed. Each appends turn after turn as the site does, and says a word after every commit.
 
-Starting Python takes far longer than a turn, so one warmed-up process forks all of them. A writer is killed a few
-milliseconds after its first commit and the next one takes its place: often with the key whose outcome nobody knows.
-``main`` prints what was said, a line each: all that a client would know.
+Starting Python takes far longer than a turn, so one warmed-up process forks all of them. Each process is two writers,
+in threads: on SQLite they share commits. It is killed a few milliseconds after its first commit and the next one takes
+its place, often with the keys whose outcome nobody knows. ``main`` prints all that a client would know, a line a word.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import random
 import signal
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from agents_app.lifecycle import claim_turn
 from agents_app.steps import held
@@ -49,14 +52,26 @@ def whole_answer(key: str) -> str:
     return f"{first_words(key)}answer {key}"
 
 
-def append_turns(session_id: str, prefix: str, retried: str, say: Say) -> None:
-    """Append turns, the first with a key that may have been used before, until somebody kills this process."""
+def append_turns(sessions: list[str], prefix: str, retried: dict[str, str], say: Say) -> None:
+    """Append turns, a thread for each session, until somebody kills this process.
+
+    ``retried`` holds for some of the sessions the key to begin with, which may have been used before.
+    """
+    with ThreadPoolExecutor(len(sessions)) as threads:
+        endless = [
+            threads.submit(append_to, session, f"{session}/{prefix}", retried.get(session, ""), say)
+            for session in sessions
+        ]
+        for writer in endless:
+            writer.result()
+
+
+def append_to(session_id: str, prefix: str, retried: str, say: Say) -> None:
+    """One turn after the other."""
     owner_id = load_session(session_id).owner_id
-    number = 0
-    while True:
+    for number in itertools.count():
         append_turn(session_id, owner_id, retried or f"{prefix}-{number}", say)
         retried = ""
-        number += 1
 
 
 def append_turn(session_id: str, owner_id: int, key: str, say: Say) -> None:
@@ -104,14 +119,14 @@ def end_turn(turn: TurnRecord, message_id: str, key: str) -> None:
         store.finish_turn(record, turn.id, state=TurnState.COMPLETED, fence=turn.fence)
 
 
-def main(sessions: str, writers: str, kills: str, seed: str) -> int:
-    """Keep so many writers at work in these sessions (ids, with commas) until there were so many kills in all."""
-    ids, count = sessions.split(","), int(writers)
-    shares = [len(range(number, int(kills), count)) for number in range(count)]
-    places = [
-        fork(lambda number=number: kill_writers(number, ids[number % len(ids)], shares[number], seed))  # type: ignore[misc]
-        for number in range(count)
-    ]
+def main(sessions: str, processes: str, kills: str, seed: str) -> int:
+    """Keep so many processes at work in these sessions (ids, with commas) until there were so many kills in all."""
+    ids, count = sessions.split(","), int(processes)
+    places = []
+    for number in range(count):
+        mine = [ids[number % len(ids)], ids[(number + 1) % len(ids)]]
+        share = len(range(number, int(kills), count))
+        places.append(fork(functools.partial(kill_writers, number, mine, share, seed)))
     return max(os.waitstatus_to_exitcode(os.waitpid(place, 0)[1]) for place in places)
 
 
@@ -128,24 +143,26 @@ def fork(run: Callable[[], None]) -> int:
     os._exit(0)
 
 
-def kill_writers(number: int, session_id: str, kills: int, seed: str) -> None:
-    """One writer after the other at this place; prints what they say."""
+def kill_writers(number: int, sessions: list[str], kills: int, seed: str) -> None:
+    """One process after the other at this place; prints what they say."""
     chance = random.Random(f"{seed} {number}")
-    retried = ""
+    retried: dict[str, str] = {}
     for life in range(kills):
-        said = kill_one(session_id, f"{seed}-{number}-{life}", retried, chance.uniform(*KILL_AFTER_SECONDS))
+        said = kill_one(sessions, f"{seed}-{number}-{life}", retried, chance.uniform(*KILL_AFTER_SECONDS))
+        last = {}
         for key, word in said:
-            # Not print: it may write a line in two pieces, and there are other writers.
-            os.write(1, f"{number} {key} {word}\n".encode())
-        key, word = said[-1]
-        is_open = word in (BEGUN, CLAIMED, STREAMED)
-        retried = key if is_open and chance.random() < RETRIES else ""
+            session_id = key.partition("/")[0]
+            last[session_id] = key, word
+            # Not print: it may write a line in two pieces, and there are other processes.
+            os.write(1, f"{number}/{session_id} {key} {word}\n".encode())
+        open_keys = {session_id: key for session_id, (key, word) in last.items() if word in (BEGUN, CLAIMED, STREAMED)}
+        retried = {session_id: key for session_id, key in open_keys.items() if chance.random() < RETRIES}
 
 
-def kill_one(session_id: str, prefix: str, retried: str, seconds: float) -> list[list[str]]:
-    """A writer from its birth to its death, so many seconds after its first commit; returns what it said."""
+def kill_one(sessions: list[str], prefix: str, retried: dict[str, str], seconds: float) -> list[list[str]]:
+    """A process from its birth to its death, so many seconds after its first commit; returns what it said."""
     read, write = os.pipe()
-    pid = fork(lambda: append_turns(session_id, prefix, retried, lambda *said: tell(write, *said)))
+    pid = fork(lambda: append_turns(sessions, prefix, retried, lambda *said: tell(write, *said)))
     os.close(write)
     with os.fdopen(read) as lines:
         said = []
