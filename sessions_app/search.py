@@ -1,6 +1,6 @@
 """Search in the record: every word that was ever said, in context or not, with the same answer on both databases.
 
-The index finds candidates, newest first; their texts prove and rate them. The best of the newest two hundred come
+The index finds candidates, newest first; their texts prove and rate them. The best of the newest hundred come
 first, then the best of those before, and so on: an answer costs the same at any length of history, and a cursor
 stays true while new messages come.
 """
@@ -10,31 +10,28 @@ stays true while new messages come.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from django.db import connection
-from django.db.models import Sum
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
 from mnesis_core.text import decode_text
-from sessions_app.models import Session
 from sessions_app.search_engines import engine
 from sessions_app.search_index import PARTS, PIECE, SOURCES, Source
 
 Mode = Literal["text", "regex"]
 Kind = Literal["messages", "tools", "summaries", "files", "all"]
 
-WINDOW = 200
+WINDOW = 100
 """Candidates that are rated together."""
 CHARACTERS, SECONDS = 50_000_000, 2.0
 """What one request reads at most before it answers with what it has."""
 NEWEST = 2**63 - 1
 
-_FIELDS = ("id", "session_id", "kind", "source_id", "field", "first_seq", "last_seq")
-_ENTRY = ", ".join(f"e.{name}" for name in _FIELDS)
+_ENTRY = "e.id, e.session_id, e.kind, e.source_id, e.field, e.first_seq, e.last_seq"
 _OF_PARTS = """
     SELECT e.id, p.message_id, m.role, p.part_type, substr(
         CASE e.field WHEN 'content' THEN p.content WHEN 'tool_input' THEN p.tool_input
@@ -93,8 +90,7 @@ class SearchResult:
         return self.next_cursor is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     id: int
     session_id: str
     kind: str
@@ -102,10 +98,10 @@ class _Candidate:
     field: str
     first_seq: int
     last_seq: int
-    message_id: str | None = None
-    role: str = ""
-    part_type: str = ""
-    text: str = ""
+    message_id: str | None
+    role: str
+    part_type: str
+    text: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,7 +179,7 @@ def _window(scope: Scope, query: Query, below: int) -> list[_Candidate]:
         values = [below, *values]
     with connection.cursor() as cursor:
         cursor.execute(select, values)
-        return _with_texts(cursor, [_Candidate(**dict(zip(_FIELDS, row, strict=True))) for row in cursor.fetchall()])
+        return _with_texts(cursor, cursor.fetchall())
 
 
 def _condition(scope: Scope) -> tuple[str, list[Any]]:
@@ -201,16 +197,16 @@ def _condition(scope: Scope) -> tuple[str, list[Any]]:
     return "".join(f" AND {condition}" for condition in used), [value for value in used.values() if value is not None]
 
 
-def _with_texts(cursor: Any, window: list[_Candidate]) -> list[_Candidate]:
+def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
     by_kind: dict[str, list[int]] = defaultdict(list)
-    for candidate in window:
-        by_kind[candidate.kind if candidate.kind in SOURCES else PARTS].append(candidate.id)
+    for id, _, kind, *_ in entries:
+        by_kind[kind if kind in SOURCES else PARTS].append(id)
     texts: dict[int, tuple[Any, ...]] = {}
     for kind, ids in by_kind.items():
         places = ", ".join(["%s"] * len(ids))
         cursor.execute(_OF_PARTS.format(places) if kind == PARTS else _of_source(SOURCES[kind], places), [PIECE, *ids])
-        texts |= {row[0]: row[1:] for row in cursor.fetchall()}
-    return [_complete(candidate, *texts[candidate.id]) for candidate in window if candidate.id in texts]
+        texts |= {id: (*names, readable(decode_text(text or ""))) for id, *names, text in cursor.fetchall()}
+    return [_Candidate(*entry, *texts[entry[0]]) for entry in entries if entry[0] in texts]
 
 
 def _of_source(source: Source, places: str) -> str:
@@ -220,16 +216,14 @@ def _of_source(source: Source, places: str) -> str:
     )
 
 
-def _complete(candidate: _Candidate, message_id: str | None, role: str, part_type: str, text: str) -> _Candidate:
-    return replace(
-        candidate, message_id=message_id, role=role, part_type=part_type, text=readable(decode_text(text or ""))
-    )
-
-
 def _hits(found: list[_Candidate], query: Query) -> tuple[Hit, ...]:
-    ids = {candidate.session_id for candidate in found}
-    titles = dict(Session.objects.filter(id__in=ids).values_list("id", "title"))
-    return tuple(_hit(candidate, query, decode_text(titles.get(candidate.session_id, ""))) for candidate in found)
+    ids = list({candidate.session_id for candidate in found})
+    if not ids:
+        return ()
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, title FROM sessions WHERE id IN ({', '.join(['%s'] * len(ids))})", ids)
+        titles = {id: decode_text(title) for id, title in cursor.fetchall()}
+    return tuple(_hit(candidate, query, titles[candidate.session_id]) for candidate in found)
 
 
 def _hit(candidate: _Candidate, query: Query, session_title: str) -> Hit:
@@ -252,9 +246,12 @@ def _hit(candidate: _Candidate, query: Query, session_title: str) -> Hit:
 
 def _count_messages(scope: Scope) -> int:
     """The messages in scope: they are numbered without a gap."""
-    sessions = Session.objects.filter(deleted_at__isnull=True)
-    sessions = sessions.filter(id=scope.session_id) if scope.session_id else sessions.filter(owner_id=scope.owner_id)
-    total: int = sessions.aggregate(total=Sum("message_seq"))["total"] or 0
+    whose, value = ("id", scope.session_id) if scope.session_id else ("owner_id", scope.owner_id)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT COALESCE(SUM(message_seq), 0) FROM sessions WHERE {whose} = %s AND deleted_at IS NULL", [value]
+        )
+        total = int(cursor.fetchone()[0])
     if scope.first_seq is None or scope.last_seq is None:
         return total
     return max(0, min(total, scope.last_seq) - scope.first_seq + 1)
