@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection
 
 from agents_app.lifecycle import StartedTurn, claim_turn
 from mnesis_core.record import SessionRecord
@@ -16,7 +15,6 @@ from tests.support.writers import CLAIMED, question
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_retry_after_a_kill_at_commit_gives_one_turn(session: SessionRecord, moment: str) -> None:
-    connection.close()
     run_child("tests.support.dies_at_commit", session.id, session.owner_id, moment, seconds=60)
     assert len(turns()) == (moment == "after")
     assert retry(session, moment).is_new == (moment == "before")

@@ -8,7 +8,6 @@ import time
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 
 from agents_app.lifecycle import claim_turn, create_session
 from mnesis_core.record import TurnState
@@ -30,8 +29,6 @@ SOAK_KILLS = int(os.environ.get("MNESIS_SOAK_KILLS", "1000"))
 def test_killed_writers_lose_nothing_that_was_acknowledged(alice: User, kills: int) -> None:
     # Three processes with two sessions each, of three: so each session has two processes in each other's way.
     sessions = [create_session(owner=alice, config={"turn": {"lease_seconds": LEASE_SECONDS}}).id for _ in range(3)]
-    # Nobody else has the database open: a file of SQLite is then recovered by the next writer.
-    connection.close()
     seed = random.randrange(10**6)
     print("seed", seed)
     printed = run_child("tests.support.writers", ",".join(sessions), 3, kills, seed, seconds=60 + kills)

@@ -12,10 +12,10 @@ import itertools
 import os
 import random
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from agents_app.lifecycle import claim_turn
 from agents_app.steps import held
@@ -57,21 +57,21 @@ def append_turns(sessions: list[str], prefix: str, retried: dict[str, str], say:
 
     ``retried`` holds for some of the sessions the key to begin with, which may have been used before.
     """
-    with ThreadPoolExecutor(len(sessions)) as threads:
-        endless = [
-            threads.submit(append_to, session, f"{session}/{prefix}", retried.get(session, ""), say)
-            for session in sessions
-        ]
-        for writer in endless:
-            writer.result()
+    for session in sessions:
+        arguments = session, f"{session}/{prefix}", retried.get(session, ""), say
+        threading.Thread(target=append_to, args=arguments).start()
 
 
 def append_to(session_id: str, prefix: str, retried: str, say: Say) -> None:
-    """One turn after the other."""
-    owner_id = load_session(session_id).owner_id
-    for number in itertools.count():
-        append_turn(session_id, owner_id, retried or f"{prefix}-{number}", say)
-        retried = ""
+    """One turn after the other; an error ends the whole process, or it would go unseen."""
+    try:
+        owner_id = load_session(session_id).owner_id
+        for number in itertools.count():
+            append_turn(session_id, owner_id, retried or f"{prefix}-{number}", say)
+            retried = ""
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def append_turn(session_id: str, owner_id: int, key: str, say: Say) -> None:
@@ -131,12 +131,15 @@ def main(sessions: str, processes: str, kills: str, seed: str) -> int:
 
 
 def fork(run: Callable[[], None]) -> int:
-    """A process that runs this and nothing else; returns its id."""
+    """A process that runs this, and whatever threads it starts, and nothing else; returns its id."""
     pid = os.fork()
     if pid:
         return pid
     try:
         run()
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread():
+                thread.join()
     except BaseException:
         traceback.print_exc()
         os._exit(1)
