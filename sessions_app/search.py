@@ -171,14 +171,15 @@ def _rated(window: list[_Candidate], query: Query) -> list[_Candidate]:
 def _window(scope: Scope, query: Query, below: int) -> list[_Candidate]:
     """The newest entries below an id that may match, newest first, with their texts."""
     condition, values = _condition(scope)
-    if query.words:
-        words = engine().query(query.words, owner_id=scope.owner_id, session_id=scope.session_id)
-        select, values = engine().select(_ENTRY, condition, limit=WINDOW), [words, below, *values]
-    else:
-        select = f"SELECT {_ENTRY} FROM search_entries e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {WINDOW}"
-        values = [below, *values]
     with connection.cursor() as cursor:
-        cursor.execute(select, values)
+        if query.words:
+            words = engine().query(query.words, owner_id=scope.owner_id, session_id=scope.session_id)
+            select = engine().select(_ENTRY, condition, limit=WINDOW)
+            return _with_texts(cursor, engine().fetch(cursor, select, [words, below, *values]))
+        cursor.execute(
+            f"SELECT {_ENTRY} FROM search_entries e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {WINDOW}",
+            [below, *values],
+        )
         return _with_texts(cursor, cursor.fetchall())
 
 
