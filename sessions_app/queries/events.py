@@ -13,9 +13,7 @@ def load_events(session_id: str, *, after: int = 0, limit: int = 500) -> list[Le
     """Events of a session in order."""
     rows = Event.objects.filter(session_id=session_id, seq__gt=after).order_by("seq")[:limit]
     return [
-        LedgerEvent(
-            session_id=session_id, seq=row.seq, type=row.type, data=_told(row.body), created_at=row.created_at
-        )
+        LedgerEvent(session_id=session_id, seq=row.seq, type=row.type, data=_told(row.body), created_at=row.created_at)
         for row in rows
     ]
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Sum
+
 from mnesis_core.record import UsageRecord
 from sessions_app.models import Turn
 
 
 def usage_of_session(session_id: str) -> UsageRecord:
     """What a session's turns have used so far."""
-    rows = Turn.objects.filter(session_id=session_id).values_list("tokens_input", "tokens_output", "cost_micros")
-    values = list(rows)
-    return UsageRecord(
-        tokens_input=sum(row[0] or 0 for row in values),
-        tokens_output=sum(row[1] or 0 for row in values),
-        cost_micros=sum(row[2] or 0 for row in values),
-    )
+    columns = ("tokens_input", "tokens_output", "cost_micros")
+    sums = Turn.objects.filter(session_id=session_id).aggregate(**{column: Sum(column) for column in columns})
+    return UsageRecord(**{column: total or 0 for column, total in sums.items()})
 
 
 def usage_of(row: Any) -> UsageRecord:

@@ -1,0 +1,253 @@
+"""How many statements each operation of the store and each read costs: as many with a long history as with a short one.
+
+Statements that read or write rows are counted; what begins, ends or announces a transaction is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from compaction_app import queries as compaction_queries
+from compaction_app import store as compaction_store
+from compaction_app.context import build_context
+from files_app import queries as file_queries
+from files_app.store import store_file_reference
+from mnesis_core.messages import Message, TextPart, ToolPart
+from mnesis_core.record import MessageEnd, TurnState
+from sessions_app import queries, store
+from sessions_app.forking import fork_session
+from sessions_app.ledger import Change, change
+from sessions_app.store import Piece
+from tests.support.cast import make_user
+from tests.support.inspected import add_summary, add_turn, claim, finish
+from tests.support.talks import new_session, tool
+
+TEXT = Message(role="user", parts=(TextPart(text="tide"),))
+MANY = Message(role="assistant", parts=(*(tool(output="high") for _ in range(20)), TextPart(text="tide")))
+END = MessageEnd(outcome="complete")
+COUNTED = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A session with a history, and a turn that runs."""
+
+    owner: User
+    id: str
+    idle_id: str
+    """Another session with the same history and no running turn."""
+    turn: str
+    stub: str
+    waits: str
+    works: str
+    """Tool calls: one that waits, one that runs."""
+    call: str
+    answer: str
+    """A finished message."""
+    tools: list[str]
+    file: str
+    summary: str
+
+
+Operation = Callable[[Scene], Any]
+
+
+def in_change(action: Callable[[Change, Scene], Any]) -> Operation:
+    """One change of the session that has the running turn."""
+
+    def operation(scene: Scene) -> None:
+        with change(scene.id) as record:
+            action(record, scene)
+
+    return operation
+
+
+def in_idle(action: Callable[[Change, Scene], Any]) -> Operation:
+    """One change of the session without."""
+
+    def operation(scene: Scene) -> None:
+        with change(scene.idle_id) as record:
+            action(record, scene)
+
+    return operation
+
+
+def whole_turn(record: Change, scene: Scene) -> None:
+    """Question, answer with tools, end: as it is recorded or imported."""
+    turn_id = store.start_turn(record, model="demo")
+    store.append_message(record, turn_id=turn_id, message=TEXT)
+    store.append_message(record, turn_id=turn_id, message=MANY, end=END)
+    store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+
+
+def start_call(record: Change, scene: Scene) -> str:
+    return store.start_call(
+        record,
+        turn_id=scene.turn,
+        message_id=scene.stub,
+        model="demo",
+        provider_model="demo",
+        parameters={},
+        manifest=[],
+        context_seq=1,
+        digest="0" * 64,
+        estimated_tokens=1,
+    )
+
+
+def store_file(record: Change, scene: Scene) -> str:
+    return store_file_reference(record, content_id="cd" * 32, path="/b", exploration_summary="More tides.")
+
+
+WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
+    "create_session": (lambda s: new_session(s.owner), 4),
+    "create_session with a parent": (lambda s: new_session(s.owner, parent_id=s.id), 5),
+    "update_session": (in_change(lambda r, s: store.update_session(r, title="new")), 4),
+    "archive_session": (in_change(lambda r, s: store.archive_session(r)), 4),
+    "soft_delete_session": (in_change(lambda r, s: store.soft_delete_session(r)), 4),
+    "start_turn": (in_idle(lambda r, s: store.start_turn(r, model="demo")), 5),
+    "require_turn": (in_change(lambda r, s: store.require_turn(r, s.turn, fence=1)), 2),
+    "append_message": (in_change(lambda r, s: store.append_message(r, turn_id=s.turn, message=TEXT)), (9, 8)),
+    "append_message with 21 parts": (
+        in_change(lambda r, s: store.append_message(r, turn_id=s.turn, message=MANY)),
+        (9, 8),
+    ),
+    "append_parts": (in_change(lambda r, s: store.append_parts(r, message_id=s.stub, parts=MANY.parts)), (8, 7)),
+    "start_tool": (in_change(lambda r, s: store.start_tool(r, s.waits)), 5),
+    "finish_tool": (in_change(lambda r, s: store.finish_tool(r, s.works, output="high", error=None)), (8, 7)),
+    "tombstone_parts, one": (in_change(lambda r, s: store.tombstone_parts(r, s.tools[:1])), 5),
+    "tombstone_parts, four": (in_change(lambda r, s: store.tombstone_parts(r, s.tools[:4])), 5),
+    "finalize_message": (in_change(lambda r, s: store.finalize_message(r, s.stub, END)), 4),
+    "finish_turn": (in_change(lambda r, s: store.finish_turn(r, s.turn, state=TurnState.COMPLETED)), 4),
+    "a whole turn": (in_idle(whole_turn), (10, 9)),
+    "two whole turns": (in_idle(lambda r, s: (whole_turn(r, s), whole_turn(r, s))), (10, 9)),
+    "take_over_turn": (in_change(lambda r, s: store.take_over_turn(r, s.turn, lease_owner="", lease_seconds=9)), 2),
+    "start_call": (in_change(start_call), 4),
+    "finish_call": (in_change(lambda r, s: store.finish_call(r, s.call, END)), 4),
+    "request_interrupt": (lambda s: store.request_interrupt(session_id=s.id), 2),
+    "renew_leases": (lambda s: store.renew_leases(lease_owner="here", turn_ids=[s.turn], lease_seconds=15), 2),
+    "append_journal": (
+        lambda s: store.append_journal(
+            session_id=s.id,
+            message_id=s.stub,
+            pieces=[Piece(part_index=0, part_type="text", offset=9, text="tide")],
+        ),
+        3,
+    ),
+    "delete_journal": (lambda s: store.delete_journal(message_id=s.stub), 1),
+    "swap_context_items": (
+        in_change(lambda r, s: store.swap_context_items(r, removed_ids=[s.answer], summary_id="sum_1")),
+        6,
+    ),
+    "request_run": (in_change(lambda r, s: compaction_store.request_run(r, trigger="soft")), 5),
+    "store_file_reference": (in_change(store_file), (7, 6)),
+    "fork_session, 4 messages": (
+        lambda s: fork_session(
+            queries.load_session(s.idle_id),
+            owner=s.owner,
+            at_message_id=queries.load_messages(s.idle_id)[3].id,
+            title="",
+        ),
+        (30, 29),
+    ),
+}
+"""Of two numbers the first is SQLite's, whose search keeps its entries and its words apart."""
+
+READS: dict[str, tuple[Operation, int]] = {
+    "load_session": (lambda s: queries.load_session(s.id, owner_id=s.owner.pk), 1),
+    "list_sessions": (lambda s: queries.list_sessions(owner_id=s.owner.pk), 1),
+    "list_sessions of a parent": (lambda s: queries.list_sessions(owner_id=s.owner.pk, parent_id=s.id), 2),
+    "load_messages": (lambda s: queries.load_messages(s.id, limit=10), 2),
+    "load_messages, the newest": (lambda s: queries.load_messages(s.id, limit=10, newest=True), 2),
+    "load_messages, all": (lambda s: queries.load_messages(s.id, limit=1_000), 2),
+    "load_messages_since": (lambda s: queries.load_messages_since(s.answer, session_id=s.id), 3),
+    "load_messages_by_ids": (lambda s: queries.load_messages_by_ids([s.answer, s.stub], session_id=s.id), 2),
+    "load_message": (lambda s: queries.load_message(s.answer, session_id=s.id), 2),
+    "load_parts": (lambda s: queries.load_parts(s.answer, session_id=s.id), 2),
+    "load_message_rows": (lambda s: queries.load_message_rows(s.id, [s.answer]), 1),
+    "load_turn": (lambda s: queries.load_turn(s.turn, session_id=s.id), 2),
+    "list_turns": (lambda s: queries.list_turns(s.id), 2),
+    "load_events": (lambda s: queries.load_events(s.id), 1),
+    "load_context_items": (lambda s: queries.load_context_items(s.id), 1),
+    "load_context_items, as of": (lambda s: queries.load_context_items(s.id, at=5), 1),
+    "list_calls": (lambda s: queries.list_calls(s.id), 1),
+    "load_call": (lambda s: queries.load_call(s.call, owner_id=s.owner.pk), 1),
+    "usage_of_session": (lambda s: queries.usage_of_session(s.id), 1),
+    "journal_texts": (lambda s: queries.journal_texts(s.id), 1),
+    "last_summary": (lambda s: compaction_queries.last_summary(s.id), 3),
+    "list_summaries": (lambda s: compaction_queries.list_summaries(s.id), 2),
+    "list_runs": (lambda s: compaction_queries.list_runs(s.id), 1),
+    "load_file_reference": (lambda s: file_queries.load_file_reference(s.file, owner_id=s.owner.pk), 1),
+    "find_file_by_content": (lambda s: file_queries.find_file_by_content("ab" * 32, session_id=s.id), 1),
+    "find_file_by_path": (lambda s: file_queries.find_file_by_path("/a", session_id=s.id), 1),
+    "build_context": (lambda s: build_context(s.id), 7),
+}
+
+
+def make_scene(owner: User, messages: int) -> Scene:
+    """A history of so many messages, a summary among them, and a turn in the middle of an answer."""
+    idle_id, id = new_session(owner), new_session(owner)
+    for _ in range(messages // 2):
+        add_turn(idle_id, "tide", tool(output="high"))
+        add_turn(id, "tide", tool(output="high"))
+    said = queries.load_messages(id, limit=messages)
+    run = claim(id)
+    summary = add_summary(id, run, [said[0].id, said[1].id], (1, 2))
+    finish(id, run, [summary])
+    with change(id) as record:
+        file = store_file_reference(record, content_id="ab" * 32, path="/a", exploration_summary="Tides.")
+        turn = store.start_turn(record, model="demo", lease_owner="here", lease_seconds=60)
+        store.append_message(record, turn_id=turn, message=TEXT)
+        calls = tuple(ToolPart(tool_name="t", tool_call_id=f"{number}") for number in range(2))
+        stub = store.append_message(record, turn_id=turn, message=Message(role="assistant", parts=calls))
+        waits, works = (part.id for part in queries.load_parts(stub, session_id=id))
+        store.start_tool(record, works)
+        scene = Scene(
+            owner=owner,
+            id=id,
+            idle_id=idle_id,
+            turn=turn,
+            stub=stub,
+            waits=waits,
+            works=works,
+            call="",
+            answer=said[3].id,
+            tools=[message.parts[0].id for message in said if message.role == "assistant"],
+            file=file,
+            summary=summary,
+        )
+        call = start_call(record, scene)
+    piece = Piece(part_index=0, part_type="text", offset=0, text="so far")
+    store.append_journal(session_id=id, message_id=stub, pieces=[piece])
+    return Scene(**vars(scene) | {"call": call})
+
+
+def count(operation: Operation, scene: Scene) -> int:
+    """Statements of one operation, which is undone."""
+    with transaction.atomic(), CaptureQueriesContext(connection) as captured:
+        operation(scene)
+        transaction.set_rollback(True)
+    sent = [query["sql"].lstrip("( \n") for query in captured.captured_queries]
+    return sum(sql.startswith(COUNTED) and "pg_notify" not in sql for sql in sent)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("messages", [10, 200])
+def test_each_operation_costs_what_it_costs(messages: int) -> None:
+    scene = make_scene(make_user("alice"), messages)
+    is_postgres = connection.vendor == "postgresql"
+    table = WRITES | READS
+    expected = {name: cost if isinstance(cost, int) else cost[is_postgres] for name, (_, cost) in table.items()}
+    assert {name: count(operation, scene) for name, (operation, _) in table.items()} == expected
+
+
+def test_every_operation_of_the_store_is_counted() -> None:
+    counted = {name.split(",")[0].split(" ")[0] for name in WRITES}
+    assert set(store.__all__) - counted == {"Piece", "put_model"}
