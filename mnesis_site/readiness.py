@@ -12,16 +12,18 @@ from django_q.status import Stat
 
 from sessions_app.grants import connection_differences, grant_differences
 from sessions_app.guards import guard_differences
+from sessions_app.search_checks import index_differences
 
 logger = logging.getLogger(__name__)
 
 
 def missing_parts() -> dict[str, list[str]]:
-    """Sentences on what is missing, by part: ``database``, ``migrations``, ``guards``, ``worker``. Empty when ready."""
+    """Sentences on what is missing, by part: ``database``, ``migrations``, ``guards``, ``index``, ``worker``. Empty when ready."""
     try:
         found = {
             "migrations": unapplied_migrations(),
             "guards": unguarded(),
+            "index": index_differences(connection),
             "worker": missing_worker(),
         }
     except DatabaseError:

@@ -14,9 +14,10 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         """Connect the guards to migrations and register the checks."""
         # Here, not above: both import models, and apps.py is read before any model can be made.
-        from sessions_app import authorizer, checks, grants, guards
+        from sessions_app import authorizer, checks, grants, guards, search_checks
 
         checks.register_checks()
+        search_checks.register_checks()
         connection_created.connect(authorizer.authorize)
         # Each signal is sent once per app; ours stands for all, since every table is there (or not) by then.
         pre_migrate.connect(guards.lift_guards, sender=self)

@@ -9,7 +9,6 @@ Positions are left out: what needs them is proven on the text itself, the same o
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -61,6 +60,9 @@ def _session_word(session_id: str) -> str:
 class Engine(Protocol):
     """One database's full-text index."""
 
+    name: str
+    """Of the index in the database's own catalogue."""
+
     @property
     def create(self) -> Sequence[str]:
         """Statements that make what no model describes."""
@@ -85,13 +87,14 @@ class Engine(Protocol):
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
         """What finds the entries that have every word, in the index's own syntax. No sign of a user's is in it."""
 
-    def missing(self, cursor: CursorWrapper) -> list[str]:
-        """Sentences on what of the index is not there."""
+    def is_there(self, cursor: CursorWrapper) -> bool:
+        """Whether the database has the index."""
 
 
 class Sqlite:
     """FTS5 without contents: the rowid is the entry's id."""
 
+    name = "search_words"
     create = (
         "CREATE VIRTUAL TABLE search_words USING fts5"
         "(words, content='', columnsize=0, detail=none, tokenize=\"ascii tokenchars '@'\")",
@@ -123,14 +126,15 @@ class Sqlite:
         terms = [f'"{owner_id}@{word.text}"{" *" if word.prefix else ""}' for word in words]
         return " AND ".join(terms if session_id is None else [f'"{_session_word(session_id)}"', *terms])
 
-    def missing(self, cursor: CursorWrapper) -> list[str]:
-        cursor.execute("SELECT 1 FROM sqlite_master WHERE name = 'search_words'")
-        return [] if cursor.fetchone() else ["The search index search_words is not there."]
+    def is_there(self, cursor: CursorWrapper) -> bool:
+        cursor.execute("SELECT 1 FROM sqlite_master WHERE name = %s", [self.name])
+        return cursor.fetchone() is not None
 
 
 class Postgresql:
     """A tsvector without positions, with a GIN index."""
 
+    name = "search_words"
     create = (
         "ALTER TABLE search_entries ADD COLUMN words tsvector NOT NULL",
         # New words wait in a list that every search reads: 1 MB of it, not the usual 4.
@@ -165,23 +169,15 @@ class Postgresql:
         terms = [f"'{owner_id}@{word.text}'{':*' if word.prefix else ''}" for word in words]
         return " & ".join(terms if session_id is None else [f"'{_session_word(session_id)}'", *terms])
 
-    def missing(self, cursor: CursorWrapper) -> list[str]:
-        cursor.execute("SELECT to_regclass('search_words')")
+    def is_there(self, cursor: CursorWrapper) -> bool:
+        cursor.execute("SELECT to_regclass(%s)", [self.name])
         [found] = cursor.fetchone()
-        return [] if found else ["The search index search_words is not there."]
+        return found is not None
 
 
-_ENGINES: dict[str, Engine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
+ENGINES: dict[str, Engine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
 
 
 def engine(database: BaseDatabaseWrapper | None = None) -> Engine:
     """The index of this database, or of the default one."""
-    return _ENGINES[(database or connection).vendor]
-
-
-def fts5_is_there() -> bool:
-    """Whether Python's SQLite was built with FTS5."""
-    with sqlite3.connect(":memory:") as memory:
-        names = {name for (name,) in memory.execute("SELECT name FROM pragma_module_list")}
-    memory.close()
-    return "fts5" in names
+    return ENGINES[(database or connection).vendor]

@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core import checks
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from mnesis_core.messages import TextPart, ToolState
 from mnesis_core.search import parse_words, words_of
-from sessions_app import search_index, store
+from mnesis_site.readiness import missing_parts
+from sessions_app import search_checks, search_index, store
 from sessions_app.ledger import change
 from sessions_app.models import SearchEntry, Session
 from sessions_app.search import Scope, search
-from sessions_app.search_engines import Postgresql, engine, fts5_is_there
+from sessions_app.search_checks import fts5_errors, index_differences
+from sessions_app.search_engines import Postgresql, engine
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 ENTRY = ("session_id", "kind", "source_id", "field", "first_seq", "last_seq", "start")
@@ -137,10 +140,21 @@ def test_what_was_said_before_there_was_an_index_is_found_after_the_migration() 
     assert len(search(Scope(owner_id=User.objects.get().pk), "marigold").hits) == 1
 
 
-def test_the_index_is_there_and_can_be(db: None) -> None:
-    assert fts5_is_there()
-    with connection.cursor() as cursor:
-        assert engine().missing(cursor) == []
+def test_an_index_that_is_missing_is_an_error_and_the_site_is_not_ready(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert index_differences(connection) == []
+    monkeypatch.setattr(type(engine()), "name", "search_nothing")
+    [error] = checks.run_checks(tags=["database"], databases=["default"])
+    assert (error.id, "search_nothing is not there" in error.msg) == ("mnesis.E009", True)
+    assert "index" in missing_parts()
+
+
+def test_a_sqlite_without_fts5_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fts5_errors() == []
+    monkeypatch.setattr(search_checks, "modules", lambda: {"rtree"})
+    [error] = fts5_errors()
+    assert (error.id, "FTS5" in error.msg) == ("mnesis.E008", True)
 
 
 def test_words_of_a_text_are_what_both_databases_hold() -> None:
