@@ -8,10 +8,10 @@ rows (``BigAutoField``), and who a row belongs to (a foreign key to an account).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, cast
 
 from django.apps import apps
@@ -22,6 +22,7 @@ from django.db.models.functions import Collate
 from django.db.models.query import QuerySet
 
 from audit_app.tables import Table, carried_tables
+from mnesis_core.session_file import MAX_LINE_BYTES
 
 IN_BYTES = {"sqlite": "BINARY", "postgresql": "C"}
 """The collation that orders keys alike on every machine."""
@@ -40,20 +41,23 @@ class SessionTable:
         """Its model."""
         return self.table.model
 
-    @property
+    @cached_property
     def fields(self) -> list[Field[Any, Any]]:
         """The columns that are exported."""
-        accounts = {field for index, model in self.table.foreign_keys if _is_account(model) for field in [index]}
         return [
             field
-            for index, field in enumerate(self.table.fields)
-            if index not in accounts and not isinstance(field, models.AutoField)
+            for field in self.table.fields
+            if field not in self.account_fields and not isinstance(field, models.AutoField)
         ]
 
-    @property
+    @cached_property
     def account_fields(self) -> list[Field[Any, Any]]:
         """The columns that name an account."""
         return [self.table.fields[index] for index, model in self.table.foreign_keys if _is_account(model)]
+
+    @cached_property
+    def _readers(self) -> dict[str, tuple[Field[Any, Any], Callable[[Any], Any]]]:
+        return {field.attname: (field, _reader_of(field)) for field in self.fields}
 
     def rows(self, session_id: str) -> QuerySet[Any, Any]:
         """A session's rows, in an order that every database agrees on."""
@@ -74,11 +78,17 @@ class SessionTable:
 
         :raises ValueError: a column is unknown, or its value impossible.
         """
-        fields = {field.attname: field for field in self.fields}
-        if unknown := values.keys() - fields.keys():
+        if unknown := values.keys() - self._readers.keys():
             raise ValueError(f"{self.table.name} has no column {min(unknown)!r}")
-        row = [_from_json(field, values[name]) if name in values else _default(field) for name, field in fields.items()]
-        return (*row, *(account_id for _ in self.account_fields))
+        row = [_read(values, name, field, read) for name, (field, read) in self._readers.items()]
+        return (*row, *[account_id] * len(self.account_fields))
+
+
+def _read(values: Mapping[str, Any], name: str, field: Field[Any, Any], read: Callable[[Any], Any]) -> Any:
+    if name not in values:
+        return _default(field)
+    value = values[name]
+    return None if value is None and field.null else read(value)
 
 
 @cache
@@ -114,54 +124,69 @@ def _as_json(field: Field[Any, Any], value: Any) -> Any:
     return field.value_to_string(field.model(**{field.attname: value}))
 
 
-def _from_json(field: Field[Any, Any], value: Any) -> Any:
-    """The Python value of a column. :raises ValueError: it can have no such value."""
+@cache
+def _reader_of(field: Field[Any, Any]) -> Callable[[Any], Any]:
+    """What turns a JSON value into a column's, or says in a ``ValueError`` why it cannot be one."""
     target = field.target_field if isinstance(field, models.ForeignKey) else field
-    if value is None and field.null:
-        return None
-    kinds = next((kinds for types, kinds in _KINDS if isinstance(target, types)), None)
-    if kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-        raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")
-    if kinds is None and not isinstance(field, models.JSONField) and not isinstance(value, str):
-        raise ValueError(f"{field.attname} must be text")
-    return _checked(field, target, value)
+    kind = next((types for types in _READERS if isinstance(target, types)), None)
+    if kind is None:
+        return lambda value: field.to_python(_of_type(field, value, str))
+    return _READERS[kind](field, target)
 
 
-_KINDS: tuple[tuple[type[Field[Any, Any]], tuple[type, ...]], ...] = (
-    (models.BooleanField, (bool,)),
-    (models.IntegerField, (int,)),
-    (models.FloatField, (int, float)),
-    (models.CharField, (str,)),
-    (models.TextField, (str,)),
-    (models.DateTimeField, (str,)),
-)
+def _read_text(field: Field[Any, Any], target: Field[Any, Any]) -> Callable[[Any], Any]:
+    longest = target.max_length or MAX_LINE_BYTES
+    choices = [choice for choice, _ in field.flatchoices] if field.choices else None
+
+    def read(value: Any) -> Any:
+        if len(_of_type(field, value, str)) > longest:
+            raise ValueError(f"{field.attname} is longer than {longest} characters")
+        if choices is not None and value not in choices:
+            raise ValueError(f"{field.attname} cannot be {value[:80]!r}")
+        return value
+
+    return read
 
 
-def _checked(field: Field[Any, Any], target: Field[Any, Any], value: Any) -> Any:
-    if isinstance(target, models.CharField) and len(value) > (target.max_length or len(value)):
-        raise ValueError(f"{field.attname} is longer than {target.max_length} characters")
-    if field.choices and value not in [choice for choice, _ in field.flatchoices]:
-        raise ValueError(f"{field.attname} cannot be {value[:80]!r}")
-    if isinstance(target, models.IntegerField):
-        low, high = _range(target)
-        if value < low or value > high:
+def _read_whole_number(field: Field[Any, Any], target: Field[Any, Any]) -> Callable[[Any], Any]:
+    limits = connection.ops.integer_field_range(target.get_internal_type())
+    low, high = cast(tuple[int | None, int | None], limits)
+    lowest, highest = -(2**63) if low is None else low, 2**63 - 1 if high is None else high
+
+    def read(value: Any) -> Any:
+        if not lowest <= _of_type(field, value, int) <= highest:
             raise ValueError(f"{field.attname} cannot be {value}")
-    if isinstance(target, models.DateTimeField):
-        return _time(field, value)
-    known = isinstance(target, models.JSONField) or any(isinstance(target, types) for types, _ in _KINDS)
-    return value if known else field.to_python(value)
+        return value
+
+    return read
 
 
-def _range(field: Field[Any, Any]) -> tuple[int, int]:
-    low, high = cast(tuple[int | None, int | None], connection.ops.integer_field_range(field.get_internal_type()))
-    return (-(2**63) if low is None else low), (2**63 - 1 if high is None else high)
+def _read_time(field: Field[Any, Any], _: Field[Any, Any]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        time = datetime.fromisoformat(_of_type(field, value, str))
+        if time.tzinfo is None or time.isoformat() != value:
+            raise ValueError(f"{field.attname} is no time with its offset: {value[:80]!r}")
+        return time
+
+    return read
 
 
-def _time(field: Field[Any, Any], text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None or time.isoformat() != text:
-        raise ValueError(f"{field.attname} is no time with its offset: {text[:80]!r}")
-    return time
+_READERS: dict[type[Field[Any, Any]], Callable[[Field[Any, Any], Field[Any, Any]], Callable[[Any], Any]]] = {
+    models.JSONField: lambda field, _: lambda value: value,
+    models.BooleanField: lambda field, _: lambda value: _of_type(field, value, bool),
+    models.FloatField: lambda field, _: lambda value: _of_type(field, value, float, int),
+    models.IntegerField: _read_whole_number,
+    models.CharField: _read_text,
+    models.TextField: _read_text,
+    models.DateTimeField: _read_time,
+}
+
+
+def _of_type(field: Field[Any, Any], value: Any, *types: type) -> Any:
+    """:raises ValueError: the value is of another type; ``true`` is no number."""
+    if type(value) not in types:
+        raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")
+    return value
 
 
 def _default(field: Field[Any, Any]) -> Any:
