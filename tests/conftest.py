@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from sessions_app.authorizer import lifted
-from tests.support.site_role import acting_as, made_site_role
+from tests.support.site_role import acting_as, drop_role, make_site_role
 
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 MISSING_DATA = pytest.StashKey[int]()
@@ -49,21 +49,25 @@ def redis_url() -> str:
 
 
 @pytest.fixture(scope="session")
-def site_role_name(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The test database and, on PostgreSQL, the role that tests act as."""
+    with django_db_blocker.unblock():
+        settings.MNESIS["APP_ROLE"] = make_site_role() if connection.vendor == "postgresql" else ""
+    yield
+    with django_db_blocker.unblock():
+        drop_role(settings.MNESIS["APP_ROLE"])
+
+
+@pytest.fixture
+def site_role_name(django_db_setup: None) -> str:
     """The role that tests act as on PostgreSQL; SQLite has none."""
-    if connection.vendor != "postgresql":
-        yield ""
-        return
-    with django_db_blocker.unblock(), made_site_role() as name:
-        settings.MNESIS["APP_ROLE"] = name
-        yield name
-        settings.MNESIS["APP_ROLE"] = ""
+    return str(settings.MNESIS["APP_ROLE"])
 
 
 @pytest.fixture(autouse=True)
 def _rights(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test has the site's rights, like web and workers; one that is marked ``owner`` has the database owner's."""
-    uses_database = request.node.get_closest_marker("django_db") or "db" in request.fixturenames
+    uses_database = {"db", "transactional_db"} & {*request.fixturenames} or request.node.get_closest_marker("django_db")
     rights: AbstractContextManager[None] = nullcontext()
     if request.node.get_closest_marker("owner"):
         rights = lifted(connection)

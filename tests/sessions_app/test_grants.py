@@ -114,6 +114,12 @@ def test_the_role_that_the_suite_acts_as_has_the_declared_rights(db: None) -> No
     assert connection_differences(connection) == []
 
 
+def test_a_connection_that_is_opened_again_has_them_too(transactional_db: None) -> None:
+    assert connection_differences(connection) == []
+    connection.close()
+    assert connection_differences(connection) == []
+
+
 @pytest.mark.owner
 @pytest.mark.parametrize(
     ("tampering", "named", "is_put_right"),

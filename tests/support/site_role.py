@@ -14,15 +14,18 @@ from sessions_app.authorizer import authorize, decide
 from sessions_app.grants import apply_role, site_role
 
 
-@contextmanager
-def made_site_role() -> Iterator[str]:
-    """The site's role for the test database, named after it: roles belong to the whole server."""
+def make_site_role() -> str:
+    """Make the site's role for the test database, named after it: roles belong to the whole server."""
     name = f"site_of_{connection.settings_dict['NAME']}"
     apply_role(connection, site_role(name))
-    yield name
+    return name
+
+
+def drop_role(name: str) -> None:
+    """Drop a role with its grants; none has no name."""
     with connection.cursor() as cursor:
-        cursor.execute(f'DROP OWNED BY "{name}"')
-        cursor.execute(f'DROP ROLE "{name}"')
+        for statement in (f'DROP OWNED BY "{name}"', f'DROP ROLE "{name}"') if name else ():
+            cursor.execute(statement)
 
 
 @contextmanager
