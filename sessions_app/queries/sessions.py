@@ -68,8 +68,9 @@ def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRec
 
 def visible_sessions() -> QuerySet[Any]:
     """Sessions that are not deleted, and whole: a fork is when it has every message up to where it was forked."""
-    copied = Message.objects.filter(id=OuterRef("forked_message_id"), seq__lte=OuterRef("message_seq"))
-    rows: QuerySet[Any] = Session.objects.filter(Q(forked_message_id="") | Exists(copied), deleted_at__isnull=True)
+    to_come = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
+    is_whole = Q(forked_message_id="") | ~Exists(to_come)
+    rows: QuerySet[Any] = Session.objects.filter(is_whole, deleted_at__isnull=True)
     return rows
 
 
