@@ -38,6 +38,7 @@ class HitOut(Schema):
     part_type: str
     field: str
     summary_id: str | None
+    file_id: str | None
     covered_by: str | None
     snippet: str
     matches: list[tuple[int, int]]
@@ -116,6 +117,7 @@ def hit_out(hit: Hit, covered_by: str | None) -> dict[str, Any]:
         "snippet": printable(hit.snippet),
         "part_id": hit.source_id if hit.message_id else None,
         "summary_id": hit.source_id if hit.kind == "summaries" else None,
+        "file_id": hit.source_id if hit.kind == "files" else None,
         "covered_by": covered_by if hit.message_id else None,
     }
 

@@ -125,7 +125,7 @@ def _tool_texts(part_id: str, seq: int, **results: str | None) -> list[Text]:
 
 def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, session_id: str) -> None:
     """Write the entries of texts of one session: one statement for all of them on PostgreSQL, two on SQLite."""
-    entries = [entry for text in texts for entry in _entries(text, owner_id, session_id)]
+    entries = [entry for text in texts if text.text or text.names for entry in _entries(text, owner_id, session_id)]
     for start in range(0, len(entries), ROWS_A_STATEMENT):
         engine(cursor.db).insert(cursor, entries[start : start + ROWS_A_STATEMENT])
 

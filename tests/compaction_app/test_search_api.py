@@ -11,7 +11,9 @@ from django.test import Client
 from agents_app.tools import ToolContext, find_tool
 from compaction_app.compact import compact_now
 from compaction_app.queries import list_summaries
+from files_app.store import store_file_reference
 from mnesis_core.messages import TextPart
+from sessions_app.ledger import change
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 
@@ -69,6 +71,15 @@ def test_summaries_are_found_and_what_one_stands_for_can_be_searched_alone(calle
         assert seqs
         assert seqs <= set(range(summary.first_seq, summary.last_seq + 1))
         assert found["messages_total"] == summary.last_seq - summary.first_seq + 1
+
+
+def test_what_an_exploration_found_is_found(caller: Client, talk: str) -> None:
+    with change(talk) as record:
+        file_id = store_file_reference(
+            record, content_id="0" * 64, path="/garden.csv", exploration_summary="Rows of marigolds and roses"
+        )
+    [hit] = ask(caller, "/api/search", q="roses", scope="files")["items"]
+    assert (hit["file_id"], hit["part_type"], hit["message_id"], hit["covered_by"]) == (file_id, "file", None, None)
 
 
 def test_pages_of_both_modes_cover_every_hit_once(caller: Client, talk: str) -> None:
