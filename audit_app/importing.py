@@ -263,7 +263,7 @@ def _index(session_id: str) -> None:
     """Make it findable; what is deleted is not."""
     if _rows("Session").filter(pk=session_id, deleted_at__isnull=True).exists():
         with connection.cursor() as cursor:
-            search_index._rebuild_session(cursor, session_id, search_index.SOURCES)
+            search_index.rebuild_session(cursor, session_id)
 
 
 def _read_all(session_id: str) -> None:

@@ -166,7 +166,7 @@ def rebuild(
         ids = [id for (id,) in cursor.fetchall()]
     for done, session_id in enumerate(ids, 1):
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
-            _rebuild_session(cursor, session_id, sources)
+            rebuild_session(cursor, session_id, sources)
         progress(done, len(ids))
     return len(ids)
 
@@ -181,7 +181,8 @@ def fill(kind: str, *, using: str) -> None:
             write(cursor, _texts_of(cursor, kind, source, session_id), owner_id=owner_id, session_id=session_id)
 
 
-def _rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str, Source]) -> None:
+def rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str, Source] = SOURCES) -> None:
+    """Make the entries of one session again, inside a transaction."""
     owner_id, last_seq = _lock(cursor, session_id)
     # On SQLite their words stay behind, with ids that lead nowhere and are not used again.
     cursor.execute("DELETE FROM search_entries WHERE session_id = %s", [session_id])
