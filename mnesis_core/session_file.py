@@ -108,11 +108,6 @@ def read_sessions(lines: Iterable[bytes]) -> Iterator[Header | RowLine | End]:
     reader.finish()
 
 
-def is_session_file(first_bytes: bytes) -> bool:
-    """Whether a file begins as ``session_lines`` writes it."""
-    return first_bytes.startswith(f'{{"format":"{FORMAT}",'.encode())
-
-
 class _Reader:
     """Where a file has been read to."""
 
@@ -163,7 +158,7 @@ class _Reader:
 
     def _begin(self, value: dict[str, Any]) -> Header:
         if value.get("format") != FORMAT:
-            self._refuse("a session must begin here, with its header")
+            self._refuse("a session's header must stand here. What another system wrote is for import_transcript")
         if value.get("version") != VERSION:
             self._refuse(f"this is version {value.get('version')!r} of the format; this site reads version {VERSION}")
         rows = value.get("rows")

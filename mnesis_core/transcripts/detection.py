@@ -46,7 +46,8 @@ def detect_format(name: str, first_bytes: bytes) -> str:
     if found:
         return found
     raise InvalidRequest(
-        f"'{one_line(name, 200)}' is no transcript of a known format. Formats: {', '.join(FORMAT_NAMES)}.",
+        f"'{one_line(name, 200)}' is no transcript of a known format. Formats: {', '.join(FORMAT_NAMES)}. "
+        "What 'manage.py export' wrote is brought in by import_session.",
         formats=list(FORMAT_NAMES),
     )
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.session_file import Header, RowLine, is_session_file, read_sessions, session_lines
+from mnesis_core.session_file import Header, RowLine, read_sessions, session_lines
 from mnesis_core.text import decode_text, encode_text
+from mnesis_core.transcripts import detect_format
 
 HEADER = Header(session_id="sess_1", event_seq=2, head_hash="ab", rows={"turns": 1, "events": 2})
 ROWS = [("turns", {"id": "turn_1", "text": "a"}), ("events", {"seq": 1}), ("events", {"seq": 2})]
@@ -54,9 +55,11 @@ def test_joined_files_are_read_one_after_the_other():
     assert [item.session_id for item in items if isinstance(item, Header)] == ["sess_1", "sess_2"]
 
 
-def test_an_export_is_known_by_its_beginning():
-    assert is_session_file(LINES[0])
-    assert not is_session_file(b'{"type":"user"}')
+def test_the_wrong_command_names_the_right_one():
+    with pytest.raises(InvalidRequest, match=r"brought in by import_session\."):
+        detect_format("talk.jsonl", LINES[0])
+    with pytest.raises(InvalidRequest, match=r"^Line 1: .* is for import_transcript\."):
+        list(read_sessions([b'{"type":"user"}\n']))
 
 
 def sealed(lines: list[bytes]) -> list[bytes]:
@@ -78,13 +81,13 @@ def with_line(number: int, line: bytes) -> Callable[[], list[bytes]]:
         (lambda: [], 1, "empty"),
         (lambda: LINES[:-1], 5, "cut off"),
         (lambda: [*LINES[:-1], LINES[-1][:20]], 5, "not JSON, or was cut off"),
-        (lambda: LINES[1:], 1, "a session must begin here"),
+        (lambda: LINES[1:], 1, "header must stand here"),
         (lambda: [LINES[0], *LINES[2:]], 2, "a row of turns was to come here"),
         (lambda: [LINES[0], LINES[2], LINES[1], *LINES[3:]], 2, "a row of turns"),
         (lambda: [*LINES[:2], LINES[3], LINES[2], LINES[4]], 5, "SHA-256 is another"),
         (lambda: [*LINES[:3], LINES[4]], 4, "1 rows of events are missing"),
         (lambda: [*LINES[:2], LINES[2].replace(b"1", b"7"), *LINES[3:]], 5, "SHA-256 is another"),
-        (lambda: [*LINES, LINES[1]], 6, "a session must begin here"),
+        (lambda: [*LINES, LINES[1]], 6, "header must stand here"),
         (with_line(2, b'{"table":"turns","row":{"id":"\\u0000"}}\n'), 2, "not written as an export writes it"),
         (with_line(2, b'{"table":"turns","row":{"id":"\\ud800"}}\n'), 2, "not JSON"),
         (with_line(2, b'{"table":"turns","row":{"id":"\xff"}}\n'), 2, "not JSON"),
