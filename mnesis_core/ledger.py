@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -25,13 +24,13 @@ def new_salt() -> str:
     return secrets.token_hex(32)
 
 
-def row_text(columns: Iterable[tuple[str, str]]) -> str:
-    """Some columns (name, text) of a row as one text that no other columns have; lengths in characters."""
-    return "".join([f"{name}={len(value)}:{value}" for name, value in columns])
+def column_text(name: str, text: str) -> str:
+    """A column of a row, so that no two rows' columns, joined, are the same text; the length is in characters."""
+    return f"{name}={len(text)}:{text}"
 
 
 def row_text_names(text: str) -> list[str]:
-    """The names of the columns that a ``row_text`` holds."""
+    """The names of the columns in some joined ``column_text``."""
     names, start = [], 0
     while start < len(text):
         equals = text.index("=", start)
@@ -42,7 +41,7 @@ def row_text_names(text: str) -> list[str]:
 
 
 def row_commitment(salt: str, *, table: str, id: str, text: str) -> str:
-    """The commitment to a ``row_text``: 64 hexadecimal digits.
+    """The commitment to joined ``column_text``: 64 hexadecimal digits.
 
     The key is the row's own, made from the salt, so that one row can be proven without showing others.
     """

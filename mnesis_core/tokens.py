@@ -9,6 +9,7 @@ in C, so a megabyte takes some milliseconds. It never shrinks when text is appen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from mnesis_core.messages import (
@@ -30,6 +31,8 @@ TOOL_FRAMING = 8
 """Tokens that a tool call and its result cost beside their text: ids and a second message's framing."""
 MOST_CHARACTERS_PER_TOKEN = 20
 """More than any text has: a run of spaces comes to 17."""
+SHORT = 80
+"""Characters."""
 SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
 """A provider that claims to count beyond these is not believed."""
 
@@ -111,8 +114,18 @@ _OTHER_WEIGHTS: tuple[tuple[bytes, float], ...] = (
 
 def estimate_text(text: str) -> int:
     """Tokens of ``text``; 0 only for the empty text. Takes lone surrogates and NUL."""
-    if not text:
-        return 0
+    if len(text) < SHORT:
+        return _estimate_short(text)
+    return _estimate(text)
+
+
+@lru_cache(maxsize=4096)
+def _estimate_short(text: str) -> int:
+    """Names of tools, inputs and the like come again and again."""
+    return _estimate(text) if text else 0
+
+
+def _estimate(text: str) -> int:
     is_ascii = text.isascii()
     raw = text.encode() if is_ascii else text.encode("utf-8", "surrogatepass")
     # The leading line break lets a word or number at the very start count as a start.

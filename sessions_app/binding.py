@@ -12,11 +12,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import models
 
-from mnesis_core.ledger import row_commitment, row_text
+from mnesis_core.ledger import column_text, row_commitment
 from sessions_app.append_only import AppendOnlyModel
 from sessions_app.refusals import literal
 
@@ -25,6 +25,15 @@ SALT = "salt"
 
 Bound = list[Any]
 """As it stands in an event's body: table, id, commitment and, for changeable columns, their names."""
+
+
+class Column(NamedTuple):
+    """A column of a commitment."""
+
+    name: str
+    default: Any
+    text: Callable[[Any], str] | None
+    """Makes a text of a value; ``None`` where it is one."""
 
 
 class Binding:
@@ -37,57 +46,59 @@ class Binding:
         self.has_salt = any(field.column == SALT for field in model._meta.concrete_fields)
         self.fields = {str(field.column): field for field in fields if field.column != SALT}
         changeable = _columns(model, model.rules.changeable)
-        self.frozen = tuple(column for column in self.fields if column not in changeable)
+        self.frozen = tuple(name for name in self.fields if name not in changeable)
         self.free = frozenset(_columns(model, model.rules.free))
         self.provable = frozenset(self.fields) - {*_columns(model, (*model.rules.steps, *model.rules.unproven))}
-        self._frozen = frozenset(self.frozen)
-        self._texts = {column: (field.get_default(), _text_of(field)) for column, field in self.fields.items()}
+        self._columns = {name: _column(field) for name, field in self.fields.items()}
+        later = [name for name in self.fields if name in self.provable and name in changeable]
+        self._frozen = [self._columns[name] for name in self.frozen]
+        self._once = [self._columns[name] for name in later if name not in self.free]
+        self._free = [self._columns[name] for name in later if name in self.free]
 
     def inserted(self, row: Mapping[str, Any], *, salt: str) -> list[Bound]:
         """What binds a new row: its frozen columns, and what else it holds from the start."""
-        texts = self._held(row)
-        return [self._of(row["id"], salt, texts, self.frozen), *self._later(row["id"], salt, texts, texts)]
+        once = [column for column in self._once if row[column.name] not in (None, column.default)]
+        free = [column for column in self._free if row[column.name] not in (None, column.default)]
+        bound = [self._of(row, row["id"], salt, self._frozen)]
+        return bound + self._later(row, row["id"], salt, once, free) if once or free else bound
 
     def changed(self, id: Any, values: Mapping[str, Any], *, salt: str) -> list[Bound]:
         """What binds new values of a row; nothing, when none of them is for the ledger to prove."""
-        return self._later(id, salt, self._held(values), values)
+        once = [column for column in self._once if column.name in values]
+        free = [column for column in self._free if column.name in values]
+        return self._later(values, id, salt, once, free)
 
-    def text(self, row: Mapping[str, Any], columns: Iterable[str]) -> str:
+    def text(self, row: Mapping[str, Any], names: Iterable[str]) -> str:
         """What a commitment to these columns, sorted, is made of."""
-        texts = self._held(row)
-        return row_text((column, texts[column]) for column in columns if column in texts)
+        return _text(row, [self._columns[name] for name in names])
 
-    def sql(self, columns: Iterable[str], vendor: str) -> str | None:
+    def sql(self, names: Iterable[str], vendor: str) -> str | None:
         """The same text as an expression in SQL; ``None`` with JSON, which each database writes in its own way."""
-        fields = [self.fields[column] for column in columns]
+        fields = [self.fields[name] for name in names]
         if any(isinstance(field, models.JSONField) for field in fields):
             return None
         held = [_held_in_sql(field, vendor) for field in fields]
         # Neither is ||, which would copy a long text once for each column after it.
-        return (
-            f"printf('{'%s' * len(held)}', {', '.join(held)})" if vendor == "sqlite" else f"concat({', '.join(held)})"
-        )
+        if vendor == "sqlite":
+            return f"printf('{'%s' * len(held)}', {', '.join(held)})"
+        return f"concat({', '.join(held)})"
 
-    def _later(self, id: Any, salt: str, texts: Mapping[str, str], columns: Iterable[str]) -> list[Bound]:
+    def _later(self, row: Mapping[str, Any], id: Any, salt: str, once: list[Column], free: list[Column]) -> list[Bound]:
         """One entry for what is set once, and one for each column that may be set again and then stands for itself."""
-        chosen = sorted(self.provable.intersection(columns) - self._frozen)
-        once = [column for column in chosen if column not in self.free]
-        groups = [once] if once else []
-        groups += [[column] for column in chosen if column in self.free]
-        return [[*self._of(id, salt, texts, group), group] for group in groups]
+        groups = ([once] if once else []) + [[column] for column in free]
+        return [[*self._of(row, id, salt, group), [column.name for column in group]] for group in groups]
 
-    def _of(self, id: Any, salt: str, texts: Mapping[str, str], columns: Iterable[str]) -> Bound:
-        text = row_text((column, texts[column]) for column in columns if column in texts)
-        return [self.table, id, row_commitment(salt, table=self.table, id=str(id), text=text)]
+    def _of(self, row: Mapping[str, Any], id: Any, salt: str, columns: Iterable[Column]) -> Bound:
+        return [self.table, id, row_commitment(salt, table=self.table, id=str(id), text=_text(row, columns))]
 
-    def _held(self, row: Mapping[str, Any]) -> dict[str, str]:
-        texts = {}
-        for column, value in row.items():
-            if value is not None and column in self._texts:
-                default, text = self._texts[column]
-                if value != default:
-                    texts[column] = text(value)
-        return texts
+
+def _text(row: Mapping[str, Any], columns: Iterable[Column]) -> str:
+    pieces = []
+    for name, default, text in columns:
+        value = row[name]
+        if value is not None and value != default:
+            pieces.append(column_text(name, value if text is None else text(value)))
+    return "".join(pieces)
 
 
 @cache
@@ -101,14 +112,22 @@ def _columns(model: type[AppendOnlyModel], names: Iterable[str]) -> list[str]:
     return [str(field.column) for field in model._meta.concrete_fields if field.name in chosen]
 
 
-def _text_of(field: models.Field[Any, Any]) -> Callable[[Any], str]:
-    if isinstance(field, models.DateTimeField):
-        return time_text
-    if isinstance(field, models.JSONField):
-        return json_text
-    if isinstance(field, models.BooleanField):
-        return lambda value: str(int(value))
-    return str
+def _column(field: models.Field[Any, Any]) -> Column:
+    target = field.target_field if field.is_relation else field
+    text: Callable[[Any], str] | None = str
+    if isinstance(target, models.CharField | models.TextField):
+        text = None
+    elif isinstance(field, models.DateTimeField):
+        text = time_text
+    elif isinstance(field, models.JSONField):
+        text = json_text
+    elif isinstance(field, models.BooleanField):
+        text = _truth_text
+    return Column(str(field.column), field.get_default(), text)
+
+
+def _truth_text(value: bool) -> str:
+    return str(int(value))
 
 
 @lru_cache(maxsize=256)
