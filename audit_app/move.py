@@ -152,7 +152,7 @@ def _lock_tables(source: str) -> None:
     if _is_sqlite(source):
         return  # Its transactions are IMMEDIATE: they begin with the one lock there is.
     names = ", ".join(f'"{table.name}"' for table in carried_tables())
-    _run(source, f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+    _run(source, f"SET LOCAL lock_timeout = {LOCK_SECONDS * 1_000:.0f}")
     _run(source, f"LOCK TABLE {names} IN EXCLUSIVE MODE")
 
 

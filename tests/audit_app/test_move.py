@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from django.apps import apps
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, Permission
+from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 
+from audit_app import move
 from audit_app.move import move_database, name_of
 from audit_app.tables import LEFT_BEHIND, carried_tables, dealt_by_migrate, is_carried, renumbered
 from mnesis_core.errors import Conflict, InvalidRequest, MnesisError, NotReady, SessionBusy
@@ -133,6 +137,49 @@ def test_it_waits_for_nobody_whose_turn_is_running(sample: Sample, new_database:
     with pytest.raises(SessionBusy, match=r"1 turns are running\. Stop the site"):
         move_database("default", target)
     assert connections[target].introspection.table_names() == []
+
+
+def test_who_writes_to_the_source_is_waited_for_then_told(
+    sample: Sample, new_database: NewDatabase, connected: Connect, monkeypatch: pytest.MonkeyPatch
+):
+    url = new_database("postgresql", migrated=True)
+    monkeypatch.setattr(move, "LOCK_SECONDS", 0.2)
+    with psycopg.connect(url) as writer:
+        writer.execute("INSERT INTO auth_group (name) VALUES ('half way')")
+        with pytest.raises(Conflict, match=r"Somebody is writing to postgresql://.*Stop the site"):
+            move_database(connected(url), connected(new_database("sqlite")))
+
+
+def test_nobody_writes_to_the_source_while_it_is_copied(sample: Sample, new_database: NewDatabase, connected: Connect):
+    url = new_database("sqlite", migrated=True)
+    source = connected(url)
+    move_database("default", source)
+    tries: list[str] = []
+
+    def write(verb: str, *_: object) -> None:
+        if verb == "indexed":
+            return
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)) as writer:
+            try:
+                writer.execute("INSERT INTO auth_group (name) VALUES ('late')")
+            except sqlite3.OperationalError as error:
+                tries.append(str(error))
+
+    move_database(source, connected(new_database("sqlite", migrated=True)), progress=write)
+    copying = [table for table in carried_tables() if table.count(source)]
+    assert tries == ["database is locked"] * 2 * len(copying)
+
+
+def test_permissions_keep_their_meaning_where_they_have_other_numbers(
+    sample: Sample, new_database: NewDatabase, connected: Connect
+):
+    target = connected(new_database("sqlite", migrated=True))
+    for model in (Permission, ContentType):
+        model.objects.using(target).all().delete()  # migrate makes them again
+    move_database("default", target)
+    here, there = (set(Permission.objects.using(alias).filter(group__name="harbour")) for alias in ("default", target))
+    assert {permission.natural_key() for permission in here} == {permission.natural_key() for permission in there}
+    assert {permission.pk for permission in here}.isdisjoint(permission.pk for permission in there)
 
 
 def test_a_target_with_another_record_is_not_touched(sample: Sample, new_database: NewDatabase, connected: Connect):
