@@ -18,9 +18,17 @@ BENCHMARKS = {
         "Turns written with the ledger, against plain SQL that writes the same rows",
         ("turns before", "raw turns/s", "our turns/s", "our time / raw", "our time / in a new session"),
     ),
+    "together": (
+        "Sessions written at once, each turn durable when it returns, against plain SQL that writes the same rows",
+        ("sessions", "raw turns/s", "our turns/s", "ours / raw", "raw p99 ms", "our p99 ms", "lock errors"),
+    ),
     "assemble": (
         "A context of 40 items, against plain SQL that reads the same rows",
         ("messages", "raw ms", "our ms", "our time / raw", "our time / at 100 messages"),
+    ),
+    "search": (
+        "A search over a million tokens, against the database's own full text; and beside twice as much of others",
+        ("query", "plain ms", "our ms", "our time / plain", "beside others / alone"),
     ),
 }
 

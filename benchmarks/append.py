@@ -1,11 +1,12 @@
 """Turns written through the store, against plain SQL that writes the very same rows in one transaction a turn.
 
 Plain SQL has everything beforehand: it makes no id, counts no token, hashes nothing, and inserts rows in their
-final state, which the store has to update. Both write to one database in turns, at equal durability.
+final state. Both write to one database in turns, at equal durability.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -16,12 +17,14 @@ from django.contrib.auth.models import User
 from benchmarks.databases import Plain, plain_connection
 from benchmarks.talk import make_turns, write_turn
 from mnesis_core.messages import Message
+from mnesis_core.search import words_of
 from sessions_app import store
 from sessions_app.ledger import Change, change
+from sessions_app.search_engines import stored_words
 
 ROUNDS = 20
 TURNS_A_ROUND = 25
-LONG = 2000
+LONG = 100_000
 
 Talk = list[tuple[Message, Message]]
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -32,9 +35,13 @@ _FROM = {
     "message_parts": "message_parts t JOIN messages m ON m.id = t.message_id WHERE m.turn_id = ?",
     "context_items": "context_items t JOIN messages m ON m.id = t.item_id WHERE m.turn_id = ? ORDER BY t.id",
     "events": "events t WHERE t.session_id = ? AND t.seq > ? AND t.seq <= ? ORDER BY t.seq",
+    "search_entries": "search_entries t JOIN message_parts p ON p.id = t.source_id JOIN messages m ON m.id = p.message_id"
+    " WHERE m.turn_id = ? ORDER BY t.id",
 }
-_NUMBERED = ("context_items", "events")
+_NUMBERED = ("context_items", "events", "search_entries")
 """Tables whose ``id`` the database makes."""
+_RENAMED = ("id", "turn_id", "message_id", "item_id", "source_id")
+_TEXTS = "SELECT tool_name, content, tool_input, output FROM message_parts WHERE id = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +70,23 @@ class Copier:
             found = self._plain.rows(f"SELECT {', '.join(f't.{name}' for name in columns)} FROM {_FROM[table]}", *keys)
             assert found, f"the store wrote no {table}"
             rows[table] = [tuple(map(self._free, columns, row)) for row in found]
+        if self._plain.is_sqlite:
+            rows["search_words"] = [(words,) for words in self._words(rows["search_entries"])]
         return rows
+
+    def _words(self, entries: list[tuple[Any, ...]]) -> Iterator[str]:
+        """What FTS5 was given with each entry; it does not keep it."""
+        for row in entries:
+            entry = dict(zip(self._columns["search_entries"], row, strict=True))
+            [texts] = self._plain.rows(_TEXTS, entry["source_id"].replace("_Z", "_0", 1))
+            name, *others = texts
+            words = words_of(dict(zip(("content", "tool_input", "output"), others, strict=True))[entry["field"]])
+            words |= words_of(name if entry["field"] == "tool_input" else "")
+            yield stored_words(words, owner_id=entry["owner_id"], session_id=self._target_id)
+
+    def on(self, plain: Plain) -> Copier:
+        """The same over another connection."""
+        return Copier(plain, source_id=self._source_id, target_id=self._target_id)
 
     def write(self, turns: list[Rows]) -> None:
         """Turns, each a transaction under the lock of its session."""
@@ -77,6 +100,10 @@ class Copier:
         """The rows of one turn, and the session's new head."""
         for table, columns in self._columns.items():
             self._plain.insert(table, columns, rows[table])
+        if self._plain.is_sqlite:
+            [[last]] = self._plain.rows("SELECT MAX(id) FROM search_entries")
+            words = enumerate(rows["search_words"], last - len(rows["search_words"]) + 1)
+            self._plain.insert("search_words", ("rowid", "words"), [(id, *word) for id, word in words])
         event, message, turn = (
             dict(zip(self._columns[table], rows[table][-1], strict=True)) for table in ("events", "messages", "turns")
         )
@@ -90,7 +117,7 @@ class Copier:
         if column == "session_id":
             return self._target_id
         # Every id has a 0 after its prefix until the year 3084.
-        return value.replace("_0", "_Z", 1) if column in ("id", "turn_id", "message_id", "item_id") else value
+        return value.replace("_0", "_Z", 1) if column in _RENAMED else value
 
 
 class Pair:
@@ -103,21 +130,13 @@ class Pair:
             plain, source_id=self.session_id, target_id=store.create_session(owner=owner, model="demo")
         )
 
-    def fill(self, talk: Talk) -> None:
-        """Turns that are not measured, all in one change."""
-        with change(self.session_id) as record:
-            written = [_write(record, *messages) for messages in talk]
-        with self._plain.transaction():
-            for turn in written:
-                self._copier.insert(self._copier.read(turn))
-
     def measure(self, talk: Talk) -> tuple[float, float]:
         """Seconds a turn: plain SQL's and ours."""
         started = perf_counter()
         written = []
         for messages in talk:
             with change(self.session_id) as record:
-                written.append(_write(record, *messages))
+                written.append(write_measured(record, *messages))
         ours = perf_counter() - started
         rows = [self._copier.read(turn) for turn in written]
         started = perf_counter()
@@ -125,7 +144,8 @@ class Pair:
         return (perf_counter() - started) / len(talk), ours / len(talk)
 
 
-def _write(record: Change, user: Message, assistant: Message) -> WrittenTurn:
+def write_measured(record: Change, user: Message, assistant: Message) -> WrittenTurn:
+    """One turn through the store."""
     after_seq = record.event_seq
     return WrittenTurn(turn_id=write_turn(record, user, assistant), after_seq=after_seq, last_seq=record.event_seq)
 
@@ -137,7 +157,9 @@ def measure() -> list[tuple[str, ...]]:
     with plain_connection() as plain:
         long = Pair(owner, plain)
         for _ in range(LONG // TURNS_A_ROUND):
-            long.fill(talk)
+            with change(long.session_id) as record:
+                for messages in talk:
+                    write_turn(record, *messages)
         Pair(owner, plain).measure(talk)  # warms both up
         rounds = [(Pair(owner, plain).measure(talk), long.measure(talk)) for _ in range(ROUNDS)]
     new, old = zip(*rounds, strict=True)

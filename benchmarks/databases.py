@@ -36,9 +36,9 @@ class Plain:
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
-        self._is_sqlite = isinstance(raw, sqlite3.Connection)
-        self._begin = "BEGIN IMMEDIATE" if self._is_sqlite else "BEGIN"
-        self.lock = "" if self._is_sqlite else " FOR UPDATE"
+        self.is_sqlite = isinstance(raw, sqlite3.Connection)
+        self._begin = "BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN"
+        self.lock = "" if self.is_sqlite else " FOR UPDATE"
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Everything that a query finds."""
@@ -66,7 +66,7 @@ class Plain:
         self._raw.execute("COMMIT")
 
     def _own(self, sql: str) -> str:
-        return sql if self._is_sqlite else sql.replace("?", "%s")
+        return sql if self.is_sqlite else sql.replace("?", "%s")
 
 
 @contextmanager
