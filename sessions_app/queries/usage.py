@@ -12,9 +12,14 @@ from sessions_app.models import Turn
 
 def usage_of_session(session_id: str) -> UsageRecord:
     """What a session's turns have used so far."""
-    columns = ("tokens_input", "tokens_output", "cost_micros")
-    sums = Turn.objects.filter(session_id=session_id).aggregate(**{column: Sum(column) for column in columns})
-    return UsageRecord(**{column: total or 0 for column, total in sums.items()})
+    sums = Turn.objects.filter(session_id=session_id).aggregate(
+        tokens_input=Sum("tokens_input"), tokens_output=Sum("tokens_output"), cost_micros=Sum("cost_micros")
+    )
+    return UsageRecord(
+        tokens_input=sums["tokens_input"] or 0,
+        tokens_output=sums["tokens_output"] or 0,
+        cost_micros=sums["cost_micros"] or 0,
+    )
 
 
 def usage_of(row: Any) -> UsageRecord:

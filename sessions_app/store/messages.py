@@ -146,7 +146,7 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     if before not in (ToolState.PENDING, ToolState.RUNNING):
         raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
     state = ToolState.COMPLETED if error is None else ToolState.ERROR
-    values = {
+    values: dict[str, Any] = {
         "output": None if output is None else encode_text(output),
         "error_message": None if error is None else encode_text(error),
         "tool_state": state.value,
