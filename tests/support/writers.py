@@ -165,7 +165,12 @@ def kill_writers(number: int, sessions: list[str], kills: int, seed: str) -> Non
 def kill_one(sessions: list[str], prefix: str, retried: dict[str, str], seconds: float) -> list[list[str]]:
     """A process from its birth to its death, so many seconds after its first commit; returns what it said."""
     read, write = os.pipe()
-    pid = fork(lambda: append_turns(sessions, prefix, retried, lambda *said: tell(write, *said)))
+
+    def write_until_killed() -> None:
+        os.close(read)  # or it would go on for ever when nobody is left who could kill it
+        append_turns(sessions, prefix, retried, lambda *said: tell(write, *said))
+
+    pid = fork(write_until_killed)
     os.close(write)
     with os.fdopen(read) as lines:
         said = []
