@@ -113,7 +113,7 @@ def _columns(model: type[AppendOnlyModel], names: Iterable[str]) -> list[str]:
 
 
 def _column(field: models.Field[Any, Any]) -> Column:
-    target = field.target_field if field.is_relation else field
+    target = getattr(field, "target_field", field)  # a foreign key holds what the key is
     text: Callable[[Any], str] | None = str
     if isinstance(target, models.CharField | models.TextField):
         text = None
@@ -155,7 +155,7 @@ def _text_in_sql(field: models.Field[Any, Any], column: str, vendor: str) -> str
         return time_in_sql(column, vendor)
     if isinstance(field, models.BooleanField) and vendor == "postgresql":
         return f"{column}::int::text"
-    if isinstance(field.target_field if field.is_relation else field, models.CharField | models.TextField):
+    if isinstance(getattr(field, "target_field", field), models.CharField | models.TextField):
         return column
     return f"CAST({column} AS text)"
 

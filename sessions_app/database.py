@@ -17,7 +17,7 @@ from django.db import connections, transaction
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_THREADS = ThreadPoolExecutor(4, thread_name_prefix="database")
+_THREADS = ThreadPoolExecutor(8, thread_name_prefix="database")
 _LONG_THREADS = ThreadPoolExecutor(16, thread_name_prefix="work")
 
 
