@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import models, transaction
-from django.test import AsyncClient
+from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ class Undone(Exception):
 
 
 @pytest.fixture
-def exported(db: None) -> Iterator[tuple[Sample, list[bytes], dict[str, Any]]]:
+def exported(db: None) -> tuple[Sample, list[bytes], dict[str, Any]]:
     """A sample that is not in the database any more: who and what it was, its lines, its rows."""
     try:
         with transaction.atomic():
@@ -295,15 +295,17 @@ def test_the_memory_of_a_session_is_a_directory_or_an_archive(sample: Sample, tm
     assert lines["semantic.jsonl"] == []
 
 
-async def test_an_owner_takes_a_session_along_from_the_api(transactional_db: None):
-    sample = await sync_to_async(make_sample)()
-    lines = await sync_to_async(lambda: list(export_session(sample.talk)))()
-    client = AsyncClient()
-    await client.aforce_login(sample.ada)
-    answer = await client.get(f"/api/sessions/{sample.talk}/export")
-    assert b"".join([chunk async for chunk in answer]) == b"".join(lines)
+def test_an_owner_takes_a_session_along_from_the_api(sample: Sample, client: Client):
+    lines = b"".join(export_session(sample.talk))
+    client.force_login(sample.ada)
+    answer = client.get(f"/api/sessions/{sample.talk}/export")
+    assert asyncio.run(joined(answer.streaming_content)) == lines  # type: ignore[attr-defined]
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{sample.talk}.jsonl"'
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    await client.aforce_login(sample.bob)
-    refused = await client.get(f"/api/sessions/{sample.talk}/export")
+    client.force_login(sample.bob)
+    refused = client.get(f"/api/sessions/{sample.talk}/export")
     assert (refused.status_code, refused.json()["error"]["code"]) == (404, "SESSION_NOT_FOUND")
+
+
+async def joined(chunks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])

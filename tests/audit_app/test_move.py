@@ -50,7 +50,7 @@ def rows_of(alias: str, like: str = "") -> dict[str, list[str]]:
 
 def test_everything_goes_there_and_back_and_is_the_same(sample: Sample, new_database: NewDatabase, connected: Connect):
     there = connected(new_database(OTHER_KIND[connection.vendor]))
-    back = connected(new_database(connection.vendor))
+    back = connected(new_database(connection.vendor, migrated=True))
     first = move_database("default", there)
     again = move_database("default", there)
     returned = move_database(there, back)
