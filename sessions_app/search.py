@@ -20,7 +20,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.search import Query, parse_pattern, parse_words, readable, snippet
 from mnesis_core.text import decode_text
 from sessions_app.search_engines import engine
-from sessions_app.search_index import PARTS, PIECE, SOURCES, Source
+from sessions_app.search_index import PARTS, PIECE, SOURCES
 
 Mode = Literal["text", "regex"]
 Kind = Literal["messages", "tools", "summaries", "files", "all"]
@@ -31,13 +31,18 @@ CHARACTERS, SECONDS = 50_000_000, 2.0
 """What one request reads at most before it answers with what it has."""
 NEWEST = 2**63 - 1
 
-_ENTRY = "e.id, e.session_id, e.kind, e.source_id, e.field, e.first_seq, e.last_seq"
-_OF_PARTS = """
-    SELECT e.id, p.message_id, m.role, p.part_type, substr(
-        CASE e.field WHEN 'content' THEN p.content WHEN 'tool_input' THEN p.tool_input
-        WHEN 'output' THEN p.output ELSE p.error_message END, CAST(e.start AS integer) + 1, %s)
-    FROM search_entries e JOIN message_parts p ON p.id = e.source_id JOIN messages m ON m.id = p.message_id
-    WHERE e.id IN ({})"""
+_ENTRY = "e.id, e.session_id, e.kind, e.source_id, e.field, e.first_seq, e.last_seq, e.start"
+# A long text has many entries, and its row is read once for all of them.
+_STRETCHES = """
+    WITH r AS (
+        SELECT source_id, field, MIN(start) AS first, MAX(start) AS last FROM search_entries
+        WHERE id IN ({places}) GROUP BY source_id, field
+    )
+    SELECT r.source_id, r.field, r.first, {names},
+        substr({text}, CAST(r.first AS integer) + 1, CAST(r.last - r.first AS integer) + %s) FROM r {joins}"""
+_PART_TEXT = """CASE r.field WHEN 'content' THEN p.content WHEN 'tool_input' THEN p.tool_input
+    WHEN 'output' THEN p.output ELSE p.error_message END"""
+_PART_JOINS = "JOIN message_parts p ON p.id = r.source_id JOIN messages m ON m.id = p.message_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,19 +207,29 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
     by_kind: dict[str, list[int]] = defaultdict(list)
     for id, _, kind, *_ in entries:
         by_kind[kind if kind in SOURCES else PARTS].append(id)
-    texts: dict[int, tuple[Any, ...]] = {}
+    stretches: dict[tuple[str, str], tuple[Any, ...]] = {}
     for kind, ids in by_kind.items():
-        places = ", ".join(["%s"] * len(ids))
-        cursor.execute(_OF_PARTS.format(places) if kind == PARTS else _of_source(SOURCES[kind], places), [PIECE, *ids])
-        texts |= {id: (*names, readable(decode_text(text or ""))) for id, *names, text in cursor.fetchall()}
-    return [_Candidate(*entry, *texts[entry[0]]) for entry in entries if entry[0] in texts]
+        cursor.execute(_stretches(kind, len(ids)), [*ids, PIECE])
+        stretches |= {(row[0], row[1]): row[2:] for row in cursor.fetchall()}
+    # A row that is not there any more has no stretch; the record has none such.
+    return [_candidate(entry, *stretches[entry[3], entry[4]]) for entry in entries if (entry[3], entry[4]) in stretches]
 
 
-def _of_source(source: Source, places: str) -> str:
-    return (
-        f"SELECT e.id, NULL, '', '{source.part_type}', substr(x.{source.field}, CAST(e.start AS integer) + 1, %s)"
-        f" FROM search_entries e JOIN {source.table} x ON x.id = e.source_id WHERE e.id IN ({places})"
-    )
+def _stretches(kind: str, count: int) -> str:
+    places = ", ".join(["%s"] * count)
+    if kind == PARTS:
+        names = "p.message_id, m.role, p.part_type"
+        return _STRETCHES.format(places=places, names=names, text=_PART_TEXT, joins=_PART_JOINS)
+    source = SOURCES[kind]
+    joins = f"JOIN {source.table} x ON x.id = r.source_id"
+    names = f"NULL, '', '{source.part_type}'"
+    return _STRETCHES.format(places=places, names=names, text=f"x.{source.field}", joins=joins)
+
+
+def _candidate(entry: Any, first: int, message_id: str | None, role: str, part_type: str, text: str) -> _Candidate:
+    start = entry[-1] - first
+    piece = text[start : start + PIECE]
+    return _Candidate(*entry[:-1], message_id, role, part_type, readable(decode_text(piece)))
 
 
 def _hits(found: list[_Candidate], query: Query) -> tuple[Hit, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -125,9 +126,10 @@ def _tool_texts(part_id: str, seq: int, **results: str | None) -> list[Text]:
 
 def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, session_id: str) -> None:
     """Write the entries of texts of one session: one statement for all of them on PostgreSQL, two on SQLite."""
-    entries = [entry for text in texts if text.text or text.names for entry in _entries(text, owner_id, session_id)]
-    for start in range(0, len(entries), ROWS_A_STATEMENT):
-        engine(cursor.db).insert(cursor, entries[start : start + ROWS_A_STATEMENT])
+    entries = (entry for text in texts if text.text or text.names for entry in _entries(text, owner_id, session_id))
+    # A few at a time: a text of 20 MB has seven hundred.
+    while some := list(islice(entries, ROWS_A_STATEMENT)):
+        engine(cursor.db).insert(cursor, some)
 
 
 def _entries(text: Text, owner_id: int, session_id: str) -> Iterator[NewEntry]:
