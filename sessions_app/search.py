@@ -229,7 +229,7 @@ def _stretches(kind: str, count: int) -> str:
 def _candidate(entry: Any, first: int, message_id: str | None, role: str, part_type: str, text: str) -> _Candidate:
     start = entry[-1] - first
     piece = text[start : start + PIECE]
-    return _Candidate(*entry[:-1], message_id, role, part_type, readable(decode_text(piece)))
+    return _Candidate._make((*entry[:-1], message_id, role, part_type, readable(decode_text(piece))))
 
 
 def _hits(found: list[_Candidate], query: Query) -> tuple[Hit, ...]:
