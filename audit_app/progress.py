@@ -29,7 +29,11 @@ class ProgressLine:
         self._told = monotonic()
         of = f" of {total:,}" if total else ""
         line = f"{what}: {done:,}{of} rows {verb}"
-        self._stream.write(f"\r{line:<78}" if self._terminal else line, ending="" if self._terminal else "\n")
+        # Not in the colour of errors.
+        if self._terminal:
+            self._stream.write(f"\r{line:<78}", style_func=str, ending="")
+        else:
+            self._stream.write(line, style_func=str)
         self._open = self._terminal
 
     def end(self) -> None:

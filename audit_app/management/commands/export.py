@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zipfile
 from argparse import ArgumentParser
@@ -84,7 +85,8 @@ def _write_directory(sessions: list[str], directory: Path) -> None:
 def _opened(out: str) -> Iterator[BinaryIO]:
     """The file to write to: under another name until it is whole."""
     if out == "-":
-        yield sys.stdout.buffer
+        with _reader_may_leave():
+            yield sys.stdout.buffer
         return
     path = Path(out)
     unfinished = path.with_name(f"{path.name}.unfinished")
@@ -96,3 +98,15 @@ def _opened(out: str) -> Iterator[BinaryIO]:
         raise CommandError(f"{path} cannot be written: {error.strerror}", returncode=2) from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Standard output may be a pipe whose reader, such as ``head``, has seen enough."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Or Python writes what is left when it exits, and complains.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise CommandError("The export was not read to its end.", returncode=1) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -52,7 +53,7 @@ class Command(BaseCommand):
             done = import_sessions(lambda: _lines(path), owner_id=owner_id, progress=self._line.show)
         except MnesisError as error:
             raise CommandError(f"{error.code}: {path.name}: {error.message}", returncode=error.exit_status) from error
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise CommandError(f"{path} cannot be read: {error}", returncode=2) from error
         self._line.end()
         for session in done:

@@ -57,5 +57,9 @@ class Command(BaseCommand):
                 f"{report.unbound_sessions:,} of them began before rows were bound to the ledger: "
                 "of their older rows, context, states and counters are proven, words are not."
             )
+        for session_id in report.moved:
+            self.stdout.write(
+                f"{session_id} belongs to another account than the one that began it (an import does that)."
+            )
         if report.ok:
             self.stdout.write("Everything is as it was written.")
