@@ -38,6 +38,7 @@ class CheckedOut(Schema):
     entries: int
     commitments: int
     unbound_sessions: int
+    moved: list[str]
 
 
 class ReportOut(Schema):

@@ -40,7 +40,7 @@ _ENTRIES = (
 )
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
 """What a body that somebody forged may raise."""
-_HEAD = "SELECT event_seq, head_hash, salt FROM sessions WHERE id = %s"
+_HEAD = "SELECT event_seq, head_hash, salt, owner_id FROM sessions WHERE id = %s"
 
 Progress = Callable[[int], None]
 """Entries done so far."""
@@ -68,6 +68,8 @@ class Report:
     commitments: int = 0
     unbound_sessions: int = 0
     """Begun before rows were bound to the ledger: their older rows are proven by its replay alone."""
+    moved: list[str] = field(default_factory=list)
+    """Sessions that belong to another account than the one that began them: imported, or given away past the guards."""
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -81,6 +83,7 @@ class Report:
         self.entries += other.entries
         self.commitments += other.commitments
         self.unbound_sessions += other.unbound_sessions
+        self.moved += other.moved
         self.problems += other.problems
 
     def as_dict(self) -> dict[str, Any]:
@@ -162,7 +165,7 @@ class _Verification:
         self.using = using
         with connections[using].cursor() as cursor:
             cursor.execute(_HEAD, [session_id])
-            self.head_seq, self.head_hash, salt = cursor.fetchone()
+            self.head_seq, self.head_hash, salt, self.owner_id = cursor.fetchone()
         self.rows = BoundRows(session_id, salt, connections[using])
         self.projection = Projection()
         self.seq, self.hash = 0, GENESIS
@@ -197,8 +200,9 @@ class _Verification:
             return []
         if at != data.get("at", at):
             self._found([Finding(seq, "row", f"events {seq} created_at")])
-        if type == EventType.SESSION_CREATED and not claims:
-            self.report.unbound_sessions = 1
+        if type == EventType.SESSION_CREATED:
+            self.report.unbound_sessions = int(not claims)
+            self.report.moved = [self.session_id] if data.get("owner_id") != self.owner_id else []
         return claims
 
     def _head(self) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ class Rules:
     free: tuple[str, ...] = ()
     """Columns that may change at any time: counters, leases, titles."""
     unproven: tuple[str, ...] = ()
-    """Changeable columns of which the ledger says nothing: leases, and counters that it proves by its length."""
+    """Columns that no commitment covers: leases, and what the ledger says in clear or proves by its length."""
     bound: bool = True
     """False for rows that the ledger proves in another way: itself, and what can be rebuilt from its events."""
     deletable: bool = False

@@ -46,9 +46,9 @@ class Binding:
         self.has_salt = any(field.column == SALT for field in model._meta.concrete_fields)
         self.fields = {str(field.column): field for field in fields if field.column != SALT}
         changeable = _columns(model, model.rules.changeable)
-        self.frozen = tuple(name for name in self.fields if name not in changeable)
         self.free = frozenset(_columns(model, model.rules.free))
         self.provable = frozenset(self.fields) - {*_columns(model, (*model.rules.steps, *model.rules.unproven))}
+        self.frozen = tuple(name for name in self.fields if name in self.provable and name not in changeable)
         self._columns = {name: _column(field) for name, field in self.fields.items()}
         later = [name for name in self.fields if name in self.provable and name in changeable]
         self._frozen = [self._columns[name] for name in self.frozen]

@@ -89,7 +89,8 @@ class Session(AppendOnlyModel):
             "message_seq",
             "turn_seq",
         ),
-        unproven=("updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+        # The owner's number means nothing in another database; the first event says whose it was.
+        unproven=("owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
     )
 
     class Meta:

@@ -81,8 +81,8 @@ def test_every_table_of_the_record_has_a_row_to_tamper_with(session_id: str) -> 
     assert empty == {StreamJournal}
 
 
-UNSEEN = {"Event.id", "ContextItem.id", "SummaryEdge.id"}
-"""Numbers that the database gives to rows, and that nothing refers to."""
+UNSEEN = {"Event.id", "ContextItem.id", "SummaryEdge.id", "Session.owner"}
+"""Numbers that the database gives to rows and that nothing refers to; and who may read it, which is told apart."""
 COUNTERS = {"event_seq", "head_hash", "message_seq", "turn_seq"}
 KEYS = {
     "Turn": ("id", "seq"),
@@ -122,6 +122,13 @@ def test_a_value_that_was_changed_is_named_whatever_the_column(session_id: str, 
             elif model.rules.bound and field.name not in (*model.rules.steps, *COUNTERS):
                 assert any(model._meta.db_table in problem for problem in problems), (field, problems)
     assert unseen == UNSEEN
+
+
+def test_a_session_that_was_given_away_is_told_apart(session_id: str, unguarded: None) -> None:
+    assert verify_session(session_id).moved == []
+    plain(Session).filter(pk=session_id).update(owner=make_user("bob"))
+    report = verify_session(session_id)
+    assert (report.moved, report.problems) == ([session_id], [])
 
 
 def test_a_row_that_was_taken_away_is_named(session_id: str, unguarded: None) -> None:

@@ -19,6 +19,11 @@ FREE = {
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
 }
+UNPROVEN = {
+    "Session": {"owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"},
+    "Turn": {"lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"},
+    "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
+}
 STATES = {"Turn": {"state"}, "MessagePart": {"tool_state"}, "ModelCall": {"state"}, "CompactionRun": {"state"}}
 
 
@@ -27,6 +32,13 @@ def test_only_these_columns_may_change_more_than_once() -> None:
     assert {model.__name__: set(model.rules.free) for model in models if model.rules.free} == FREE
     assert {model.__name__: set(model.rules.steps) for model in models if model.rules.steps} == STATES
     assert [model.__name__ for model in models if model.rules.deletable] == ["StreamJournal"]
+
+
+def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
+    models = guarded_models()
+    assert {model.__name__: set(model.rules.unproven) for model in models if model.rules.unproven} == UNPROVEN
+    unbound = {model.__name__ for model in models if not model.rules.bound}
+    assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge"}
 
 
 def test_events_edges_journal_pieces_and_file_references_never_change() -> None:
