@@ -8,7 +8,6 @@ as it was, so its first entry still names the account that it had where it comes
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,14 +21,12 @@ from django.db.models.query import QuerySet
 from audit_app.export import export_session
 from audit_app.session_tables import session_tables
 from audit_app.tables import BATCH_CHARACTERS, BATCH_ROWS, insert_rows
-from audit_app.verify import Problem, verify_session
+from audit_app.verify import verify_session
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError
 from mnesis_core.ids import is_id
-from mnesis_core.ledger import row_commitment
 from mnesis_core.messages import Role
 from mnesis_core.session_file import End, Header, RowLine, read_sessions, written
 from sessions_app import search_index
-from sessions_app.binding import binding_of
 from sessions_app.queries import load_events, load_messages
 
 PAGE = 200
@@ -228,23 +225,10 @@ def _refuse_unproven(header: Header) -> None:
     if (session.event_seq, session.head_hash) != (header.event_seq, header.head_hash):
         raise InvalidRequest(f"The header of {header.session_id} names another head than its session.")
     for problem in verify_session(header.session_id).problems:
-        if not _is_new_owner(problem, session):
-            raise InvalidRequest(
-                f"The ledger of {header.session_id} does not hold: entry {problem.seq}: {problem.kind}, {problem.detail}.",
-                session=header.session_id,
-            )
-
-
-def _is_new_owner(problem: Problem, session: Any) -> bool:
-    """Whether the session's own row is what was written, but for whom it belongs to now."""
-    if (problem.kind, problem.detail) != ("row", f"sessions {session.pk}"):
-        return False
-    first = json.loads(_rows("Event").get(session_id=session.pk, seq=1).body)
-    binding = binding_of(apps.get_model("sessions_app", "Session"))
-    row = {str(field.column): getattr(session, field.attname) for field in session._meta.concrete_fields}
-    text = binding.text(row | {"owner_id": first["owner_id"]}, binding.frozen)
-    commitments = [bound[2] for bound in first["rows"] if bound[:2] == ["sessions", session.pk]]
-    return row_commitment(session.salt, table="sessions", id=session.pk, text=text) in commitments
+        raise InvalidRequest(
+            f"The ledger of {header.session_id} does not hold: entry {problem.seq}: {problem.kind}, {problem.detail}.",
+            session=header.session_id,
+        )
 
 
 def _refuse_unreadable(header: Header) -> None:

@@ -22,6 +22,7 @@ from audit_app.export import export_session, session_ids
 from audit_app.importing import import_sessions
 from audit_app.session_tables import session_tables
 from audit_app.tables import is_carried
+from audit_app.verify import verify_session
 from mnesis_core.errors import DuplicateIDError, InvalidRequest
 from mnesis_core.messages import TextPart
 from mnesis_core.session_file import End, RowLine, read_sessions, session_lines
@@ -79,6 +80,8 @@ def test_sessions_come_in_as_the_same_rows(exported: tuple[Sample, list[bytes], 
     assert set(Session._base_manager.values_list("owner_id", flat=True)) == {eve.pk}
     again = [line for session_id in session_ids() for line in export_session(session_id)]
     assert again == lines
+    report = verify_session(sample.talk)
+    assert (report.ok, report.moved) == (True, [sample.talk])
     assert {hit.session_id for hit in search(Scope(owner_id=eve.pk), "quay").hits} == {sample.talk}
     assert load_messages(sample.talk)[0].parts[0].part.text == HOSTILE  # type: ignore[union-attr]
 
