@@ -8,7 +8,7 @@ hot stays with the ORM.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from types import SimpleNamespace
