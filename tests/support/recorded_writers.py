@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -27,14 +27,10 @@ def main(before: str, live: str, recorded: str, turns: str, synchronous: str) ->
     recording = record(live)
     options = connection.settings_dict["OPTIONS"]
     options["init_command"] = options["init_command"].replace("synchronous=FULL", f"synchronous={synchronous}")
-    threads = [
-        threading.Thread(target=write, args=(session, owner.pk, int(turns) // WRITERS, recording))
-        for session in sessions
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(WRITERS) as people:
+        writing = [people.submit(write, session, owner.pk, int(turns) // WRITERS, recording) for session in sessions]
+        for one in writing:
+            one.result()
     recording.save(Path(recorded))
     return 0
 
