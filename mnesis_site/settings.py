@@ -91,7 +91,7 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
         "PORT": port,
         "CONN_MAX_AGE": 0,
         # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
-        # Hot statements (sessions_app.statements) are prepared when a connection has seen them five times.
+        # Hot statements are prepared when a connection has seen them five times.
         "OPTIONS": {"prepare_threshold": 5}
         | ({"pool": {"min_size": 1, "max_size": 12, "timeout": 20}} if pooled else {}),
     }

@@ -226,3 +226,11 @@ def test_only_one_of_two_turns_at_once_starts(session_id):
     with pytest.raises(SessionBusy):
         start(session_id, TextPart(text="second"))
     assert len(queries.load_messages(session_id)) == 1
+
+
+def test_a_part_of_20_mb_comes_back_as_it_was(session_id):
+    text = "the tide at the north pier " * 750_000 + "\x00\ud800 ™"
+    output = ToolPart(tool_name="t", tool_call_id="c", output=text, state=ToolState.COMPLETED)
+    start(session_id, output, role="assistant")
+    [message] = queries.load_messages(session_id)
+    assert message.parts[0].part == output
