@@ -12,8 +12,15 @@ from mnesis_core.record import SessionRecord
 from mnesis_core.text import decode_json, decode_text, encode_text
 from sessions_app.models import Message, Session, Turn
 
+# Built once: putting these together takes longer than asking.
+_TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
+_VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
 _NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
 _RUNNING_TURN = Turn.objects.filter(session=OuterRef("pk"), state="running")
+_WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
+    running_turn_id=Subquery(_RUNNING_TURN.values("id")[:1]),
+    last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
+)
 
 
 def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
@@ -21,7 +28,7 @@ def load_session(session_id: str, *, owner_id: int | None = None) -> SessionReco
 
     :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
     """
-    rows = _sessions().filter(id=encode_text(session_id))
+    rows = _WITH_TURNS.filter(id=encode_text(session_id))
     if owner_id is not None:
         rows = rows.filter(owner_id=owner_id)
     row = rows.first()
@@ -46,7 +53,7 @@ def list_sessions(
 
     :raises SessionNotFoundError: there is no such parent, or it belongs to somebody else.
     """
-    rows = _sessions().filter(owner_id=owner_id)
+    rows = _WITH_TURNS.filter(owner_id=owner_id)
     if parent_id is not None:
         rows = rows.filter(parent_id=load_session(parent_id, owner_id=owner_id).id)
     if archived is not None:
@@ -62,24 +69,13 @@ def list_sessions(
 
 def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
     """The session that an import made before, if it did."""
-    row = _sessions().filter(owner_id=owner_id, origin=origin, external_id=encode_text(external_id)).first()
+    row = _WITH_TURNS.filter(owner_id=owner_id, origin=origin, external_id=encode_text(external_id)).first()
     return None if row is None else _session(row)
 
 
 def visible_sessions() -> QuerySet[Any]:
     """Sessions that are not deleted, and whole: a fork is when it has every message up to where it was forked."""
-    to_come = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
-    is_whole = Q(forked_message_id="") | ~Exists(to_come)
-    rows: QuerySet[Any] = Session.objects.filter(is_whole, deleted_at__isnull=True)
-    return rows
-
-
-def _sessions() -> QuerySet[Any]:
-    rows: QuerySet[Any] = visible_sessions().annotate(
-        running_turn_id=Subquery(_RUNNING_TURN.values("id")[:1]),
-        last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
-    )
-    return rows
+    return _VISIBLE.all()
 
 
 def _session(row: Any) -> SessionRecord:
