@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -256,18 +257,6 @@ class Store(RuleBasedStateMachine):
         wrong = self.wrong(message_id=unknown, part_id=unknown, turn_id=unknown)
         self.refused(self.one_of(self.open_talks(), pick), *self.one_of(wrong, pick // 8))
 
-    @precondition(lambda self: len(self.open_talks()) > 1 and any(talk.tools for talk in self.talks))
-    @rule(pick=PICKS)
-    def ids_of_another_session(self, pick: int) -> None:
-        has_tools = [talk for talk in self.talks if talk.tools]
-        unfinished = [talk for talk in has_tools if any(said.end is None for said in talk.said)]
-        other = self.one_of(unfinished or has_tools, pick)
-        said = next((said for said in other.said if said.end is None), other.said[0])
-        turn_id = other.running or said.turn_id
-        elsewhere = [talk for talk in self.open_talks() if talk is not other]
-        for error, action in self.wrong(message_id=said.id, part_id=list(other.tools)[-1], turn_id=turn_id):
-            self.refused(self.one_of(elsewhere, pick // 2), error, action)
-
     def wrong(self, *, message_id: str, part_id: str, turn_id: str) -> list[tuple[type[MnesisError], Action]]:
         """Each operation with an id that the session does not have, and what it says to that."""
         message, end = Message(role="user", parts=()), MessageEnd()
@@ -308,8 +297,20 @@ class Store(RuleBasedStateMachine):
             mine = [talk for talk in self.talks if talk.owner_id == owner.pk]
             assert {talk.id for talk in mine if not talk.deleted} == listed & {talk.id for talk in mine}
             assert not listed & {talk.id for talk in self.talks if talk.owner_id != owner.pk}
+        for talk, other in pairwise([*self.talks, self.talks[0]]):
+            if other.said and not talk.deleted:
+                self.attack(talk, other)
         for talk in self.talks:
             self.check(talk)
+
+    def attack(self, talk: Talk, other: Talk) -> None:
+        """Each operation with ids of another session, of which some wait for just that."""
+        said = next((said for said in other.said if said.end is None), other.said[0])
+        waits = [id for id, part in other.tools.items() if part.state is ToolState.PENDING]
+        part_id = next(iter([*waits, *other.tools, "part_nosuch"]))
+        turn_id = other.running or said.turn_id
+        for error, action in self.wrong(message_id=said.id, part_id=part_id, turn_id=turn_id):
+            self.refused(talk, error, action)
 
     def check(self, talk: Talk) -> None:
         assert verify_session(talk.id).problems == []
