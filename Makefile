@@ -32,7 +32,7 @@ format: .venv/installed-dev
 	$(BIN)/djlint templates --reformat --quiet
 
 soak: .venv/installed-dev
-	@$(BIN)/python -m pytest -m soak $(ARGS)
+	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=0 $(ARGS)
 
 bench: .venv/installed-dev
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -7,6 +7,7 @@ import logging
 from typing import Any, NoReturn
 
 from django.core.exceptions import RequestDataTooBig
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -16,7 +17,15 @@ from ninja.security import django_auth
 from agents_app.api import router as agents_router
 from audit_app.api import router as audit_router
 from compaction_app.api import router as compaction_router
-from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, NotSignedIn, PermissionDenied, RequestTooLarge
+from mnesis_core.errors import (
+    InvalidRequest,
+    MnesisError,
+    NotFound,
+    NotReady,
+    NotSignedIn,
+    PermissionDenied,
+    RequestTooLarge,
+)
 from mnesis_site.auth import KeyAuth
 from mnesis_site.error_pages import json_error
 from sessions_app.api import router as sessions_router
@@ -107,6 +116,14 @@ def body_problem(cause: BaseException | None) -> str:
     if isinstance(cause, json.JSONDecodeError):
         return f"The body is not JSON: {cause.msg} at line {cause.lineno}, column {cause.colno}."
     return f"The body cannot be read: {cause}." if isinstance(cause, ValueError) else "The body cannot be read."
+
+
+@api.exception_handler(OperationalError)
+@api.exception_handler(InterfaceError)
+def database_away(request: HttpRequest, error: Exception) -> HttpResponse:
+    """The database is away, full or was cut off: what was asked may be stored or not."""
+    logger.error("%s %s: the database failed", request.method, request.path, exc_info=error)
+    return json_error(NotReady("The database did not answer. Ask again, with the same idempotency key."))
 
 
 @api.exception_handler(Http404)

@@ -85,7 +85,6 @@ def work(client: str, session_id: str, owner_id: int, count: int, words: list[Wo
     connection.close()
 
 
-@pytest.mark.xfail(reason="the REST door takes a database that is away for a mistake of its own: 500 INTERNAL_ERROR")
 def test_a_door_says_that_the_database_is_away(session: SessionRecord, client: Client) -> None:
     headers = {"Authorization": f"Bearer {create_key(owner_id=session.owner_id)}"}
     with cut_line(lambda: Cut.BEFORE):
