@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from audit_app.export import session_ids
+from mnesis_core.errors import SessionNotFoundError
 
 
 def add_session_arguments(parser: ArgumentParser) -> None:
@@ -27,5 +28,6 @@ def chosen_sessions(options: dict[str, Any]) -> list[str]:
     if options["all"]:
         return there
     if missing := [session_id for session_id in options["sessions"] if session_id not in there]:
-        raise CommandError(f"SESSION_NOT_FOUND: there is no session {missing[0]!r}", returncode=1)
+        error = SessionNotFoundError(session_id=missing[0])
+        raise CommandError(f"{error.code}: there is no session {missing[0]!r}", returncode=error.exit_status)
     return list(dict.fromkeys(options["sessions"]))
