@@ -44,6 +44,12 @@ _PART_TEXT = """CASE r.field WHEN 'content' THEN p.content WHEN 'tool_input' THE
     WHEN 'output' THEN p.output ELSE p.error_message END"""
 _PART_JOINS = "JOIN message_parts p ON p.id = r.source_id JOIN messages m ON m.id = p.message_id"
 
+VISIBLE = (
+    "s.deleted_at IS NULL"
+    " AND NOT EXISTS (SELECT 1 FROM messages f WHERE f.id = s.forked_message_id AND f.seq > s.message_seq)"
+)
+"""A session that was deleted is out of sight, and so is a fork until it is whole (``queries.visible_sessions``)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
@@ -196,9 +202,8 @@ def _condition(scope: Scope) -> tuple[str, list[Any]]:
         "e.last_seq <= %s": scope.last_seq,
     }
     if scope.session_id is None:
-        # A session that was deleted is out of sight.
         wanted["e.owner_id = %s"] = scope.owner_id
-        wanted["EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id AND s.deleted_at IS NULL)"] = None
+        wanted[f"EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id AND {VISIBLE})"] = None
     used = {condition: value for condition, value in wanted.items() if value is not None or "%s" not in condition}
     return "".join(f" AND {condition}" for condition in used), [value for value in used.values() if value is not None]
 
@@ -262,10 +267,10 @@ def _hit(candidate: _Candidate, query: Query, session_title: str) -> Hit:
 
 def _count_messages(scope: Scope) -> int:
     """The messages in scope: they are numbered without a gap."""
-    whose, value = ("id", scope.session_id) if scope.session_id else ("owner_id", scope.owner_id)
+    whose, value = ("s.id", scope.session_id) if scope.session_id else ("s.owner_id", scope.owner_id)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT COALESCE(SUM(message_seq), 0) FROM sessions WHERE {whose} = %s AND deleted_at IS NULL", [value]
+            f"SELECT COALESCE(SUM(s.message_seq), 0) FROM sessions s WHERE {whose} = %s AND {VISIBLE}", [value]
         )
         total = int(cursor.fetchone()[0])
     if scope.first_seq is None or scope.last_seq is None:
