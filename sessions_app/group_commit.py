@@ -130,6 +130,8 @@ class _Writer:
 
 _lock = threading.Lock()
 _writer: _Writer | None = None
+_of_parent: list[_Writer] = []
+"""Kept, since a connection that came through a fork must not even be closed here."""
 
 
 def _writer_of_process() -> _Writer:
@@ -137,6 +139,9 @@ def _writer_of_process() -> _Writer:
     global _writer
     name = str(connection.settings_dict["NAME"])
     with _lock:
-        if _writer is None or (_writer.process_id, _writer.name) != (os.getpid(), name):
+        if _writer is not None and _writer.process_id != os.getpid():
+            _of_parent.append(_writer)
+            _writer = None
+        if _writer is None or _writer.name != name:
             _writer = _Writer(name)
         return _writer
