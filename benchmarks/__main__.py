@@ -22,6 +22,10 @@ BENCHMARKS = {
         "Sessions written at once, each turn durable when it returns, against plain SQL that writes the same rows",
         ("sessions", "raw turns/s", "our turns/s", "ours / raw", "raw p99 ms", "our p99 ms", "lock errors"),
     ),
+    "verify": (
+        "A record verified in both directions, against plain SQL that reads and hashes the same rows",
+        ("by", "entries", "raw entries/s", "our entries/s", "our time / raw"),
+    ),
     "assemble": (
         "A context of 40 items, against plain SQL that reads the same rows",
         ("messages", "raw ms", "our ms", "our time / raw", "our time / at 100 messages"),

@@ -42,6 +42,7 @@ class Table:
         self._adapted = [(place, self._adapt[name]) for place, name in enumerate(self._defaults) if name in self._adapt]
         self._insert = f"INSERT INTO {self.name} ({', '.join(self._defaults)}) VALUES "
         self._places = f"({', '.join(['%s'] * len(fields))})"
+        self._inserts: dict[int, str] = {}
 
     def row(self, **values: Any) -> SimpleNamespace:
         """A row to be inserted: the columns named here, and the defaults of all others."""
@@ -55,7 +56,12 @@ class Table:
         for start in range(0, len(rows), ROWS_A_STATEMENT):
             some = rows[start : start + ROWS_A_STATEMENT]
             values = [value for row in some for value in self._values(row)]
-            run(cursor, self._insert + ", ".join([self._places] * len(some)), values)
+            run(cursor, self._insert_of(len(some)), values)
+
+    def _insert_of(self, rows: int) -> str:
+        if rows not in self._inserts:
+            self._inserts[rows] = self._insert + ", ".join([self._places] * rows)
+        return self._inserts[rows]
 
     def update(self, cursor: CursorWrapper, values: dict[str, Any], **where: Any) -> int:
         """Change the rows whose columns equal ``where`` (``None`` is NULL); returns how many there were.
