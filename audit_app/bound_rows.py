@@ -80,6 +80,12 @@ class BoundRows:
             for id in sorted(set(rows.values_list("id", flat=True).iterator()) - self._claimed[table]):
                 yield Finding(0, "unexplained", f"{table} {id}")
 
+    def count_entries(self) -> int:
+        """The session's entries, wherever they stand."""
+        with self._database.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM events WHERE session_id = %s", [self._session_id])
+            return int(cursor.fetchone()[0])
+
     def untold(self) -> list[tuple[str, str]]:
         """(table, column) of values that more rows hold than entries tell of."""
         found = []

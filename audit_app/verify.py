@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from typing import Any
@@ -25,6 +25,7 @@ from django.db import connections
 from audit_app.bound_rows import BoundRows, Claim, Finding
 from audit_app.chains import Entry, entry_problem
 from compaction_app.projection import load_projection
+from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
 from mnesis_core.ledger import GENESIS
 from mnesis_core.replay import Difference, Projection, differences
@@ -107,10 +108,18 @@ def verify_session(session_id: str, *, using: str = "default", progress: Progres
 def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress = lambda done: None) -> Report:
     """Many sessions, by several processes where that is worth their start."""
     report = verify_guards()
-    with _processes(min(jobs, len(session_ids)) if _count_entries() > WORTH_PROCESSES else 1) as run:
-        for part in run(verify_session, session_ids):
-            report.add(part)
-            progress(report.entries)
+    if jobs > 1 and len(session_ids) > 1 and _count_entries() > WORTH_PROCESSES:
+        # Not forked: a connection to a database survives no fork.
+        context = get_context("spawn")
+        with ProcessPoolExecutor(
+            min(jobs, len(session_ids)), mp_context=context, initializer=django.setup
+        ) as processes:
+            for part in processes.map(verify_session, session_ids):
+                report.add(part)
+                progress(report.entries)
+        return report
+    for session_id in session_ids:
+        report.add(verify_session(session_id, progress=lambda done: progress(report.entries + done)))
     return report
 
 
@@ -121,24 +130,20 @@ def _count_entries() -> int:
         return count or 0
 
 
-@contextmanager
-def _processes(count: int) -> Iterator[Callable[..., Iterator[Report]]]:
-    if count == 1:
-        yield map
-        return
-    # Not forked: a connection to a database survives no fork.
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=django.setup) as processes:
-        yield processes.map
-
-
 def replay_session(session_id: str, *, using: str = "default", at: int | None = None) -> Projection:
-    """A session's context items, states and counters from its entries alone: all of them, or up to entry ``at``."""
+    """A session's context items, states and counters from its entries alone: all of them, or up to entry ``at``.
+
+    :raises Conflict: an entry says nothing that could be understood.
+    """
     projection, seq = Projection(), 0
     while entries := read_entries(session_id, seq, using=using):
         for (seq, type, body, _, _), _ in entries:
             if at is not None and seq > at:
                 return projection
-            projection.apply(seq, type, orjson.loads(body))
+            try:
+                projection.apply(seq, type, orjson.loads(body))
+            except UNREADABLE as error:
+                raise Conflict(f"entry {seq} of {session_id} cannot be read; 'manage.py verify' says more") from error
     return projection
 
 
@@ -206,6 +211,8 @@ class _Verification:
         return claims
 
     def _head(self) -> Iterator[Finding]:
+        if outside := self.rows.count_entries() - self.report.entries:
+            yield Finding(0, "chain", f"{outside} entries stand outside of the chain")
         if (self.head_seq, self.head_hash) != (self.seq, self.hash):
             yield Finding(
                 self.seq, "head", f"the session names entry {self.head_seq} as its last one; the last is {self.seq}"

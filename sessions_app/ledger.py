@@ -195,7 +195,8 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
 
 def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
     # SQLite knows no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is ours already.
-    row_lock = " FOR UPDATE" if connection.features.has_select_for_update else ""
+    # NO KEY: rows that only refer to the session may be inserted meanwhile.
+    row_lock = " FOR NO KEY UPDATE" if connection.features.has_select_for_no_key_update else ""
     head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
     if head is None:
         raise SessionNotFoundError(session_id=session_id)

@@ -199,6 +199,20 @@ def write_a_body_that_says_nothing(session_id: str) -> None:
     chain_again(session_id, head=True)
 
 
+def hide_an_entry_before_the_first(session_id: str) -> None:
+    models.Model.save(
+        Event(
+            session_id=session_id,
+            seq=-1,
+            type="x",
+            body="{}",
+            prev_hash="0",
+            hash="0",
+            created_at=Event.objects.first().created_at,
+        )
+    )
+
+
 def take_the_commitments_out(session_id: str) -> None:
     for event in Event.objects.filter(session_id=session_id, type="message.created"):
         write_body(event, {key: value for key, value in json.loads(event.body).items() if key != "rows"})
@@ -215,6 +229,7 @@ def take_the_commitments_out(session_id: str) -> None:
         (swap_two_entries, {"chain"}),
         (write_a_body_that_says_nothing, {"chain", "unexplained", "replay"}),
         (take_the_commitments_out, {"unexplained"}),
+        (hide_an_entry_before_the_first, {"chain"}),
     ],
 )
 def test_an_attack_on_the_ledger_is_named(
@@ -279,6 +294,9 @@ def test_the_commands_say_what_they_found_and_exit_by_it(
         call_command("replay", session_id, "--check")
     with pytest.raises(CommandError, match="SESSION_NOT_FOUND"):
         call_command("verify", "sess_nosuch")
+    write_body(Event.objects.get(seq=3), [1])
+    with pytest.raises(CommandError, match=r"CONFLICT: entry 3 .* cannot be read"):
+        call_command("replay", session_id)
 
 
 def test_a_person_verifies_their_own_sessions_over_rest_and_nobody_elses(session_id: str) -> None:

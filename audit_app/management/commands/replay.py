@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from audit_app.sessions import add_session_arguments, chosen_sessions
 from audit_app.verify import check_replay, replay_session
+from mnesis_core.errors import MnesisError
 from mnesis_core.replay import Projection
 
 
@@ -33,7 +34,10 @@ class Command(BaseCommand):
         """Replay."""
         if options["check"] and options["at"] is not None:
             raise CommandError("--check compares with the rows of today; leave --at away.", returncode=2)
-        found = {session_id: self._replay(session_id, options) for session_id in chosen_sessions(options)}
+        try:
+            found = {session_id: self._replay(session_id, options) for session_id in chosen_sessions(options)}
+        except MnesisError as error:
+            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from error
         if options["json"]:
             self.stdout.write(json.dumps(found, indent=2))
         if not options["check"]:
