@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from enum import Enum
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -123,8 +124,17 @@ def _own(sql: str, vendor: str) -> str:
 
 
 def _condition(where: dict[str, Any]) -> tuple[str, list[Any]]:
-    conditions = [f"{column} IS NULL" if value is None else f"{column} = %s" for column, value in where.items()]
-    return " AND ".join(conditions), [value for value in where.values() if value is not None]
+    # A state of ours stands in the statement itself: a prepared one cannot use a partial index for a value that
+    # comes later, and would read a session's every turn to find the one that runs.
+    written = {column: _written(value) for column, value in where.items()}
+    conditions = [f"{column} = %s" if text is None else f"{column} {text}" for column, text in written.items()]
+    return " AND ".join(conditions), [value for column, value in where.items() if written[column] is None]
+
+
+def _written(value: Any) -> str | None:
+    if value is None:
+        return "IS NULL"
+    return f"= '{value.value}'" if isinstance(value, Enum) else None
 
 
 def _adapter(field: models.Field[Any, Any]) -> Callable[[Any], Any] | None:

@@ -48,7 +48,7 @@ def start_turn(
     """
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
-    if not record.is_idle and (busy := record.find(_TURNS, "id", **_of(record), state=TurnState.RUNNING.value)):
+    if not record.is_idle and (busy := record.find(_TURNS, "id", **_of(record), state=TurnState.RUNNING)):
         raise SessionBusy(session_id=record.session_id, turn_id=busy[0])
     turn = _TURNS.row(
         id=new_id("turn"),
@@ -75,7 +75,7 @@ def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
     :raises TurnNotFoundError: the session has no such turn.
     :raises Conflict: the turn has ended, or somebody else took it over.
     """
-    if record.find(_TURNS, "id", id=turn_id, **_of(record), state=TurnState.RUNNING.value, fence=fence) is None:
+    if record.find(_TURNS, "id", id=turn_id, **_of(record), state=TurnState.RUNNING, fence=fence) is None:
         raise _unknown_or_over(record, turn_id)
     record.turn_ids.add(turn_id)
 
@@ -113,7 +113,7 @@ def finish_turn(
         "error_message": None if error_message is None else encode_text(error_message),
         **usage_columns(usage or UsageRecord()),
     }
-    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=TurnState.RUNNING.value, fence=fence):
+    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=TurnState.RUNNING, fence=fence):
         raise _unknown_or_over(record, turn_id)
     record.is_idle = True
     record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)

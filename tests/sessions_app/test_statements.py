@@ -8,7 +8,8 @@ from django.db import IntegrityError, connection
 from mnesis_core.errors import ImmutableFieldError
 from mnesis_core.ledger import new_salt
 from mnesis_core.messages import Message, TextPart
-from sessions_app import store
+from mnesis_core.record import TurnState
+from sessions_app import statements, store
 from sessions_app.ledger import change
 from sessions_app.models import ContextItem, Event, MessagePart, Session, StreamJournal, Turn
 from sessions_app.models import Message as MessageRow
@@ -80,3 +81,8 @@ def test_more_rows_than_one_statement_takes_are_all_written_once(session_id):
         store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=parts))
     rows = MessagePart.objects.order_by("part_index")
     assert list(rows.values_list("part_index", "content")) == [(index, part.text) for index, part in enumerate(parts)]
+
+
+def test_a_state_of_ours_stands_in_the_statement_and_a_partial_index_can_be_used():
+    condition, values = statements._condition({"session_id": "s", "state": TurnState.RUNNING, "ended_at": None})
+    assert (condition, values) == ("session_id = %s AND state = 'running' AND ended_at IS NULL", ["s"])
