@@ -24,7 +24,7 @@ from sessions_app.search_engines import stored_words
 
 ROUNDS = 20
 TURNS_A_ROUND = 25
-LONG = 100_000
+LONG = 20_000
 
 Talk = list[tuple[Message, Message]]
 Rows = dict[str, list[tuple[Any, ...]]]
