@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.backends.utils import CursorWrapper
@@ -20,9 +20,6 @@ from django.db.backends.utils import CursorWrapper
 from mnesis_core.search import words_of
 from mnesis_core.text import decode_text
 from sessions_app.search_engines import ROWS_A_STATEMENT, NewEntry, engine, stored_words
-
-if TYPE_CHECKING:
-    from sessions_app.ledger import Change
 
 PIECE = 30_000
 """Characters of an entry: a tsvector holds 1 MB, and a text of 20 MB is not read whole for one snippet."""
@@ -65,28 +62,38 @@ class Source:
     last_seq: str = "last_seq"
 
 
+class Collector(Protocol):
+    """The change that texts are written with (``ledger.Change``)."""
+
+    cursor: CursorWrapper
+    texts: list[Text]
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+
+
 SOURCES: dict[str, Source] = {}
 """By kind. Each app registers its own when it is ready, since imports follow foreign keys."""
 
 
-def add(record: Change, *texts: Text) -> None:
+def add(record: Collector, *texts: Text) -> None:
     """Make texts findable; they are written with the rows, at the end of the change."""
     record.texts.extend(texts)
 
 
-def add_row(record: Change, kind: str, row: Any) -> None:
+def add_row(record: Collector, kind: str, row: Any) -> None:
     """Make a new row of the source that is registered for this kind findable."""
     source = SOURCES[kind]
     first, last, text = (getattr(row, name) for name in (source.first_seq, source.last_seq, source.field))
     add(record, Text(kind=kind, source_id=row.id, field=source.field, first_seq=first, last_seq=last, text=text))
 
 
-def add_parts(record: Change, message_seq: int, rows: Iterable[Any]) -> None:
+def add_parts(record: Collector, message_seq: int, rows: Iterable[Any]) -> None:
     """Make new parts of a message findable: rows of ``message_parts``, with text as it is stored."""
     add(record, *(text for row in rows for text in texts_of_part(row, message_seq)))
 
 
-def add_result(record: Change, part_id: str, *, output: str | None, error_message: str | None) -> None:
+def add_result(record: Collector, part_id: str, *, output: str | None, error_message: str | None) -> None:
     """Make a tool's result findable, as it is stored; its call is already."""
     record.flush()  # the part may be among the rows that wait
     record.cursor.execute(_SEQ_OF_PART, [part_id])

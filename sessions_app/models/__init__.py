@@ -1,0 +1,38 @@
+"""The tables of the record, its index, and settings."""
+
+from sessions_app.models.record import (
+    ID_LENGTH,
+    TOOL_STEPS,
+    TURN_STEPS,
+    USAGE_COLUMNS,
+    ContextItem,
+    Event,
+    Message,
+    MessagePart,
+    ModelCall,
+    Session,
+    StreamJournal,
+    Turn,
+    UsageModel,
+)
+from sessions_app.models.search import SearchEntry
+from sessions_app.models.settings import ApiKey, LanguageModel
+
+__all__ = [
+    "ID_LENGTH",
+    "TOOL_STEPS",
+    "TURN_STEPS",
+    "USAGE_COLUMNS",
+    "ApiKey",
+    "ContextItem",
+    "Event",
+    "LanguageModel",
+    "Message",
+    "MessagePart",
+    "ModelCall",
+    "SearchEntry",
+    "Session",
+    "StreamJournal",
+    "Turn",
+    "UsageModel",
+]
