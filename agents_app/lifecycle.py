@@ -29,6 +29,7 @@ from sessions_app.conf import default_model, get_spec, session_config, site_conf
 from sessions_app.database import db
 from sessions_app.ledger import Change, change
 from sessions_app.queries import expired_turns, find_turn_by_key, load_session, load_turn, running_turn
+from sessions_app.ready import ReadyPart, make_all_ready
 
 TURN_ENDS = {
     EventType.TURN_COMPLETED,
@@ -182,6 +183,8 @@ def claim_turn(
     idempotency_key = _stored_key(idempotency_key)
     digest = hashlib.sha256(json.dumps(message).encode()).hexdigest()
     _free_if_dead(session, lease_owner)
+    question = Message(role="user", parts=(TextPart(text=message),))
+    parts = make_all_ready(question.parts)
     with change(session_id) as record:
         seq = record.next_seq
         known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
@@ -195,7 +198,7 @@ def claim_turn(
             idempotency_key=idempotency_key,
             request_digest=digest,
         )
-        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text=message),)))
+        store.append_message(record, turn_id=turn_id, message=question, parts=parts)
         _name(record, session, message)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
 
@@ -217,12 +220,13 @@ def record_turn(
     digest, key = request_digest(turn), _stored_key(idempotency_key)
     turn = replace(turn, user=_with_files(turn.user, owner_id), assistant=_with_files(turn.assistant, owner_id))
     _free_if_dead(session, runner.owner)
+    parts = make_all_ready(turn.user), make_all_ready(turn.assistant)
     with change(session_id) as record:
         seq = record.next_seq
         known = find_turn_by_key(session_id, key) if key else None
         if known is not None:
             return _replayed(session_id, known, digest)
-        turn_id = _write_recorded(record, session, turn, idempotency_key=key, request_digest=digest)
+        turn_id = _write_recorded(record, session, turn, parts, idempotency_key=key, request_digest=digest)
         _name(record, session, text_of(turn.user))
     _compact_if_due(session_id)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
@@ -301,14 +305,21 @@ def _replayed(session_id: str, known: tuple[str, str], digest: str) -> StartedTu
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
 
 
-def _write_recorded(record: Change, session: SessionRecord, turn: RecordedTurn, **key: Any) -> str:
+def _write_recorded(
+    record: Change,
+    session: SessionRecord,
+    turn: RecordedTurn,
+    parts: tuple[list[ReadyPart], list[ReadyPart]],
+    **key: Any,
+) -> str:
     model = turn.model or session.model
     turn_id = store.start_turn(record, model=encode_text(model), origin="record", **key)
-    store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=turn.user))
+    store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=turn.user), parts=parts[0])
     store.append_message(
         record,
         turn_id=turn_id,
         message=Message(role="assistant", parts=turn.assistant),
+        parts=parts[1],
         model=model,
         end=MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage),
     )

@@ -17,6 +17,7 @@ from mnesis_core.record import MessageEnd, TurnRecord, TurnState, UsageRecord
 from sessions_app import store
 from sessions_app.ledger import Change, change
 from sessions_app.queries import unfinished_messages
+from sessions_app.ready import make_all_ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +78,9 @@ def end_step(turn: TurnRecord, spec: ModelSpec, step: Step, reply: Reply) -> lis
     end = _end_of(reply, spec)
     calls = list(reply.tool_calls) if reply.error is None else []
     tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
+    parts = make_all_ready([*step.answer.parts, *tools])
     with held(turn) as record:
-        part_ids = store.append_parts(record, message_id=step.message_id, parts=[*step.answer.parts, *tools])
+        part_ids = store.append_parts(record, message_id=step.message_id, parts=parts)
         store.finalize_message(record, step.message_id, end)
         store.finish_call(record, step.call_id, end, attempts=step.attempts)
         store.delete_journal(message_id=step.message_id)

@@ -15,11 +15,11 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from benchmarks.databases import Plain, plain_connection
-from benchmarks.talk import make_turns, write_turn
+from benchmarks.talk import make_turn_ready, make_turns, write_turn
 from mnesis_core.messages import Message
 from mnesis_core.search import words_of
 from sessions_app import store
-from sessions_app.ledger import Change, change
+from sessions_app.ledger import change
 from sessions_app.search_engines import stored_words
 
 ROUNDS = 20
@@ -146,8 +146,7 @@ class Pair:
         started = perf_counter()
         written = []
         for messages in talk:
-            with change(self.session_id) as record:
-                written.append(write_measured(record, *messages))
+            written.append(write_measured(self.session_id, *messages))
         ours = perf_counter() - started
         rows = [self._copier.read(turn) for turn in written]
         started = perf_counter()
@@ -155,10 +154,13 @@ class Pair:
         return (perf_counter() - started) / len(talk), ours / len(talk)
 
 
-def write_measured(record: Change, user: Message, assistant: Message) -> WrittenTurn:
-    """One turn through the store."""
-    after_seq = record.event_seq
-    return WrittenTurn(turn_id=write_turn(record, user, assistant), after_seq=after_seq, last_seq=record.event_seq)
+def write_measured(session_id: str, user: Message, assistant: Message) -> WrittenTurn:
+    """One turn through the store, as one change."""
+    ready = make_turn_ready(user, assistant)
+    with change(session_id) as record:
+        after_seq = record.event_seq
+        turn_id = write_turn(record, user, assistant, ready)
+        return WrittenTurn(turn_id=turn_id, after_seq=after_seq, last_seq=record.event_seq)
 
 
 def measure() -> list[tuple[str, ...]]:

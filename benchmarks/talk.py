@@ -9,6 +9,9 @@ from mnesis_core.record import MessageEnd, TurnState, UsageRecord
 from mnesis_core.tokens import estimate_text
 from sessions_app import store
 from sessions_app.ledger import Change
+from sessions_app.ready import ReadyPart, make_all_ready
+
+Ready = tuple[list[ReadyPart], list[ReadyPart]]
 
 _SENTENCE = (
     "the record of a session is kept in one table and read from there by its number, every change writes an event "
@@ -29,11 +32,17 @@ def make_turns(count: int, *, seed: int = 1) -> list[tuple[Message, Message]]:
     return [(_user(random), _assistant(random, turn)) for turn in range(count)]
 
 
-def write_turn(record: Change, user: Message, assistant: Message) -> str:
+def make_turn_ready(user: Message, assistant: Message) -> Ready:
+    """What a door does before it takes the session's lock."""
+    return make_all_ready(user.parts), make_all_ready(assistant.parts)
+
+
+def write_turn(record: Change, user: Message, assistant: Message, ready: Ready | None = None) -> str:
     """Write one turn from its start to its end, as one change; returns its id."""
+    asked, answered = ready or make_turn_ready(user, assistant)
     turn_id = store.start_turn(record, model="demo", lease_owner="benchmark", lease_seconds=30)
-    store.append_message(record, turn_id=turn_id, message=user)
-    message_id = store.append_message(record, turn_id=turn_id, message=assistant, model="demo")
+    store.append_message(record, turn_id=turn_id, message=user, parts=asked)
+    message_id = store.append_message(record, turn_id=turn_id, message=assistant, parts=answered, model="demo")
     store.finalize_message(record, message_id, _END)
     store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=_END.usage)
     return turn_id

@@ -24,7 +24,6 @@ from benchmarks.append import Copier, Rows, Talk, WrittenTurn, write_measured
 from benchmarks.databases import plain_connection
 from benchmarks.talk import make_turns
 from sessions_app import store
-from sessions_app.ledger import change
 
 TURNS = 768
 AT_ONCE = (1, 8, 64)
@@ -83,8 +82,7 @@ def _pair(owner: User, at_once: int) -> tuple[Times, Times]:
 
     def write(number: int) -> Write:
         def turn(index: int) -> None:
-            with change(sources[number]) as record:
-                written[number].append(write_measured(record, *talk[index]))
+            written[number].append(write_measured(sources[number], *talk[index]))
 
         return turn
 
@@ -185,8 +183,7 @@ def _write_sessions(session_ids: list[str]) -> Times:
 
     def writer(session_id: str) -> Write:
         def turn(index: int) -> None:
-            with change(session_id) as record:
-                write_measured(record, *talk[index])
+            write_measured(session_id, *talk[index])
 
         return turn
 

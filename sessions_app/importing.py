@@ -20,6 +20,7 @@ from mnesis_core.transcripts import LinkKind, ParseResult, Transcript, Transcrip
 from sessions_app import store
 from sessions_app.ledger import Change, change
 from sessions_app.queries import find_imported, find_part_of_call, turn_keys
+from sessions_app.ready import ReadyPart, make_all_ready
 
 ORIGIN = "import"
 KEY_LENGTH = 200
@@ -102,6 +103,7 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, known: set[str]
     if key in known:
         report.turns_known += 1
         return
+    ready = [make_all_ready(message.parts) for message in turn.messages]
     with change(session_id) as record:
         turn_id = store.start_turn(
             record,
@@ -110,8 +112,8 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, known: set[str]
             idempotency_key=key,
             created_at=turn.messages[0].created_at,
         )
-        for message in turn.messages:
-            _store_message(record, turn_id, message)
+        for message, parts in zip(turn.messages, ready, strict=True):
+            _store_message(record, turn_id, message, parts)
         store.finish_turn(
             record,
             turn_id,
@@ -124,11 +126,12 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, known: set[str]
     report.parts_stored += sum(len(message.parts) for message in turn.messages)
 
 
-def _store_message(record: Change, turn_id: str, message: TranscriptMessage) -> None:
+def _store_message(record: Change, turn_id: str, message: TranscriptMessage, parts: list[ReadyPart]) -> None:
     store.append_message(
         record,
         turn_id=turn_id,
         message=Message(role=message.role, parts=message.parts, is_summary=message.is_summary),
+        parts=parts,
         model=message.model,
         external_id=message.external_id,
         created_at=message.created_at,

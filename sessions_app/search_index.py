@@ -1,6 +1,6 @@
 """What can be found, kept up in the transaction that writes the rows: a row and its words commit together or not at all.
 
-    add_parts(record, message_seq, rows)
+    add(record, *texts)
 
 Derived from the record: ``rebuild`` makes it again.
 """
@@ -8,8 +8,8 @@ Derived from the record: ``rebuild`` makes it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -48,6 +48,8 @@ class Text:
     text: str
     names: str = ""
     """More words, of other columns: the tool's name, the files of a patch."""
+    words: tuple[set[str], ...] | None = None
+    """Of each piece, in order, where they were found before (``found``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +88,6 @@ def add_row(record: Collector, kind: str, row: Any) -> None:
     source = SOURCES[kind]
     first, last, text = (getattr(row, name) for name in (source.first_seq, source.last_seq, source.field))
     add(record, Text(kind=kind, source_id=row.id, field=source.field, first_seq=first, last_seq=last, text=text))
-
-
-def add_parts(record: Collector, message_seq: int, rows: Iterable[Any]) -> None:
-    """Make new parts of a message findable: rows of ``message_parts``, with text as it is stored."""
-    add(record, *(text for row in rows for text in texts_of_part(row, message_seq)))
 
 
 def add_result(record: Collector, part_id: str, *, output: str | None, error_message: str | None) -> None:
@@ -139,11 +136,23 @@ def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, sessio
         engine(cursor.db).insert(cursor, some)
 
 
+def found(text: Text) -> Text:
+    """The same with its words, which take longer than all else: find them before a lock is taken."""
+    return replace(text, words=tuple(_words_of(text, start) for start in _starts(text)))
+
+
+def _starts(text: Text) -> range:
+    return range(0, max(1, len(text.text) - OVERLAP), PIECE - OVERLAP)
+
+
+def _words_of(text: Text, start: int) -> set[str]:
+    words = words_of(decode_text(text.text[start : start + PIECE]))
+    return words | words_of(decode_text(text.names)) if text.names and start == 0 else words
+
+
 def _entries(text: Text, owner_id: int, session_id: str) -> Iterator[NewEntry]:
-    for start in range(0, max(1, len(text.text) - OVERLAP), PIECE - OVERLAP):
-        words = words_of(decode_text(text.text[start : start + PIECE]))
-        if text.names and start == 0:
-            words |= words_of(decode_text(text.names))
+    for place, start in enumerate(_starts(text)):
+        words = _words_of(text, start) if text.words is None else text.words[place]
         yield NewEntry(
             owner_id=owner_id,
             session_id=session_id,

@@ -25,7 +25,8 @@ from mnesis_core.tokens import estimate_text
 from sessions_app import search_index
 from sessions_app.ledger import Change
 from sessions_app.models import ContextItem, Message, MessagePart
-from sessions_app.rows import columns_of, usage_columns
+from sessions_app.ready import ReadyPart, make_all_ready, make_ready
+from sessions_app.rows import usage_columns
 from sessions_app.statements import Table
 from sessions_app.store.turns import require_turn_of_session
 
@@ -37,6 +38,7 @@ def append_message(
     *,
     turn_id: str,
     message: MessageValue,
+    parts: Sequence[ReadyPart] | None = None,
     agent: str = "default",
     model: str = "",
     external_id: str = "",
@@ -46,7 +48,7 @@ def append_message(
 ) -> str:
     """Append a message with its parts and put it into the active context; returns its id.
 
-    With ``end`` the message is written finished (an import, a recorded turn); without it an assistant's
+    ``parts`` are those of the message, if they were made ready before. With ``end`` the message is written finished (an import, a recorded turn); without it an assistant's
     message is a stub until ``finalize_message``. The id is made unless it is given.
 
     :raises TurnNotFoundError: the session has no such turn.
@@ -67,10 +69,12 @@ def append_message(
         recorded_at=record.now,
         **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
     )
-    parts = [_part_row(record, row.id, index, part) for index, part in enumerate(message.parts)]
+    ready = make_all_ready(message.parts) if parts is None else parts
+    rows = [_part_row(record, row.id, index, part) for index, part in enumerate(ready)]
     record.insert(_MESSAGES, row)
-    record.insert(_PARTS, *parts)
-    search_index.add_parts(record, row.seq, parts)
+    record.insert(_PARTS, *rows)
+    for part, part_row in zip(ready, rows, strict=True):
+        search_index.add(record, *part.texts_of(part_row.id, row.seq))
     seq = record.publish(
         EventType.MESSAGE_CREATED,
         message_id=row.id,
@@ -78,7 +82,7 @@ def append_message(
         turn_id=turn_id,
         role=message.role,
         in_context=True,
-        parts=[_outline(part) for part in parts],
+        parts=[_outline(part_row) for part_row in rows],
     )
     item = _ITEMS.row(
         session_id=record.session_id, item_type="message", item_id=row.id, position=row.seq, added_seq=seq
@@ -89,7 +93,9 @@ def append_message(
     return str(row.id)
 
 
-def append_parts(record: Change, *, message_id: str, parts: Sequence[Part], part_ids: Sequence[str] = ()) -> list[str]:
+def append_parts(
+    record: Change, *, message_id: str, parts: Sequence[Part | ReadyPart], part_ids: Sequence[str] = ()
+) -> list[str]:
     """Append parts to a message after those it has; returns their ids, which are made unless they are given.
 
     :raises MessageNotFoundError: the session has no such message.
@@ -100,10 +106,10 @@ def append_parts(record: Change, *, message_id: str, parts: Sequence[Part], part
         raise MessageNotFoundError(message_id=message_id)
     [first] = record.find(_PARTS, "COUNT(*)", message_id=message_id) or (0,)
     written = []
-    for index, part in enumerate(parts):
+    for index, part in enumerate(map(make_ready, parts)):
         row = _part_row(record, message_id, first + index, part, id=part_ids[index] if part_ids else None)
         record.insert(_PARTS, row)
-        search_index.add_parts(record, found[0], [row])
+        search_index.add(record, *part.texts_of(row.id, found[0]))
         record.publish(EventType.PART_CREATED, message_id=message_id, **_outline(row))
         written.append(row.id)
     return written
@@ -189,14 +195,16 @@ def _tool(record: Change, part_id: str) -> dict[str, Any]:
     return {"id": part_id, "session_id": record.session_id, "part_type": "tool"}
 
 
-def _part_row(record: Change, message_id: str, index: int, part: Part, *, id: str | None = None) -> SimpleNamespace:
+def _part_row(
+    record: Change, message_id: str, index: int, part: ReadyPart, *, id: str | None = None
+) -> SimpleNamespace:
     return _PARTS.row(
         id=_free_id(record, _PARTS, "part", id),
         message_id=message_id,
         session_id=record.session_id,
         part_index=index,
         salt=new_salt(),
-        **columns_of(part),
+        **part.columns,
     )
 
 
