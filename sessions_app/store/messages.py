@@ -69,18 +69,25 @@ def append_message(
         recorded_at=record.now,
         **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
     )
-    ready = make_all_ready(message.parts) if parts is None else parts
-    rows = [_part_row(record, row.id, index, part) for index, part in enumerate(ready)]
     record.insert(_MESSAGES, row)
+    _write_with_parts(record, row, make_all_ready(message.parts) if parts is None else parts)
+    if end is not None:
+        record.publish(EventType.MESSAGE_FINALIZED, message_id=row.id, **_numbers(end))
+    return str(row.id)
+
+
+def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[ReadyPart]) -> None:
+    """The parts of a new message, its event and its place in the context."""
+    rows = [_part_row(record, row.id, index, part) for index, part in enumerate(parts)]
     record.insert(_PARTS, *rows)
-    for part, part_row in zip(ready, rows, strict=True):
+    for part, part_row in zip(parts, rows, strict=True):
         search_index.add(record, *part.texts_of(part_row.id, row.seq))
     seq = record.publish(
         EventType.MESSAGE_CREATED,
         message_id=row.id,
         message_seq=row.seq,
-        turn_id=turn_id,
-        role=message.role,
+        turn_id=row.turn_id,
+        role=row.role,
         in_context=True,
         parts=[_outline(part_row) for part_row in rows],
     )
@@ -88,9 +95,6 @@ def append_message(
         session_id=record.session_id, item_type="message", item_id=row.id, position=row.seq, added_seq=seq
     )
     record.insert(_ITEMS, item)
-    if end is not None:
-        record.publish(EventType.MESSAGE_FINALIZED, message_id=row.id, **_numbers(end))
-    return str(row.id)
 
 
 def append_parts(

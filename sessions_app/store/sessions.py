@@ -46,10 +46,7 @@ def create_session(
     new = session_id or new_id("sess")
     now = timezone.now()
     with durable_transaction():
-        if session_id and Session.objects.filter(id=session_id).exists():
-            raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
-        if parent_id and not Session.objects.filter(id=parent_id).exists():
-            raise SessionNotFoundError(session_id=parent_id)
+        _require_place(session_id, parent_id)
         session = Session.objects.create(
             id=new,
             owner_id=owner.pk,
@@ -67,12 +64,28 @@ def create_session(
             created_at=created_at or now,
             updated_at=now,
         )
-        with change(new, now=now) as record:
-            record.bind_new(_SESSIONS, {str(field.column): getattr(session, field.attname) for field in _FIELDS})
-            record.publish(
-                EventType.SESSION_CREATED, session_id=new, owner_id=owner.pk, parent_id=parent_id, origin=origin
-            )
+        _publish_created(session)
     return new
+
+
+def _publish_created(session: Session) -> None:
+    """The first event: it binds the session's row, and names its first owner."""
+    with change(session.id, now=session.updated_at) as record:
+        record.bind_new(_SESSIONS, {str(field.column): getattr(session, field.attname) for field in _FIELDS})
+        record.publish(
+            EventType.SESSION_CREATED,
+            session_id=session.id,
+            owner_id=session.owner_id,
+            parent_id=session.parent_id,
+            origin=session.origin,
+        )
+
+
+def _require_place(session_id: str | None, parent_id: str | None) -> None:
+    if session_id and Session.objects.filter(id=session_id).exists():
+        raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
+    if parent_id and not Session.objects.filter(id=parent_id).exists():
+        raise SessionNotFoundError(session_id=parent_id)
 
 
 def update_session(

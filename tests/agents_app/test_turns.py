@@ -10,39 +10,27 @@ import pytest
 from agents_app import lifecycle
 from agents_app.runner import runner
 from agents_app.tools.registry import ToolContext, tool
-from compaction_app.context import load_meter
 from mnesis_core.errors import (
-    AtCapacity,
-    IdempotencyMismatch,
-    InvalidRequest,
-    MnesisError,
     ModelAuthenticationFailed,
-    ModelNotFoundError,
     ModelRateLimited,
     ModelStreamBroken,
-    RequestTooLarge,
-    SessionArchived,
     SessionBusy,
-    SessionNotFoundError,
     SessionNotRunning,
 )
-from mnesis_core.llm import ModelSpec, Request, Source, ToolCall, Usage
+from mnesis_core.llm import Request, Source, ToolCall, Usage
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import TurnState
 from sessions_app.conf import site_config
 from sessions_app.database import db
-from sessions_app.models import LanguageModel
 from sessions_app.queries import (
     journal_texts,
     list_calls,
-    list_turns,
     load_events,
     load_message_rows,
     load_session,
     load_turn,
 )
-from sessions_app.store import put_model
 from tests.support.story import ended, frames_until, history, say, spoken
 
 
@@ -300,126 +288,3 @@ async def test_a_turn_stops_at_its_limit_of_steps(alice, script):
     script(*(Step(tool_calls=calls(("twice", {"text": str(index)}))) for index in range(2)))
     turn = await say(session, "Go")
     assert (turn.state, turn.error_code) == (TurnState.INCOMPLETE, "STEP_LIMIT_REACHED")
-
-
-async def test_a_retry_with_the_same_key_never_doubles_the_message(session, script):
-    script("one")
-    first = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key="k1")
-    await ended(first.turn)
-    again = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key="k1")
-    assert (again.turn.id, again.is_new) == (first.turn.id, False)
-    assert len(await history(session)) == 2
-    with pytest.raises(IdempotencyMismatch):
-        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Other", idempotency_key="k1")
-
-
-@pytest.mark.parametrize("key", ["nul \x00", "lone \ud800", "␛"])
-async def test_any_key_names_its_turn(session, script, key):
-    script("one")
-    first = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=key)
-    await ended(first.turn)
-    again = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=key)
-    assert again.turn.id == first.turn.id
-
-
-@pytest.mark.parametrize("key", ["k" * 201, "\x00" * 41])
-async def test_a_key_that_is_too_long_is_refused(session, script, key):
-    with pytest.raises(InvalidRequest):
-        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=key)
-    assert await history(session) == []
-
-
-async def test_a_retry_while_the_turn_runs_finds_it(session, script):
-    gate = asyncio.Event()
-    model = script(Step(text="slow", gate=gate, gate_after=0))
-    first = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key="k1")
-    await model.at_gate.wait()
-    again = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key="k1")
-    assert (again.turn.id, again.is_new) == (first.turn.id, False)
-    gate.set()
-    await ended(first.turn)
-
-
-@pytest.mark.parametrize(
-    ("message", "error"), [("", InvalidRequest), (" \n", InvalidRequest), ("x" * 5_000_001, RequestTooLarge)]
-)
-async def test_a_message_that_is_empty_or_too_long_is_refused(session, script, message, error):
-    with pytest.raises(error):
-        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message=message)
-    assert await history(session) == []
-
-
-@pytest.mark.parametrize("text", ["NUL \x00 here", "lone \ud800 surrogate", "‮ bidi ‬", "␛ escape", "x" * 1_000_000])
-async def test_any_text_comes_back_as_it_was(session, script, text):
-    script(Step(text=(text,)))
-    assert (await say(session, text)).state == TurnState.COMPLETED
-    assert [spoken(message) for message in await history(session)] == [text, text]
-
-
-async def test_an_archived_session_takes_no_turn(session, script):
-    await db(lifecycle.archive_session, session.id, owner_id=session.owner_id)
-    with pytest.raises(SessionArchived):
-        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go")
-
-
-async def test_another_persons_session_is_not_found(session, bob, script):
-    for attempt in (
-        lambda: lifecycle.start_turn(session.id, owner_id=bob.pk, message="Go"),
-        lambda: db(lifecycle.interrupt, session.id, owner_id=bob.pk),
-        lambda: db(lifecycle.archive_session, session.id, owner_id=bob.pk),
-        lambda: db(lifecycle.update_session, session.id, owner_id=bob.pk, title="mine"),
-    ):
-        with pytest.raises(SessionNotFoundError):
-            await attempt()
-
-
-async def test_a_process_takes_no_more_turns_than_it_may(session, script):
-    script(Step(text="x", gate=asyncio.Event(), gate_after=0))
-    runner._tasks |= {
-        f"turn_{index}": asyncio.create_task(asyncio.sleep(60)) for index in range(site_config().turn.capacity)
-    }
-    with pytest.raises(AtCapacity):
-        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go")
-    for task in runner._tasks.values():
-        task.cancel()
-    runner._tasks.clear()
-
-
-@pytest.mark.parametrize(
-    ("values", "error"),
-    [
-        ({"model": "nosuch"}, ModelNotFoundError),
-        ({"model": "nul \x00 and \ud800"}, ModelNotFoundError),
-        ({"title": "x" * 201}, InvalidRequest),
-        ({"title": "\x00" * 200}, InvalidRequest),
-        ({"agent": "\ud800" * 100}, InvalidRequest),
-        ({"config": {"nosuch": 1}}, InvalidRequest),
-        ({"config": {"turn": {"max_steps": "many"}}}, InvalidRequest),
-        ({"config": {"budget": {"soft_threshold_fraction": 7}}}, InvalidRequest),
-        ({"parent_id": "sess_nosuch"}, SessionNotFoundError),
-    ],
-)
-def test_a_session_with_wrong_values_is_refused_in_words(alice, values, error):
-    with pytest.raises(error) as refused:
-        lifecycle.create_session(owner=alice, **values)
-    assert isinstance(refused.value, MnesisError)
-    assert refused.value.message
-
-
-async def test_a_session_whose_model_was_removed_says_so_and_stays_readable(alice):
-    spec = ModelSpec(alias="gone", litellm_model="demo/chat", context_window=8_000, max_output_tokens=1_000)
-    await db(put_model, spec)
-    session = await db(lifecycle.create_session, owner=alice, model="gone")
-    await db(LanguageModel.objects.all().delete)
-    turn = await say(session, "Are you there?")
-    assert (turn.state, turn.error_code) == (TurnState.FAILED, "MODEL_NOT_FOUND")
-    assert (await db(load_meter, session.id)).used_tokens > 0
-    assert [spoken(message) for message in await history(session)] == ["Are you there?"]
-
-
-async def test_the_first_message_names_a_session_without_a_title(session, script):
-    script("a", "b")
-    await say(session, "Plan the  move\nto the new office")
-    await say(session, "Something else")
-    assert (await db(load_session, session.id)).title == "Plan the move to the new office"
-    assert [turn.seq for turn in await db(list_turns, session.id)] == [2, 1]

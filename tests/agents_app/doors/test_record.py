@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from agents_app import lifecycle
@@ -18,28 +17,7 @@ from mnesis_core.record import SessionRecord
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.queries import list_turns, load_events, load_messages, load_session, load_turn
-from tests.support.cast import make_user
 from tests.support.talks import new_session
-
-
-@pytest.fixture
-def alice(db: None) -> User:
-    """Whose sessions these are; nothing here needs more than one transaction."""
-    return make_user("alice")
-
-
-@pytest.fixture
-def bob(db: None) -> User:
-    """Somebody else."""
-    return make_user("bob")
-
-
-@pytest.fixture
-def program(alice: User) -> Client:
-    """Alice's program, which gets a 500 as an answer and not as an exception."""
-    client = Client(raise_request_exception=False)
-    client.force_login(alice)
-    return client
 
 
 def record(program: Client, session: SessionRecord | str, **body: Any) -> Any:

@@ -28,29 +28,9 @@ from sessions_app.queries import (
     load_session,
 )
 from sessions_app.transcript import list_children
-from tests.support.cast import make_user
 from tests.support.talks import exchange, new_session, say, tool
 
 HOSTILE = "␛0000 \x00 \ud800"
-
-
-@pytest.fixture
-def alice(db: None) -> User:
-    """Whose sessions these are; nothing here needs more than one transaction."""
-    return make_user("alice")
-
-
-@pytest.fixture
-def bob(db: None) -> User:
-    """Somebody else."""
-    return make_user("bob")
-
-
-@pytest.fixture
-def program(alice: User) -> Client:
-    client = Client(raise_request_exception=False)
-    client.force_login(alice)
-    return client
 
 
 @pytest.fixture
