@@ -34,7 +34,7 @@ from mnesis_core.compaction import (
     summary_quotables,
     transcript_pieces,
 )
-from mnesis_core.dag import MessageEntry, SummaryKind
+from mnesis_core.dag import SummaryKind
 from mnesis_core.errors import Conflict, MnesisError, ModelNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.lineage import RunRecord
@@ -159,8 +159,7 @@ def _summariser(state: ContextState) -> Model | None:
 
 
 def _prune(task: Work, state: ContextState) -> ContextState:
-    messages = [entry.message for entry in state.entries if isinstance(entry, MessageEntry)]
-    choice = select_prunable(messages, state.config, state.budget)
+    choice = select_prunable(state.entries, state.config, state.budget)
     if not choice.part_ids:
         return state
     with change(task.session_id) as record:

@@ -123,6 +123,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "budget.reserved_output_share": (0.01, 0.9),
     "budget.soft_threshold_fraction": (0.1, 0.95),
     "budget.target_fraction": (0.05, 0.9),
+    "prune.protect_turns": (1, 1_000),
     "compaction.summary_target_tokens": (64, 20_000),
     "compaction.spacing_fraction": (0.0, 0.9),
     "compaction.condense_fan_in": (2, 100),

@@ -1,24 +1,28 @@
 """Which tool outputs become tombstones. Chooses, never writes.
 
-The rules are seed 000's ("ToolOutputPruner"), with the windows scaled to the model and without two traps
-of the reference: an old tombstone does not hide what is older, and a summary does not either (whatever
-stands in the context may be pruned).
+The rules are seed 000's ("ToolOutputPruner"), each a row of the table in ``tests/core/test_pruning.py``. Two
+things are added, because the seed knows one size of model: both windows shrink with the budget (they are
+the seed's from about 160,000 usable tokens on), and an output that is smaller than its tombstone stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import takewhile
 
 from mnesis_core.budget import Budget
 from mnesis_core.config import Config, PruneConfig
-from mnesis_core.dag import whole_turns
+from mnesis_core.dag import ContextEntry, MessageEntry, in_order
 from mnesis_core.messages import StoredMessage, StoredPart, ToolPart, ToolState
 from mnesis_core.tokens import estimate_text
 
 MARKER_TOKENS = 32
-"""What a tombstone takes itself; a smaller output would grow."""
+"""What a tombstone takes itself, at the most."""
+LARGEST_WINDOW_SHARE = 4
+"""The protected window is at most one part in so many of usable."""
+LARGEST_MINIMUM_SHARE = 8
+"""Likewise the minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,37 +37,58 @@ class PruneChoice:
     """Tool parts that were looked at."""
 
 
-def select_prunable(messages: Sequence[StoredMessage], config: Config, budget: Budget) -> PruneChoice:
-    """The outputs to tombstone among the plain messages of a context, oldest message first.
+def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Budget) -> PruneChoice:
+    """The outputs to tombstone in a context.
 
-    From the newest back: completed outputs beyond the protected turns count until the protected window is
-    full; whatever comes then is chosen, the one that crosses the border whole. Nothing is chosen when the
-    sum is not above the minimum. The newest turn is protected whatever the configuration says.
+    From the newest message back to the last summary, or to the beginning: the messages after the
+    ``protect_turns``-th user message from the end are protected; so are outputs that are not completed, those
+    of protected tools, and in one message whatever stands before a tombstone. Of the rest, in that order,
+    the first ``protect_tokens`` stay, and what comes then is chosen, the output that crosses the border
+    whole. Nothing is chosen when the sum is not above ``minimum_tokens``.
     """
     prune = config.prune
-    turns = whole_turns(messages)
-    unprotected = list(chain.from_iterable(turns[: -max(prune.protect_turns, 1)])) if prune.enabled else []
-    parts = [stored for message in reversed(unprotected) for stored in reversed(message.parts)]
-    chosen = list(_beyond_window(parts, prune, min(prune.protect_tokens, budget.usable // 4)))
+    parts = list(_scanned(entries, prune.protect_turns)) if prune.enabled else []
+    window = min(prune.protect_tokens, budget.usable // LARGEST_WINDOW_SHARE)
+    chosen = list(_beyond_window(parts, prune, window))
     tokens = sum(size for _, size in chosen)
-    scanned = sum(isinstance(stored.part, ToolPart) for stored in parts)
-    if tokens <= min(prune.minimum_tokens, budget.usable // 8):
-        return PruneChoice(part_ids=(), tokens=0, scanned=scanned)
-    return PruneChoice(part_ids=tuple(part_id for part_id, _ in chosen), tokens=tokens, scanned=scanned)
+    if tokens <= min(prune.minimum_tokens, budget.usable // LARGEST_MINIMUM_SHARE):
+        return PruneChoice(part_ids=(), tokens=0, scanned=len(parts))
+    return PruneChoice(part_ids=tuple(part_id for part_id, _ in chosen), tokens=tokens, scanned=len(parts))
 
 
-def _beyond_window(parts: Sequence[StoredPart], prune: PruneConfig, window: int) -> Iterator[tuple[str, int]]:
-    seen = 0
+def _scanned(entries: Sequence[ContextEntry], protect_turns: int) -> Iterator[tuple[str, ToolPart]]:
+    newest_first = takewhile(lambda entry: isinstance(entry, MessageEntry), reversed(in_order(entries)))
+    users = 0
+    for message in (entry.message for entry in newest_first if isinstance(entry, MessageEntry)):
+        users += message.role == "user"
+        if users >= protect_turns:
+            yield from _until_tombstone(message)
+
+
+def _until_tombstone(message: StoredMessage) -> Iterator[tuple[str, ToolPart]]:
+    for stored, part in _tool_parts(reversed(message.parts)):
+        yield stored.id, part
+        if part.compacted_at is not None:
+            return
+
+
+def _tool_parts(parts: Iterable[StoredPart]) -> Iterator[tuple[StoredPart, ToolPart]]:
     for stored in parts:
-        size = _output_tokens(stored, prune)
+        if isinstance(stored.part, ToolPart):
+            yield stored, stored.part
+
+
+def _beyond_window(parts: Sequence[tuple[str, ToolPart]], prune: PruneConfig, window: int) -> Iterator[tuple[str, int]]:
+    seen = 0
+    for part_id, part in parts:
+        size = _output_tokens(part, prune)
         seen += size
         if seen > window and size > MARKER_TOKENS:
-            yield stored.id, size
+            yield part_id, size
 
 
-def _output_tokens(stored: StoredPart, prune: PruneConfig) -> int:
+def _output_tokens(part: ToolPart, prune: PruneConfig) -> int:
     """Tokens that a tombstone would take out of the context; 0 for what may not be pruned."""
-    part = stored.part
-    if not isinstance(part, ToolPart) or part.state is not ToolState.COMPLETED or part.compacted_at is not None:
+    if part.state is not ToolState.COMPLETED or part.compacted_at is not None:
         return 0
     return 0 if part.tool_name in prune.protected_tools else estimate_text(part.output or "")
