@@ -11,7 +11,7 @@ from agents_app.recovery import close_open_rows
 from compaction_app.context import BuiltContext
 from compaction_app.schedule import due_trigger, request_compaction
 from mnesis_core.events import EventType
-from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, Usage, cost_micros
+from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, Usage, cost_micros, write_tools
 from mnesis_core.messages import Message, ToolPart
 from mnesis_core.record import MessageEnd, TurnRecord, TurnState, UsageRecord
 from sessions_app import store
@@ -52,6 +52,7 @@ def held(turn: TurnRecord) -> Iterator[Change]:
 
 def begin_step(turn: TurnRecord, spec: ModelSpec, context: BuiltContext, request: Request) -> tuple[str, str]:
     """Write the assistant's stub and the call before the model is asked; returns their ids."""
+    tools = context.assembled.tools
     with held(turn) as record:
         stub = Message(role="assistant", parts=())
         message_id = store.append_message(record, turn_id=turn.id, message=stub, model=turn.model)
@@ -69,6 +70,7 @@ def begin_step(turn: TurnRecord, spec: ModelSpec, context: BuiltContext, request
             context_seq=context.context_seq,
             digest=context.digest,
             estimated_tokens=context.estimated_tokens,
+            texts={"tools": write_tools(tools)} if tools else {},
         )
     return message_id, call_id
 

@@ -13,17 +13,34 @@ from pydantic import Field
 from compaction_app import queries
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import build_context
+from compaction_app.rebuilding import rebuild_payload
 from compaction_app.search_api import router as search_router
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.text import printable
 from sessions_app.asking import owner_id
-from sessions_app.queries import load_message_rows, load_messages_by_ids, load_session
-from sessions_app.schemas import ErrorOut, error_out, message_out
+from sessions_app.queries import load_call, load_message_rows, load_messages_by_ids, load_session
+from sessions_app.schemas import CallOut, ErrorOut, call_out, error_out, message_out
 
 router = Router(tags=["context"])
 router.add_router("", search_router)
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+
+
+class CallRead(CallOut):
+    """A model call, and whether its payload can be rebuilt byte for byte."""
+
+    digest_matches: bool
+
+
+class PayloadOut(Schema):
+    """A past payload, rebuilt."""
+
+    payload: dict[str, Any] | None
+    digest: str
+    stored_digest: str
+    digest_matches: bool
+    problems: list[str]
 
 
 class CompactIn(Schema):
@@ -112,6 +129,21 @@ def read_context(
     if format == "openai_chat":
         return body | {"payload": _printable(built.payload)}
     return body | {"messages": _printable([asdict(message) for message in built.assembled.messages])}
+
+
+@router.get("/calls/{call_id}", response={200: CallRead, **ERRORS}, summary="Read a model call")
+def read_call(request: HttpRequest, call_id: str) -> dict[str, Any]:
+    """One model call: manifest, parameters, usage and its source."""
+    call = load_call(call_id, owner_id=owner_id(request))
+    return call_out(call) | {"digest_matches": rebuild_payload(call).digest_matches}
+
+
+@router.get("/calls/{call_id}/payload", response={200: PayloadOut, **ERRORS}, summary="Rebuild what a model was sent")
+def read_payload(request: HttpRequest, call_id: str) -> dict[str, Any]:
+    """The payload of a past call, rebuilt from the record and compared with the digest of what was sent."""
+    rebuilt = rebuild_payload(load_call(call_id, owner_id=owner_id(request)))
+    names = ("payload", "digest", "stored_digest", "digest_matches", "problems")
+    return {name: getattr(rebuilt, name) for name in names}
 
 
 @router.post(

@@ -104,7 +104,7 @@ def load_entries(session_id: str, *, at: int | None = None) -> list[ContextEntry
     entries: list[ContextEntry] = [MessageEntry(position=positions[m.id], message=m) for m in messages]
     summaries = {item.item_id: item.position for item in items if item.item_type == "summary"}
     if summaries:
-        entries.extend(load_summary_entries(summaries))
+        entries.extend(load_summary_entries(summaries, session_id=session_id))
     return sorted(entries, key=lambda entry: entry.position)
 
 

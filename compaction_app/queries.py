@@ -44,9 +44,9 @@ def list_summaries(session_id: str) -> list[SummaryRecord]:
     return [_summary(row, sources[row.id]) for row in rows]
 
 
-def load_summary_entries(positions: dict[str, int]) -> list[SummaryEntry]:
-    """Summaries as they stand in a context, from their ids and positions; one query."""
-    rows = SummaryNode.objects.filter(id__in=list(positions))
+def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[SummaryEntry]:
+    """Summaries of a session as they stand in a context, from their ids and positions; one query."""
+    rows = SummaryNode.objects.filter(id__in=list(positions), session_id=session_id)
     return [
         SummaryEntry(
             position=positions[row.id],

@@ -7,8 +7,9 @@ a field of its own (decision 14).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -69,6 +70,25 @@ class ToolSpec:
     description: str
     parameters: dict[str, Any]
     """JSON Schema of the arguments."""
+
+
+def write_tools(tools: Sequence[ToolSpec]) -> str:
+    """Tools as a text that ``read_tools`` reads again letter by letter."""
+    return json.dumps([asdict(tool) for tool in tools], ensure_ascii=False)
+
+
+def read_tools(text: str) -> tuple[ToolSpec, ...]:
+    """The tools of a stored text.
+
+    :raises ValueError: it is no such text.
+    """
+    try:
+        tools = [(item["name"], item["description"], item["parameters"]) for item in json.loads(text)]
+    except (TypeError, LookupError, RecursionError) as error:
+        raise ValueError("this text holds no tools") from error
+    if not all(tuple(map(type, tool)) == (str, str, dict) for tool in tools):
+        raise ValueError("this text holds no tools")
+    return tuple(ToolSpec(name=name, description=said, parameters=schema) for name, said, schema in tools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ every Python string.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any
 
@@ -32,6 +33,11 @@ def decode_text(text: str) -> str:
 def printable(text: str) -> str:
     """Text that can leave as UTF-8: every lone surrogate becomes U+FFFD. For doors, never for the record."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def text_digest(text: str) -> str:
+    """SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def encode_json(value: Any) -> Any:

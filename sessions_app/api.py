@@ -85,12 +85,6 @@ def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor:
     }
 
 
-@router.get("/calls/{call_id}", response={200: CallOut, **ERRORS}, summary="Read a model call")
-def read_call(request: HttpRequest, call_id: str) -> dict[str, Any]:
-    """One model call: manifest, parameters, usage and its source."""
-    return call_out(queries.load_call(call_id, owner_id=owner_id(request)))
-
-
 @router.get("/sessions/{session_id}/events", response={200: EventList, **ERRORS}, summary="Read or follow the ledger")
 def list_events(request: HttpRequest, session_id: str, after: Place = 0, limit: Limit = 500) -> Any:
     """Events after ``after`` in order. With ``Accept: text/event-stream`` they go on live, with the answer's text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
@@ -14,6 +15,7 @@ from django.urls import URLPattern, path, reverse
 from compaction_app.admin.context import view_context
 from compaction_app.admin.drawing import Span, drawing_of, outline_of, span_name
 from compaction_app.admin.graph import load_nodes
+from compaction_app.admin.payload import payload_file_view, payload_view
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from mnesis_core.visible import excerpt
 from sessions_app.admin.facts import Fact, Link
@@ -112,9 +114,12 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         }
 
     def get_urls(self) -> list[URLPattern]:
-        """The admin's own, and the two pages about a session."""
+        """The admin's own, the two pages about a session, and what a call was sent."""
         wrap = self.admin_site.admin_view
+        payload, payload_file = partial(payload_view, self), payload_file_view
         return [
+            path("inspect/<path:call_id>/payload/", wrap(payload), name="inspect_payload"),
+            path("inspect/<path:call_id>/payload.json", wrap(payload_file), name="inspect_payload_file"),
             path("inspect/<path:session_id>/context/", wrap(self.context_view), name="inspect_context"),
             path("inspect/<path:session_id>/summaries/", wrap(self.drawing_view), name="inspect_summaries"),
             *super().get_urls(),

@@ -7,15 +7,16 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import reverse
 
 from mnesis_core.visible import excerpt
-from sessions_app.admin.facts import Fact, facts_of, usage_facts
+from sessions_app.admin.facts import Fact, Link, facts_of, usage_facts
 from sessions_app.admin.filters import fixed_filter
 from sessions_app.admin.pages import page_of
 from sessions_app.admin.read_only import ReadOnlyAdmin, row_url, text_url
 from sessions_app.admin.texts import ShownText, TextColumn, show_column, with_beginnings
 from sessions_app.inspect_queries import NOW, preview_messages
-from sessions_app.models import Message, ModelCall, Turn
+from sessions_app.models import Message, ModelCall, PromptText, Turn
 
 CALLS_PER_PAGE = 20
 MESSAGES_ON_PAGE = 200
@@ -107,3 +108,17 @@ class ModelCallAdmin(ReadOnlyAdmin):
     link_lookups = ("session", "turn")
     session_ordering = ("pk",)
     texts = CALL_TEXTS
+
+    def page(self, request: HttpRequest, row: ModelCall) -> dict[str, Any]:
+        """Where its payload is rebuilt."""
+        return {"links": [Link(label="What it was sent", url=reverse("admin:inspect_payload", args=[row.pk]))]}
+
+
+@admin.register(PromptText)
+class PromptTextAdmin(ReadOnlyAdmin):
+    """Texts that prompts were made with beside the messages."""
+
+    list_display = ("shown_id", "in_session", "digest", "created")
+    related = ("session",)
+    session_ordering = ("pk",)
+    texts = (TextColumn(name="content", label="Text", pretty=True),)

@@ -316,6 +316,26 @@ class StreamJournal(AppendOnlyModel):
         return f"{self.message_id}+{self.offset}"
 
 
+class PromptText(AppendOnlyModel):
+    """A text beside the messages that calls of a session were made with, such as its tools' descriptions: kept once."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    digest = models.CharField(max_length=64)
+    """SHA-256 of the text, by which ``ModelCall.parameters["texts"]`` names it."""
+    content = models.TextField()
+    created_at = models.DateTimeField()
+
+    rules = Rules()
+
+    class Meta:
+        db_table = "prompt_texts"
+        constraints = [models.UniqueConstraint(fields=["session", "digest"], name="prompt_text_once")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
 class ModelCall(UsageModel):
     """One question to a model: what it was shown (manifest and digest) and how it ended."""
 

@@ -1,6 +1,13 @@
 """Reads of the record for everybody else: core values out, no querysets."""
 
-from sessions_app.queries.calls import list_calls, load_call, measured_calls, newest_call_parameters, running_calls
+from sessions_app.queries.calls import (
+    list_calls,
+    load_call,
+    load_prompt_texts,
+    measured_calls,
+    newest_call_parameters,
+    running_calls,
+)
 from sessions_app.queries.context_items import load_context_items, newest_summary, tombstoned_after
 from sessions_app.queries.events import load_events
 from sessions_app.queries.journal import journal_texts, load_live_texts
@@ -48,6 +55,7 @@ __all__ = [
     "load_messages_since",
     "load_part_text",
     "load_parts",
+    "load_prompt_texts",
     "load_session",
     "load_turn",
     "load_turns",

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
 from mnesis_core.errors import CallNotFoundError
 from mnesis_core.record import CallRecord
 from mnesis_core.text import decode_text, encode_text
-from sessions_app.models import ModelCall
+from sessions_app.models import ModelCall, PromptText
 from sessions_app.queries.usage import usage_of
 
 
-def load_call(call_id: str, *, owner_id: int) -> CallRecord:
-    """One model call of one person's sessions.
+def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
+    """One model call; with ``owner_id``, only of that person's sessions.
 
     :raises CallNotFoundError: there is no such call, or it belongs to somebody else.
     """
-    theirs = ModelCall.objects.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
-    row = theirs.filter(id=encode_text(call_id)).first()
+    rows = ModelCall.objects.filter(id=encode_text(call_id))
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    row = rows.first()
     if row is None:
         raise CallNotFoundError(call_id=call_id)
     return _call(row)
+
+
+def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, str]:
+    """Texts that prompts of a session were made with, by their digests; those that were not kept are absent."""
+    rows = PromptText.objects.filter(session_id=session_id, digest__in=list(digests))
+    return {digest: decode_text(content) for digest, content in rows.values_list("digest", "content")}
 
 
 def list_calls(session_id: str, *, limit: int = 100, before: datetime | None = None) -> list[CallRecord]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mnesis_core.errors import CallNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.record import MessageEnd
-from mnesis_core.text import encode_json, encode_text
+from mnesis_core.text import encode_json, encode_text, text_digest
 from sessions_app.ledger import Change
-from sessions_app.models import ModelCall
+from sessions_app.models import ModelCall, PromptText
 from sessions_app.rows import usage_columns
 from sessions_app.statements import Table
 
-_CALLS = Table(ModelCall)
+_CALLS, _TEXTS = Table(ModelCall), Table(PromptText)
 
 
 def start_call(
@@ -30,8 +31,14 @@ def start_call(
     digest: str,
     estimated_tokens: int,
     purpose: str = "turn",
+    texts: Mapping[str, str] | None = None,
 ) -> str:
-    """Record a call before it is made; returns its id."""
+    """Record a call before it is made; returns its id.
+
+    ``texts`` are what its prompt was made with beside the messages, by a name: ``tools``, ``prompt``. Each is kept
+    once in a session, so that the prompt can be rebuilt when tools and prompts have changed.
+    """
+    kept = {name: _keep_text(record, text) for name, text in (texts or {}).items()}
     row = _CALLS.row(
         id=new_id("call"),
         session_id=record.session_id,
@@ -40,7 +47,7 @@ def start_call(
         purpose=purpose,
         model=model,
         provider_model=provider_model,
-        parameters=encode_json(parameters),
+        parameters=encode_json(parameters | ({"texts": kept} if kept else {})),
         manifest=encode_json(manifest),
         context_seq=context_seq,
         digest=digest,
@@ -50,6 +57,21 @@ def start_call(
     record.insert(_CALLS, row)
     record.publish(EventType.CALL_STARTED, call_id=row.id, turn_id=turn_id, message_id=message_id, digest=digest)
     return str(row.id)
+
+
+def _keep_text(record: Change, text: str) -> str:
+    """Keep a text of a prompt, unless the session has it; returns its digest."""
+    digest = text_digest(text)
+    if record.find(_TEXTS, "id", session_id=record.session_id, digest=digest) is None:
+        row = _TEXTS.row(
+            id=new_id("text"),
+            session_id=record.session_id,
+            digest=digest,
+            content=encode_text(text),
+            created_at=record.now,
+        )
+        record.insert(_TEXTS, row)
+    return digest
 
 
 def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int = 1) -> None:

@@ -91,6 +91,7 @@ KEYS = {
     "ContextItem": ("item_id", "position"),
     "Event": ("seq",),
     "ModelCall": ("id",),
+    "PromptText": ("id", "digest"),
     "CompactionRun": ("id",),
     "SummaryNode": ("id",),
     "SummaryEdge": ("source_id", "position"),

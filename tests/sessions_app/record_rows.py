@@ -11,7 +11,17 @@ from django.db.models.query import QuerySet
 
 from compaction_app.models import CompactionRun
 from sessions_app.append_only import AppendOnlyModel
-from sessions_app.models import ContextItem, Event, Message, MessagePart, ModelCall, Session, StreamJournal, Turn
+from sessions_app.models import (
+    ContextItem,
+    Event,
+    Message,
+    MessagePart,
+    ModelCall,
+    PromptText,
+    Session,
+    StreamJournal,
+    Turn,
+)
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MAIN_MODELS = (Session, Turn, Message, MessagePart, ContextItem, Event)
@@ -36,7 +46,8 @@ def insert_rows() -> Rows:
         id="call_1", session=session, model="demo", provider_model="demo", manifest=[1], digest="d", created_at=NOW
     )
     run = CompactionRun(id="run_1", session=session, trigger="soft", created_at=NOW)
-    rows = (session, turn, message, part, item, event, piece, call, run)
+    text = PromptText(id="text_1", session=session, digest="d", content="[]", created_at=NOW)
+    rows = (session, turn, message, part, item, event, piece, call, run, text)
     for row in rows:
         row.save()
     return {type(row): row for row in rows}

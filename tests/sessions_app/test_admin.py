@@ -29,6 +29,7 @@ from sessions_app.models import (
     Message,
     MessagePart,
     ModelCall,
+    PromptText,
     Session,
     StreamJournal,
     Turn,
@@ -95,8 +96,8 @@ def only_part(session_id: str, **lookups: Any) -> MessagePart:
 
 def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
-        Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, CompactionRun, SummaryNode,
-        ApiKey,
+        Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
+        CompactionRun, SummaryNode, ApiKey,
     }  # fmt: skip
 
 

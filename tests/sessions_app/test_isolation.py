@@ -24,6 +24,7 @@ from files_app import queries as file_queries
 from files_app.store import store_file_reference
 from mnesis_core.errors import NotFound
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
+from mnesis_core.text import text_digest
 from sessions_app import inspect_queries, queries, search, store, transcript
 from sessions_app.ledger import change
 from tests.support.cast import make_user
@@ -107,6 +108,9 @@ BY_SESSION: dict[str, Ask] = {
         its.message, session_id=who.session_id
     ),
     "sessions_app.queries.load_parts": lambda who, its: queries.load_parts(its.message, session_id=who.session_id),
+    "sessions_app.queries.load_prompt_texts": lambda who, its: queries.load_prompt_texts(
+        who.session_id, [text_digest("[]")]
+    ),
     "sessions_app.queries.load_turn": lambda who, its: queries.load_turn(its.turn, session_id=who.session_id),
     "sessions_app.queries.load_turns": lambda who, its: queries.load_turns([its.turn], session_id=who.session_id),
     "sessions_app.queries.measured_calls": lambda who, its: queries.measured_calls(who.session_id),
@@ -165,6 +169,9 @@ BY_SESSION: dict[str, Ask] = {
     "compaction_app.queries.list_summaries": lambda who, its: compaction_queries.list_summaries(who.session_id),
     "compaction_app.queries.live_run": lambda who, its: compaction_queries.live_run(who.session_id),
     "compaction_app.queries.load_run": lambda who, its: compaction_queries.load_run(its.run, session_id=who.session_id),
+    "compaction_app.queries.load_summary_entries": lambda who, its: compaction_queries.load_summary_entries(
+        {its.summary: 1}, session_id=who.session_id
+    ),
     "compaction_app.context.build_context": lambda who, its: context.build_context(who.session_id).payload,
     "compaction_app.context.load_entries": lambda who, its: context.load_entries(who.session_id),
     "compaction_app.context.load_meter": lambda who, its: context.load_meter(who.session_id).used_tokens,
@@ -182,7 +189,6 @@ NOT_SCOPED = {
     "sessions_app.queries_keys.list_keys": "for the administrator's command",
     "sessions_app.inspect_queries.preview_messages": "for the inspector, whose people see all; the ids are of one page",
     "sessions_app.inspect_queries.seqs_of_messages": "for the inspector, whose people see all; the ids are of one page",
-    "compaction_app.queries.load_summary_entries": "the ids come from the context items of one session",
     "compaction_app.queries.stale_runs": "for the janitor, who wakes forgotten runs",
     "compaction_app.context.meter_of": "reads what load_state has loaded",
 }

@@ -41,9 +41,9 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
     assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge"}
 
 
-def test_events_edges_journal_pieces_and_file_references_never_change() -> None:
+def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
-    assert unchangeable == {"Event", "SummaryEdge", "StreamJournal", "FileReference"}
+    assert unchangeable == {"Event", "SummaryEdge", "StreamJournal", "FileReference", "PromptText"}
 
 
 @pytest.mark.django_db

@@ -53,6 +53,7 @@ def add_turn(session_id: str, user: str, *parts: Part) -> list[str]:
             context_seq=1,
             digest="ab" * 32,
             estimated_tokens=7,
+            texts={"tools": "[]"},
         )
         end = MessageEnd(model="demo-1", finish_reason="stop", outcome="complete", usage=USAGE)
         answer = Message(role="assistant", parts=parts or (TextPart(text="Noted."),))

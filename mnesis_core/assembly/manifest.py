@@ -1,0 +1,67 @@
+"""A stored manifest read again. It comes from the database and, through an import, from anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+_LARGEST = 2**53
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_cuts(value: object) -> bool:
+    return isinstance(value, list) and all(_has(cut, _CUT) for cut in value)
+
+
+Shape = Mapping[str, Callable[[object], bool]]
+_ENDS: Shape = {"head": _is_number, "tail": _is_number}
+_CUT: Shape = {"part": _is_text, "field": _is_text, **_ENDS}
+_SHAPES: Mapping[str, Shape] = {
+    "system": {"id": _is_text},
+    "tools": {"names": _are_texts},
+    "summary": {"id": _is_text, "first_seq": _is_number, "last_seq": _is_number},
+    "message": {
+        "id": _is_text,
+        "seq": _is_number,
+        "parts": _is_number,
+        "tombstoned": _are_texts,
+        "unanswered": _are_texts,
+        "omitted": _are_texts,
+        "shortened": _are_cuts,
+    },
+    "gap": dict.fromkeys(("messages", "summaries", "first_seq", "last_seq"), _is_number),
+}
+
+
+def read_manifest(stored: object) -> list[Row]:
+    """The rows of a stored manifest, of which every key that a prompt is made with is there and of its type.
+
+    :raises ValueError: it is no manifest; the message says which row.
+    """
+    if not isinstance(stored, list):
+        raise ValueError("the manifest is no list")
+    for place, row in enumerate(stored, start=1):
+        if not _is_row(row):
+            raise ValueError(f"row {place} of the manifest is none that a prompt can be made of")
+    return stored
+
+
+def _is_row(row: Any) -> bool:
+    shape = _SHAPES.get(str(row.get("kind"))) if isinstance(row, dict) else None
+    return shape is not None and _has(row, {**shape, **_ENDS} if "head" in row else shape)
+
+
+def _has(value: object, shape: Shape) -> bool:
+    return isinstance(value, dict) and all(name in value and fits(value[name]) for name, fits in shape.items())
