@@ -1,4 +1,4 @@
-"""Context, compactions and summaries at the REST door."""
+"""Context and compactions at the REST door."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import build_context
 from compaction_app.rebuilding import rebuild_payload
 from compaction_app.search_api import router as search_router
-from mnesis_core.lineage import RunRecord, SummaryRecord
+from compaction_app.summaries_api import router as summaries_router
+from mnesis_core.lineage import RunRecord
 from mnesis_core.text import printable
 from sessions_app.asking import owner_id
-from sessions_app.queries import load_call, load_message_rows, load_messages_by_ids, load_session
-from sessions_app.schemas import CallOut, ErrorOut, call_out, error_out, message_out
+from sessions_app.queries import load_call, load_session
+from sessions_app.schemas import CallOut, ErrorOut, call_out, error_out
 
 router = Router(tags=["context"])
 router.add_router("", search_router)
+router.add_router("", summaries_router)
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
 
@@ -74,35 +76,6 @@ class CompactionList(Schema):
     """Compactions, newest first."""
 
     items: list[CompactionOut]
-    next_cursor: None = None
-
-
-class SummaryOut(Schema):
-    """A summary."""
-
-    id: str
-    kind: str
-    depth: int
-    level: int
-    text: str
-    token_count: int
-    source_tokens: int
-    first_seq: int
-    last_seq: int
-    message_count: int
-    source_ids: list[str]
-    model: str
-    prompt_version: str
-    cost_micros: int
-    duration_ms: int
-    superseded: bool
-    created_at: datetime
-
-
-class SummaryList(Schema):
-    """Every summary of a session, in the order they were made."""
-
-    items: list[SummaryOut]
     next_cursor: None = None
 
 
@@ -164,32 +137,6 @@ def list_compactions(request: HttpRequest, session_id: str) -> dict[str, Any]:
     return {"items": [compaction_out(run) for run in queries.list_runs(session_id)]}
 
 
-@router.get("/sessions/{session_id}/summaries", response={200: SummaryList, **ERRORS}, summary="List summaries")
-def list_summaries(request: HttpRequest, session_id: str) -> dict[str, Any]:
-    """The summary DAG: each node with its sources."""
-    load_session(session_id, owner_id=owner_id(request))
-    return {"items": [summary_out(summary) for summary in queries.list_summaries(session_id)]}
-
-
-@router.get("/summaries/{summary_id}", response={200: SummaryOut, **ERRORS}, summary="Describe a summary")
-def read_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
-    """One summary: text, level, span and sources."""
-    return summary_out(queries.load_summary(summary_id, owner_id=owner_id(request)))
-
-
-@router.get("/summaries/{summary_id}/expand", response={200: dict[str, Any], **ERRORS}, summary="Expand a summary")
-def expand_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
-    """What a summary stands for, one step down: its messages, or the summaries it was condensed from."""
-    summary = queries.load_summary(summary_id, owner_id=owner_id(request))
-    ids = [id for _, id in summary.source_ids]
-    if summary.kind == "condensed":
-        items = [summary_out(queries.load_summary(id, session_id=summary.session_id)) for id in ids]
-        return {"kind": "summaries", "items": items, "next_cursor": None}
-    rows = load_message_rows(summary.session_id, ids)
-    messages = load_messages_by_ids(ids, session_id=summary.session_id)
-    return {"kind": "messages", "items": [message_out(m, rows[m.id]) for m in messages], "next_cursor": None}
-
-
 def compaction_out(run: RunRecord) -> dict[str, Any]:
     """A compaction as JSON."""
     names = ("id", "state", "trigger", "level", "tries", "tokens_before", "tokens_after", "summary_ids", "source_count")
@@ -197,16 +144,6 @@ def compaction_out(run: RunRecord) -> dict[str, Any]:
     return {name: getattr(run, name) for name in names + more} | {
         "summary_id": run.summary_ids[-1] if run.summary_ids else None,
         "error": error_out(run.error_code, run.error_message),
-    }
-
-
-def summary_out(summary: SummaryRecord) -> dict[str, Any]:
-    """A summary as JSON."""
-    hidden = ("session_id", "run_id", "source_ids", "superseded_seq", "text", "tokens_input", "tokens_output")
-    return {name: value for name, value in asdict(summary).items() if name not in hidden} | {
-        "text": printable(summary.text),
-        "source_ids": [id for _, id in summary.source_ids],
-        "superseded": summary.superseded_seq is not None,
     }
 
 

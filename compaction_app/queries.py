@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
 
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from mnesis_core.dag import SummaryEntry
 from mnesis_core.errors import CompactionNotFoundError, SummaryNotFoundError
 from mnesis_core.file_ids import find_file_ids
+from mnesis_core.graph import Graph, Node
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.queries import newest_summary
+
+_NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
 
 
 def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> SummaryRecord:
@@ -29,6 +36,65 @@ def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: in
     if row is None:
         raise SummaryNotFoundError(summary_id=summary_id)
     return _summary(row, _sources(node_id=row.id)[row.id])
+
+
+def load_summaries(ids: Sequence[str], *, session_id: str) -> list[SummaryRecord]:
+    """Some summaries of a session in the order of ``ids``; two queries.
+
+    :raises SummaryNotFoundError: one of them is not in the session.
+    """
+    found = SummaryNode.objects.filter(session_id=session_id).in_bulk(list(ids))
+    missing = next((id for id in ids if id not in found), None)
+    if missing is not None:
+        raise SummaryNotFoundError(summary_id=missing)
+    sources = _sources(node_id__in=list(found))
+    return [_summary(found[id], sources[id]) for id in ids]
+
+
+def load_graph(session_id: str) -> Graph:
+    """Every summary of a session without its text, to be walked; two queries."""
+    sources: dict[str, list[str]] = defaultdict(list)
+    edges = SummaryEdge.objects.filter(node__session_id=session_id, node__kind="condensed")
+    for node_id, source_id in edges.order_by("node_id", "position").values_list("node_id", "source_id"):
+        sources[node_id].append(source_id)
+    rows = SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")
+    return Graph(Node(**row, sources=tuple(sources[row["id"]])) for row in rows.values(*_NODE_COLUMNS))
+
+
+def summarised_sessions() -> list[str]:
+    """Every session that has a summary, those that were deleted left out."""
+    rows = SummaryNode.objects.filter(session__deleted_at__isnull=True)
+    return list(rows.order_by("session_id").values_list("session_id", flat=True).distinct())
+
+
+def leaf_of_message(message_id: str, *, session_id: str) -> str | None:
+    """The id of the leaf that stands for a message, if one does."""
+    edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", node__session_id=session_id)
+    return edges.values_list("node_id", flat=True).first()
+
+
+def messages_of_slices(session_id: str, slices: Sequence[tuple[str, int, int]]) -> list[str]:
+    """The ids of the messages of neighbouring leaves, in order; one query.
+
+    A slice is a leaf with its first position and the one after its last; between the first and the last slice leaves
+    are whole.
+    """
+    places = {leaf_id: place for place, (leaf_id, _, _) in enumerate(slices)}
+    wanted = Q(node_id__in=[leaf_id for leaf_id, _, _ in slices[1:-1]])
+    for leaf_id, first, end in {*slices[:1], *slices[-1:]}:
+        wanted |= Q(node_id=leaf_id, position__gte=first, position__lt=end)
+    edges = SummaryEdge.objects.filter(wanted, node__session_id=session_id)
+    found = edges.values_list("node_id", "position", "source_id")
+    return [id for _, _, id in sorted((places[node_id], position, id) for node_id, position, id in found)]
+
+
+def messages_of_leaves(session_id: str) -> dict[str, list[str]]:
+    """The ids of the messages of every leaf of a session, in order; as many rows as messages were summarised."""
+    edges = SummaryEdge.objects.filter(node__session_id=session_id, node__kind="leaf")
+    found: dict[str, list[str]] = defaultdict(list)
+    for node_id, source_id in edges.order_by("node_id", "position").values_list("node_id", "source_id").iterator():
+        found[node_id].append(source_id)
+    return found
 
 
 def last_summary(session_id: str) -> SummaryRecord | None:
@@ -141,7 +207,7 @@ def _run(row: CompactionRun) -> RunRecord:
     )
 
 
-def _sources(**where: str) -> dict[str, list[tuple[str, str]]]:
+def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:
     """What each of these summaries stands for, in order: (type, id)."""
     edges = SummaryEdge.objects.filter(**where).order_by("node_id", "position")
     sources: dict[str, list[tuple[str, str]]] = defaultdict(list)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from agents_app.tools.registry import ToolContext, tool
+from compaction_app.lineage import describe
 from compaction_app.queries import covering_summaries, load_summary
 from mnesis_core.messages import StoredMessage, ToolPart
 from sessions_app.queries import load_messages_by_ids
@@ -46,13 +47,16 @@ def _line(hit: Hit, covered_by: str) -> str:
 
 @tool()
 def lcm_describe(context: ToolContext, id: str) -> str:
-    """Describe a summary (sum_…) of this conversation: what it stands for, and its text."""
-    summary = load_summary(id, session_id=context.session_id)
+    """Describe a summary (sum_…) of this conversation: what it stands for, what stands for it, and its text."""
+    found = describe(load_summary(id, session_id=context.session_id))
+    summary = found.summary
     sources = ", ".join(source_id for _, source_id in summary.source_ids[:50])
+    parents = ", ".join(node.id for node in found.above) or "none"
     return (
         f"{summary.kind} summary {summary.id}, level {summary.level}, depth {summary.depth}, {summary.token_count} tokens, "
         f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count} messages)\n"
-        f"sources: {sources}\n\n{summary.text}"
+        f"sources: {sources}\nparents: {parents}\n"
+        f"with all below: {found.cost.summaries} summaries, {found.cost.token_count} tokens\n\n{summary.text}"
     )
 
 

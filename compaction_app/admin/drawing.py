@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Span = tuple[int, int]
-"""The seq of the first and of the last message of a run without a gap."""
+from mnesis_core.graph import Span
+
 SpanUrl = Callable[[Span], str]
 
 
@@ -100,17 +100,6 @@ def outline_of(nodes: Sequence[Node], span_url: SpanUrl) -> list[Line]:
     depths = [depth for depth, _, _ in found]
     steps = zip(found, [*depths[1:], 0], strict=False)
     return [_line(item, repeated, after - depth, span_url) for (depth, item, repeated), after in steps]
-
-
-def runs_of(seqs: Collection[int]) -> tuple[Span, ...]:
-    """Numbers as runs of neighbours: ``{1, 2, 3, 7}`` is ``((1, 3), (7, 7))``."""
-    runs: list[Span] = []
-    for seq in sorted(seqs):
-        if runs and runs[-1][1] == seq - 1:
-            runs[-1] = (runs[-1][0], seq)
-        else:
-            runs.append((seq, seq))
-    return tuple(runs)
 
 
 def span_name(span: Span) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from django.db.models import F, Q
 
-from compaction_app.admin.drawing import Node, Span, runs_of
+from compaction_app.admin.drawing import Node
 from compaction_app.models import SummaryEdge, SummaryNode
+from mnesis_core.graph import Span, runs_of
 from sessions_app.admin.facts import record_url
 from sessions_app.inspect_queries import seqs_of_messages
 

@@ -13,10 +13,11 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from compaction_app.admin.context import view_context
-from compaction_app.admin.drawing import Span, drawing_of, outline_of, span_name
+from compaction_app.admin.drawing import drawing_of, outline_of, span_name
 from compaction_app.admin.graph import load_nodes
 from compaction_app.admin.payload import payload_file_view, payload_view
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+from mnesis_core.graph import Span
 from mnesis_core.visible import excerpt
 from sessions_app.admin.facts import Fact, Link
 from sessions_app.admin.filters import fixed_filter, presence_filter

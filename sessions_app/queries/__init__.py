@@ -8,7 +8,7 @@ from sessions_app.queries.calls import (
     newest_call_parameters,
     running_calls,
 )
-from sessions_app.queries.context_items import load_context_items, newest_summary, tombstoned_after
+from sessions_app.queries.context_items import load_context_items, newest_summary, standing_items, tombstoned_after
 from sessions_app.queries.events import load_events
 from sessions_app.queries.journal import journal_texts, load_live_texts
 from sessions_app.queries.messages import (
@@ -20,6 +20,8 @@ from sessions_app.queries.messages import (
     load_messages_since,
     load_part_text,
     load_parts,
+    seq_of_message,
+    seqs_of_session,
     unanswered_tools,
     unfinished_messages,
 )
@@ -64,6 +66,9 @@ __all__ = [
     "newest_summary",
     "running_calls",
     "running_turn",
+    "seq_of_message",
+    "seqs_of_session",
+    "standing_items",
     "tombstoned_after",
     "turn_keys",
     "unanswered_tools",

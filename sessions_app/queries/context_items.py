@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.db.models import Q
 
 from mnesis_core.record import ContextItemRecord
@@ -20,6 +22,12 @@ def load_context_items(session_id: str, *, at: int | None = None) -> list[Contex
         ContextItemRecord(item_type=kind, item_id=id, position=position, added_seq=added, removed_seq=removed)
         for kind, id, position, added, removed in values
     ]
+
+
+def standing_items(session_id: str, ids: Sequence[str]) -> set[str]:
+    """Which of these messages and summaries stand in the context now."""
+    rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids, removed_seq__isnull=True)
+    return set(rows.values_list("item_id", flat=True))
 
 
 def tombstoned_after(session_id: str, at: int) -> set[str]:

@@ -31,11 +31,24 @@ def load_messages_since(message_id: str, *, session_id: str, limit: int = 100) -
 
     :raises MessageNotFoundError: the session has no such message.
     """
+    return load_messages(session_id, after=seq_of_message(message_id, session_id=session_id), limit=limit)
+
+
+def seq_of_message(message_id: str, *, session_id: str) -> int:
+    """The place of one message in its session.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
     rows = Message.objects.filter(id=encode_text(message_id), session_id=session_id)
     seq = rows.values_list("seq", flat=True).first()
     if seq is None:
         raise MessageNotFoundError(message_id=message_id)
-    return load_messages(session_id, after=seq, limit=limit)
+    return int(seq)
+
+
+def seqs_of_session(session_id: str) -> dict[str, int]:
+    """The place of every message of a session, by id."""
+    return dict(Message.objects.filter(session_id=session_id).values_list("id", "seq"))
 
 
 def load_message(message_id: str, *, session_id: str) -> StoredMessage:

@@ -14,8 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.admin.context import ITEMS_PER_PAGE, ContextView
-from compaction_app.admin.drawing import Node, Span, drawing_of, outline_of, runs_of
+from compaction_app.admin.drawing import Node, drawing_of, outline_of
 from compaction_app.models import CompactionRun, SummaryNode
+from mnesis_core.graph import Span
 from mnesis_core.messages import TextPart
 from sessions_app import store
 from sessions_app.ledger import change
@@ -306,8 +307,3 @@ def test_a_chain_deeper_than_pythons_stack_is_written_out() -> None:
 def test_a_drawing_leaves_out_edges_to_what_is_not_drawn() -> None:
     values = drawing_of([node("top", (1, 4), summary_ids=("gone", "a")), node("a", (3, 4))], lambda span: "")
     assert values["edges"] == [["top", "a"]]
-
-
-def test_numbers_become_runs_of_neighbours() -> None:
-    assert runs_of([7, 2, 1, 3]) == ((1, 3), (7, 7))
-    assert runs_of([]) == ()

@@ -17,7 +17,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from compaction_app import context
+from compaction_app import context, lineage
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from files_app import queries as file_queries
@@ -34,6 +34,7 @@ from tests.support.talks import exchange, new_session
 MODULES = (
     *("sessions_app.queries", "sessions_app.queries_keys", "sessions_app.inspect_queries", "sessions_app.search"),
     *("sessions_app.transcript", "compaction_app.queries", "compaction_app.context", "files_app.queries"),
+    "compaction_app.lineage",
 )
 SECRET = "herring"
 CONTENT = "ab" * 32
@@ -45,6 +46,8 @@ class Things:
     """What Alice has: one of everything, a turn that runs among it."""
 
     turn: str
+    first: str
+    """The first message, which a summary stands for."""
     message: str
     tool: str
     call: str
@@ -117,6 +120,11 @@ BY_SESSION: dict[str, Ask] = {
     "sessions_app.queries.newest_call_parameters": lambda who, its: queries.newest_call_parameters(who.session_id),
     "sessions_app.queries.newest_summary": lambda who, its: queries.newest_summary(who.session_id),
     "sessions_app.queries.running_turn": lambda who, its: queries.running_turn(who.session_id),
+    "sessions_app.queries.seq_of_message": lambda who, its: queries.seq_of_message(
+        its.message, session_id=who.session_id
+    ),
+    "sessions_app.queries.seqs_of_session": lambda who, its: queries.seqs_of_session(who.session_id),
+    "sessions_app.queries.standing_items": lambda who, its: queries.standing_items(who.session_id, [its.summary]),
     "sessions_app.queries.tombstoned_after": lambda who, its: queries.tombstoned_after(who.session_id, 0),
     "sessions_app.queries.turn_keys": lambda who, its: queries.turn_keys(who.session_id),
     "sessions_app.queries.usage_of_session": lambda who, its: queries.usage_of_session(who.session_id),
@@ -165,12 +173,27 @@ BY_SESSION: dict[str, Ask] = {
         who.session_id
     ),
     "compaction_app.queries.last_summary": lambda who, its: compaction_queries.last_summary(who.session_id),
+    "compaction_app.queries.leaf_of_message": lambda who, its: compaction_queries.leaf_of_message(
+        its.first, session_id=who.session_id
+    ),
+    "compaction_app.queries.load_graph": lambda who, its: compaction_queries.load_graph(who.session_id).nodes,
+    "compaction_app.queries.load_summaries": lambda who, its: compaction_queries.load_summaries(
+        [its.summary], session_id=who.session_id
+    ),
+    "compaction_app.queries.messages_of_leaves": lambda who, its: compaction_queries.messages_of_leaves(who.session_id),
+    "compaction_app.queries.messages_of_slices": lambda who, its: compaction_queries.messages_of_slices(
+        who.session_id, [(its.summary, 0, 9)]
+    ),
     "compaction_app.queries.list_runs": lambda who, its: compaction_queries.list_runs(who.session_id),
     "compaction_app.queries.list_summaries": lambda who, its: compaction_queries.list_summaries(who.session_id),
     "compaction_app.queries.live_run": lambda who, its: compaction_queries.live_run(who.session_id),
     "compaction_app.queries.load_run": lambda who, its: compaction_queries.load_run(its.run, session_id=who.session_id),
     "compaction_app.queries.load_summary_entries": lambda who, its: compaction_queries.load_summary_entries(
         {its.summary: 1}, session_id=who.session_id
+    ),
+    "compaction_app.lineage.cover": lambda who, its: lineage.cover(who.session_id).messages,
+    "compaction_app.lineage.trace_message": lambda who, its: lineage.trace_message(
+        its.first, session_id=who.session_id
     ),
     "compaction_app.context.build_context": lambda who, its: context.build_context(who.session_id).payload,
     "compaction_app.context.load_entries": lambda who, its: context.load_entries(who.session_id),
@@ -190,6 +213,10 @@ NOT_SCOPED = {
     "sessions_app.inspect_queries.preview_messages": "for the inspector, whose people see all; the ids are of one page",
     "sessions_app.inspect_queries.seqs_of_messages": "for the inspector, whose people see all; the ids are of one page",
     "compaction_app.queries.stale_runs": "for the janitor, who wakes forgotten runs",
+    "compaction_app.queries.summarised_sessions": "for the administrator's command",
+    "compaction_app.lineage.describe": "the summary was loaded for whoever asks",
+    "compaction_app.lineage.expand_messages": "the summary was loaded for whoever asks",
+    "compaction_app.lineage.expand_step": "the summary was loaded for whoever asks",
     "compaction_app.context.meter_of": "reads what load_state has loaded",
 }
 """Told nothing: why that is right."""
@@ -242,6 +269,7 @@ def things(alice: Person) -> Things:
     store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     return Things(
         turn=running,
+        first=first_two[0],
         message=message,
         tool=tool,
         call=queries.list_calls(session_id)[0].id,

@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from compaction_app import lineage
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from compaction_app.context import build_context
@@ -182,6 +183,12 @@ READS: dict[str, tuple[Operation, int]] = {
     "usage_of_session": (lambda s: queries.usage_of_session(s.id), 1),
     "journal_texts": (lambda s: queries.journal_texts(s.id), 1),
     "last_summary": (lambda s: compaction_queries.last_summary(s.id), 3),
+    "load_graph": (lambda s: compaction_queries.load_graph(s.id), 2),
+    "describe": (lambda s: lineage.describe(compaction_queries.load_summary(s.summary)), 5),
+    "expand_messages": (
+        lambda s: lineage.expand_messages(compaction_queries.load_summary(s.summary), offset=0, limit=100),
+        7,
+    ),
     "list_summaries": (lambda s: compaction_queries.list_summaries(s.id), 2),
     "list_runs": (lambda s: compaction_queries.list_runs(s.id), 1),
     "load_file_reference": (lambda s: file_queries.load_file_reference(s.file, owner_id=s.owner.pk), 1),

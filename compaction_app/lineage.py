@@ -1,0 +1,123 @@
+"""Story: the summary DAG opened: a summary described, expanded one step or to the messages, its lineage both ways.
+
+The graph of a session is two reads without any text; what is shown of it is read by its ids, a page at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compaction_app import queries
+from mnesis_core.graph import Cost, Cover, Node, check_cover, slices_of
+from mnesis_core.lineage import SummaryRecord
+from mnesis_core.messages import StoredMessage
+from sessions_app.database import snapshot
+from sessions_app.queries import (
+    load_context_items,
+    load_messages_by_ids,
+    load_session,
+    seq_of_message,
+    seqs_of_session,
+    standing_items,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A summary, and where it stands."""
+
+    summary: SummaryRecord
+    above: list[Node]
+    """The summaries that stand for it, the nearest first."""
+    below: list[tuple[int, Node]]
+    """It and everything under it in order, with the number of steps down."""
+    in_context: str | None
+    """The one of it and those above that stands in the context now."""
+    cost: Cost
+    """Of all under it and itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLineage:
+    """Where a message stands."""
+
+    seq: int
+    above: list[Node]
+    """The summaries that stand for it, the nearest first."""
+    in_context: str | None
+    """What of it and those above stands in the context now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage:
+    """Some of the messages behind a summary, oldest first."""
+
+    messages: list[StoredMessage]
+    next_offset: int | None
+
+
+def describe(summary: SummaryRecord) -> Description:
+    """A summary's lineage both ways and what it took; three reads whatever the history."""
+    graph = queries.load_graph(summary.session_id)
+    above = graph.above(summary.id)
+    return Description(
+        summary=summary,
+        above=above,
+        below=list(graph.below(summary.id)),
+        in_context=_standing([summary.id, *(node.id for node in above)], summary.session_id),
+        cost=graph.cost(summary.id),
+    )
+
+
+def trace_message(message_id: str, *, session_id: str) -> MessageLineage:
+    """Which summaries stand for a message of a session.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    seq = seq_of_message(message_id, session_id=session_id)
+    graph = queries.load_graph(session_id)
+    leaf_id = queries.leaf_of_message(message_id, session_id=session_id)
+    above = [] if leaf_id is None else [graph.find(leaf_id), *graph.above(leaf_id)]
+    standing = _standing([message_id, *(node.id for node in above)], session_id)
+    return MessageLineage(seq=seq, above=above, in_context=standing)
+
+
+def expand_step(summary: SummaryRecord) -> list[SummaryRecord]:
+    """The summaries that a condensed one was made from, in order."""
+    graph = queries.load_graph(summary.session_id)
+    ids = [node.id for node in graph.sources(summary.id)]
+    return queries.load_summaries(ids, session_id=summary.session_id)
+
+
+def expand_messages(summary: SummaryRecord, *, offset: int, limit: int) -> MessagePage:
+    """Original messages behind a summary from the ``offset``-th on, through all its steps; six reads."""
+    leaves = queries.load_graph(summary.session_id).leaves(summary.id)
+    slices = slices_of(leaves, offset=offset, limit=limit)
+    ids = queries.messages_of_slices(summary.session_id, slices) if slices else []
+    end = offset + len(ids)
+    return MessagePage(
+        messages=load_messages_by_ids(ids, session_id=summary.session_id),
+        next_offset=end if ids and end < sum(leaf.message_count for leaf in leaves) else None,
+    )
+
+
+def cover(session_id: str) -> Cover:
+    """Whether the context stands for every message of a session exactly once; reads the ids of all of them.
+
+    :raises SessionNotFoundError: there is no such session.
+    :raises SummaryNotFoundError: the context or an edge names a summary that is not there.
+    """
+    with snapshot():
+        session = load_session(session_id)
+        seqs = seqs_of_session(session_id)
+        messages_of = {
+            leaf_id: [seqs.get(id, 0) for id in ids] for leaf_id, ids in queries.messages_of_leaves(session_id).items()
+        }
+        items = load_context_items(session_id)
+        standing = [seqs.get(item.item_id, 0) if item.item_type == "message" else item.item_id for item in items]
+        return check_cover(queries.load_graph(session_id), standing, messages_of, last_seq=session.message_seq)
+
+
+def _standing(ids: list[str], session_id: str) -> str | None:
+    standing = standing_items(session_id, ids)
+    return next((id for id in ids if id in standing), None)

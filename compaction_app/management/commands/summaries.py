@@ -1,0 +1,146 @@
+"""``manage.py summaries tree|describe|expand|cover``."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from compaction_app import lineage, queries
+from mnesis_core.errors import MnesisError
+from mnesis_core.graph import Cost, Cover, Node, Span
+from mnesis_core.messages import StoredMessage, text_of
+from mnesis_core.text import printable
+from sessions_app.queries import load_session
+from sessions_app.rendering import format_money
+
+MESSAGES_AT_ONCE = 200
+
+
+class Command(BaseCommand):
+    """The summary DAG at the terminal."""
+
+    help = (
+        "Look into the summary DAG: its tree, one summary, what a summary stands for, and whether the contexts stand "
+        "for every message exactly once. 'cover' exits with 1 where they do not."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The verbs."""
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        for verb, name in (("tree", "session"), ("describe", "summary"), ("expand", "summary")):
+            sub = verbs.add_parser(verb)
+            sub.add_argument(name, metavar=name.upper())
+            sub.add_argument("--json", action="store_true")
+            if verb == "expand":
+                sub.add_argument("--deep", action="store_true", help="the messages, through all steps")
+        sub = verbs.add_parser("cover")
+        sub.add_argument("sessions", metavar="SESSION", nargs="*")
+        sub.add_argument("--all", action="store_true", help="every session that has summaries")
+        sub.add_argument("--json", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """One verb."""
+        try:
+            getattr(self, f"_{options['verb']}")(options)
+        except MnesisError as error:
+            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
+
+    def _tree(self, options: dict[str, Any]) -> None:
+        session_id = load_session(options["session"]).id
+        graph = queries.load_graph(session_id)
+        lines = [line for root in graph.roots() for line in graph.below(root.id)]
+        self._answer(
+            [asdict(node) | {"steps": steps} for steps, node in lines],
+            [f"{'  ' * steps}{_node_line(node)}" for steps, node in lines] or ["No summaries yet."],
+            options,
+        )
+
+    def _describe(self, options: dict[str, Any]) -> None:
+        found = lineage.describe(queries.load_summary(options["summary"]))
+        summary = found.summary
+        values = {
+            "summary": asdict(summary),
+            "above": [asdict(node) for node in found.above],
+            "in_context": found.in_context,
+            "subtree": asdict(found.cost),
+        }
+        standing = "itself" if found.in_context == summary.id else found.in_context or "nothing"
+        words = [
+            f"{summary.kind} {summary.id}, level {summary.level}, depth {summary.depth}, by {summary.model or 'nobody'}",
+            f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count})",
+            f"{summary.token_count:,} tokens for {summary.source_tokens:,}",
+            f"sources: {', '.join(id for _, id in summary.source_ids)}",
+            f"above: {', '.join(node.id for node in found.above) or 'nothing'}; in the context: {standing}",
+            f"with all under it: {_cost_line(found.cost)}",
+            "",
+            printable(summary.text),
+        ]
+        self._answer(values, words, options)
+
+    def _expand(self, options: dict[str, Any]) -> None:
+        summary = queries.load_summary(options["summary"])
+        if summary.kind == "condensed" and not options["deep"]:
+            sources = lineage.expand_step(summary)
+            words = [f"{source.id}\n{printable(source.text)}\n" for source in sources]
+            self._answer([asdict(source) for source in sources], words, options)
+            return
+        offset: int | None = 0
+        while offset is not None:
+            page = lineage.expand_messages(summary, offset=offset, limit=MESSAGES_AT_ONCE)
+            for message in page.messages:
+                self.stdout.write(_message_line(message, as_json=options["json"]))
+            offset = page.next_offset
+
+    def _cover(self, options: dict[str, Any]) -> None:
+        if bool(options["sessions"]) == options["all"]:
+            raise CommandError("Name the sessions, or say --all.", returncode=2)
+        ids = queries.summarised_sessions() if options["all"] else options["sessions"]
+        found = {session_id: lineage.cover(session_id) for session_id in dict.fromkeys(ids)}
+        self._answer(
+            {session_id: asdict(cover) | {"ok": cover.ok} for session_id, cover in found.items()},
+            [f"{session_id}: {_cover_line(cover)}" for session_id, cover in found.items()],
+            options,
+        )
+        if wrong := [session_id for session_id, cover in found.items() if not cover.ok]:
+            raise CommandError(f"{len(wrong)} of {len(found)} contexts do not stand for every message exactly once.")
+
+    def _answer(self, values: Any, words: Iterable[str], options: dict[str, Any]) -> None:
+        self.stdout.write(json.dumps(values, default=str, indent=2) if options["json"] else "\n".join(words))
+
+
+def _node_line(node: Node) -> str:
+    return (
+        f"{node.kind} {node.id} L{node.level} messages {_span((node.first_seq, node.last_seq))} "
+        f"({node.message_count}), {node.token_count:,} tokens, {format_money(node.cost_micros)}"
+    )
+
+
+def _cost_line(cost: Cost) -> str:
+    return (
+        f"{cost.summaries:,} summaries for {cost.messages:,} messages, {cost.token_count:,} tokens of text; "
+        f"asked with {cost.tokens_input:,} tokens, answered with {cost.tokens_output:,}, {format_money(cost.cost_micros)}"
+    )
+
+
+def _cover_line(cover: Cover) -> str:
+    head = f"{cover.messages:,} messages, {cover.verbatim:,} verbatim, {cover.summarised:,} summarised"
+    wrong = {"missing": cover.missing, "twice": cover.twice, "out of order": cover.out_of_order}
+    problems = [f"{name}: {', '.join(map(_span, spans))}" for name, spans in wrong.items() if spans]
+    problems += [f"miscounted: {', '.join(cover.miscounted)}"] if cover.miscounted else []
+    return "; ".join([head, *(problems or ["each exactly once"])])
+
+
+def _message_line(message: StoredMessage, *, as_json: bool) -> str:
+    text = text_of(tuple(stored.part for stored in message.parts))
+    if as_json:
+        return json.dumps({"id": message.id, "seq": message.seq, "role": message.role, "text": text})
+    return f"[{message.seq}] {message.role}: {printable(text)}\n"
+
+
+def _span(span: Span) -> str:
+    return str(span[0]) if span[0] == span[1] else f"{span[0]}–{span[1]}"
