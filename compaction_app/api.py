@@ -17,6 +17,7 @@ from compaction_app.rebuilding import rebuild_payload
 from compaction_app.search_api import router as search_router
 from compaction_app.summaries_api import router as summaries_router
 from mnesis_core.lineage import RunRecord
+from mnesis_core.rendering import digest, render
 from mnesis_core.text import printable
 from sessions_app.asking import owner_id
 from sessions_app.queries import load_call, load_session
@@ -85,10 +86,13 @@ class CompactionList(Schema):
 def read_context(
     request: HttpRequest,
     session_id: str,
-    format: Literal["mnesis", "openai_chat"] = "mnesis",
+    format: Literal["mnesis", "openai_chat", "openai_responses", "anthropic", "gemini"] = "mnesis",
     at: Annotated[int | None, Field(ge=0, le=2**53)] = None,
 ) -> dict[str, Any]:
-    """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out."""
+    """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out.
+
+    Any other format than ``mnesis`` gives the payload for that kind of provider, and the digest of it.
+    """
     load_session(session_id, owner_id=owner_id(request))
     built = build_context(session_id, at=at)
     body: dict[str, Any] = {
@@ -99,8 +103,9 @@ def read_context(
         "digest": built.digest,
         "left_out": [asdict(item) for item in built.assembled.left_out],
     }
-    if format == "openai_chat":
-        return body | {"payload": _printable(built.payload)}
+    if format != "mnesis":
+        payload = render(built.assembled, provider=format)
+        return body | {"payload": payload, "digest": digest(payload)}
     return body | {"messages": _printable([asdict(message) for message in built.assembled.messages])}
 
 

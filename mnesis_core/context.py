@@ -8,6 +8,9 @@ from typing import Any
 from mnesis_core.llm import ToolCall, ToolSpec
 from mnesis_core.messages import Role
 
+EMPTY_MESSAGE = "[empty message]"
+"""What a model reads in place of a user's message that says nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:

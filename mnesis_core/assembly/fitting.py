@@ -10,7 +10,6 @@ from itertools import accumulate, chain
 from typing import Any
 
 from mnesis_core.assembly.reading import (
-    EMPTY_MESSAGE,
     Field,
     ends_within,
     fields_of,
@@ -21,6 +20,7 @@ from mnesis_core.assembly.reading import (
     summary_row,
     valid_arguments,
 )
+from mnesis_core.context import EMPTY_MESSAGE
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.messages import FileRefPart, StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from mnesis_core.context import ContextMessage, ToolResult
+from mnesis_core.context import EMPTY_MESSAGE, ContextMessage, ToolResult
 from mnesis_core.dag import SummaryEntry
 from mnesis_core.llm import ToolCall
 from mnesis_core.messages import (
@@ -28,7 +28,6 @@ from mnesis_core.messages import (
 )
 from mnesis_core.tokens import characters_within, estimate_text
 
-EMPTY_MESSAGE = "[empty message]"
 _OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation)\b)", re.IGNORECASE)
 
 

@@ -9,11 +9,16 @@ from typing import Any
 
 from mnesis_core.context import Prompt
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.rendering import openai_chat
+from mnesis_core.rendering import anthropic, gemini, openai_chat, openai_responses
 
 __all__ = ["RENDERERS", "digest", "render"]
 
-RENDERERS: Mapping[str, Callable[[Prompt], dict[str, Any]]] = {"openai_chat": openai_chat.render}
+RENDERERS: Mapping[str, Callable[[Prompt], dict[str, Any]]] = {
+    "openai_chat": openai_chat.render,
+    "openai_responses": openai_responses.render,
+    "anthropic": anthropic.render,
+    "gemini": gemini.render,
+}
 """Renderers by the names that ``GET …/context?format=`` knows."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mnesis_core.budget import Budget
+from mnesis_core.context import ContextMessage, Prompt, ToolResult
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.llm import ModelSpec, ToolSpec
+from mnesis_core.llm import ModelSpec, ToolCall, ToolSpec
 from mnesis_core.messages import (
     CompactionMarkerPart,
     DataPart,
@@ -130,6 +132,7 @@ nasty = st.one_of(
     st.integers(0, 4_000).map(prose),
     st.integers(1, 6_000).map(lambda length: "x" * length),
 )
+tool_names = st.sampled_from(["read_file", "", "weird name!", "skill", "-", "9 lives", "x" * 80])
 parts = st.one_of(
     nasty.map(text),
     st.builds(
@@ -165,3 +168,35 @@ def contexts(draw: st.DrawFn, *, size: int = 8) -> list[ContextEntry]:
         name = draw(st.sampled_from([None, f"turn_{turn_number:04}", f"turn_{turn_number:04}"]))
         entries.append(MessageEntry(position=position, message=message(position, role, *made, turn=name)))
     return entries
+
+
+arguments = st.one_of(
+    st.sampled_from(["{}", '{"a": [1, {"b": "\\ud800"}]}', '{"a": 1e999}', '{"a": 1' + "0" * 400 + "}"]),
+    st.integers(50, 90).map(lambda depth: '{"a": ' + "[" * depth + "]" * depth + "}"),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=20) | st.integers(), max_size=3).map(json.dumps),
+)
+call_ids = st.sampled_from(["call_1", "call_1_2", "call 1", "call\u00e9", "", "x" * 90, "\ud800"]) | st.text(max_size=8)
+
+
+@st.composite
+def prompts(draw: st.DrawFn, *, size: int = 8) -> Prompt:
+    """Prompts as assembly makes them, and worse: any order of roles, ids that are alike, calls without results."""
+    said = [draw(_said()) for _ in range(draw(st.integers(0, size)))]
+    system = [ContextMessage(role="system", text=draw(nasty))] if draw(st.booleans()) else []
+    return Prompt(messages=(*system, *said), tools=draw(st.sampled_from([(), (CALCULATOR,)])))
+
+
+@st.composite
+def _said(draw: st.DrawFn) -> ContextMessage:
+    role: Role = draw(st.sampled_from(["user", "user", "assistant", "assistant", "assistant", "system"]))
+    text = draw(nasty | st.sampled_from([" ", "\n\t"]))
+    if role != "assistant":
+        return ContextMessage(role=role, text=text)
+    ids = draw(st.lists(call_ids, max_size=3, unique=True))
+    calls = tuple(ToolCall(id=id, name=draw(tool_names), arguments=draw(arguments)) for id in ids)
+    results = tuple(
+        ToolResult(call_id=call.id, name=call.name, text=draw(nasty), is_error=draw(st.booleans()))
+        for call in draw(st.permutations(calls))
+        if draw(st.integers(0, 3))
+    )
+    return ContextMessage(role=role, text=text, tool_calls=calls, tool_results=results)

@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 
 from mnesis_core.assembly import assemble
 from mnesis_core.dag import ContextEntry
-from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import Part
 from mnesis_core.rendering import digest, render
 from tests.core import contexts as make
@@ -130,9 +129,3 @@ def test_the_digest_is_of_the_canonical_json() -> None:
 def test_the_same_record_gives_the_same_bytes() -> None:
     entries = make.entries_of(make.turn(1, "go", make.tool()), make.summary(9, "before", first=0, last=0))
     assert digest(payload(entries)) == digest(payload([replace(entry) for entry in reversed(entries)]))
-
-
-def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
-    made = assemble([], system_prompt="", tools=(), budget=make.budget(5_000))
-    with pytest.raises(InvalidRequest, match="openai_chat"):
-        render(made, provider="morse")
