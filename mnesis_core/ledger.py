@@ -17,6 +17,7 @@ GENESIS = "0" * 64
 _BODY_TAG = b"mnesis/body/1\x00"
 _ENTRY_TAG = b"mnesis/entry/1\x00"
 MAX_INTEGER = 2**53 - 1
+_EXACT = frozenset({str, bool, type(None)})
 
 
 def new_salt() -> str:
@@ -70,16 +71,15 @@ def entry_hash(*, prev_hash: str, seq: int, type: str, body: str) -> str:
 
 
 def _refuse_inexact(value: Any) -> None:
-    if value is None or isinstance(value, str):
+    kind = type(value)
+    if kind in _EXACT or isinstance(value, str):
         return
-    if isinstance(value, dict):
-        for item in value.values():
-            _refuse_inexact(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _refuse_inexact(item)
-    elif isinstance(value, int):
+    if isinstance(value, int):
         if abs(value) > MAX_INTEGER:
             raise ValueError(f"{value} is beyond 2**53 and would not survive JSON")
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            if type(item) not in _EXACT:
+                _refuse_inexact(item)
     else:
-        raise ValueError(f"a ledger body holds no {type(value).__name__}")
+        raise ValueError(f"a ledger body holds no {kind.__name__}")

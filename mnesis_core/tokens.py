@@ -72,15 +72,14 @@ def _class_table() -> bytes:
 
 
 _CLASSES = _class_table()
-_SHAPES = bytes(ord("L") if chr(byte) in "lU" else ord("D") if chr(byte) == "d" else 0x20 for byte in range(256))
+_LETTERS = bytes(ord("L") if chr(byte) in "lU" else 0x20 for byte in range(256))
+_DIGITS = bytes(ord("D") if chr(byte) == "d" else 0x20 for byte in range(256))
 
 # Fitted by non-negative least squares on prose, documentation, code in several languages, JSON, agent
 # transcripts, logs, base64, hexadecimal and the interface texts of eighteen languages.
-_SHAPE_WEIGHTS: tuple[tuple[bytes, float], ...] = (
-    (b" L", 0.495),  # a word starts
-    (b"DL", 0.495),
+_WORD_START = 0.495
+_NUMBER_WEIGHTS: tuple[tuple[bytes, float], ...] = (
     (b" D", 1.9),  # a number starts
-    (b"LD", 1.9),
     (b"DDD", 0.1),
 )
 _ASCII_WEIGHTS: tuple[tuple[bytes, float], ...] = (
@@ -130,7 +129,9 @@ def _estimate(text: str) -> int:
     raw = text.encode() if is_ascii else text.encode("utf-8", "surrogatepass")
     # The leading line break lets a word or number at the very start count as a start.
     classes = b"n" + raw.translate(_CLASSES, b"" if is_ascii else _CONTINUATION)
-    total = _weigh(classes.translate(_SHAPES), _SHAPE_WEIGHTS) + _weigh(classes, _ASCII_WEIGHTS)
+    total = classes.translate(_LETTERS).count(b" L") * _WORD_START + _weigh(classes, _ASCII_WEIGHTS)
+    if b"d" in classes:
+        total += _weigh(classes.translate(_DIGITS), _NUMBER_WEIGHTS)
     if not is_ascii:
         total += _weigh(classes, _OTHER_WEIGHTS)
     return max(1, ceil(total - 0.3))

@@ -17,7 +17,7 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
@@ -139,11 +139,12 @@ class Change:
         """
         if self._bound:
             raise RuntimeError(f"no event tells of {self._bound}")
-        if connection.needs_rollback:
+        database = self.cursor.db
+        if database.needs_rollback:
             return  # somebody caught a database error: nothing of this is committed
         self.flush()
         if self.entries:
-            now = connection.ops.adapt_datetimefield_value(self.now)
+            now = database.ops.adapt_datetimefield_value(self.now)
             head = (self.event_seq, self.head_hash, self.message_seq, self.turn_seq, now, self.session_id)
             _EVENTS.insert(self.cursor, self.entries)
             run(self.cursor, _UPDATE_HEAD, head)
@@ -183,20 +184,21 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
 
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
-    with durable_transaction(), connection.cursor() as cursor:
-        record = _lock(cursor, session_id, now or timezone.now())
+    with durable_transaction():
+        database = connections[DEFAULT_DB_ALIAS]
+        record = _lock(database.cursor(), session_id, now or timezone.now())
         # The ORM reads through Django's cursors, which tell us before.
-        with connection.execute_wrapper(record._write_first):
+        with database.execute_wrapper(record._write_first):
             yield record
             record.close()
         if record.entries:
-            transaction.on_commit(lambda: live.wake(session_id))
+            database.on_commit(lambda: live.wake(session_id))
 
 
 def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
     # SQLite knows no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is ours already.
     # NO KEY: rows that only refer to the session may be inserted meanwhile.
-    row_lock = " FOR NO KEY UPDATE" if connection.features.has_select_for_no_key_update else ""
+    row_lock = " FOR NO KEY UPDATE" if cursor.db.features.has_select_for_no_key_update else ""
     head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
     if head is None:
         raise SessionNotFoundError(session_id=session_id)

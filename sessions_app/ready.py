@@ -7,7 +7,7 @@ ready itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +29,7 @@ class ReadyPart:
 
     def texts_of(self, part_id: str, message_seq: int) -> list[Text]:
         """The texts, now that the part has its place."""
-        return [replace(text, source_id=part_id, first_seq=message_seq, last_seq=message_seq) for text in self.texts]
+        return [text._replace(source_id=part_id, first_seq=message_seq, last_seq=message_seq) for text in self.texts]
 
 
 def make_ready(part: Part | ReadyPart) -> ReadyPart:

@@ -9,10 +9,10 @@ Derived from the record: ``rebuild`` makes it again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.backends.utils import CursorWrapper
@@ -36,8 +36,7 @@ _SEQ_OF_PART = "SELECT m.seq FROM message_parts p JOIN messages m ON m.id = p.me
 MESSAGES_AT_ONCE = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Text(NamedTuple):
     """A text that is to be found, as its row stores it."""
 
     kind: str
@@ -138,7 +137,7 @@ def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, sessio
 
 def found(text: Text) -> Text:
     """The same with its words, which take longer than all else: find them before a lock is taken."""
-    return replace(text, words=tuple(_words_of(text, start) for start in _starts(text)))
+    return text._replace(words=tuple(_words_of(text, start) for start in _starts(text)))
 
 
 def _starts(text: Text) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -76,6 +77,34 @@ def test_one_that_fails_takes_back_its_own_and_nothing_else(session_ids: list[st
     [error] = at_once([fail, *others])
     assert isinstance(error, ZeroDivisionError)
     assert [stored_title(id) for id in session_ids] == ["old", *["new"] * 7]
+
+
+def test_what_a_failed_one_wanted_to_tell_is_not_told(session_ids: list[str]) -> None:
+    told: list[str] = []
+
+    def write(session_id: str, *, fails: bool) -> None:
+        with change(session_id) as record:
+            store.update_session(record, title="new")
+            transaction.on_commit(lambda: told.append(session_id))
+            if fails:
+                raise ZeroDivisionError
+
+    calls = [lambda id=id, n=n: write(id, fails=n % 2 == 0) for n, id in enumerate(session_ids)]  # type: ignore[misc]
+    assert len(at_once(calls)) == 4
+    assert sorted(told) == sorted(session_ids[1::2])
+
+
+def test_one_that_catches_a_database_error_takes_back_its_own(session_ids: list[str]) -> None:
+    def write(session_id: str) -> None:
+        with change(session_id) as record:
+            store.update_session(record, title="never")
+            with contextlib.suppress(DatabaseError):
+                Session.objects.raw("SELECT nothing FROM nowhere")[0]
+            transaction.set_rollback(True)
+
+    others = [lambda id=id: rename(id, "new") for id in session_ids[2:]]  # type: ignore[misc]
+    assert at_once([lambda: write(session_ids[0]), lambda: write(session_ids[1]), *others]) == []
+    assert [stored_title(id) for id in session_ids] == ["old", "old", *["new"] * 6]
 
 
 def test_inside_another_transaction_a_change_is_a_part_of_it(session_ids: list[str]) -> None:
