@@ -8,8 +8,10 @@ from enum import StrEnum
 from mnesis_core.config import Config
 from mnesis_core.llm import ModelSpec
 
-SMALLEST_RESERVE_SHARE = 10
-"""The compaction reserve is at most one part in so many of the window."""
+LARGEST_RESERVE_SHARE = 8
+"""The compaction reserve is at most one part in so many of what the answer leaves."""
+SMALLEST_WINDOW = 20
+"""Tokens. Below it nothing can be divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +54,18 @@ class Trigger:
 def make_budget(spec: ModelSpec, config: Config) -> Budget:
     """The budget of a model under a configuration.
 
-    The reserves of seed 000 are absolute and leave nothing of a small window, so each is also bounded by
-    its share of the window: what remains usable is never less than a twentieth of it.
+    The reserves of seed 000 are absolute and leave nothing of a small window, so each is also bounded by a
+    share: the answer's of the window, the compaction's of the rest. So a larger window never leaves less usable.
     """
-    window = max(config.context_window or spec.context_window, 20)
+    window = max(config.context_window or spec.context_window, SMALLEST_WINDOW)
     output_share = max(1, int(window * config.budget.reserved_output_share))
     reserved_output = min(spec.max_output_tokens, output_share) if spec.max_output_tokens > 0 else output_share
-    reserve = min(
-        config.budget.compaction_reserve_tokens, window // SMALLEST_RESERVE_SHARE, (window - reserved_output) // 2
-    )
-    usable = window - reserved_output - reserve
+    rest = window - reserved_output
+    usable = rest - min(config.budget.compaction_reserve_tokens, rest // LARGEST_RESERVE_SHARE)
     return Budget(
         window=window,
         reserved_output=reserved_output,
-        reserve=reserve,
+        reserve=rest - usable,
         usable=usable,
         soft=int(usable * config.budget.soft_threshold_fraction),
         hard=usable,

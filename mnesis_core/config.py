@@ -13,7 +13,7 @@ class BudgetConfig:
     """How much of a model's window the context may take."""
 
     compaction_reserve_tokens: int = 20_000
-    """Left free for the work of compaction (seed 000); at most a tenth of the window."""
+    """Left free for the work of compaction (seed 000); at most an eighth of what the answer leaves."""
     reserved_output_share: float = 0.25
     """Largest share of the window that the answer may reserve, so that small models stay usable."""
     soft_threshold_fraction: float = 0.6

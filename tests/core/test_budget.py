@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mnesis_core.budget import Pressure, make_budget, pressure, should_compact
@@ -11,31 +11,55 @@ from mnesis_core.config import BudgetConfig, Config, override
 from tests.core.contexts import budget, spec
 
 
-@given(st.integers(4_000, 2_000_000), st.integers(0, 2_000_000))
+WINDOWS = st.integers(4_000, 2_000_000)
+OUTPUTS = st.integers(0, 2_000_000)
+CONFIGS = st.builds(
+    BudgetConfig,
+    compaction_reserve_tokens=st.integers(0, 1_000_000),
+    reserved_output_share=st.floats(0.01, 0.9),
+    soft_threshold_fraction=st.floats(0.5, 0.95),
+    target_fraction=st.floats(0.05, 0.49),
+).map(lambda values: Config(budget=values))
+
+
+@given(WINDOWS, OUTPUTS)
 def test_a_budget_is_positive_and_useful_for_every_window(window: int, output: int) -> None:
     made = make_budget(spec(window, output), Config())
-    assert made.usable >= window * 0.6
-    assert 0 < made.target < made.soft < made.hard == made.usable
-    assert made.reserve <= window / 10
+    assert made.usable >= window * 0.65
+    assert 750 <= made.target < made.soft < made.hard == made.usable
     assert 0 < made.reserved_output <= window * 0.25
     assert made.reserved_output <= output or output == 0
     assert made.reserved_output + made.reserve + made.usable == window
 
 
-@given(st.integers(4_000, 2_000_000), st.floats(0.01, 0.9), st.integers(0, 1_000_000))
-def test_no_configuration_leaves_nothing_usable(window: int, share: float, reserve: int) -> None:
-    config = Config(budget=BudgetConfig(reserved_output_share=share, compaction_reserve_tokens=reserve))
-    made = make_budget(spec(window, 2_000_000), config)
-    assert made.usable >= window / 20
+@given(WINDOWS, OUTPUTS, CONFIGS)
+def test_no_configuration_leaves_nothing_usable(window: int, output: int, config: Config) -> None:
+    made = make_budget(spec(window, output), config)
+    assert made.usable >= window * 0.08
+    assert 0 < made.target < made.soft < made.hard == made.usable
     assert made.reserved_output + made.reserve + made.usable == window
+
+
+@given(WINDOWS, WINDOWS, OUTPUTS, CONFIGS)
+@example(4_009, 4_010, 0, Config(budget=BudgetConfig(reserved_output_share=0.5)))
+def test_a_larger_window_never_leaves_less(first: int, second: int, output: int, config: Config) -> None:
+    small, large = (make_budget(spec(window, output), config) for window in sorted((first, second)))
+    assert small.usable <= large.usable and small.soft <= large.soft and small.target <= large.target
+
+
+@given(WINDOWS, OUTPUTS, OUTPUTS, CONFIGS)
+def test_a_longer_answer_never_leaves_more(window: int, first: int, second: int, config: Config) -> None:
+    short, long = (make_budget(spec(window, output), config) for output in sorted((first + 1, second + 1)))
+    assert short.reserved_output <= long.reserved_output
+    assert short.usable >= long.usable
 
 
 @pytest.mark.parametrize(
     ("window", "output", "reserved_output", "reserve", "usable"),
     [
-        (4_000, 4_096, 1_000, 400, 2_600),
-        (16_000, 4_096, 4_000, 1_600, 10_400),
-        (128_000, 16_384, 16_384, 12_800, 98_816),
+        (4_000, 4_096, 1_000, 375, 2_625),
+        (16_000, 4_096, 4_000, 1_500, 10_500),
+        (128_000, 16_384, 16_384, 13_952, 97_664),
         (200_000, 8_192, 8_192, 20_000, 171_808),
         (2_000_000, 64_000, 64_000, 20_000, 1_916_000),
     ],
