@@ -68,6 +68,7 @@ class ContextOut(Schema):
     soft_tokens: int
     hard_tokens: int
     window: int
+    window_source: str
     breakdown: dict[str, int]
     source: str
 
@@ -95,13 +96,26 @@ class TurnList(Schema):
     next_cursor: int | None
 
 
+class PricesOut(Schema):
+    """What a million tokens cost, in millionths of the currency unit. A cache price of null: as other prompt tokens."""
+
+    input: int
+    output: int
+    cache_read: int | None
+    cache_write: int | None
+
+
 class ModelOut(Schema):
-    """A model that may be chosen."""
+    """A model that may be chosen. Each source is configured, litellm or default: assumed, since nobody says."""
 
     alias: str
     litellm_model: str
     context_window: int
+    context_window_source: str
     max_output_tokens: int
+    max_output_source: str
+    prices: PricesOut
+    prices_source: str
 
 
 class ModelList(Schema):

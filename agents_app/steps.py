@@ -150,7 +150,7 @@ def _close_step(record: Change, turn: TurnRecord, step: Step, end: TurnEnd) -> N
     store.delete_journal(message_id=step.message_id)
 
 
-def usage_record(usage: Usage, *, cost: int) -> UsageRecord:
+def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
     """A call's usage as the record keeps it."""
     return UsageRecord(
         tokens_input=usage.input_tokens,

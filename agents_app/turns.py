@@ -20,6 +20,7 @@ from compaction_app.context import BuiltContext, build_context
 from mnesis_core.budget import Pressure
 from mnesis_core.config import Config
 from mnesis_core.errors import MnesisError, TurnInterrupted
+from mnesis_core.limits import spec_in_session
 from mnesis_core.llm import Model, Outcome, Reply, Request, ToolCall, Usage, cost_micros
 from mnesis_core.record import SessionRecord, TurnRecord, TurnState, UsageRecord
 from sessions_app.conf import get_model, session_config
@@ -47,10 +48,11 @@ class TurnRun:
         self.session = session
         self.config = config
         self.model = model
+        self.spec = spec_in_session(model.spec, config)
         self.tools = tool_specs(config.turn.tools)
         self.step: Step | None = None
         self.usage: Usage | None = None
-        self.cost_micros = 0
+        self.cost_micros: int | None = None
         self.recent_calls: list[tuple[str, str]] = []
 
     async def run(self) -> TurnEnd:
@@ -76,12 +78,12 @@ class TurnRun:
     async def _ask(self) -> tuple[Reply, list[tuple[ToolCall, str]]]:
         context = await self._fitting_context()
         request = Request(payload=context.payload, max_output_tokens=context.budget.reserved_output)
-        message_id, call_id = await db(steps.begin_step, self.turn, self.model.spec, context, request)
+        message_id, call_id = await db(steps.begin_step, self.turn, self.spec, context, request)
         answer = Answer(session_id=self.session.id, message_id=message_id, config=self.config.stream)
         self.step = Step(message_id=message_id, call_id=call_id, answer=answer)
         reply = await self._stream(self.step, request)
         self._count(reply.usage)
-        calls = await db(steps.end_step, self.turn, self.model.spec, self.step, reply)
+        calls = await db(steps.end_step, self.turn, self.spec, self.step, reply)
         self.step = None
         hub.drop_text(self.session.id, message_id)
         return reply, calls
@@ -138,7 +140,8 @@ class TurnRun:
         return threshold if is_loop else None
 
     def _count(self, usage: Usage) -> None:
-        self.cost_micros += cost_micros(self.model.spec, usage)
+        cost = cost_micros(self.spec, usage)
+        self.cost_micros = cost if cost is None else cost + (self.cost_micros or 0)
         before = self.usage or Usage(input_tokens=0, output_tokens=0)
         self.usage = replace(
             usage,

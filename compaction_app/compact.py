@@ -37,6 +37,7 @@ from mnesis_core.compaction import (
 from mnesis_core.dag import SummaryKind
 from mnesis_core.errors import Conflict, MnesisError, ModelNotFoundError
 from mnesis_core.events import EventType
+from mnesis_core.limits import spec_in_session
 from mnesis_core.lineage import RunRecord
 from mnesis_core.llm import Model, cost_micros
 from mnesis_core.providers.litellm_ import close_connections
@@ -244,7 +245,7 @@ def _commit(
         prompt_version=result.prompt_version,
         tokens_input=result.usage.input_tokens,
         tokens_output=result.usage.output_tokens,
-        cost_micros=cost_micros(task.model.spec, result.usage) if task.model else 0,
+        cost_micros=_cost(task, state, result),
         duration_ms=int((time.monotonic() - began) * 1000),
     )
     with change(task.session_id) as record:
@@ -258,6 +259,15 @@ def _commit(
         )
     _count(task, summary_id, summary, result, sources=len(chosen.source_ids))
     return load_state(task.session_id)
+
+
+def _cost(task: Work, state: ContextState, result: SummaryResult) -> int:
+    if task.model is None:
+        return 0
+    # The session's prices are those of its own model.
+    is_own = task.model.spec.alias == state.spec.alias
+    spec = spec_in_session(task.model.spec, state.config) if is_own else task.model.spec
+    return cost_micros(spec, result.usage) or 0
 
 
 async def _ask(

@@ -16,6 +16,7 @@ from mnesis_core.budget import Budget, Pressure, make_budget, pressure
 from mnesis_core.config import Config
 from mnesis_core.context import Assembled
 from mnesis_core.dag import ContextEntry, MessageEntry
+from mnesis_core.limits import spec_in_session
 from mnesis_core.llm import ModelSpec, ToolSpec
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.record import SessionRecord
@@ -48,6 +49,8 @@ class Meter:
     soft_tokens: int
     hard_tokens: int
     window: int
+    window_source: str
+    """``configured``, ``litellm`` or ``default``: assumed, since nobody says."""
     breakdown: dict[str, int]
     source: str
     """``provider``: calibrated by what the provider reported; ``estimated``: by our own count alone."""
@@ -82,7 +85,7 @@ def load_state(session_id: str, *, at: int | None = None) -> ContextState:
     """
     session = queries.load_session(session_id)
     config = session_config(session.config)
-    spec = get_spec_to_read(session.model)
+    spec = spec_in_session(get_spec_to_read(session.model), config)
     return ContextState(
         session=session,
         spec=spec,
@@ -148,6 +151,7 @@ def meter_of(state: ContextState) -> Meter:
         soft_tokens=state.budget.soft,
         hard_tokens=state.budget.hard,
         window=state.budget.window,
+        window_source=state.spec.context_window_source.value,
         breakdown=breakdown,
         source="provider" if state.calibration.samples else "estimated",
     )

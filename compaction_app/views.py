@@ -23,6 +23,11 @@ SEGMENTS = {
     "files": "Files",
 }
 """What the meter draws, in this order; anything else that the breakdown has comes after."""
+WINDOW_SOURCES = {
+    "configured": "as configured",
+    "litellm": "as litellm's table says",
+    "default": "assumed, because nobody says how large it is",
+}
 BAR_WIDTH = 1000
 SHOWN_SOURCES = 200
 
@@ -47,6 +52,7 @@ class ShownMeter:
     used: str
     usable: str
     window: str
+    window_source: str
     percent: int
     """Of usable."""
     pressure: str
@@ -131,6 +137,7 @@ def shown_meter(meter: Meter) -> ShownMeter:
         used=format_count(meter.used_tokens),
         usable=format_count(meter.usable_tokens),
         window=format_count(meter.window),
+        window_source=WINDOW_SOURCES[meter.window_source],
         percent=round(100 * meter.used_tokens / max(1, meter.usable_tokens)),
         pressure=pressure,
         soft=format_count(meter.soft_tokens),

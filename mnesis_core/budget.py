@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mnesis_core.config import Config
+from mnesis_core.limits import spec_in_session
 from mnesis_core.llm import ModelSpec
 
 LARGEST_RESERVE_SHARE = 8
@@ -57,7 +58,8 @@ def make_budget(spec: ModelSpec, config: Config) -> Budget:
     The reserves of seed 000 are absolute and leave nothing of a small window, so each is also bounded by a
     share: the answer's of the window, the compaction's of the rest. So a larger window never leaves less usable.
     """
-    window = max(config.context_window or spec.context_window, SMALLEST_WINDOW)
+    spec = spec_in_session(spec, config)
+    window = max(spec.context_window, SMALLEST_WINDOW)
     output_share = max(1, int(window * config.budget.reserved_output_share))
     reserved_output = min(spec.max_output_tokens, output_share) if spec.max_output_tokens > 0 else output_share
     rest = window - reserved_output

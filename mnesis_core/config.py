@@ -105,6 +105,19 @@ class LimitConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PriceConfig:
+    """What a million tokens cost in millionths of the currency unit, where not what the model's entry says.
+
+    -1: what the entry says.
+    """
+
+    input: int = -1
+    output: int = -1
+    cache_read: int = -1
+    cache_write: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All of it. A session may override any value by ``{"compaction": {"protect_turns": 4}}``."""
 
@@ -114,8 +127,11 @@ class Config:
     turn: TurnConfig = field(default_factory=TurnConfig)
     stream: StreamConfig = field(default_factory=StreamConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
+    prices: PriceConfig = field(default_factory=PriceConfig)
     context_window: int = 0
     """Tokens; overrides the model's window when above 0."""
+    max_output_tokens: int = 0
+    """Tokens; overrides the model's longest answer when above 0."""
 
 
 _BOUNDS: dict[str, tuple[float, float]] = {
@@ -131,6 +147,8 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "compaction.level3_tokens": (64, 4_096),
     "turn.doom_loop_threshold": (2, 10),
     "context_window": (0, 10_000_000),
+    "max_output_tokens": (0, 10_000_000),
+    **{f"prices.{item.name}": (-1, 10**12) for item in fields(PriceConfig)},
 }
 
 

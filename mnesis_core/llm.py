@@ -25,6 +25,17 @@ class Source(StrEnum):
     CALLER = "caller"
 
 
+class LimitSource(StrEnum):
+    """Who said what a model takes or costs."""
+
+    CONFIGURED = "configured"
+    """Whoever entered the model, or the session's configuration."""
+    LITELLM = "litellm"
+    """litellm's own table."""
+    DEFAULT = "default"
+    """Nobody: it is assumed."""
+
+
 class Outcome(StrEnum):
     """How a model call ended, as far as it is proven."""
 
@@ -41,6 +52,19 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What a million tokens cost, in millionths of the currency unit."""
+
+    input: int = 0
+    """Of the prompt."""
+    output: int = 0
+    cache_read: int | None = None
+    """Of the prompt, found in the provider's cache. None: like the rest of the prompt."""
+    cache_write: int | None = None
+    """Of the prompt, put into the provider's cache. None: like the rest of the prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """What is needed to reach a model and to budget for it."""
 
@@ -52,10 +76,11 @@ class ModelSpec:
     api_key: str = field(default="", repr=False)
     context_window: int
     """Tokens, prompt and answer together."""
+    context_window_source: LimitSource = LimitSource.CONFIGURED
     max_output_tokens: int
-    input_micros_per_million: int = 0
-    """Millionths of the currency unit for a million prompt tokens."""
-    output_micros_per_million: int = 0
+    max_output_source: LimitSource = LimitSource.CONFIGURED
+    prices: Prices = Prices()
+    prices_source: LimitSource = LimitSource.CONFIGURED
     timeout_seconds: float = 120.0
     """Longest silence inside a stream."""
     total_timeout_seconds: float = 1800.0
@@ -105,6 +130,7 @@ class Usage:
     """Tokens of one call."""
 
     input_tokens: int
+    """The whole prompt, what the provider's cache took or gave included."""
     output_tokens: int
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
@@ -169,9 +195,15 @@ class Model(Protocol):
         ...
 
 
-def cost_micros(spec: ModelSpec, usage: Usage) -> int:
-    """What a call costs, in millionths of the currency unit, rounded up."""
-    total = usage.input_tokens * spec.input_micros_per_million + usage.output_tokens * spec.output_micros_per_million
+def cost_micros(spec: ModelSpec, usage: Usage) -> int | None:
+    """What a call costs, in millionths of the currency unit, rounded up; None when nobody says what it costs."""
+    if spec.prices_source is LimitSource.DEFAULT:
+        return None
+    prices = spec.prices
+    read, written = usage.cache_read_tokens, usage.cache_write_tokens
+    total = max(0, usage.input_tokens - read - written) * prices.input + usage.output_tokens * prices.output
+    total += read * (prices.input if prices.cache_read is None else prices.cache_read)
+    total += written * (prices.input if prices.cache_write is None else prices.cache_write)
     return -(-total // 1_000_000)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from django.utils.module_loading import import_string
 
 from mnesis_core.config import Config, override
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
-from mnesis_core.llm import Model, ModelSpec
+from mnesis_core.limits import settle_limits
+from mnesis_core.llm import LimitSource, Model, ModelSpec, Prices
 from mnesis_core.text import encode_text
 from sessions_app.models import LanguageModel
 
@@ -60,7 +60,7 @@ def default_model() -> str:
 
 def list_models() -> list[ModelSpec]:
     """Every model there is, the shipped demo first; without keys."""
-    rows = [_spec(row, api_key="") for row in LanguageModel.objects.order_by("alias")]
+    rows = [spec_of(row) for row in LanguageModel.objects.order_by("alias")]
     return rows if any(spec.alias == DEMO.alias for spec in rows) else [DEMO, *rows]
 
 
@@ -71,7 +71,7 @@ def get_spec(alias: str) -> ModelSpec:
     """
     row = LanguageModel.objects.filter(alias=encode_text(alias)).first()
     if row is not None:
-        return _spec(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
+        return spec_of(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
     if alias == DEMO.alias:
         return DEMO
     raise ModelNotFoundError(
@@ -80,11 +80,11 @@ def get_spec(alias: str) -> ModelSpec:
 
 
 def get_spec_to_read(alias: str) -> ModelSpec:
-    """Like ``get_spec``, for reading a session: one whose model was removed is measured by the demo's limits."""
+    """Like ``get_spec``, for reading a session: one whose model was removed is measured by the default limits."""
     try:
         return get_spec(alias)
     except ModelNotFoundError:
-        return replace(DEMO, alias=alias)
+        return ModelSpec(alias=alias, litellm_model="", **settle_limits())
 
 
 def get_model(alias: str) -> Model:
@@ -97,15 +97,23 @@ def get_model(alias: str) -> Model:
     return model
 
 
-def _spec(row: LanguageModel, *, api_key: str) -> ModelSpec:
+def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
+    """A model's row as a value."""
     return ModelSpec(
         alias=row.alias,
         litellm_model=row.litellm_model,
         api_base=row.api_base,
         api_key=api_key,
         context_window=row.context_window,
+        context_window_source=LimitSource(row.context_window_source),
         max_output_tokens=row.max_output_tokens,
-        input_micros_per_million=row.input_micros_per_million,
-        output_micros_per_million=row.output_micros_per_million,
+        max_output_source=LimitSource(row.max_output_source),
+        prices=Prices(
+            input=row.input_micros_per_million,
+            output=row.output_micros_per_million,
+            cache_read=row.cache_read_micros_per_million,
+            cache_write=row.cache_write_micros_per_million,
+        ),
+        prices_source=LimitSource(row.prices_source),
         timeout_seconds=row.timeout_seconds,
     )

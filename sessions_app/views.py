@@ -16,12 +16,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm import LimitSource, ModelSpec
 from mnesis_core.record import SessionRecord
 from mnesis_core.text import printable
 from sessions_app import transcript
 from sessions_app.conf import default_model, list_models
 from sessions_app.queries import list_sessions, load_session
-from sessions_app.rendering import show_invisible
+from sessions_app.rendering import format_count, show_invisible
 
 PAGE = 50
 LARGEST = 2**63 - 1
@@ -50,8 +51,15 @@ def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBa
 @signed_in
 def session_list(request: HttpRequest) -> HttpResponse:
     """The reader's sessions, the most recently changed first, and a new one."""
-    choices = {"models": list_models(), "default_model": default_model(), "examples": EXAMPLES}
+    models = [(spec.alias, model_label(spec)) for spec in list_models()]
+    choices = {"models": models, "default_model": default_model(), "examples": EXAMPLES}
     return render(request, "sessions_app/session_list.html", _found(request) | choices)
+
+
+def model_label(spec: ModelSpec) -> str:
+    """A model and its window, and whether that is known: ``local · 32k, assumed``."""
+    assumed = ", assumed" if spec.context_window_source is LimitSource.DEFAULT else ""
+    return f"{show_invisible(spec.alias)} · {format_count(spec.context_window)}{assumed}"
 
 
 @signed_in

@@ -22,15 +22,17 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mnesis_core.llm import ToolCall
+from mnesis_core.limits import StatedLimits
+from mnesis_core.llm import LimitSource, Prices, ToolCall
 from mnesis_core.providers import demo_replies
 from mnesis_core.providers.demo_extract import find_source, find_target, summarise
 from mnesis_core.providers.demo_prose import GREETING, prose
 from mnesis_core.providers.demo_recall import conversation, text_of
 from mnesis_core.tokens import estimate_text
 
-DEMO_CONTEXT_WINDOW = 32_000
-DEMO_MAX_OUTPUT_TOKENS = 4_000
+DEMO_LIMITS = StatedLimits(
+    source=LimitSource.CONFIGURED, context_window=32_000, max_output_tokens=4_000, prices=Prices()
+)
 SUMMARISE_MARKER = "MNESIS-SUMMARISE"
 FAILURES = ("401", "429", "500", "cut", "empty")
 LONGEST_PROSE = 20_000

@@ -19,9 +19,10 @@ from typing import Any
 
 from mnesis_core.config import StreamConfig
 from mnesis_core.errors import ModelError
-from mnesis_core.llm import ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
+from mnesis_core.limits import StatedLimits
+from mnesis_core.llm import LimitSource, ModelSpec, Prices, ReasoningDelta, Reply, Request, TextDelta, Usage
 from mnesis_core.providers.answer import PartialAnswer, believable_usage, estimate_payload
-from mnesis_core.providers.demo import DEMO_CONTEXT_WINDOW, DEMO_MAX_OUTPUT_TOKENS
+from mnesis_core.providers.demo import DEMO_LIMITS
 from mnesis_core.providers.demo_provider import DemoProvider
 from mnesis_core.providers.endpoint import key_and_address, provider_of
 from mnesis_core.providers.litellm_faults import model_error, out_of_time
@@ -38,6 +39,13 @@ _ENVIRONMENT = {
     "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else 100 equal rows of a table end the answer
     "TOKENIZERS_PARALLELISM": "false",
 }
+_PRICES = (
+    "input_cost_per_token",
+    "output_cost_per_token",
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+)
+"""In litellm's table, in dollars for one token."""
 
 
 class _DeadlinePassed(Exception):
@@ -272,25 +280,21 @@ async def close_connections() -> None:
                 await client.close()
 
 
-def model_metadata(litellm_model: str) -> tuple[int, int, int, int] | None:
-    """What litellm's own table knows of a model; None when it does not know it. Offline.
-
-    Returns its context window and its largest answer in tokens, then the price of a million prompt tokens
-    and of a million answer tokens in millionths of a US dollar.
-    """
+def stated_limits(litellm_model: str) -> StatedLimits | None:
+    """What litellm's own table says of a model, prices in US dollars; None when it does not know it. Offline."""
     provider = provider_of(litellm_model)
     if provider == "demo":
-        return DEMO_CONTEXT_WINDOW, DEMO_MAX_OUTPUT_TOKENS, 0, 0
+        return DEMO_LIMITS
     table = load_litellm().model_cost
     entry = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
     window = entry.get("max_input_tokens") or entry.get("max_tokens")
     if not window or entry.get("mode") not in ("chat", "responses") or not _is_of(provider, entry):
         return None
-    return (
-        int(window),
-        int(entry.get("max_output_tokens") or entry.get("max_tokens") or window),
-        _micros_per_million(entry.get("input_cost_per_token")),
-        _micros_per_million(entry.get("output_cost_per_token")),
+    return StatedLimits(
+        source=LimitSource.LITELLM,
+        context_window=int(window),
+        max_output_tokens=int(entry.get("max_output_tokens") or entry.get("max_tokens") or window),
+        prices=_prices(entry),
     )
 
 
@@ -299,5 +303,9 @@ def _is_of(provider: str, entry: dict[str, Any]) -> bool:
     return str(entry.get("litellm_provider", "")).startswith(provider)
 
 
-def _micros_per_million(cost_per_token: float | None) -> int:
-    return round((cost_per_token or 0) * 10**12)
+def _prices(entry: dict[str, Any]) -> Prices | None:
+    per_token = [entry.get(name) for name in _PRICES]
+    if per_token[:2] == [None, None]:
+        return None
+    micros = [None if price is None else round(price * 10**12) for price in per_token]
+    return Prices(input=micros[0] or 0, output=micros[1] or 0, cache_read=micros[2], cache_write=micros[3])

@@ -15,10 +15,12 @@ from django.shortcuts import redirect
 from django.urls import URLPattern, path
 
 from mnesis_core.errors import NotFound
-from mnesis_core.llm import ModelSpec
+from mnesis_core.limits import shown_prices
+from mnesis_core.llm import LimitSource
 from sessions_app.admin.facts import record_url
 from sessions_app.admin.filters import presence_filter
 from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin
+from sessions_app.conf import spec_of
 from sessions_app.models import ApiKey, LanguageModel
 from sessions_app.store.keys import revoke_key
 from sessions_app.store.models import put_model
@@ -27,6 +29,17 @@ _VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
     "The name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
 )
+NUMBERS_OF = {
+    "context_window_source": ("context_window",),
+    "max_output_source": ("max_output_tokens",),
+    "prices_source": (
+        "input_micros_per_million",
+        "output_micros_per_million",
+        "cache_read_micros_per_million",
+        "cache_write_micros_per_million",
+    ),
+}
+"""Which numbers each column of a source is about."""
 
 
 class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -36,7 +49,8 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
         model = LanguageModel
         fields = (
             "alias", "litellm_model", "api_base", "api_key_env", "context_window", "max_output_tokens",
-            "input_micros_per_million", "output_micros_per_million", "timeout_seconds",
+            "input_micros_per_million", "output_micros_per_million", "cache_read_micros_per_million",
+            "cache_write_micros_per_million", "timeout_seconds",
         )  # fmt: skip
         help_texts: ClassVar = {
             "alias": "The name people use. It cannot be changed later: sessions refer to it.",
@@ -46,6 +60,8 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "context_window": "Tokens, prompt and answer together.",
             "input_micros_per_million": "Millionths of the currency unit for a million prompt tokens.",
             "output_micros_per_million": "Millionths of the currency unit for a million answer tokens.",
+            "cache_read_micros_per_million": "For prompt tokens found in the provider's cache; empty: as any other.",
+            "cache_write_micros_per_million": "For prompt tokens put into the provider's cache; empty: as any other.",
             "timeout_seconds": "The longest silence inside a stream.",
         }
 
@@ -60,13 +76,16 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
         }
         for name, validator in limits.items():
             self.fields[name].validators.append(validator)
+        for source, names in NUMBERS_OF.items():
+            said = self.instance.pk and f" Source: {getattr(self.instance, source)}."
+            self.fields[names[0]].help_text += said or ""
 
     def clean(self) -> dict[str, Any]:
-        """An answer must leave room for its prompt."""
+        """An answer is no longer than the window."""
         values = super().clean() or {}
         window, answer = values.get("context_window"), values.get("max_output_tokens")
-        if window and answer and answer >= window:
-            self.add_error("max_output_tokens", "The answer must be smaller than the context window.")
+        if window and answer and answer > window:
+            self.add_error("max_output_tokens", "The answer cannot be longer than the context window.")
         return values
 
 
@@ -75,7 +94,7 @@ class LanguageModelAdmin(ModelAdmin):
     """The models: the one table here that people edit."""
 
     form = LanguageModelForm
-    list_display = ("alias", "litellm_model", "api_base", "key", "context_window", "max_output_tokens")
+    list_display = ("alias", "litellm_model", "api_base", "key", "window", "answer", "prices")
     search_fields = ("alias", "litellm_model")
     ordering = ("alias",)
     show_full_result_count = False
@@ -87,14 +106,31 @@ class LanguageModelAdmin(ModelAdmin):
             return "none"
         return f"{row.api_key_env} ({'set' if os.environ.get(row.api_key_env) else 'not set'})"
 
+    @admin.display(description="Window", ordering="context_window")
+    def window(self, row: LanguageModel) -> str:
+        """``128,000 (litellm)``."""
+        return f"{row.context_window:,} ({row.context_window_source})"
+
+    @admin.display(description="Longest answer", ordering="max_output_tokens")
+    def answer(self, row: LanguageModel) -> str:
+        """``16,384 (litellm)``."""
+        return f"{row.max_output_tokens:,} ({row.max_output_source})"
+
+    @admin.display(description="Prices of a million tokens")
+    def prices(self, row: LanguageModel) -> str:
+        """``2.5 / 10 (litellm)``."""
+        return f"{shown_prices(spec_of(row))} ({row.prices_source})"
+
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """The alias of a model that exists: another alias would be another model."""
         return ("alias",) if obj else ()
 
     def save_model(self, request: HttpRequest, obj: LanguageModel, form: Any, change: bool) -> None:
-        """Write it through the store, as the commands do."""
-        names = [name for name in LanguageModelForm.Meta.fields if name != "api_key_env"]
-        put_model(ModelSpec(**{name: getattr(obj, name) for name in names}), api_key_env=obj.api_key_env)
+        """Write it through the store, as the commands do. A number that was changed is a configured one."""
+        for source, names in NUMBERS_OF.items():
+            if not change or set(names) & set(form.changed_data):
+                setattr(obj, source, LimitSource.CONFIGURED)
+        put_model(spec_of(obj), api_key_env=obj.api_key_env)
 
 
 @admin.register(ApiKey)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
+from mnesis_core.llm import LimitSource
+
 
 class LanguageModel(models.Model):
     """A model that people may choose. Keys stay in the environment; this row names the variable."""
@@ -14,9 +16,14 @@ class LanguageModel(models.Model):
     api_base = models.CharField(max_length=500, blank=True, default="")
     api_key_env = models.CharField(max_length=100, blank=True, default="")
     context_window = models.PositiveIntegerField()
+    context_window_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
     max_output_tokens = models.PositiveIntegerField()
+    max_output_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
     input_micros_per_million = models.PositiveBigIntegerField(default=0)
     output_micros_per_million = models.PositiveBigIntegerField(default=0)
+    cache_read_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
+    cache_write_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
+    prices_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
     timeout_seconds = models.FloatField(default=120.0)
     created_at = models.DateTimeField(auto_now_add=True)
 

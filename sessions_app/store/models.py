@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from mnesis_core.llm import ModelSpec
+from dataclasses import asdict
+
+from mnesis_core.llm import ModelSpec, Prices
 from sessions_app.models import LanguageModel
+
+
+def price_columns(prices: Prices) -> dict[str, int | None]:
+    """Prices as the columns of a model's row."""
+    return {f"{name}_micros_per_million": price for name, price in asdict(prices).items()}
 
 
 def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
@@ -15,9 +22,11 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "api_base": spec.api_base,
             "api_key_env": api_key_env,
             "context_window": spec.context_window,
+            "context_window_source": spec.context_window_source,
             "max_output_tokens": spec.max_output_tokens,
-            "input_micros_per_million": spec.input_micros_per_million,
-            "output_micros_per_million": spec.output_micros_per_million,
+            "max_output_source": spec.max_output_source,
+            "prices_source": spec.prices_source,
+            **price_columns(spec.prices),
             "timeout_seconds": spec.timeout_seconds,
         },
     )

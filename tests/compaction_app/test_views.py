@@ -112,6 +112,7 @@ def test_the_meter_says_what_it_draws(browser: Client, reader: User) -> None:
     assert label
     assert "Messages" in page
     assert "Compacts after a turn from" in page
+    assert "window is 8k tokens, as configured" in page
     assert "style=" not in page
 
 
@@ -124,6 +125,7 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
             soft_tokens=2_520,
             hard_tokens=4_200,
             window=8_000,
+            window_source="default",
             breakdown=breakdown,
             source="estimated",
         )
@@ -140,6 +142,7 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
     assert [segment.x for segment in meter.segments] == [0, *ends[:-1]]
     assert ends[-1] == BAR_WIDTH
     assert (meter.percent, meter.pressure, meter.hard_x) == (29, "none", 525)
+    assert meter.window_source == "assumed, because nobody says how large it is"
 
 
 @pytest.mark.parametrize(("used", "pressure"), [(2_519, "none"), (2_520, "soft"), (4_200, "hard"), (40_000, "hard")])
@@ -151,6 +154,7 @@ def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pr
             soft_tokens=2_520,
             hard_tokens=4_200,
             window=8_000,
+            window_source="default",
             breakdown={"messages": used},
             source="provider",
         )

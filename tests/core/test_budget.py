@@ -10,7 +10,6 @@ from mnesis_core.budget import Pressure, make_budget, pressure, should_compact
 from mnesis_core.config import BudgetConfig, Config, override
 from tests.core.contexts import budget, spec
 
-
 WINDOWS = st.integers(4_000, 2_000_000)
 OUTPUTS = st.integers(0, 2_000_000)
 CONFIGS = st.builds(
@@ -44,7 +43,9 @@ def test_no_configuration_leaves_nothing_usable(window: int, output: int, config
 @example(4_009, 4_010, 0, Config(budget=BudgetConfig(reserved_output_share=0.5)))
 def test_a_larger_window_never_leaves_less(first: int, second: int, output: int, config: Config) -> None:
     small, large = (make_budget(spec(window, output), config) for window in sorted((first, second)))
-    assert small.usable <= large.usable and small.soft <= large.soft and small.target <= large.target
+    assert small.usable <= large.usable
+    assert small.soft <= large.soft
+    assert small.target <= large.target
 
 
 @given(WINDOWS, OUTPUTS, OUTPUTS, CONFIGS)

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from mnesis_core.llm import (
     Model,
     ModelSpec,
     Outcome,
+    Prices,
     ReasoningDelta,
     Reply,
     Request,
@@ -31,7 +33,7 @@ from mnesis_core.llm import (
     complete,
 )
 from mnesis_core.providers import make_model
-from mnesis_core.providers.litellm_ import LiteLLMModel, close_connections, load_litellm, model_metadata, warm_up
+from mnesis_core.providers.litellm_ import LiteLLMModel, close_connections, load_litellm, stated_limits, warm_up
 from tests.support.openai_scenarios import SCENARIOS
 from tests.support.openai_server import TEXT, WORDS, OpenAIServer
 
@@ -455,10 +457,14 @@ def _offered(name: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("litellm_model", "expected"),
     [
-        ("openai/gpt-4o", (128_000, 16_384, 2_500_000, 10_000_000)),
-        ("gpt-4o", (128_000, 16_384, 2_500_000, 10_000_000)),
-        ("anthropic/claude-sonnet-4-5", (200_000, 64_000, 3_000_000, 15_000_000)),
-        ("demo/chat", (32_000, 4_000, 0, 0)),
+        ("openai/gpt-4o", (128_000, 16_384, Prices(input=2_500_000, output=10_000_000, cache_read=1_250_000))),
+        ("gpt-4o", (128_000, 16_384, Prices(input=2_500_000, output=10_000_000, cache_read=1_250_000))),
+        (
+            "anthropic/claude-sonnet-4-5",
+            (200_000, 64_000, Prices(input=3_000_000, output=15_000_000, cache_read=300_000, cache_write=3_750_000)),
+        ),
+        ("gemini/gemini-gemma-2-9b-it", (8_192, 8_192, Prices(input=350_000, output=1_050_000))),
+        ("demo/chat", (32_000, 4_000, Prices())),
         ("openai/claude-sonnet-4-5", None),
         ("openai/text-embedding-3-small", None),
         ("openai/nobody-knows-this", None),
@@ -466,7 +472,19 @@ def _offered(name: str) -> dict[str, object]:
     ],
 )
 def test_litellm_s_table_gives_window_and_prices(litellm_model: str, expected: object) -> None:
-    assert model_metadata(litellm_model) == expected
+    stated = stated_limits(litellm_model)
+    assert (stated and (stated.context_window, stated.max_output_tokens, stated.prices)) == expected
+
+
+def test_a_model_without_prices_in_the_table_is_not_free() -> None:
+    unpriced = [name for name, entry in load_litellm().model_cost.items() if _has_window_only(entry)]
+    stated = [limits for name in unpriced if (limits := stated_limits(name))]
+    assert stated
+    assert all(limits.prices is None for limits in stated)
+
+
+def _has_window_only(entry: dict[str, Any]) -> bool:
+    return entry.get("mode") == "chat" and entry.get("max_input_tokens") and "input_cost_per_token" not in entry
 
 
 def test_importing_the_adapters_imports_no_litellm_and_warming_up_reads_no_dotenv(tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
+from mnesis_core.limits import StatedLimits, settle_limits
+from mnesis_core.llm import LimitSource, ModelSpec
 from sessions_app.models import ApiKey, LanguageModel
 from sessions_app.store.keys import create_key
+from sessions_app.store.models import put_model
 from tests.support.inspected import list_of, page_of, shown
 
 
@@ -39,13 +42,25 @@ def test_a_model_can_be_added_and_changed_but_not_renamed(inspector: Client) -> 
     assert list(LanguageModel.objects.values_list("alias", "context_window")) == [("big", 16000)]
 
 
+def test_a_number_that_is_changed_is_configured_from_then_on(inspector: Client) -> None:
+    limits = settle_limits(StatedLimits(source=LimitSource.LITELLM, context_window=8_000, max_output_tokens=1_000))
+    put_model(ModelSpec(alias="big", litellm_model="openai/big", **limits))
+    row = LanguageModel.objects.get()
+    assert "8,000 (litellm)" in shown(inspector, list_of(LanguageModel))
+    assert "not known (default)" in shown(inspector, list_of(LanguageModel))
+    assert "Source: litellm." in shown(inspector, page_of(row))
+    inspector.post(page_of(row), MODEL | {"context_window": "16000"})
+    sources = ("context_window_source", "max_output_source", "prices_source")
+    assert list(LanguageModel.objects.values_list(*sources)) == [("configured", "litellm", "default")]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("api_key_env", "sk-proj-abcdefghijk"),
         ("api_base", "file:///etc/passwd"),
         ("api_base", "not an address"),
-        ("max_output_tokens", "8000"),
+        ("max_output_tokens", "8001"),
         ("context_window", "0"),
         ("timeout_seconds", "nan"),
     ],

@@ -13,11 +13,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from mnesis_core.limits import StatedLimits, settle_limits
+from mnesis_core.llm import LimitSource, ModelSpec
 from mnesis_core.messages import TextPart
 from mnesis_core.record import TurnState
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.models import Session
+from sessions_app.store import put_model
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
 pytestmark = pytest.mark.django_db
@@ -98,3 +101,13 @@ def test_a_hostile_title_is_text(ask: Ask, reader: User) -> None:
         assert "<b>" not in page
         assert "<script>alert" not in page
         assert "⟨U+202E⟩" in page
+
+
+def test_the_choice_of_a_model_shows_its_window_and_whether_it_is_known(ask: Ask) -> None:
+    for alias, source in (("mine", LimitSource.DEFAULT), ("theirs", LimitSource.LITELLM)):
+        window = StatedLimits(source=source, context_window=32_000)
+        put_model(ModelSpec(alias=alias, litellm_model="openai/x", **settle_limits(window)))
+    page = ask("/")
+    assert "demo · 8k</option>" in page
+    assert "mine · 32k, assumed</option>" in page
+    assert "theirs · 32k</option>" in page

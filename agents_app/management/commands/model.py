@@ -6,18 +6,24 @@ import asyncio
 import json
 import os
 from argparse import ArgumentParser
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError
-from mnesis_core.llm import ModelSpec, Request, complete
-from mnesis_core.providers.litellm_ import model_metadata
+from mnesis_core.limits import StatedLimits, settle_limits, shown_prices
+from mnesis_core.llm import LimitSource, ModelSpec, Prices, Request, complete
+from mnesis_core.providers.litellm_ import stated_limits
 from sessions_app import store
 from sessions_app.conf import get_model, list_models
 
-UNKNOWN_WINDOW, UNKNOWN_OUTPUT = 32_000, 4_096
-"""Assumed, and said so, for a model that litellm does not know and for which nothing was given."""
+PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}
+LARGEST_PRICE = 1_000_000
+SHOWN = (
+    *("alias", "litellm_model", "api_base", "context_window", "context_window_source"),
+    *("max_output_tokens", "max_output_source", "prices", "prices_source"),
+)
 
 
 class Command(BaseCommand):
@@ -35,6 +41,9 @@ class Command(BaseCommand):
         add.add_argument("--api-key-env", default="", help="the environment variable that holds the key")
         add.add_argument("--context", type=int, help="tokens of its window (default: what litellm knows)")
         add.add_argument("--max-output", type=int, help="tokens of an answer at most (default: what litellm knows)")
+        for name, tokens in PRICES.items():
+            option = f"--{name.replace('_', '-')}-price"
+            add.add_argument(option, type=float, help=f"of a million {tokens} tokens (default: what litellm knows)")
         listing = verbs.add_parser("list", help="list the models")
         listing.add_argument("--json", action="store_true")
         check = verbs.add_parser("check", help="ask a model one short question")
@@ -48,10 +57,10 @@ class Command(BaseCommand):
             raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
 
     def _add(self, options: dict[str, Any]) -> None:
-        spec, is_known = _spec(options)
+        spec = _spec(options)
         store.put_model(spec, api_key_env=options["api_key_env"])
-        self.stdout.write(f"{spec.alias}: {spec.litellm_model}, window {spec.context_window:,} tokens")
-        if not is_known and not options["context"]:
+        self.stdout.write(_line(spec))
+        if spec.context_window_source is LimitSource.DEFAULT:
             self.stdout.write(
                 f"Its window is not known; {spec.context_window:,} is assumed. Say --context to change it."
             )
@@ -63,12 +72,10 @@ class Command(BaseCommand):
     def _list(self, options: dict[str, Any]) -> None:
         models = list_models()
         if options["json"]:
-            names = ("alias", "litellm_model", "api_base", "context_window", "max_output_tokens")
-            self.stdout.write(json.dumps([{name: getattr(spec, name) for name in names} for spec in models], indent=2))
+            self.stdout.write(json.dumps([{name: asdict(spec)[name] for name in SHOWN} for spec in models], indent=2))
             return
         for spec in models:
-            place = f" at {spec.api_base}" if spec.api_base else ""
-            self.stdout.write(f"{spec.alias:20} {spec.litellm_model}{place}, window {spec.context_window:,}")
+            self.stdout.write(_line(spec))
 
     def _check(self, options: dict[str, Any]) -> None:
         model = get_model(options["alias"])
@@ -80,22 +87,46 @@ class Command(BaseCommand):
         self.stdout.write(f"{options['alias']} answers: {reply.text.strip()[:200]!r}, {reply.finish_reason}, {usage}")
 
 
-def _spec(options: dict[str, Any]) -> tuple[ModelSpec, bool]:
-    """The model to store, and whether litellm knows it."""
-    # A server of one's own is in nobody's price list, and looking there takes seconds.
-    known = None if options["api_base"] else model_metadata(options["litellm"])
-    window, output, input_price, output_price = known or (UNKNOWN_WINDOW, UNKNOWN_OUTPUT, 0, 0)
+def _line(spec: ModelSpec) -> str:
+    place = f" at {spec.api_base}" if spec.api_base else ""
+    return (
+        f"{spec.alias:20} {spec.litellm_model}{place}, window {spec.context_window:,} ({spec.context_window_source}), "
+        f"answer {spec.max_output_tokens:,} ({spec.max_output_source}), "
+        f"prices {shown_prices(spec)} ({spec.prices_source})"
+    )
+
+
+def _spec(options: dict[str, Any]) -> ModelSpec:
     for name in ("context", "max_output"):
         if options[name] is not None and not 0 < options[name] <= 10_000_000:
             raise CommandError(f"--{name.replace('_', '-')} must lie between 1 and 10,000,000", returncode=2)
-    window = options["context"] or window
-    spec = ModelSpec(
+    given = StatedLimits(
+        source=LimitSource.CONFIGURED,
+        context_window=options["context"],
+        max_output_tokens=options["max_output"],
+        prices=_prices({name: options[f"{name}_price"] for name in PRICES}),
+    )
+    # A server of one's own is in nobody's price list, and looking there takes seconds.
+    known = None if options["api_base"] else stated_limits(options["litellm"])
+    return ModelSpec(
         alias=options["alias"],
         litellm_model=options["litellm"],
         api_base=options["api_base"],
-        context_window=window,
-        max_output_tokens=options["max_output"] or min(output, max(1, window // 4)),
-        input_micros_per_million=input_price,
-        output_micros_per_million=output_price,
+        **settle_limits(given, known),
     )
-    return spec, known is not None
+
+
+def _prices(given: dict[str, float | None]) -> Prices | None:
+    if all(price is None for price in given.values()):
+        return None
+    if given["input"] is None or given["output"] is None:
+        raise CommandError("--input-price and --output-price go together", returncode=2)
+    if not all(price is None or 0 <= price <= LARGEST_PRICE for price in given.values()):
+        raise CommandError(f"a price must lie between 0 and {LARGEST_PRICE:,}", returncode=2)
+    micros = {name: None if price is None else round(price * 1_000_000) for name, price in given.items()}
+    return Prices(
+        input=micros["input"] or 0,
+        output=micros["output"] or 0,
+        cache_read=micros["cache_read"],
+        cache_write=micros["cache_write"],
+    )

@@ -1,0 +1,110 @@
+"""Models as people add and see them: limits and prices, each with its source."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from agents_app import lifecycle
+from mnesis_core.llm import Usage
+from mnesis_core.providers.scripted import Step
+from sessions_app.conf import get_spec
+from sessions_app.database import db
+from sessions_app.models import LanguageModel
+from tests.support.story import say
+
+
+def model(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    call_command("model", *words)
+    return capsys.readouterr().out
+
+
+@pytest.mark.django_db
+def test_a_model_of_litellm_s_table_brings_its_numbers(capsys) -> None:
+    said = model("add", "--alias=four", "--litellm=openai/gpt-4o", capsys=capsys)
+    assert "window 128,000 (litellm), answer 16,384 (litellm), prices 2.5 / 10 (litellm)" in said
+    spec = get_spec("four")
+    assert spec.prices.cache_read == 1_250_000
+    assert spec.prices.cache_write is None
+
+
+@pytest.mark.django_db
+def test_a_model_nobody_knows_is_assumed_aloud(capsys) -> None:
+    said = model("add", "--alias=mine", "--litellm=openai/nobody-knows-this", capsys=capsys)
+    assert "window 32,000 (default), answer 4,096 (default), prices not known (default)" in said
+    assert "32,000 is assumed" in said
+
+
+@pytest.mark.django_db
+def test_what_is_given_is_configured(capsys) -> None:
+    words = ["--context=50000", "--max-output=900", "--input-price=1.5", "--output-price=0", "--cache-read-price=.1"]
+    said = model("add", "--alias=mine", "--litellm=openai/gpt-4o", *words, capsys=capsys)
+    assert "window 50,000 (configured), answer 900 (configured), prices 1.5 / 0 (configured)" in said
+    listed = {row["alias"]: row for row in json.loads(model("list", "--json", capsys=capsys))}
+    assert listed["mine"]["prices"] == {"input": 1_500_000, "output": 0, "cache_read": 100_000, "cache_write": None}
+    assert listed["demo"]["context_window_source"] == "configured"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--context=0"],
+        ["--max-output=10000001"],
+        ["--input-price=1"],
+        ["--cache-read-price=1"],
+        ["--input-price=-1", "--output-price=1"],
+        ["--input-price=nan", "--output-price=1"],
+        ["--input-price=inf", "--output-price=1"],
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(words: list[str]) -> None:
+    with pytest.raises(CommandError):
+        call_command("model", "add", "--alias=mine", "--litellm=openai/mine", "--api-base=http://127.0.0.1/v1", *words)
+    assert not LanguageModel.objects.exists()
+
+
+@pytest.mark.django_db
+def test_the_api_says_where_each_number_comes_from(django_user_model: Any, client: Client) -> None:
+    client.force_login(django_user_model.objects.create_user("ada"))
+    call_command(
+        "model", "add", "--alias=local", "--litellm=openai/x", "--api-base=http://127.0.0.1/v1", "--context=9000"
+    )
+    demo, local = client.get("/api/models").json()["items"]
+    assert (demo["alias"], demo["context_window"], demo["context_window_source"]) == ("demo", 8_000, "configured")
+    assert local == {
+        "alias": "local",
+        "litellm_model": "openai/x",
+        "context_window": 9_000,
+        "context_window_source": "configured",
+        "max_output_tokens": 4_096,
+        "max_output_source": "default",
+        "prices": {"input": 0, "output": 0, "cache_read": None, "cache_write": None},
+        "prices_source": "default",
+    }
+
+
+async def test_a_session_pays_its_own_prices(alice, script):
+    config = {"prices": {"input": 2_000_000, "output": 1_000_000, "cache_read": 500_000}}
+    session = await db(lifecycle.create_session, owner=alice, config=config)
+    usage = Usage(input_tokens=1_000, output_tokens=10, cache_read_tokens=800)
+    script(Step(text="Done.", usage=usage))
+    turn = await say(session, "What does this cost?")
+    assert turn.usage.cost_micros == 200 * 2 + 800 * 0.5 + 10
+
+
+async def test_a_turn_with_a_model_of_unknown_price_has_no_cost(session, script):
+    asked = script("Done.")
+    asked.spec = await db(unpriced)
+    turn = await say(session, "What does this cost?")
+    assert turn.usage.cost_micros is None
+    assert turn.usage.tokens_input
+
+
+def unpriced():
+    call_command("model", "add", "--alias=x", "--litellm=openai/x", "--api-base=http://127.0.0.1/v1", verbosity=0)
+    return get_spec("x")
