@@ -2,20 +2,23 @@
 
 The worker and a turn at the hard threshold call the same function. Models are asked with nothing held:
 each summary is committed in one short transaction, fenced and checked against the context as it is then.
+Whoever takes a compaction over whose worker died goes on from what is committed, and pays for nothing twice
+but the call that the dead one was waiting for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from django.db import DatabaseError
+
 from compaction_app import store
+from compaction_app.attempt import Attempt, claim
 from compaction_app.context import ContextState, load_state, meter_of
 from compaction_app.queries import live_run, load_run
 from compaction_app.schedule import request_compaction
@@ -35,14 +38,12 @@ from mnesis_core.compaction import (
     transcript_pieces,
 )
 from mnesis_core.dag import SummaryKind
-from mnesis_core.errors import Conflict, MnesisError, ModelNotFoundError
-from mnesis_core.events import EventType
+from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
 from mnesis_core.limits import spec_in_session
 from mnesis_core.lineage import RunRecord
 from mnesis_core.llm import Model, cost_micros
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
-from sessions_app import store as record_store
 from sessions_app.conf import get_model, session_config
 from sessions_app.database import db, work
 from sessions_app.ledger import change
@@ -50,72 +51,91 @@ from sessions_app.queries import load_session, running_turn
 
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
+LIVE = ("queued", "running")
 
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """What one run has done so far."""
+    """What one attempt has to do it with, and what it tried."""
 
-    run_id: str
-    session_id: str
-    fence: int
+    attempt: Attempt
     trigger: str
     model: Model | None
-    tokens_before: int = 0
-    summary_ids: list[str] = field(default_factory=list)
     tries: list[dict[str, Any]] = field(default_factory=list)
-    level: int = 0
-    source_count: int = 0
-    pruned_parts: int = 0
-    pruned_tokens: int = 0
-    tokens_input: int = 0
-    tokens_output: int = 0
-    cost_micros: int = 0
 
 
 def compact_session(session_id: str, *, run_id: str) -> RunRecord:
-    """Do the work of a requested compaction, unless somebody else has done it or is at it."""
-    config = session_config(load_session(session_id).config).compaction
-    owner = f"{socket.gethostname()}:{os.getpid()}"
-    with change(session_id) as record:
-        fence = store.claim_run(record, run_id, lease_owner=owner, lease_seconds=config.lease_seconds)
-    if fence is None:
-        return load_run(run_id)
-    try:
-        _compact(run_id, session_id, fence)
-    except Conflict:
-        logger.warning("compaction %s was taken over", run_id, exc_info=True)
-    except Exception as error:
-        logger.exception("compaction %s failed", run_id)
-        code = error.code if isinstance(error, MnesisError) else MnesisError.code
-        with change(session_id) as record:
-            store.fail_run(record, run_id, fence=fence, error_code=code, error_message=str(error)[:1_000])
+    """Do the work of a requested compaction, unless somebody else has done it or is at it.
+
+    :raises DatabaseError: the database was away; the compaction is taken up again when its lease is over.
+    """
+    attempt = claim(session_id, run_id)
+    if attempt is not None:
+        try:
+            _compact_to_an_end(attempt)
+        except TakenOver:
+            logger.warning("compaction %s was taken over: this process was away for longer than its lease", run_id)
     return load_run(run_id)
 
 
-async def relieve(session_id: str) -> None:
-    """Bring a context below its hard threshold before a call: wait for the compaction that runs, or run it here.
+def _compact_to_an_end(attempt: Attempt) -> None:
+    """Whatever happens is written down.
 
-    Returns after ``wait_seconds`` at the latest. The call can be made even then: assembly always fits.
+    :raises TakenOver: what happens is another process's now.
     """
-    state = await db(load_state, session_id)
-    config = state.config.compaction
-    deadline = time.monotonic() + config.wait_seconds
-    run_id = await db(_request_or_find, session_id)
-    # Claims it if it is queued still, be there a worker or not; else another process is at it.
+    try:
+        _compact(attempt)
+    except (TakenOver, DatabaseError):
+        raise
+    except ContextChanged as error:
+        with attempt.held() as record:
+            store.supersede_run(record, attempt.run_id, error, fence=attempt.fence)
+    except Exception as error:
+        logger.exception("compaction %s failed", attempt.run_id)
+        reason = error if isinstance(error, MnesisError) else MnesisError(str(error))
+        with attempt.held() as record:
+            store.fail_run(record, attempt.run_id, reason, fence=attempt.fence)
+
+
+async def relieve(session_id: str) -> None:
+    """Bring a context below its hard threshold before a call: run the compaction here, or wait for who runs it.
+
+    Returns after ``wait_seconds`` at the latest, while the compaction goes on. The call can be made even then:
+    assembly always fits.
+    """
+    try:
+        state = await db(load_state, session_id)
+        run_id = await db(_request_or_find, session_id)
+        async with asyncio.timeout(state.config.compaction.wait_seconds):
+            await asyncio.shield(asyncio.ensure_future(_follow_to_its_end(session_id, run_id)))
+    except TimeoutError:
+        logger.warning("session %s goes on before its compaction has ended", session_id)
+    except DatabaseError:
+        logger.exception("session %s goes on without a compaction", session_id)
+
+
+async def _follow_to_its_end(session_id: str, run_id: str) -> None:
     run = await work(compact_session, session_id, run_id=run_id)
-    while run.state in ("queued", "running") and time.monotonic() < deadline:
+    while run.state in LIVE:
         await asyncio.sleep(POLL_SECONDS)
-        run = await db(load_run, run_id)
+        # Not only a look: whoever is at it may die, and then it is ours.
+        run = await work(compact_session, session_id, run_id=run_id)
 
 
 def compact_now(session_id: str) -> RunRecord:
-    """Compact because somebody asked for it: everything but the newest turns. Waits for the end.
+    """Compact because somebody asked for it: everything but the newest turns.
+
+    Waits for the end, for ``wait_seconds`` at the latest where another process is at it.
 
     :raises SessionNotFoundError: there is no such session.
     """
+    deadline = time.monotonic() + session_config(load_session(session_id).config).compaction.wait_seconds
     run_id = request_manual(session_id)
-    return compact_session(session_id, run_id=run_id)
+    run = compact_session(session_id, run_id=run_id)
+    while run.state in LIVE and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        run = compact_session(session_id, run_id=run_id)
+    return run
 
 
 def request_manual(session_id: str) -> str:
@@ -130,25 +150,15 @@ def _request_or_find(session_id: str, trigger: str = "hard") -> str:
         return known or request_compaction(record, trigger=trigger, tokens=used) or ""
 
 
-def _compact(run_id: str, session_id: str, fence: int) -> None:
-    state = load_state(session_id)
-    task = Work(
-        run_id=run_id,
-        session_id=session_id,
-        fence=fence,
-        trigger=load_run(run_id).trigger,
-        model=_summariser(state),
-        tokens_before=meter_of(state).used_tokens,
-    )
+def _compact(attempt: Attempt) -> None:
+    state = load_state(attempt.session_id)
+    task = Work(attempt=attempt, trigger=load_run(attempt.run_id).trigger, model=_summariser(state))
     state = _prune(task, state)
     state = _summarise_turns(task, state)
     state = _condense(task, state)
-    result = RunResult(
-        tokens_after=meter_of(state).used_tokens,
-        **{name: getattr(task, name) for name in RunResult.__dataclass_fields__ if name != "tokens_after"},
-    )
-    with change(session_id) as record:
-        store.finish_run(record, run_id, result, fence=fence)
+    result = RunResult(tokens_after=meter_of(state).used_tokens, tries=task.tries)
+    with attempt.held() as record:
+        store.finish_run(record, attempt.run_id, result, fence=attempt.fence)
 
 
 def _summariser(state: ContextState) -> Model | None:
@@ -163,11 +173,9 @@ def _prune(task: Work, state: ContextState) -> ContextState:
     choice = select_prunable(state.entries, state.config, state.budget)
     if not choice.part_ids:
         return state
-    with change(task.session_id) as record:
-        task.pruned_parts = record_store.tombstone_parts(record, choice.part_ids)
-        task.pruned_tokens = choice.tokens
-        record.publish(EventType.PRUNE_COMPLETED, run_id=task.run_id, parts=task.pruned_parts, tokens=choice.tokens)
-    return load_state(task.session_id)
+    with task.attempt.held() as record:
+        store.prune(record, task.attempt.run_id, choice.part_ids, tokens=choice.tokens)
+    return load_state(state.session.id)
 
 
 def _summarise_turns(task: Work, state: ContextState) -> ContextState:
@@ -184,7 +192,7 @@ def _summarise_turns(task: Work, state: ContextState) -> ContextState:
             state.budget,
             used,
             protect_turns=protected,
-            running_turn_id=running_turn(task.session_id),
+            running_turn_id=running_turn(state.session.id),
             everything=everything,
             calibration=state.calibration.ratio,
         )
@@ -228,7 +236,7 @@ def _commit(
     quotables: Sequence[Quotable],
 ) -> ContextState:
     """Ask for a summary, nothing held; then write it and swap it in, in one transaction."""
-    store.renew_run(task.run_id, fence=task.fence, lease_seconds=state.config.compaction.lease_seconds)
+    task.attempt.renew()
     began = time.monotonic()
     result = asyncio.run(_ask(task, state, chosen, pieces, kind=kind, quotables=quotables))
     summary = NewSummary(
@@ -248,17 +256,17 @@ def _commit(
         cost_micros=_cost(task, state, result),
         duration_ms=int((time.monotonic() - began) * 1000),
     )
-    with change(task.session_id) as record:
+    with task.attempt.held() as record:
         summary_id = store.record_summary(
             record,
-            task.run_id,
+            task.attempt.run_id,
             summary,
-            fence=task.fence,
+            fence=task.attempt.fence,
             source_type="summary" if kind == "condensed" else "message",
             source_ids=list(chosen.source_ids),
         )
-    _count(task, summary_id, summary, result, sources=len(chosen.source_ids))
-    return load_state(task.session_id)
+    task.tries.extend(asdict(attempt) | {"summary_id": summary_id} for attempt in result.tries)
+    return load_state(state.session.id)
 
 
 def _cost(task: Work, state: ContextState, result: SummaryResult) -> int:
@@ -279,35 +287,17 @@ async def _ask(
     kind: SummaryKind,
     quotables: Sequence[Quotable],
 ) -> SummaryResult:
-    keeper = asyncio.create_task(_keep_lease(task, state.config.compaction.lease_seconds))
+    question = summarise(
+        pieces,
+        chosen.tokens,
+        task.model,
+        state.config,
+        state.budget,
+        kind=kind,
+        quotables=quotables,
+        file_ids=chosen.file_ids,
+    )
     try:
-        return await summarise(
-            pieces,
-            chosen.tokens,
-            task.model,
-            state.config,
-            state.budget,
-            kind=kind,
-            quotables=quotables,
-            file_ids=chosen.file_ids,
-        )
+        return await task.attempt.asking(question)
     finally:
-        keeper.cancel()
         await close_connections()
-
-
-async def _keep_lease(task: Work, lease_seconds: int) -> None:
-    """A span of many pieces takes longer than a lease; who still works keeps it."""
-    while True:
-        await asyncio.sleep(lease_seconds / 3)
-        await db(store.renew_run, task.run_id, fence=task.fence, lease_seconds=lease_seconds)
-
-
-def _count(task: Work, summary_id: str, summary: NewSummary, result: SummaryResult, *, sources: int) -> None:
-    task.summary_ids.append(summary_id)
-    task.tries.extend(asdict(attempt) | {"summary_id": summary_id} for attempt in result.tries)
-    task.level = max(task.level, result.level)
-    task.source_count += sources
-    task.tokens_input += summary.tokens_input
-    task.tokens_output += summary.tokens_output
-    task.cost_micros += summary.cost_micros

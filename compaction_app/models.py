@@ -18,6 +18,8 @@ class RunState(models.TextChoices):
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
+    SUPERSEDED = "superseded"
+    """What it was about to summarise left the context meanwhile: it ended without harm, and without its last summary."""
 
 
 RUN_STEPS = (
@@ -26,6 +28,7 @@ RUN_STEPS = (
     ("queued", "failed"),
     ("running", "completed"),
     ("running", "failed"),
+    ("running", "superseded"),
     # Its worker died: it waits for another one.
     ("running", "queued"),
 )

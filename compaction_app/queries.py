@@ -167,6 +167,12 @@ def live_run(session_id: str) -> str | None:
     return rows.values_list("id", flat=True).first()
 
 
+def is_free_to_claim(run_id: str, now: datetime, *, session_id: str) -> bool:
+    """Whether a compaction waits for a worker, or has lost the one it had."""
+    free = Q(state="queued") | Q(state="running", lease_expires_at__lt=now)
+    return CompactionRun.objects.filter(free, id=encode_text(run_id), session_id=session_id).exists()
+
+
 def last_compacted_tokens(session_id: str) -> int | None:
     """How large the context was right after the newest finished compaction."""
     rows = CompactionRun.objects.filter(session_id=session_id, state="completed").order_by("-created_at")

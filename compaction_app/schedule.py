@@ -12,6 +12,7 @@ from compaction_app.context import load_state, meter_of
 from compaction_app.queries import last_compacted_tokens, stale_runs
 from mnesis_core.budget import Pressure, should_compact
 from mnesis_core.events import EventType
+from sessions_app.conf import site_config
 from sessions_app.ledger import Change, change
 
 TASK = "compaction_app.tasks.compact"
@@ -54,8 +55,9 @@ def request_compaction(record: Change, *, trigger: str, tokens: int) -> str | No
 def wake_stale() -> int:
     """Queue again what was queued or claimed and then forgotten; returns how many. Safe to repeat."""
     stale = stale_runs(timezone.now())
+    max_attempts = site_config().compaction.max_attempts
     for session_id, run_id in stale:
         with change(session_id) as record:
-            if store.requeue_run(record, run_id):
+            if store.requeue_run(record, run_id, max_attempts=max_attempts):
                 async_task(TASK, run_id=run_id)
     return len(stale)

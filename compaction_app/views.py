@@ -84,6 +84,11 @@ class ShownRun:
         """It is queued or running."""
         return self.run.state in ("queued", "running")
 
+    @property
+    def has_changed(self) -> bool:
+        """The context is another one since."""
+        return _has_changed(self.run)
+
 
 @signed_in
 def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
@@ -173,8 +178,12 @@ def _is_between(run: RunRecord, first: int, last: int | None) -> bool:
         return True
     after = run.after_message_seq
     # A run that did nothing because there was nothing to do is no event in a conversation.
-    has_happened = run.state == "failed" or bool(run.summary_ids) or bool(run.pruned_parts)
+    has_happened = run.state in ("failed", "superseded") or _has_changed(run)
     return has_happened and after is not None and first <= after and (last is None or after <= last)
+
+
+def _has_changed(run: RunRecord) -> bool:
+    return bool(run.summary_ids) or bool(run.pruned_parts)
 
 
 def _segments(meter: Meter, scale: int) -> list[Segment]:

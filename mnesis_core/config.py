@@ -56,7 +56,10 @@ class CompactionConfig:
     max_rounds: int = 10
     model: str = ""
     """Alias of the model that summarises; empty: the session's own."""
-    lease_seconds: int = 120
+    lease_seconds: float = 120.0
+    """How long a worker may be silent before another one takes its compaction over."""
+    max_attempts: int = 5
+    """A compaction whose workers died so often is given up: each attempt may cost a model call."""
     wait_seconds: float = 90.0
     """How long a turn at the hard threshold waits for a compaction that another process runs. After that
     it asks with what fits; assembly always does."""
@@ -145,6 +148,9 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "compaction.condense_fan_in": (2, 100),
     "compaction.input_share": (0.1, 0.9),
     "compaction.level3_tokens": (64, 4_096),
+    "compaction.lease_seconds": (0.05, 86_400),
+    "compaction.max_attempts": (1, 100),
+    "compaction.wait_seconds": (0, 3_600),
     "turn.doom_loop_threshold": (2, 10),
     "context_window": (0, 10_000_000),
     "max_output_tokens": (0, 10_000_000),

@@ -22,9 +22,12 @@
     - SessionArchived
     - DuplicateIDError
     - IdempotencyMismatch
+    - ContextChanged
+    - TakenOver
     - ImmutableFieldError
   + AtCapacity
   + TurnInterrupted           how a turn ended whose process died
+  + CompactionAbandoned       how a compaction ended whose workers died
   + NotReady
   + ModelError                a model call ended badly
     - ModelNotConfigured
@@ -198,6 +201,18 @@ class ImmutableFieldError(Conflict):
     code = "IMMUTABLE_FIELD"
 
 
+class ContextChanged(Conflict):
+    """The context changed meanwhile: what this was to stand for has left it."""
+
+    code = "CONTEXT_CHANGED"
+
+
+class TakenOver(Conflict):
+    """Another process has taken this over, so nothing of it was written here."""
+
+    code = "TAKEN_OVER"
+
+
 class AtCapacity(MnesisError):
     """This server runs as many turns as it is allowed to. Try again in a moment."""
 
@@ -208,6 +223,12 @@ class TurnInterrupted(MnesisError):
     """The server stopped while this turn was running. What had arrived is kept; send a message to go on."""
 
     code, rpc_code = "TURN_INTERRUPTED", -32017
+
+
+class CompactionAbandoned(MnesisError):
+    """Every process that took this compaction up died over it, so nobody tries again. The next one is a new one."""
+
+    code = "COMPACTION_ABANDONED"
 
 
 class NotReady(MnesisError):

@@ -41,6 +41,7 @@ class EventType(StrEnum):
     COMPACTION_STARTED = "compaction.started"
     COMPACTION_COMPLETED = "compaction.completed"
     COMPACTION_FAILED = "compaction.failed"
+    COMPACTION_SUPERSEDED = "compaction.superseded"
     PRUNE_COMPLETED = "prune.completed"
     SUMMARY_CREATED = "summary.created"
     SUMMARY_SUPERSEDED = "summary.superseded"

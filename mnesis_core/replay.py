@@ -131,5 +131,6 @@ _STEPS: Mapping[str, Callable[[Projection, int, Data], None]] = {
     EventType.COMPACTION_STARTED: _state("runs", "run_id", "running"),
     EventType.COMPACTION_COMPLETED: _state("runs", "run_id", "completed"),
     EventType.COMPACTION_FAILED: _state("runs", "run_id", "failed"),
+    EventType.COMPACTION_SUPERSEDED: _state("runs", "run_id", "superseded"),
     EventType.SUMMARY_CREATED: _summary_created,
 }

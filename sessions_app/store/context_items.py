@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mnesis_core.errors import Conflict
+from mnesis_core.errors import ContextChanged
 from mnesis_core.events import EventType
 from sessions_app.ledger import Change
 from sessions_app.models import ContextItem
@@ -13,13 +13,13 @@ from sessions_app.models import ContextItem
 def swap_context_items(record: Change, *, removed_ids: Sequence[str], summary_id: str) -> int:
     """Replace items by one summary, at the place of the first of them; returns the event's ``seq``.
 
-    :raises Conflict: one of them is not in the context any more, so the summary would stand for
+    :raises ContextChanged: one of them is not in the context any more, so the summary would stand for
         something that another one stands for already.
     """
     rows = ContextItem.objects.filter(session_id=record.session_id, item_id__in=removed_ids, removed_seq__isnull=True)
     positions = list(rows.values_list("position", flat=True))
     if len(positions) != len(set(removed_ids)) or not positions:
-        raise Conflict("the context has changed since the span was chosen", session_id=record.session_id)
+        raise ContextChanged(session_id=record.session_id)
     seq = record.publish(
         EventType.CONTEXT_CHANGED, added=[summary_id], removed=sorted(removed_ids), position=min(positions)
     )

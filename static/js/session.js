@@ -120,6 +120,7 @@ const meanings = {
   "compaction.started": () => dividers.refresh(),
   "compaction.completed": () => (dividers.refresh(), measureContext()),
   "compaction.failed": () => dividers.refresh(),
+  "compaction.superseded": () => dividers.refresh(),
   "context.changed": measureContext,
   "session.updated": () => title.refresh(),
   "session.archived": () => location.reload(),

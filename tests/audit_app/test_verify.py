@@ -45,7 +45,8 @@ def make_rich_session(owner: User) -> str:
     part_id = MessagePart.objects.get(part_type="tool", session_id=session_id).id
     with change(session_id) as record:
         store.tombstone_parts(record, [part_id])
-    finish(session_id, run, [add_summary(session_id, run, first, (1, 2))])
+    add_summary(session_id, run, first, (1, 2))
+    finish(session_id, run)
     with change(session_id) as record:
         store.update_session(record, title="Tides", labels={"b": "c"}, config={"compaction": {"auto": False}})
         store.update_session(record, title="Tides again")

@@ -75,7 +75,7 @@ def test_the_context_is_shown_as_of_any_event(session_id: str, inspector: Client
     after_second = last_seq(session_id)
     run = claim(session_id)
     summary = add_summary(session_id, run, first, (1, 2))
-    finish(session_id, run, [summary])
+    finish(session_id, run)
     swap = ContextItem.objects.get(item_id=summary).added_seq
     assert ids(context_at(inspector, session_id).items) == [summary, *second]
     assert ids(context_at(inspector, session_id, f"?at={after_first}").items) == first
@@ -223,7 +223,7 @@ def test_a_summary_shows_its_text_its_sources_and_what_stands_for_it(session_id:
     run = claim(session_id)
     leaf = add_summary(session_id, run, messages, (1, 2), text="</pre><script>alert(1)</script>\u202e")
     top = add_summary(session_id, run, [leaf], (1, 2), kind="condensed")
-    finish(session_id, run, [leaf, top])
+    finish(session_id, run)
     page = inspector.get(reverse("admin:compaction_app_summarynode_change", args=[leaf])).content.decode()
     assert texts_in(page, "pre") == ["</pre><script>alert(1)</script>U+202E"]
     assert "message 1 · user" in page
@@ -235,7 +235,8 @@ def test_a_summary_shows_its_text_its_sources_and_what_stands_for_it(session_id:
 
 def test_a_compaction_shows_what_was_tried(session_id: str, inspector: Client) -> None:
     run = claim(session_id)
-    finish(session_id, run, [add_summary(session_id, run, add_turn(session_id, "One"), (1, 2))])
+    add_summary(session_id, run, add_turn(session_id, "One"), (1, 2))
+    finish(session_id, run)
     page = inspector.get(reverse("admin:compaction_app_compactionrun_change", args=[run.id])).content.decode()
     tried, written = texts_in(page, "pre")
     assert json.loads(tried) == [{"level": 1, "accepted": True, "reason": ""}]

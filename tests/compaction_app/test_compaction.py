@@ -18,7 +18,7 @@ from compaction_app.queries import covering_summaries, list_runs, list_summaries
 from compaction_app.schedule import wake_stale
 from compaction_app.tasks import compact
 from mnesis_core.dag import MessageEntry, SummaryEntry
-from mnesis_core.errors import Conflict, ModelUnreachable
+from mnesis_core.errors import Conflict, MnesisError, ModelUnreachable
 from mnesis_core.llm import Request
 from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Script, Step
@@ -222,7 +222,7 @@ def test_a_dead_workers_compaction_is_taken_over_and_its_late_writes_are_refused
     assert wake_stale() == 1
     assert compact_session(session.id, run_id=run_id).state == "completed"
     with pytest.raises(Conflict), change(session.id) as record:
-        store.fail_run(record, run_id, fence=old or 0, error_code="X", error_message="late")
+        store.fail_run(record, run_id, MnesisError("late"), fence=old or 0)
     assert SummaryNode.objects.count() == 1
 
 

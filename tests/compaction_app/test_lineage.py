@@ -30,7 +30,7 @@ class Tree:
         self.left = add_summary(self.id, run, self.messages[:4], (1, 4), text="The tides. file_0123456789abcdef")
         self.right = add_summary(self.id, run, self.messages[4:10], (5, 10), text="The ferries.")
         self.top = add_summary(self.id, run, [self.left, self.right], (1, 10), kind="condensed", text="The harbour.")
-        finish(self.id, run, [self.left, self.right, self.top])
+        finish(self.id, run)
 
 
 @pytest.fixture

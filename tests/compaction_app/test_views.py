@@ -11,7 +11,9 @@ from django.test import Client
 
 from compaction_app import store
 from compaction_app.context import Meter
+from compaction_app.models import CompactionRun
 from compaction_app.views import BAR_WIDTH, shown_meter
+from mnesis_core.errors import ModelUnreachable
 from sessions_app.ledger import change
 from sessions_app.queries import load_messages
 from tests.support.talks import HOSTILE, exchange, new_session
@@ -44,7 +46,7 @@ def start_run(session_id: str, *, trigger: str = "soft") -> tuple[str, int]:
         run_id = store.request_run(record, trigger=trigger)
     assert run_id
     with change(session_id) as record:
-        fence = store.claim_run(record, run_id, lease_owner="test", lease_seconds=60)
+        fence = store.claim_run(record, run_id, lease_owner="test", lease_seconds=60, tokens_before=6_400)
     assert fence
     return run_id, fence
 
@@ -76,20 +78,9 @@ def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **
             record, run_id, summary, fence=fence, source_type="message", source_ids=sources
         )
     with change(session_id) as record:
-        result = store.RunResult(
-            tokens_before=6_400,
-            tokens_after=2_100,
-            level=level,
-            tries=tries,
-            summary_ids=[summary_id],
-            source_count=2,
-            pruned_parts=3,
-            pruned_tokens=1_800,
-            tokens_input=4_000,
-            tokens_output=40,
-            cost_micros=800,
-        )
-        store.finish_run(record, run_id, result, fence=fence)
+        pruned = {"pruned_parts": 3, "pruned_tokens": 1_800}
+        CompactionRun.objects.filter(id=run_id).update(**pruned)
+        store.finish_run(record, run_id, store.RunResult(tokens_after=2_100, tries=tries), fence=fence)
     return run_id, summary_id
 
 
@@ -197,7 +188,7 @@ def test_a_running_compaction_is_a_quiet_line_and_a_failed_one_a_warning(browser
     path = f"/sessions/{session_id}/compactions/"
     assert "Compacting…" in browser.get(path).content.decode()
     with change(session_id) as record:
-        store.fail_run(record, run_id, fence=fence, error_code="MODEL_UNREACHABLE", error_message=HOSTILE)
+        store.fail_run(record, run_id, ModelUnreachable(HOSTILE), fence=fence)
     page = browser.get(path).content.decode()
     assert "MODEL_UNREACHABLE" in page
     assert "<script>" not in page

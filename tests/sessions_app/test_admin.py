@@ -77,7 +77,8 @@ def session_id(ada: User) -> str:
     piece = store.Piece(part_index=0, part_type="text", offset=0, text="so far")
     store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     run = claim(session_id)
-    finish(session_id, run, [add_summary(session_id, run, ids, (1, 2))])
+    add_summary(session_id, run, ids, (1, 2))
+    finish(session_id, run)
     create_key(owner_id=ada.pk)
     return session_id
 
@@ -151,7 +152,8 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         other = add_session(ada, f"Another {number}")
         ids = add_turn(other, "Hello", tool_part(), DataPart(label="x", text="y"))
         run = claim(other)
-        finish(other, run, [add_summary(other, run, ids, (1, 2))])
+        add_summary(other, run, ids, (1, 2))
+        finish(other, run)
         create_key(owner_id=ada.pk)
     for number in range(3):
         store.append_journal(

@@ -169,6 +169,9 @@ BY_SESSION: dict[str, Ask] = {
     "compaction_app.queries.covering_summaries": lambda who, its: compaction_queries.covering_summaries(
         who.session_id, [1, 2]
     ),
+    "compaction_app.queries.is_free_to_claim": lambda who, its: compaction_queries.is_free_to_claim(
+        its.run, timezone.now(), session_id=who.session_id
+    ),
     "compaction_app.queries.last_compacted_tokens": lambda who, its: compaction_queries.last_compacted_tokens(
         who.session_id
     ),
@@ -255,7 +258,7 @@ def things(alice: Person) -> Things:
     run = claim(session_id)
     first_two = [message.id for message in queries.load_messages(session_id)[:2]]
     summary = add_summary(session_id, run, first_two, (1, 2), text=SECRET)
-    finish(session_id, run, [summary])
+    finish(session_id, run)
     exchange(session_id, SECRET, SECRET)
     with change(session_id) as record:
         store.tombstone_parts(record, [tool])

@@ -207,7 +207,7 @@ def make_scene(owner: User, messages: int) -> Scene:
     said = queries.load_messages(id, limit=messages)
     run = claim(id)
     summary = add_summary(id, run, [said[0].id, said[1].id], (1, 2))
-    finish(id, run, [summary])
+    finish(id, run)
     with change(id) as record:
         file = store_file_reference(record, content_id="ab" * 32, path="/a", exploration_summary="Tides.")
         turn = store.start_turn(record, model="demo", lease_owner="here", lease_seconds=60)

@@ -193,7 +193,7 @@ class Store(RuleBasedStateMachine):
         seqs = [number for number, said in enumerate(talk.said, 1) if said.id in ids]
         run = claim(talk.id)
         summary_id = add_summary(talk.id, run, ids, (seqs[0], seqs[-1]))
-        finish(talk.id, run, [summary_id])
+        finish(talk.id, run)
         place = talk.context.index(ids[0])
         talk.context[place : place + len(ids)] = [summary_id]
         talk.seq = queries.load_session(talk.id).event_seq

@@ -74,7 +74,7 @@ def claim(session_id: str) -> Claimed:
         run = compaction_store.request_run(record, trigger="soft")
     assert run is not None
     with change(session_id) as record:
-        fence = compaction_store.claim_run(record, run, lease_owner="test", lease_seconds=60)
+        fence = compaction_store.claim_run(record, run, lease_owner="test", lease_seconds=60, tokens_before=6200)
     assert fence is not None
     return Claimed(id=run, fence=fence)
 
@@ -115,20 +115,11 @@ def add_summary(
         )
 
 
-def finish(session_id: str, run: Claimed, summary_ids: list[str]) -> None:
+def finish(session_id: str, run: Claimed) -> None:
     """The compaction ends well."""
     result = RunResult(
-        tokens_before=6200,
         tokens_after=2100,
-        level=1,
         tries=[{"level": 1, "accepted": True, "reason": ""}],
-        summary_ids=summary_ids,
-        source_count=2,
-        pruned_parts=0,
-        pruned_tokens=0,
-        tokens_input=900,
-        tokens_output=120,
-        cost_micros=42,
     )
     with change(session_id) as record:
         compaction_store.finish_run(record, run.id, result, fence=run.fence)

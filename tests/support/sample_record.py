@@ -69,8 +69,8 @@ def _talk(owner: User) -> str:
         add_summary(talk, run, messages[0:2], (1, 2), text=HOSTILE),
         add_summary(talk, run, messages[2:6], (3, 6), level=3),
     ]
-    top = add_summary(talk, run, leaves, (1, 6), kind="condensed", text="Tides.")
-    finish(talk, run, [*leaves, top])
+    add_summary(talk, run, leaves, (1, 6), kind="condensed", text="Tides.")
+    finish(talk, run)
     return talk
 
 

@@ -1,0 +1,282 @@
+"""Processes that die, sleep or meet in the middle of a compaction: each span one summary, each run one end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connections
+from django.utils import timezone
+
+from audit_app.verify import verify_session
+from compaction_app import store
+from compaction_app.attempt import Attempt, claim
+from compaction_app.compact import compact_now, compact_session, request_manual
+from compaction_app.models import CompactionRun, SummaryNode
+from compaction_app.queries import list_summaries, load_run
+from compaction_app.schedule import wake_stale
+from mnesis_core.config import Config
+from mnesis_core.errors import TakenOver
+from mnesis_core.llm import Request
+from mnesis_core.providers.scripted import Script, Step
+from mnesis_core.record import SessionRecord
+from sessions_app import store as record_store
+from sessions_app.ledger import change
+from sessions_app.queries import load_context_items, load_events
+from tests.compaction_app.test_compaction import add_turns, model_of
+
+SUMMARY = "- A summary."
+
+
+class Killed(BaseException):
+    """What a process does not survive: nothing after it is written."""
+
+
+def first_time(act: Callable[[], None], answer: str = SUMMARY) -> Callable[[Request], Script]:
+    """A model that answers, and while it is asked for the first time something happens."""
+    waits = [act]
+
+    def reply(request: Request) -> Script:
+        if waits:
+            elsewhere(waits.pop())
+        return answer
+
+    return reply
+
+
+def elsewhere(act: Callable[[], None]) -> None:
+    """Do something on connections of its own, as another process would."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def die() -> None:
+    raise Killed
+
+
+def lose_lease(run_id: str) -> None:
+    """So much later that whoever had it counts as dead."""
+    past = timezone.now() - timedelta(seconds=1)
+    assert CompactionRun.objects.filter(id=run_id, state="running").update(lease_expires_at=past) == 1
+
+
+def said(session: SessionRecord) -> list[str]:
+    """What the ledger tells of compactions, in order."""
+    types = (event.type for event in load_events(session.id, limit=10_000))
+    return [type for type in types if type.startswith(("compaction", "summary", "prune"))]
+
+
+def is_whole(session: SessionRecord) -> bool:
+    """Nothing is live, and the ledger proves every row."""
+    assert verify_session(session.id).problems == []
+    return not CompactionRun.objects.filter(session_id=session.id, state__in=store.LIVE).exists()
+
+
+def test_a_run_whose_worker_was_killed_while_the_model_was_asked_is_done_by_the_next(session, script):
+    model = script(first_time(die))
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    with pytest.raises(Killed):
+        compact_session(session.id, run_id=run_id)
+    assert compact_session(session.id, run_id=run_id).state == "running", "its lease is not over"
+    lose_lease(run_id)
+    run = compact_session(session.id, run_id=run_id)
+    assert (run.state, run.attempts, len(model.requests)) == ("completed", 2, 2)
+    assert [summary.id for summary in list_summaries(session.id)] == run.summary_ids
+    assert is_whole(session)
+
+
+def test_what_was_pruned_before_the_kill_is_pruned_once_and_counted(session, script):
+    script(first_time(die))
+    add_turns(session, 6, text="Read it.", output="row of the ledger " * 400)
+    run_id = request_manual(session.id)
+    with pytest.raises(Killed):
+        compact_session(session.id, run_id=run_id)
+    killed = load_run(run_id)
+    lose_lease(run_id)
+    run = compact_session(session.id, run_id=run_id)
+    assert run.state == "completed"
+    assert (run.pruned_parts, run.pruned_tokens) == (killed.pruned_parts, killed.pruned_tokens)
+    assert run.pruned_parts
+    assert run.tokens_before == killed.tokens_before
+    assert run.tokens_before - run.tokens_after > run.pruned_tokens
+    assert said(session).count("prune.completed") == 1
+    assert is_whole(session)
+
+
+def test_a_summary_that_was_committed_before_the_kill_is_the_runs_and_is_not_made_again(session, script):
+    model = script(SUMMARY)
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    attempt = claim(session.id, run_id)
+    assert attempt is not None
+    made = commit_summary(session, attempt, first_items(session), cost_micros=70)
+    lose_lease(run_id)
+    run = compact_session(session.id, run_id=run_id)
+    assert (run.state, run.summary_ids[0], len(run.summary_ids)) == ("completed", made, 2)
+    assert (run.cost_micros, run.source_count) == (70, 12)
+    assert len(model.requests) == 1, "only for what was left"
+    assert is_whole(session)
+
+
+def test_a_sleeper_writes_nothing_when_it_wakes_up(session, script):
+    def meanwhile() -> None:
+        lose_lease(run_id)
+        assert wake_stale() == 1
+        assert compact_session(session.id, run_id=run_id).state == "completed"
+
+    script(first_time(meanwhile))
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    run = compact_session(session.id, run_id=run_id)
+    assert (run.state, run.attempts, len(run.summary_ids)) == ("completed", 2, 1)
+    assert SummaryNode.objects.count() == 1
+    assert said(session)[-3:] == ["compaction.started", "summary.created", "compaction.completed"]
+    assert is_whole(session)
+
+
+def test_a_lost_lease_ends_the_question_to_the_model(session, script):
+    def meanwhile() -> None:
+        lose_lease(run_id)
+        assert claim(session.id, run_id)
+
+    model = script(first_time(meanwhile, Step(text=SUMMARY, delay_seconds=30)))
+    add_turns(session, 8)
+    with change(session.id) as record:
+        record_store.update_session(record, config={"compaction": {"lease_seconds": 0.3}})
+    run_id = request_manual(session.id)
+    assert compact_session(session.id, run_id=run_id).state == "running"
+    assert model.abandoned == 1
+    assert SummaryNode.objects.count() == 0
+
+
+def test_a_run_whose_sources_left_the_context_is_superseded_and_harmless(session, script):
+    def meanwhile() -> None:
+        with change(session.id) as record:
+            record_store.swap_context_items(record, removed_ids=first_items(session, 2), summary_id="sum_another")
+
+    script(first_time(meanwhile))
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    run = compact_session(session.id, run_id=run_id)
+    assert (run.state, run.error_code, run.summary_ids) == ("superseded", "CONTEXT_CHANGED", [])
+    assert said(session)[-1] == "compaction.superseded"
+    assert SummaryNode.objects.count() == 0
+    assert len(load_context_items(session.id)) == 15
+    assert not CompactionRun.objects.filter(state__in=store.LIVE).exists()
+
+
+def test_of_two_commits_of_one_span_at_once_one_is_refused(session, script):
+    add_turns(session, 8)
+    attempt = claim(session.id, request_manual(session.id))
+    assert attempt is not None
+    both, ends, sources = threading.Barrier(2), [], first_items(session)
+
+    def commit() -> None:
+        both.wait()
+        try:
+            ends.append(commit_summary(session, attempt, sources)[:4])
+        except Exception as error:
+            ends.append(type(error).__name__)
+
+    threads = [threading.Thread(target=elsewhere, args=[commit]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ends) == ["ContextChanged", "sum_"]
+    assert SummaryNode.objects.count() == 1
+    assert len(load_context_items(session.id)) == 13
+
+
+def test_a_run_that_kills_every_worker_is_given_up(session, script):
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    for _ in range(Config().compaction.max_attempts):
+        assert claim(session.id, run_id)
+        lose_lease(run_id)
+        wake_stale()
+    run = load_run(run_id)
+    assert (run.state, run.error_code) == ("failed", "COMPACTION_ABANDONED")
+    assert said(session)[-1] == "compaction.failed"
+    script(model_of(SUMMARY))
+    assert compact_now(session.id).state == "completed"
+    assert is_whole(session)
+
+
+def test_without_a_worker_a_run_is_queued_again_less_and_less_often(session):
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    created = CompactionRun.objects.get(id=run_id).created_at
+    waits = []
+    for _ in range(8):
+        due = CompactionRun.objects.get(id=run_id).lease_expires_at + timedelta(seconds=1)
+        with change(session.id, now=due) as record:
+            assert store.requeue_run(record, run_id, max_attempts=1)
+            assert not store.requeue_run(record, run_id, max_attempts=1), "another process's sweep, at the same time"
+        waits.append(CompactionRun.objects.get(id=run_id).lease_expires_at - due)
+    assert (waits[0], waits[-1]) == (store.WAKE_AGAIN_AFTER, store.WAKE_AGAIN_AT_LAST_AFTER)
+    assert waits == sorted(waits)
+    reasons = [event.data.get("reason") for event in load_events(session.id, limit=10_000)[-8:]]
+    assert reasons == ["forgotten"] * 8
+    assert CompactionRun.objects.get(id=run_id).created_at == created
+
+
+def test_the_fence_refuses_each_write_of_a_run_that_was_taken_over(session):
+    add_turns(session, 8, output="row of the ledger " * 400)
+    run_id = request_manual(session.id)
+    old = claim(session.id, run_id)
+    assert old is not None
+    lose_lease(run_id)
+    assert claim(session.id, run_id) is not None
+    with pytest.raises(TakenOver):
+        old.renew()
+    with pytest.raises(TakenOver), old.held():
+        pass
+    with pytest.raises(TakenOver):
+        commit_summary(session, old, first_items(session))
+
+
+def first_items(session: SessionRecord, count: int = 4) -> list[str]:
+    """The ids of the oldest things in a context."""
+    return [item.item_id for item in load_context_items(session.id)][:count]
+
+
+def commit_summary(session: SessionRecord, attempt: Attempt, source_ids: list[str], *, cost_micros: int = 0) -> str:
+    """A summary of some messages, as an attempt commits it."""
+    summary = store.NewSummary(
+        kind="leaf",
+        depth=0,
+        level=1,
+        text=SUMMARY,
+        token_count=4,
+        source_tokens=900,
+        first_seq=1,
+        last_seq=4,
+        message_count=4,
+        model="demo",
+        prompt_version="level1.1",
+        tokens_input=900,
+        tokens_output=4,
+        cost_micros=cost_micros,
+        duration_ms=10,
+    )
+    with attempt.held() as record:
+        return store.record_summary(
+            record, attempt.run_id, summary, fence=attempt.fence, source_type="message", source_ids=source_ids
+        )
