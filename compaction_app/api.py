@@ -58,6 +58,7 @@ class CompactionOut(Schema):
     id: str
     state: str
     trigger: str
+    outcome: str | None
     level: int | None
     tries: list[dict[str, Any]]
     tokens_before: int | None
@@ -144,8 +145,8 @@ def list_compactions(request: HttpRequest, session_id: str) -> dict[str, Any]:
 
 def compaction_out(run: RunRecord) -> dict[str, Any]:
     """A compaction as JSON."""
-    names = ("id", "state", "trigger", "level", "tries", "tokens_before", "tokens_after", "summary_ids", "source_count")
-    more = ("pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
+    names = ("id", "state", "trigger", "outcome", "level", "tries", "tokens_before", "tokens_after", "summary_ids")
+    more = ("source_count", "pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
     return {name: getattr(run, name) for name in names + more} | {
         "summary_id": run.summary_ids[-1] if run.summary_ids else None,
         "error": error_out(run.error_code, run.error_message),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,24 +19,21 @@ from django.db import DatabaseError
 from compaction_app import store
 from compaction_app.attempt import Attempt, claim
 from compaction_app.context import ContextState, load_state, meter_of
-from compaction_app.queries import live_run, load_run
+from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import request_compaction
 from compaction_app.store import NewSummary, RunResult
 from mnesis_core.compaction import (
     Condensation,
-    Quotable,
+    Situation,
     Span,
     SummaryResult,
-    choose_condensation,
-    choose_span,
-    message_quotables,
+    kind_of,
+    next_round,
+    outcome,
     piece_limit,
+    reading_of,
     summarise,
-    summary_pieces,
-    summary_quotables,
-    transcript_pieces,
 )
-from mnesis_core.dag import SummaryKind
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
 from mnesis_core.limits import spec_in_session
 from mnesis_core.lineage import RunRecord
@@ -154,11 +150,14 @@ def _compact(attempt: Attempt) -> None:
     state = load_state(attempt.session_id)
     task = Work(attempt=attempt, trigger=load_run(attempt.run_id).trigger, model=_summariser(state))
     state = _prune(task, state)
-    state = _summarise_turns(task, state)
-    state = _condense(task, state)
-    result = RunResult(tokens_after=meter_of(state).used_tokens, tries=task.tries)
+    state, more = _summarise(task, state)
+    used = meter_of(state).used_tokens
+    ended = outcome(used, state.budget, changed=has_changed(attempt.run_id), more=more)
+    result = RunResult(outcome=ended.value, tokens_after=used, tries=task.tries)
     with attempt.held() as record:
         store.finish_run(record, attempt.run_id, result, fence=attempt.fence)
+        if more:
+            request_compaction(record, trigger="manual" if task.trigger == "manual" else "soft", tokens=used)
 
 
 def _summariser(state: ContextState) -> Model | None:
@@ -178,70 +177,42 @@ def _prune(task: Work, state: ContextState) -> ContextState:
     return load_state(state.session.id)
 
 
-def _summarise_turns(task: Work, state: ContextState) -> ContextState:
-    """Turn the oldest turns into leaves. Protects the newest ones, fewer of them while the context is too full."""
-    protected = state.config.compaction.protect_turns
-    for _ in range(state.config.compaction.max_rounds):
-        used = meter_of(state).used_tokens
-        everything = task.trigger == "manual"
-        if used <= state.budget.target and not everything:
-            break
-        span = choose_span(
-            state.entries,
-            state.config,
-            state.budget,
-            used,
-            protect_turns=protected,
-            running_turn_id=running_turn(state.session.id),
-            everything=everything,
-            calibration=state.calibration.ratio,
-        )
-        if span is not None:
-            state = _summarise_span(task, state, span)
-        elif protected > 1 and used >= state.budget.hard:
-            protected -= 1
-        else:
-            break
-    return state
-
-
-def _summarise_span(task: Work, state: ContextState, span: Span) -> ContextState:
-    limit = piece_limit(task.model.spec if task.model else state.spec, state.config)
-    pieces = transcript_pieces(span.messages, limit)
-    return _commit(task, state, span, pieces, kind="leaf", quotables=message_quotables(span.messages))
-
-
-def _condense(task: Work, state: ContextState) -> ContextState:
-    """Merge the oldest summaries while summaries alone keep the context too large."""
-    limit = piece_limit(task.model.spec if task.model else state.spec, state.config)
-    for _ in range(state.config.compaction.max_rounds):
-        used = meter_of(state).used_tokens
-        chosen = choose_condensation(
-            state.entries, state.config, state.budget, used, calibration=state.calibration.ratio
-        )
+def _summarise(task: Work, state: ContextState) -> tuple[ContextState, bool]:
+    """Round after round; also whether there is more to do than one compaction may."""
+    for _ in range(state.config.compaction.max_compaction_rounds):
+        chosen = next_round(_situation(task, state))
         if chosen is None:
-            break
-        pieces = summary_pieces(chosen.summaries, limit)
-        state = _commit(task, state, chosen, pieces, kind="condensed", quotables=summary_quotables(chosen.summaries))
-    return state
+            return state, False
+        state = _commit(task, state, chosen)
+    return state, next_round(_situation(task, state)) is not None
 
 
-def _commit(
-    task: Work,
-    state: ContextState,
-    chosen: Span | Condensation,
-    pieces: list[str],
-    *,
-    kind: SummaryKind,
-    quotables: Sequence[Quotable],
-) -> ContextState:
+def _situation(task: Work, state: ContextState) -> Situation:
+    return Situation(
+        entries=state.entries,
+        config=state.config,
+        budget=state.budget,
+        used=meter_of(state).used_tokens,
+        reads=_reads(task, state),
+        calibration=state.calibration.ratio,
+        running_turn_id=running_turn(state.session.id),
+        everything=task.trigger == "manual",
+    )
+
+
+def _reads(task: Work, state: ContextState) -> int:
+    return piece_limit(task.model.spec if task.model else state.spec, state.config)
+
+
+def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> ContextState:
     """Ask for a summary, nothing held; then write it and swap it in, in one transaction."""
     task.attempt.renew()
     began = time.monotonic()
-    result = asyncio.run(_ask(task, state, chosen, pieces, kind=kind, quotables=quotables))
+    result = asyncio.run(_ask(task, state, chosen))
+    kind = kind_of(chosen)
     summary = NewSummary(
         kind=kind,
-        depth=chosen.depth if isinstance(chosen, Condensation) else 0,
+        depth=chosen.depth,
         level=result.level,
         text=result.text,
         token_count=result.token_count,
@@ -278,24 +249,17 @@ def _cost(task: Work, state: ContextState, result: SummaryResult) -> int:
     return cost_micros(spec, result.usage) or 0
 
 
-async def _ask(
-    task: Work,
-    state: ContextState,
-    chosen: Span | Condensation,
-    pieces: list[str],
-    *,
-    kind: SummaryKind,
-    quotables: Sequence[Quotable],
-) -> SummaryResult:
+async def _ask(task: Work, state: ContextState, chosen: Span | Condensation) -> SummaryResult:
+    pieces, quotables = reading_of(chosen, _reads(task, state))
     question = summarise(
         pieces,
         chosen.tokens,
         task.model,
         state.config,
         state.budget,
-        kind=kind,
+        kind=kind_of(chosen),
         quotables=quotables,
-        file_ids=chosen.file_ids,
+        named=chosen.named,
     )
     try:
         return await task.attempt.asking(question)

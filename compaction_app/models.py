@@ -48,6 +48,8 @@ class CompactionRun(AppendOnlyModel):
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=32, null=True)
+    """Why it ended: a value of ``mnesis_core.compaction.Outcome``; null where it failed or goes on."""
     tokens_before = models.BigIntegerField(null=True)
     tokens_after = models.BigIntegerField(null=True)
     level = models.IntegerField(null=True)
@@ -71,6 +73,7 @@ class CompactionRun(AppendOnlyModel):
         once=(
             "started_at",
             "ended_at",
+            "outcome",
             "tokens_before",
             "tokens_after",
             "level",

@@ -173,6 +173,12 @@ def is_free_to_claim(run_id: str, now: datetime, *, session_id: str) -> bool:
     return CompactionRun.objects.filter(free, id=encode_text(run_id), session_id=session_id).exists()
 
 
+def has_changed(run_id: str) -> bool:
+    """Whether a compaction has summarised or pruned anything yet."""
+    is_pruned = CompactionRun.objects.filter(id=run_id, pruned_parts__gt=0).exists()
+    return is_pruned or SummaryNode.objects.filter(run_id=run_id).exists()
+
+
 def last_compacted_tokens(session_id: str) -> int | None:
     """How large the context was right after the newest finished compaction."""
     rows = CompactionRun.objects.filter(session_id=session_id, state="completed").order_by("-created_at")
@@ -192,6 +198,7 @@ def _run(row: CompactionRun) -> RunRecord:
         state=row.state,
         trigger=row.trigger,
         attempts=row.attempts,
+        outcome=row.outcome,
         level=row.level,
         tries=row.tries or [],
         tokens_before=row.tokens_before,

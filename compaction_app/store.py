@@ -64,6 +64,8 @@ class NewSummary:
 class RunResult:
     """What a compaction came to that its summaries do not tell."""
 
+    outcome: str
+    """A value of ``mnesis_core.compaction.Outcome``."""
     tokens_after: int
     tries: list[dict[str, Any]]
 
@@ -200,11 +202,12 @@ def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) ->
 
     :raises TakenOver: somebody else has the compaction, or it has ended.
     """
-    values = {"tokens_after": result.tokens_after, "tries": encode_json(result.tries)}
+    values = {"outcome": result.outcome, "tokens_after": result.tokens_after, "tries": encode_json(result.tries)}
     sums = _end(record, run_id, fence, state=RunState.COMPLETED.value, **values)
     record.publish(
         EventType.COMPACTION_COMPLETED,
         run_id=run_id,
+        outcome=result.outcome,
         level=sums["level"],
         tokens_before=CompactionRun.objects.values_list("tokens_before", flat=True).get(id=run_id),
         tokens_after=result.tokens_after,

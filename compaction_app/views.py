@@ -9,6 +9,7 @@ from django.shortcuts import render
 
 from compaction_app.context import Meter, load_meter
 from compaction_app.queries import list_runs, load_summary
+from mnesis_core.compaction import Outcome
 from mnesis_core.lineage import RunRecord
 from sessions_app.queries import load_session
 from sessions_app.rendering import format_count, format_duration, format_money, render_markdown, show_invisible
@@ -27,6 +28,14 @@ WINDOW_SOURCES = {
     "configured": "as configured",
     "litellm": "as litellm's table says",
     "default": "assumed, because nobody says how large it is",
+}
+ENDINGS: dict[str, str] = {
+    Outcome.TARGET_MET: "It ended because the context had become small enough.",
+    Outcome.FITS: "It ended because nothing more may be summarised; the context fits.",
+    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing that may be summarised.",
+    Outcome.STILL_TOO_LARGE: "It ended because nothing more may be summarised. What remains is still too large: "
+    "the longest texts of it are shown to the model shortened.",
+    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write. Another one goes on.",
 }
 BAR_WIDTH = 1000
 SHOWN_SOURCES = 200
@@ -76,6 +85,8 @@ class ShownRun:
     duration: str
     cost: str
     error: str
+    ending: str
+    """Why it ended, as a sentence; empty where the record does not say."""
     reasons: list[str]
     """Why each level that was tried was not enough."""
 
@@ -165,6 +176,7 @@ def shown_run(run: RunRecord) -> ShownRun:
         duration=format_duration(seconds),
         cost=format_money(run.cost_micros),
         error=show_invisible(run.error_message or ""),
+        ending=ENDINGS.get(run.outcome or "", ""),
         reasons=[
             show_invisible(f"level {attempt.get('level')}: {attempt.get('reason')}")
             for attempt in run.tries

@@ -41,7 +41,7 @@ class CompactionConfig:
 
     auto: bool = True
     protect_turns: int = 2
-    """The newest whole turns that stay verbatim (seed 000) unless the hard threshold forces otherwise."""
+    """The last user turns, which stay verbatim whatever the pressure (seed 000)."""
     level2_enabled: bool = True
     summary_target_tokens: int = 2_000
     """What level 1 is asked for; level 2 gets half (LCM paper 2.3)."""
@@ -49,11 +49,17 @@ class CompactionConfig:
     """Level 3 never writes more than this (LCM paper 2.3)."""
     spacing_fraction: float = 0.1
     """Of usable: so much must be new since the last compaction before a soft one runs again."""
+    leaf_chunk_tokens: int = 20_000
+    """Most text that one leaf stands for, so that a long history becomes many leaves; never more than the
+    summarising model reads in one call, and just that at 0."""
     condense_fan_in: int = 8
     """Most summaries that one condensed summary stands for, so that the DAG gets depth, not one heap."""
+    condense_min_fan_in: int = 4
+    """Fewest of them, below the soft threshold: merging two at a time would read everything again and again."""
     input_share: float = 0.6
     """Of the summarising model's window: longer spans are read in several pieces, never cut."""
-    max_rounds: int = 10
+    max_compaction_rounds: int = 10
+    """Summaries that one compaction writes at the most (seed 000); what is left is another one's."""
     model: str = ""
     """Alias of the model that summarises; empty: the session's own."""
     lease_seconds: float = 120.0
@@ -145,7 +151,11 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "prune.protect_turns": (1, 1_000),
     "compaction.summary_target_tokens": (64, 20_000),
     "compaction.spacing_fraction": (0.0, 0.9),
-    "compaction.condense_fan_in": (2, 100),
+    "compaction.protect_turns": (2, 1_000),
+    "compaction.leaf_chunk_tokens": (0, 1_000_000),
+    "compaction.condense_fan_in": (2, 20),
+    "compaction.condense_min_fan_in": (2, 20),
+    "compaction.max_compaction_rounds": (1, 50),
     "compaction.input_share": (0.1, 0.9),
     "compaction.level3_tokens": (64, 4_096),
     "compaction.lease_seconds": (0.05, 86_400),

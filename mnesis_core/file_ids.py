@@ -1,8 +1,4 @@
-"""File ids in texts, and the footer by which a summary still names every file of its sources.
-
-The footer is the engine's work, never the model's (seed 000, LCM paper 2.2): what a model writes there
-is replaced.
-"""
+"""File ids in texts and messages: what every summary of them has to name."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from collections.abc import Iterable
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, ToolPart
 
 _FILE_ID = re.compile(r"\bfile_(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{8,32})\b")
-_FOOTER_START = "[LCM File IDs:"
 
 
 def find_file_ids(text: str) -> tuple[str, ...]:
@@ -37,19 +32,3 @@ def _ids_of_part(part: Part) -> Iterable[str]:
     if isinstance(part, PatchPart):
         return find_file_ids(part.unified_diff)
     return find_file_ids(getattr(part, "text", ""))
-
-
-def with_file_ids(summary_text: str, ids: Iterable[str]) -> str:
-    """The summary with a footer naming ``ids``; a footer that was there is replaced, none is written for no ids."""
-    body = without_file_ids(summary_text)
-    names = ", ".join(dict.fromkeys(ids))
-    return f"{body}\n\n{_FOOTER_START} {names}]" if names else body
-
-
-def without_file_ids(summary_text: str) -> str:
-    """The summary without its footer."""
-    text = summary_text.rstrip()
-    start = text.rfind(_FOOTER_START)
-    if start < 0 or text.find("]", start) != len(text) - 1:
-        return text
-    return text[:start].rstrip()

@@ -16,6 +16,8 @@ class RunRecord:
     state: str
     trigger: str
     attempts: int
+    outcome: str | None
+    """Why it ended, a value of ``compaction.Outcome``; ``None`` for one that failed or goes on."""
     level: int | None
     tries: list[dict[str, Any]]
     tokens_before: int | None

@@ -17,6 +17,7 @@ from compaction_app.admin.drawing import drawing_of, outline_of, span_name
 from compaction_app.admin.graph import load_nodes
 from compaction_app.admin.payload import payload_file_view, payload_view
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+from mnesis_core.compaction import Outcome
 from mnesis_core.graph import Span
 from mnesis_core.visible import excerpt
 from sessions_app.admin.facts import Fact, Link
@@ -48,10 +49,15 @@ class CompactionRunAdmin(ReadOnlyAdmin):
     """Compactions: why, what was tried, what came of it."""
 
     list_display = (
-        "shown_id", "in_session", "trigger", "state", "level", "tokens_before", "tokens_after", "source_count",
+        "shown_id", "in_session", "trigger", "state", "outcome", "level", "tokens_before", "tokens_after", "source_count",
         "pruned_parts", "created",
     )  # fmt: skip
-    list_filter = ("state", "trigger", fixed_filter("level", "level", ("0", "1", "2", "3")))
+    list_filter = (
+        "state",
+        "trigger",
+        fixed_filter("outcome", "outcome", tuple(Outcome)),
+        fixed_filter("level", "level", ("0", "1", "2", "3")),
+    )
     related = ("session",)
     session_ordering = ("pk",)
     texts = (

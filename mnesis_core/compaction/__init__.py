@@ -1,20 +1,26 @@
 """Compaction's decisions: what to summarise next, and a summary that is proven useful.
 
-``choose_span`` or ``choose_condensation`` -> ``transcript_pieces`` or ``summary_pieces`` -> ``summarise``.
-Nothing here writes: the story that swaps the result into the context is ``compaction_app.compact``.
+``next_round`` -> ``reading_of`` -> ``summarise``, until ``next_round`` has nothing.
+Nothing here writes: the story that swaps the results into the context is ``compaction_app.compact``.
 """
 
 from __future__ import annotations
 
+from mnesis_core.compaction.condensing import Condensation, choose_condensation
 from mnesis_core.compaction.excerpt import Quotable, excerpt, message_quotables, summary_quotables
 from mnesis_core.compaction.judging import judge
-from mnesis_core.compaction.spans import Condensation, Span, choose_condensation, choose_span
+from mnesis_core.compaction.prompts import Prompts, read_prompts
+from mnesis_core.compaction.rounds import Outcome, kind_of, next_round, outcome, reading_of
+from mnesis_core.compaction.spans import Situation, Span, choose_span
 from mnesis_core.compaction.summarise import SummaryResult, Try, summarise
-from mnesis_core.compaction.transcript import piece_limit, summary_pieces, transcript_pieces
+from mnesis_core.compaction.transcript import piece_limit, reading_tokens, summary_pieces, transcript_pieces
 
 __all__ = [
     "Condensation",
+    "Outcome",
+    "Prompts",
     "Quotable",
+    "Situation",
     "Span",
     "SummaryResult",
     "Try",
@@ -22,8 +28,14 @@ __all__ = [
     "choose_span",
     "excerpt",
     "judge",
+    "kind_of",
     "message_quotables",
+    "next_round",
+    "outcome",
     "piece_limit",
+    "read_prompts",
+    "reading_of",
+    "reading_tokens",
     "summarise",
     "summary_pieces",
     "summary_quotables",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mnesis_core.assembly.fitting import common_cap
 from mnesis_core.dag import SummaryEntry
-from mnesis_core.file_ids import with_file_ids, without_file_ids
+from mnesis_core.footers import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.messages import Part, StoredMessage, TextPart, ToolPart
 from mnesis_core.tokens import characters_within, estimate_text
 
@@ -60,30 +60,31 @@ def _texts(role: str, part: Part) -> Iterator[tuple[str, str, bool]]:
 def summary_quotables(summaries: Sequence[SummaryEntry]) -> tuple[Quotable, ...]:
     """What there is to quote in summaries: their texts without footers."""
     return tuple(
-        Quotable(order=order, label=f"{entry.first_seq}-{entry.last_seq}", text=without_file_ids(entry.text))
+        Quotable(order=order, label=f"{entry.first_seq}-{entry.last_seq}", text=without_footer(entry.text))
         for order, entry in enumerate(summaries)
     )
 
 
-def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, file_ids: Sequence[str] = ()) -> str:
+def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, named: Named = NO_IDS) -> str:
     """The beginnings and ends of texts, those of users first, within ``limit`` tokens; never fails.
 
-    Smaller than ``source_tokens`` when that is above 60. The file ids are named whatever ``limit`` says, since
-    a lost id is a lost file; only when naming all of them would exceed the source, just their number is said.
+    Smaller than ``source_tokens`` when that is above 60, or, with summaries to name, when those stand in it.
+    Ids are named whatever ``limit`` says, since a lost id is a lost file; only when naming all files would
+    exceed the source, just their number is said.
     """
     largest = source_tokens - 1
-    names = _names(file_ids, largest)
-    footer = estimate_text(with_file_ids("-", names)) if names else 0
+    named = Named(summaries=named.summaries, files=_files(named, largest))
+    footer = estimate_text(with_footer("-", named)) if named != NO_IDS else 0
     room = max(min(limit, largest) - footer, min(SMALLEST_BODY, largest - footer))
-    return with_file_ids(_body(quotables, room), names)
+    return with_footer(_body(quotables, room), named)
 
 
-def _names(file_ids: Sequence[str], largest: int) -> tuple[str, ...]:
-    names, count = tuple(file_ids), len(file_ids)
-    while names and estimate_text(with_file_ids(HEADER, names)) > largest:
+def _files(named: Named, largest: int) -> tuple[str, ...]:
+    files, count = named.files, len(named.files)
+    while files and estimate_text(with_footer(HEADER, Named(summaries=named.summaries, files=files))) > largest:
         count = count * 3 // 4
-        names = (*file_ids[:count], f"{len(file_ids) - count} more") if count else ()
-    return names
+        files = (*named.files[:count], f"{len(named.files) - count} more") if count else ()
+    return files
 
 
 def _body(quotables: Sequence[Quotable], limit: int) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 from mnesis_core.compaction.prompts import MARKER
-from mnesis_core.file_ids import without_file_ids
+from mnesis_core.footers import NO_IDS, Named, without_footer
 from mnesis_core.tokens import estimate_text
 
 LONGEST_REFUSAL = 1_500
 """Characters: what is longer says something beside the refusal."""
+SHORTEST_ECHO = 200
+"""Characters: a shorter text may happen to stand in its source word by word."""
 
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['\u2019]?m|i am) (?:really |very )?sorry|sorry|i apologi[sz]e|apologies|unfortunately)?\W{0,3}(?:but )?"
@@ -22,6 +23,9 @@ _REFUSAL = re.compile(
 )
 _LEAKED = re.compile(rf"{MARKER}|</?(?:conversation|summaries)>|\{{\{{(?:source|target)\}}\}}", re.IGNORECASE)
 _THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
+_TOOL_CALL = re.compile(
+    r"\s*(?:```\w*\s*)?(?:</?(?:tool_calls?|function_calls?|invoke)\b|\[TOOL_CALLS\]|<\|(?:tool|python))", re.IGNORECASE
+)
 _OPEN_THINKING = re.compile(r"\s*</?(?:think|thinking|reasoning)>", re.IGNORECASE)
 
 
@@ -30,23 +34,33 @@ def cleaned(text: str) -> str:
     return _THINKING.sub("", text, count=1).strip() if _THINKING.match(text) else text.strip()
 
 
-def judge(text: str, source_tokens: int, limit: int, required_file_ids: Collection[str] = ()) -> str | None:
-    """Why ``text`` may not stand for its source, or ``None`` when it may.
+def judge(text: str, *, source: str, source_tokens: int, target: int, named: Named = NO_IDS) -> str | None:
+    """Why ``text``, its footer included, may not stand for its source, or ``None`` when it may.
 
-    ``empty``, ``refusal``, ``reasoning``, ``leaked_prompt``, ``too_long`` (its body is above ``limit``
-    tokens), ``not_smaller`` (than ``source_tokens``, footer included), ``missing_file_ids``.
+    ``empty``, ``refusal``, ``reasoning``, ``tool_call`` (written out as text), ``leaked_prompt``, ``echo`` (it
+    stands in ``source`` word by word), ``not_smaller`` (than ``source_tokens``, footer included), ``too_long``
+    (its body is above ``target`` tokens), ``missing_summary_ids``, ``missing_file_ids``.
     """
-    body = without_file_ids(text)
+    body = without_footer(text)
+    reason = _useless(body) or ("echo" if len(body) >= SHORTEST_ECHO and body in source else None)
+    if reason is not None:
+        return reason
+    if estimate_text(text) >= source_tokens:
+        return "not_smaller"
+    if estimate_text(body) > target:
+        return "too_long"
+    if not all(name in text for name in named.summaries):
+        return "missing_summary_ids"
+    return None if all(name in text for name in named.files) else "missing_file_ids"
+
+
+def _useless(body: str) -> str | None:
     if not re.search(r"\w", body):
         return "empty"
     if len(body) <= LONGEST_REFUSAL and _REFUSAL.match(body):
         return "refusal"
     if _OPEN_THINKING.match(body):
         return "reasoning"
-    if _LEAKED.search(body):
-        return "leaked_prompt"
-    if estimate_text(text) >= source_tokens:
-        return "not_smaller"
-    if estimate_text(body) > limit:
-        return "too_long"
-    return None if all(file_id in text for file_id in required_file_ids) else "missing_file_ids"
+    if _TOOL_CALL.match(body):
+        return "tool_call"
+    return "leaked_prompt" if _LEAKED.search(body) else None

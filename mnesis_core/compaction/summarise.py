@@ -13,23 +13,23 @@ from mnesis_core.assembly.fitting import SUMMARY_FRAME
 from mnesis_core.budget import Budget
 from mnesis_core.compaction.excerpt import VERSION, Quotable, excerpt
 from mnesis_core.compaction.judging import cleaned, judge
-from mnesis_core.compaction.prompts import CONDENSE, LEVEL1, LEVEL2, SummaryPrompt
+from mnesis_core.compaction.prompts import SHIPPED, Prompts, SummaryPrompt
 from mnesis_core.compaction.transcript import piece_limit, text_pieces
 from mnesis_core.config import Config
 from mnesis_core.dag import SummaryKind
-from mnesis_core.file_ids import with_file_ids, without_file_ids
+from mnesis_core.footers import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.llm import Model, Reply, Request, Source, Usage, complete
 from mnesis_core.text import printable
 from mnesis_core.tokens import estimate_text
 
 LARGEST_SHARE = 0.35
 """Of the source: what level 1 is asked for at most."""
-TOLERANCE = 1.5
-"""A summary may exceed what was asked for by so much: models count badly."""
 SMALLEST_TARGET = 48
 """Tokens."""
 CUT_OFF = frozenset({"length", "max_tokens"})
 """Finish reasons of an answer that is not whole."""
+JOINT_TOKENS = 2
+"""Between the summaries of two pieces."""
 REPLY_SLACK = 1_024
 """Tokens beside the summary that a call may write: some models think first."""
 
@@ -56,7 +56,7 @@ class SummaryResult:
     """An accepted summary and what it took."""
 
     text: str
-    """With its footer of file ids."""
+    """With its footer of ids."""
     token_count: int
     level: int
     """The highest that any of its pieces needed."""
@@ -77,13 +77,14 @@ async def summarise(
     kind: SummaryKind,
     deterministic_only: bool = False,
     quotables: Sequence[Quotable] = (),
-    file_ids: Sequence[str] = (),
+    named: Named = NO_IDS,
+    prompts: Prompts = SHIPPED,
 ) -> SummaryResult:
     """A summary of ``pieces``, which together are one span.
 
     ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included.
-    Level 3 quotes ``quotables``, or the pieces when there are none. Every one of ``file_ids`` is named in the
-    result. Without a model, or with ``deterministic_only``, level 3 is used at once.
+    Level 3 quotes ``quotables``, or the pieces when there are none. Every id of ``named`` stands in the result,
+    whatever the model wrote. Without a model, or with ``deterministic_only``, level 3 is used at once.
     """
     run = _Run(
         model=None if deterministic_only else model,
@@ -91,13 +92,14 @@ async def summarise(
         budget=budget,
         source_tokens=source_tokens,
         largest=max(1, source_tokens - SUMMARY_FRAME),
-        file_ids=tuple(file_ids),
+        named=named,
+        prompts=prompts,
     )
     draft = await run.reduce(pieces, kind)
     if draft is None:
         quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
         draft = run.level3(quotables)
-    text = draft.text if draft.level == 3 else with_file_ids(draft.text, file_ids)
+    text = with_footer(draft.text, named) if draft.level < 3 else draft.text
     return SummaryResult(
         text=text,
         token_count=estimate_text(text),
@@ -117,21 +119,17 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """One text to summarise and what its summary must keep to."""
+    """One text to summarise, and what its summary must keep to."""
 
     text: str
     kind: SummaryKind
     tokens: int
     """A summary must be smaller."""
     target: int
+    """Tokens that a level 1 summary may have; level 2 gets half."""
     number: int = 1
     count: int = 1
-    file_ids: tuple[str, ...] = ()
-
-    @property
-    def limit(self) -> int:
-        """Tokens that a summary may have."""
-        return int(self.target * TOLERANCE)
+    named: Named = NO_IDS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,7 +143,8 @@ class _Run:
     source_tokens: int
     largest: int
     """Tokens that the summary must be below, so that in its frame it is smaller than what it stands for."""
-    file_ids: tuple[str, ...]
+    named: Named
+    prompts: Prompts
     tries: list[Try] = field(default_factory=list)
 
     async def reduce(self, pieces: Sequence[str], kind: SummaryKind) -> _Draft | None:
@@ -154,7 +153,7 @@ class _Run:
             return None
         target = self._target()
         if len(pieces) == 1:
-            whole = _Piece(text=pieces[0], kind=kind, tokens=self.largest, target=target, file_ids=self.file_ids)
+            whole = _Piece(text=pieces[0], kind=kind, tokens=self.largest, target=target, named=self.named)
             return await self._escalate(whole)
         limit = piece_limit(self.model.spec, self.config)
         drafts = [await self._part(piece) for piece in _shares(pieces, kind, target)]
@@ -162,7 +161,7 @@ class _Run:
         joined = "\n\n".join(draft.text for draft in drafts)
         if all(draft.level == 3 for draft in drafts):
             return None
-        if self._is_accepted(joined, int(target * TOLERANCE)):
+        if self._is_accepted(joined, target):
             return _Draft(text=joined, level=level, version=drafts[0].version)
         again = text_pieces(joined, limit)
         merged = await self.reduce(again, "condensed") if len(again) < len(pieces) else None
@@ -170,7 +169,7 @@ class _Run:
 
     def level3(self, quotables: Sequence[Quotable]) -> _Draft:
         """An excerpt of the whole span."""
-        text = excerpt(quotables, self._excerpt_limit(), self.largest, self.file_ids)
+        text = excerpt(quotables, self._excerpt_limit(), self.largest, self.named)
         self._record_level3()
         return _Draft(text=text, level=3, version=VERSION)
 
@@ -181,8 +180,9 @@ class _Run:
     def _excerpt_limit(self) -> int:
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
 
-    def _is_accepted(self, text: str, limit: int) -> bool:
-        return judge(with_file_ids(text, self.file_ids), self.largest, limit, self.file_ids) is None
+    def _is_accepted(self, text: str, target: int) -> bool:
+        whole = with_footer(text, self.named)
+        return judge(whole, source="", source_tokens=self.largest, target=target, named=self.named) is None
 
     def _record_level3(self, number: int = 1, count: int = 1) -> None:
         self.tries.append(
@@ -204,7 +204,7 @@ class _Run:
         if draft is not None:
             return draft
         quotable = Quotable(order=0, label="text", text=piece.text)
-        text = excerpt([quotable], min(piece.limit, self._excerpt_limit()), piece.tokens)
+        text = excerpt([quotable], min(piece.target, self._excerpt_limit()), piece.tokens)
         self._record_level3(piece.number, piece.count)
         return _Draft(text=text, level=3, version=VERSION)
 
@@ -216,8 +216,8 @@ class _Run:
             if self.model is None:
                 return None
             reply = await complete(self.model, self._request(self.model, prompt, piece, target))
-            text = without_file_ids(cleaned(reply.text))
-            reason = _reason(reply, with_file_ids(text, piece.file_ids), piece)
+            text = without_footer(cleaned(reply.text))
+            reason = _reason(reply, text, piece, target)
             self.tries.append(_try(level, reason, reply, piece))
             if reason is None:
                 return _Draft(text=text, level=level, version=prompt.version)
@@ -227,12 +227,14 @@ class _Run:
         return None
 
     def _levels(self, piece: _Piece) -> Iterator[tuple[int, SummaryPrompt, int]]:
-        yield 1, CONDENSE if piece.kind == "condensed" else LEVEL1, piece.target
+        """Level, prompt and target, in the order of escalation; the same for messages and summaries."""
+        is_merge = piece.kind == "condensed"
+        yield 1, self.prompts.condense if is_merge else self.prompts.level1, piece.target
         if self.config.compaction.level2_enabled:
-            yield 2, CONDENSE if piece.kind == "condensed" else LEVEL2, max(1, piece.target // 2)
+            yield 2, self.prompts.condense2 if is_merge else self.prompts.level2, max(1, piece.target // 2)
 
     def _request(self, model: Model, prompt: SummaryPrompt, piece: _Piece, target: int) -> Request:
-        wanted = min(piece.limit + REPLY_SLACK, max(piece.limit, model.spec.context_window // 4))
+        wanted = min(target + REPLY_SLACK, max(target, model.spec.context_window // 4))
         most = model.spec.max_output_tokens
         return Request(
             payload={"messages": prompt.messages(printable(piece.text), target)},
@@ -241,19 +243,20 @@ class _Run:
 
 
 def _shares(pieces: Sequence[str], kind: SummaryKind, target: int) -> Iterator[_Piece]:
-    share = max(SMALLEST_TARGET, target // len(pieces))
+    share = max(SMALLEST_TARGET, target // len(pieces) - JOINT_TOKENS)
     for number, text in enumerate(pieces, start=1):
         yield _Piece(text=text, kind=kind, tokens=estimate_text(text), target=share, number=number, count=len(pieces))
 
 
-def _reason(reply: Reply, text: str, piece: _Piece) -> str | None:
+def _reason(reply: Reply, text: str, piece: _Piece, target: int) -> str | None:
     if reply.error is not None:
         return reply.error.code
     if reply.tool_calls:
         return "tool_call"
     if reply.finish_reason in CUT_OFF:
         return "cut_off"
-    return judge(text, piece.tokens, piece.limit, piece.file_ids)
+    whole = with_footer(text, piece.named)
+    return judge(whole, source=piece.text, source_tokens=piece.tokens, target=target, named=piece.named)
 
 
 def _try(level: int, reason: str | None, reply: Reply, piece: _Piece) -> Try:

@@ -46,6 +46,12 @@ def transcript_pieces(
     return _pack(blocks, limit_tokens)
 
 
+def reading_tokens(messages: Sequence[StoredMessage], limit_tokens: int) -> int:
+    """Tokens of the messages' whole text: up to ``limit_tokens`` it is one piece of ``transcript_pieces``."""
+    blocks = (block for message in messages for block in _message_blocks(message, with_reasoning=False))
+    return sum(estimate_text(chunk) + 1 for chunk in _all_chunks(blocks, max(limit_tokens, SMALLEST_LIMIT)))
+
+
 def summary_pieces(summaries: Sequence[SummaryEntry], limit_tokens: int) -> list[str]:
     """Likewise the summaries' whole text, oldest first."""
     blocks = (
@@ -89,7 +95,7 @@ def _pack(blocks: Iterable[tuple[str, str]], limit: int) -> list[str]:
     pieces: list[str] = []
     chunks: list[str] = []
     size = 0
-    for chunk in (chunk for label, text in blocks for chunk in _chunks(label, quote(text), limit)):
+    for chunk in _all_chunks(blocks, limit):
         tokens = estimate_text(chunk) + 1  # the line break between chunks
         if chunks and size + tokens > limit:
             pieces.append("\n".join(chunks))
@@ -97,6 +103,10 @@ def _pack(blocks: Iterable[tuple[str, str]], limit: int) -> list[str]:
         chunks.append(chunk)
         size += tokens
     return [*pieces, "\n".join(chunks)] if chunks else pieces
+
+
+def _all_chunks(blocks: Iterable[tuple[str, str]], limit: int) -> Iterator[str]:
+    return (chunk for label, text in blocks for chunk in _chunks(label, quote(text), limit))
 
 
 def _chunks(label: str, text: str, limit: int) -> Iterator[str]:

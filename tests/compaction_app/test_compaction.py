@@ -68,7 +68,7 @@ def test_the_oldest_turns_become_a_summary_in_their_place_and_stay_in_the_record
     add_turns(session, 8)
     before = load_messages(session.id)
     run = compact_now(session.id)
-    assert (run.state, run.level, run.trigger) == ("completed", 1, "manual")
+    assert (run.state, run.outcome, run.level, run.trigger) == ("completed", "target_met", 1, "manual")
     assert run.tokens_after < run.tokens_before
     [summary] = list_summaries(session.id)
     assert (summary.kind, summary.depth, summary.first_seq, summary.last_seq) == ("leaf", 0, 1, 12)

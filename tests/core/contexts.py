@@ -10,6 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mnesis_core.budget import Budget
+from mnesis_core.compaction import Situation
+from mnesis_core.config import Config
 from mnesis_core.context import ContextMessage, Prompt, ToolResult
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.llm import ModelSpec, ToolCall, ToolSpec
@@ -110,6 +112,25 @@ def budget(usable: int) -> Budget:
         hard=usable,
         target=int(usable * 0.3),
     )
+
+
+def conversation(turns: int, tokens: int = 200) -> list[StoredMessage]:
+    """Turns of a question and an answer of so many tokens each."""
+    return [item for number in range(1, turns + 1) for item in turn(number, prose(tokens), prose(tokens))]
+
+
+def summaries(*depths: int, tokens: int = 500) -> list[SummaryEntry]:
+    """Neighbouring summaries of so many tokens each."""
+    return [
+        summary(number, prose(tokens), first=2 * number - 1, last=2 * number, depth=depth)
+        for number, depth in enumerate(depths, start=1)
+    ]
+
+
+def situation(entries: Sequence[ContextEntry], config: Config | None = None, **values: Any) -> Situation:
+    """A context under pressure, summarised by a model that reads everything at once."""
+    arguments = {"budget": budget(10_000), "used": 10**6, "reads": 10**6} | values
+    return Situation(entries=entries, config=config or Config(), **arguments)
 
 
 def spec(window: int = 32_000, output: int = 4_000) -> ModelSpec:

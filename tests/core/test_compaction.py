@@ -1,4 +1,4 @@
-"""Compaction: the right span, the whole of it read, and a summary that is accepted only when it is of use."""
+"""Compaction: the whole of a span is read, and a summary is accepted only when it is of use."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mnesis_core.assembly import assemble
-from mnesis_core.budget import Budget
 from mnesis_core.compaction import (
     Condensation,
-    Span,
     SummaryResult,
-    choose_condensation,
-    choose_span,
     excerpt,
     judge,
     message_quotables,
@@ -28,18 +23,23 @@ from mnesis_core.compaction import (
     summary_quotables,
     transcript_pieces,
 )
+from mnesis_core.compaction.prompts import SHIPPED
 from mnesis_core.config import Config, override
-from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.errors import ModelAuthenticationFailed, ModelUnreachable
+from mnesis_core.footers import NO_IDS, Named, with_footer
 from mnesis_core.llm import Request, Source, ToolCall, Usage
-from mnesis_core.messages import DataPart, FileRefPart, PatchPart, ReasoningPart, StoredMessage
+from mnesis_core.messages import DataPart, FileRefPart, PatchPart, ReasoningPart
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
 from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
+from tests.core.contexts import conversation, summaries
 
 CONFIG = Config()
 GOOD = "## Goal\nRepair the gauge at Portwell before the tide turns."
 FILE = "file_0123456789abcdef"
+SAID = " ".join(
+    f"At {hour} o'clock the gauge at Portwell read {hour * 7} and nobody wrote it down." for hour in range(24)
+)
 
 
 def model(*replies: Script | Callable[[Request], Script]) -> ScriptedModel:
@@ -48,137 +48,6 @@ def model(*replies: Script | Callable[[Request], Script]) -> ScriptedModel:
 
 def always(answer: Callable[[Request], Script], window: int = 32_000) -> ScriptedModel:
     return ScriptedModel(spec=make.spec(window), replies=answer)
-
-
-# What to summarise
-
-
-def conversation(turns: int, tokens: int = 200) -> list[StoredMessage]:
-    return [
-        item for number in range(1, turns + 1) for item in make.turn(number, make.prose(tokens), make.prose(tokens))
-    ]
-
-
-def span(entries: list[ContextEntry], used: int = 10**6, **values: object) -> tuple[int, int] | None:
-    arguments = {"protect_turns": 2, "running_turn_id": None} | values
-    chosen = choose_span(entries, CONFIG, make.budget(10_000), used, **arguments)  # type: ignore[arg-type]
-    return (chosen.first_seq, chosen.last_seq) if chosen else None
-
-
-def test_the_oldest_turns_are_chosen_and_the_newest_protected() -> None:
-    assert span(make.entries_of(conversation(6))) == (1, 8)
-
-
-def test_no_more_turns_are_chosen_than_bring_the_context_to_its_target() -> None:
-    # 1,500 tokens have to leave and the summary needs 2,000: nine turns of about 400.
-    assert span(make.entries_of(conversation(20)), used=4_500) == (1, 18)
-
-
-@pytest.mark.parametrize("protect_turns", [0, 1])
-def test_the_newest_turn_is_never_chosen(protect_turns: int) -> None:
-    assert span(make.entries_of(conversation(3)), protect_turns=protect_turns) == (1, 4)
-    assert span(make.entries_of(conversation(1)), protect_turns=protect_turns) is None
-
-
-def test_the_running_turn_ends_the_span_wherever_it_stands() -> None:
-    assert span(make.entries_of(conversation(6)), running_turn_id="turn_0003") == (1, 4)
-    assert span(make.entries_of(conversation(6)), running_turn_id="turn_0001") is None
-
-
-def test_a_turn_with_a_late_result_is_not_split() -> None:
-    messages = conversation(6)
-    messages[3] = replace(messages[3], turn_id="turn_0001")
-    # The target is reached within turn 1, but its late message stands among those of turn 2.
-    assert span(make.entries_of(messages), used=1_000) == (1, 4)
-
-
-def test_a_summary_is_never_part_of_a_span() -> None:
-    entries = make.entries_of(conversation(6)[4:], make.summary(1, "before", first=1, last=4))
-    assert span(entries) == (5, 8)
-    between = [*make.entries_of([*conversation(2), *conversation(6)[8:]], make.summary(1, "middle", first=5, last=8))]
-    assert span(between) == (1, 4)
-
-
-def test_everything_takes_all_unprotected_turns_whatever_is_used() -> None:
-    assert span(make.entries_of(conversation(20)), used=0, everything=True) == (1, 36)
-
-
-def test_turns_too_small_to_shrink_are_left_alone() -> None:
-    messages = [item for number in (1, 2, 3) for item in make.turn(number, "hi", "hello")]
-    assert span(make.entries_of(messages)) is None
-
-
-def test_a_span_says_what_it_takes_and_names() -> None:
-    messages = [*make.turn(1, f"see {FILE}", make.prose(300)), *conversation(3)[2:]]
-    chosen = choose_span(
-        make.entries_of(messages), CONFIG, make.budget(10_000), 10**6, protect_turns=2, running_turn_id=None
-    )
-    assert chosen is not None
-    assert (chosen.source_ids, chosen.file_ids) == (("msg_0001", "msg_0002"), (FILE,))
-    assert chosen.tokens == pytest.approx(330, abs=40)
-
-
-def test_a_tombstoned_output_counts_as_what_it_takes_in_the_context() -> None:
-    pruned = make.tool(output=make.prose(9_000), compacted_at=make.NOON)
-    messages = [*make.turn(1, make.prose(300), pruned), *conversation(3)[2:]]
-    chosen = choose_span(
-        make.entries_of(messages), CONFIG, make.budget(10_000), 10**6, protect_turns=2, running_turn_id=None
-    )
-    assert chosen is not None
-    assert chosen.tokens < 500
-
-
-def summaries(*depths: int, tokens: int = 500) -> list[SummaryEntry]:
-    return [
-        make.summary(number, make.prose(tokens), first=2 * number - 1, last=2 * number, depth=depth)
-        for number, depth in enumerate(depths, start=1)
-    ]
-
-
-def condensation(entries: Sequence[ContextEntry], usable: int = 3_000, used: int = 2_900) -> tuple[str, ...] | None:
-    chosen = choose_condensation(
-        entries, override(CONFIG, {"compaction": {"condense_fan_in": 3}}), make.budget(usable), used
-    )
-    return chosen.source_ids if chosen else None
-
-
-@pytest.mark.parametrize(
-    ("depths", "chosen"),
-    [
-        pytest.param((0, 0), (1, 2), id="two neighbours"),
-        pytest.param((0, 0, 0, 0, 0), (1, 2, 3), id="no more than the fan-in"),
-        pytest.param((1, 0, 0), (2, 3), id="neighbours of one depth"),
-        pytest.param((1, 1, 0, 0), (3, 4), id="the lowest depth before the oldest"),
-        pytest.param((2, 1, 0), (1, 2, 3), id="mixed depths only when no neighbours are equal"),
-        pytest.param((0,), None, id="one alone stays"),
-    ],
-)
-def test_which_summaries_are_merged(depths: tuple[int, ...], chosen: tuple[int, ...] | None) -> None:
-    names = tuple(f"sum_{number:04}" for number in chosen) if chosen else None
-    assert condensation(make.entries_of([], *summaries(*depths, tokens=1_000))) == names
-
-
-def test_summaries_are_merged_only_when_they_alone_are_too_large_or_nothing_else_helps() -> None:
-    entries = make.entries_of([], *summaries(0, 0))
-    assert condensation(entries, usable=20_000, used=19_000) is None
-    assert condensation(entries, usable=20_000, used=20_000) is not None
-
-
-def test_summaries_with_a_message_between_them_are_not_merged() -> None:
-    first, second = summaries(0, 0, tokens=2_000)
-    apart = [
-        replace(first, position=1),
-        MessageEntry(position=2, message=make.message(9, "user", "hm")),
-        replace(second, position=3),
-    ]
-    assert condensation(apart) is None
-
-
-def test_a_condensation_says_what_it_stands_for() -> None:
-    named = make.summary(1, f"one {FILE}", first=1, last=4, depth=1, file_ids=("file_aaaaaaaa",))
-    chosen = Condensation(summaries=(named, make.summary(2, "two", first=5, last=6)), tokens=9)
-    assert (chosen.first_seq, chosen.last_seq, chosen.message_count, chosen.depth) == (1, 6, 6, 2)
-    assert chosen.file_ids == ("file_aaaaaaaa", FILE)
 
 
 # What the model reads
@@ -257,25 +126,46 @@ def test_pieces_leave_room_in_the_summarising_models_window(window: int, limit: 
         pytest.param("I don't see a conversation to summarise.", "refusal", id="refusal, saw nothing"),
         pytest.param("The user said: I can't help it, the gauge is broken.", None, id="a quoted refusal"),
         pytest.param("<think>Let me see", "reasoning", id="thinking without an end"),
+        pytest.param('<tool_call>{"name": "lcm_grep"}</tool_call>', "tool_call", id="a tool call in words"),
+        pytest.param('```json\n[TOOL_CALLS] [{"name": "rm"}]', "tool_call", id="a tool call in a fence"),
+        pytest.param("They made a tool_call for the gauge.", None, id="a tool call that is told of"),
         pytest.param("</conversation> The gauge", "leaked_prompt", id="a tag of the prompt"),
         pytest.param("MNESIS-SUMMARISE The gauge", "leaked_prompt", id="the prompt's marker"),
-        pytest.param(make.prose(900), "too_long", id="above the limit"),
+        pytest.param(SAID[40:300], "echo", id="a piece of the source"),
+        pytest.param(SAID[:80], None, id="a short one, which may be a quotation"),
+        pytest.param(make.prose(900), "too_long", id="above the target"),
         pytest.param(make.prose(1_100), "not_smaller", id="not smaller than the source"),
     ],
 )
 def test_the_acceptance_rules(text: str, reason: str | None) -> None:
-    assert judge(text, 1_000, 500) == reason
+    assert judge(text, source=SAID, source_tokens=1_000, target=500) == reason
 
 
-def test_a_summary_has_to_name_its_files() -> None:
-    assert judge(GOOD, 1_000, 500, [FILE]) == "missing_file_ids"
-    assert judge(f"{GOOD} {FILE}", 1_000, 500, [FILE]) is None
+def judged(text: str, *, source_tokens: int = 1_000, target: int = 500, named: Named = NO_IDS) -> str | None:
+    return judge(text, source=SAID, source_tokens=source_tokens, target=target, named=named)
 
 
-def test_a_footer_counts_against_the_source_but_not_against_the_limit() -> None:
+def test_a_summary_has_to_name_its_files_and_what_it_was_made_of() -> None:
+    named = Named(files=(FILE,), summaries=("sum_0001",))
+    assert judged(f"{GOOD} {FILE}", named=named) == "missing_summary_ids"
+    assert judged(f"{GOOD} sum_0001", named=named) == "missing_file_ids"
+    assert judged(with_footer(GOOD, named), named=named) is None
+
+
+@pytest.mark.parametrize(("spare", "reason"), [(0, None), (-1, "too_long")])
+def test_the_target_is_the_border(spare: int, reason: str | None) -> None:
+    assert judged(GOOD, target=estimate_text(GOOD) + spare) == reason
+
+
+@pytest.mark.parametrize(("spare", "reason"), [(1, None), (0, "not_smaller")])
+def test_smaller_than_the_source_is_smaller(spare: int, reason: str | None) -> None:
+    assert judged(GOOD, source_tokens=estimate_text(GOOD) + spare) == reason
+
+
+def test_a_footer_counts_against_the_source_but_not_against_the_target() -> None:
     text = f"{GOOD}\n\n[LCM File IDs: {FILE}]"
-    assert judge(text, 1_000, estimate_text(GOOD)) is None
-    assert judge(text, estimate_text(text), 1_000) == "not_smaller"
+    assert judged(text, target=estimate_text(GOOD)) is None
+    assert judged(text, source_tokens=estimate_text(text)) == "not_smaller"
 
 
 # Level 1 -> 2 -> 3
@@ -337,7 +227,7 @@ async def test_level_2_is_asked_for_half() -> None:
         ("I'm sorry, but I can't help with that.", "refusal"),
         (make.prose(SOURCE + 200), "not_smaller"),
         (make.prose(4_000), "too_long"),
-        (PIECES[0], "not_smaller"),
+        (PIECES[0], "echo"),
         (Step(text=GOOD, finish_reason="length"), "cut_off"),
         (Step(text=GOOD, tool_calls=(ToolCall(id="1", name="lcm_grep", arguments="{}"),)), "tool_call"),
         (Step(text=GOOD, finish_reason=""), "MODEL_REPLY_INCOMPLETE"),
@@ -382,11 +272,19 @@ async def test_without_a_model_level_3_is_used_at_once(asked: ScriptedModel | No
 
 
 async def test_the_engine_writes_the_file_ids_whatever_the_model_wrote() -> None:
-    result = await summary_of(model(f"{GOOD}\n\n[LCM File IDs: file_ffffffff]"), file_ids=[FILE])
+    result = await summary_of(model(f"{GOOD}\n\n[LCM File IDs: file_ffffffff]"), named=Named(files=(FILE,)))
     assert result.text == f"{GOOD}\n\n[LCM File IDs: {FILE}]"
     assert (result.level, len(result.tries)) == (1, 1)
-    worst = await summary_of(None, file_ids=[FILE])
+    worst = await summary_of(None, named=Named(files=(FILE,)))
     assert worst.text.endswith(f"[LCM File IDs: {FILE}]")
+
+
+@pytest.mark.parametrize("asked", [model(GOOD), model("", GOOD), None], ids=["level 1", "level 2", "level 3"])
+async def test_a_condensed_summary_names_what_it_stands_for_at_every_level(asked: ScriptedModel | None) -> None:
+    merged = Condensation(summaries=tuple(summaries(0, 0, 0)), tokens=SOURCE)
+    quotables = summary_quotables(merged.summaries)
+    result = await summary_of(asked, kind="condensed", quotables=quotables, named=merged.named)
+    assert result.text.endswith("\n\n[LCM Summary IDs: sum_0001, sum_0002, sum_0003]")
 
 
 async def test_a_small_source_is_asked_for_a_small_summary() -> None:
@@ -396,7 +294,7 @@ async def test_a_small_source_is_asked_for_a_small_summary() -> None:
 
 
 async def test_a_summary_that_its_frame_makes_larger_than_its_source_is_not_accepted() -> None:
-    text = make.prose(100)
+    text = f"So {make.prose(100)}"
     result = await summarise(
         [make.prose(200)], estimate_text(text) + 50, model(text, text), CONFIG, make.budget(20_000), kind="leaf"
     )
@@ -410,18 +308,18 @@ async def test_each_piece_is_summarised_to_its_share_and_the_summaries_joined() 
     result = await summary_of(asked, pieces)
     assert len(asked.requests) == len(pieces) == len(result.tries) > 3
     assert all(piece in asked.requests[index].payload["messages"][1]["content"] for index, piece in enumerate(pieces))
-    assert f"Target: {2_000 // len(pieces)} tokens" in asked.requests[0].payload["messages"][1]["content"]
+    assert f"Target: {2_000 // len(pieces) - 2} tokens" in asked.requests[0].payload["messages"][1]["content"]
     assert result.text.count("Part:") == len(pieces)
     assert [attempt.piece for attempt in result.tries] == list(range(1, len(pieces) + 1))
 
 
 async def test_joined_summaries_that_are_too_large_are_merged_once_more() -> None:
     pieces = transcript_pieces(MESSAGES, 1_000)
-    merges = "<summaries>"
-    asked = always(lambda request: GOOD if merges in request.payload["messages"][1]["content"] else make.prose(40))
+    merges, part = "<summaries>", f"So {make.prose(40)}"
+    asked = always(lambda request: GOOD if merges in request.payload["messages"][1]["content"] else part)
     result = await summary_of(asked, pieces, config=override(CONFIG, {"compaction": {"summary_target_tokens": 64}}))
     assert len(asked.requests) == len(pieces) + 1
-    assert make.prose(40) in asked.requests[-1].payload["messages"][1]["content"]
+    assert part in asked.requests[-1].payload["messages"][1]["content"]
     assert (result.text, result.level) == (GOOD, 1)
 
 
@@ -447,11 +345,23 @@ async def test_a_model_that_only_fails_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("kind", ["leaf", "condensed"])
-async def test_summaries_are_merged_with_their_own_prompt(kind: str) -> None:
-    asked = model(GOOD)
+async def test_summaries_escalate_like_messages_with_prompts_of_their_own(kind: str) -> None:
+    asked = model("", "")
     result = await summary_of(asked, kind=kind)
-    assert ("<summaries>" in asked.requests[0].payload["messages"][1]["content"]) is (kind == "condensed")
-    assert result.prompt_version == ("condense.1" if kind == "condensed" else "level1.1")
+    assert [("<summaries>" in request.payload["messages"][1]["content"]) for request in asked.requests] == [
+        kind == "condensed"
+    ] * 2
+    assert [attempt.level for attempt in result.tries] == [1, 2, 3]
+    versions = [(await summary_of(model(*replies), kind=kind)).prompt_version for replies in ([GOOD], ["", GOOD])]
+    assert versions == (["condense.1", "condense2.1"] if kind == "condensed" else ["level1.1", "level2.1"])
+
+
+async def test_the_prompts_that_are_given_are_asked() -> None:
+    own = replace(SHIPPED, level1=replace(SHIPPED.level1, version="level1.own", system="MNESIS-SUMMARISE in verse"))
+    asked = model(GOOD)
+    result = await summary_of(asked, prompts=own)
+    assert result.prompt_version == "level1.own"
+    assert asked.requests[0].payload["messages"][0]["content"] == "MNESIS-SUMMARISE in verse"
 
 
 # Level 3
@@ -464,7 +374,7 @@ def test_an_excerpt_is_always_smaller_than_its_source(parts: list[object], limit
     pieces = transcript_pieces([message], 10**6)
     names = [f"file_{number:016x}" for number in range(files)]
     source = sum(map(estimate_text, pieces))
-    text = excerpt(message_quotables([message]), limit, source, names)
+    text = excerpt(message_quotables([message]), limit, source, Named(files=tuple(names)))
     if source > 60:
         assert estimate_text(text) < source
     if source > limit + 40 * files + 60:
@@ -495,94 +405,3 @@ def test_an_excerpt_of_very_many_texts_quotes_the_first_and_the_last() -> None:
 def test_an_excerpt_of_summaries_quotes_each() -> None:
     text = excerpt(summary_quotables(summaries(0, 0, 1)), 512, 2_000)
     assert all(f"[{first}-{first + 1}]" in text for first in (1, 3, 5))
-
-
-# All of it together
-
-
-def hostile(kind: str) -> ScriptedModel:
-    answers: dict[str, Callable[[Request], Script]] = {
-        "good": lambda request: GOOD,
-        "verbose": lambda request: make.prose(30_000),
-        "empty": lambda request: "",
-        "refusing": lambda request: "I'm sorry, but I can't help with that.",
-        "echoing": lambda request: str(request.payload["messages"][1]["content"]),
-        "leaking": lambda request: f"<conversation>{GOOD}",
-        "failing": lambda request: ModelUnreachable(),
-        "calling": lambda request: ToolCall(id="1", name="rm", arguments="{}"),
-        "barely smaller": lambda request: make.prose(1_400),
-    }
-    return always(answers[kind], window=8_000)
-
-
-def used_by(entries: list[ContextEntry], budget: Budget) -> int:
-    return assemble(entries, system_prompt="Be brief.", tools=(), budget=budget).wanted_tokens
-
-
-async def compacted(entries: list[ContextEntry], asked: ScriptedModel, budget: Budget) -> list[ContextEntry]:
-    """What a compaction run does, without a database. Every step has to make the context smaller."""
-    for number in range(1, 100):
-        used = used_by(entries, budget)
-        chosen: Span | Condensation | None = None
-        if used > budget.target:
-            chosen = choose_span(entries, CONFIG, budget, used, protect_turns=2, running_turn_id=None)
-        chosen = chosen or choose_condensation(entries, CONFIG, budget, used)
-        if chosen is None:
-            return entries
-        is_span = isinstance(chosen, Span)
-        limit = piece_limit(asked.spec, CONFIG)
-        pieces = transcript_pieces(chosen.messages, limit) if is_span else summary_pieces(chosen.summaries, limit)
-        quotables = message_quotables(chosen.messages) if is_span else summary_quotables(chosen.summaries)
-        result = await summarise(
-            pieces,
-            chosen.tokens,
-            asked,
-            CONFIG,
-            budget,
-            kind="leaf" if is_span else "condensed",
-            quotables=quotables,
-            file_ids=chosen.file_ids,
-        )
-        entries = swapped(entries, chosen, result, f"sum_{number:04}")
-        assert result.token_count < chosen.tokens
-        assert used_by(entries, budget) < used
-    raise AssertionError("compaction did not come to an end")
-
-
-def swapped(
-    entries: list[ContextEntry], chosen: Span | Condensation, result: SummaryResult, name: str
-) -> list[ContextEntry]:
-    def is_source(entry: ContextEntry) -> bool:
-        return (entry.message.id if isinstance(entry, MessageEntry) else entry.id) in chosen.source_ids
-
-    place = min(entry.position for entry in entries if is_source(entry))
-    made = make.summary(1, result.text, first=chosen.first_seq, last=chosen.last_seq)
-    depth = chosen.depth if isinstance(chosen, Condensation) else 0
-    kept = [entry for entry in entries if not is_source(entry)]
-    made = replace(made, id=name, position=place, depth=depth, message_count=chosen.message_count)
-    return sorted([*kept, made], key=lambda entry: entry.position)
-
-
-@pytest.mark.parametrize(
-    "kind", ["good", "verbose", "empty", "refusing", "echoing", "leaking", "failing", "calling", "barely smaller"]
-)
-@pytest.mark.parametrize("usable", [2_600, 20_000])
-async def test_compaction_ends_below_its_target_with_any_model(kind: str, usable: int) -> None:
-    budget = make.budget(usable)
-    named = make.turn(1, f"keep {FILE} in mind", make.prose(300))
-    entries = make.entries_of([*named, *conversation(60, tokens=120)[2:]])
-    assert used_by(entries, budget) > budget.usable * 0.6
-    after = await compacted(entries, hostile(kind), budget)
-    assert used_by(after, budget) <= max(budget.target, budget.usable * 0.6)
-    assert [entry.position for entry in after] == sorted({entry.position for entry in after})
-    covered = sum(entry.message_count if isinstance(entry, SummaryEntry) else 1 for entry in after)
-    assert covered == len(entries)
-    assert any(FILE in entry.text for entry in after if isinstance(entry, SummaryEntry))
-    newest = [entry.message.seq for entry in after if isinstance(entry, MessageEntry)]
-    assert newest[-4:] == [117, 118, 119, 120]
-
-
-@settings(max_examples=20, deadline=None)
-@given(make.contexts(size=30), st.sampled_from(["good", "verbose", "empty", "barely smaller", "failing"]))
-async def test_compaction_of_any_history_comes_to_an_end(entries: list[ContextEntry], kind: str) -> None:
-    await compacted(entries, hostile(kind), make.budget(2_600))
