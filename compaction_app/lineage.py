@@ -27,12 +27,14 @@ class Description:
     """A summary, and where it stands."""
 
     summary: SummaryRecord
+    revisions: list[Node]
+    """Every revision of it, the oldest first, itself among them."""
     above: list[Node]
     """The summaries that stand for it, the nearest first."""
     below: list[tuple[int, Node]]
     """It and everything under it in order, with the number of steps down."""
     in_context: str | None
-    """The one of it and those above that stands in the context now."""
+    """Its newest revision or the one above that stands in the context now."""
     cost: Cost
     """Of all under it and itself."""
 
@@ -62,9 +64,10 @@ def describe(summary: SummaryRecord) -> Description:
     above = graph.above(summary.id)
     return Description(
         summary=summary,
+        revisions=graph.history(summary.id),
         above=above,
         below=list(graph.below(summary.id)),
-        in_context=_standing([summary.id, *(node.id for node in above)], summary.session_id),
+        in_context=_standing([graph.newest(summary.id).id, *(node.id for node in above)], summary.session_id),
         cost=graph.cost(summary.id),
     )
 
@@ -77,16 +80,17 @@ def trace_message(message_id: str, *, session_id: str) -> MessageLineage:
     seq = seq_of_message(message_id, session_id=session_id)
     graph = queries.load_graph(session_id)
     leaf_id = queries.leaf_of_message(message_id, session_id=session_id)
-    above = [] if leaf_id is None else [graph.find(leaf_id), *graph.above(leaf_id)]
+    above = [] if leaf_id is None else [graph.newest(leaf_id), *graph.above(leaf_id)]
     standing = _standing([message_id, *(node.id for node in above)], session_id)
     return MessageLineage(seq=seq, above=above, in_context=standing)
 
 
-def expand_step(summary: SummaryRecord) -> list[SummaryRecord]:
-    """The summaries that a condensed one was made from, in order."""
+def expand_step(summary: SummaryRecord) -> list[tuple[str, SummaryRecord]]:
+    """The summaries one step down in their newest revisions, in order, each with the id of the one that was read."""
     graph = queries.load_graph(summary.session_id)
     ids = [node.id for node in graph.sources(summary.id)]
-    return queries.load_summaries(ids, session_id=summary.session_id)
+    newest = queries.load_summaries(ids, session_id=summary.session_id)
+    return list(zip(graph.find(summary.id).sources, newest, strict=True))
 
 
 def expand_messages(summary: SummaryRecord, *, offset: int, limit: int) -> MessagePage:

@@ -108,12 +108,28 @@ class CompactionRun(AppendOnlyModel):
         return self.id
 
 
+class Freshness(models.TextChoices):
+    """Whether a summary was made from what stands under it now."""
+
+    FRESH = "fresh"
+    STALE = "stale"
+    """Something under it was revised to another text since."""
+
+
 class SummaryNode(AppendOnlyModel):
-    """A summary in the DAG: a leaf stands for messages, a condensed node for summaries."""
+    """A summary in the DAG: a leaf stands for messages, a condensed node for summaries.
+
+    It is never rewritten: a revision is another row that stands for the same.
+    """
 
     id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
-    run = models.ForeignKey(CompactionRun, on_delete=models.PROTECT, related_name="summaries")
+    run = models.ForeignKey(CompactionRun, on_delete=models.PROTECT, null=True, related_name="summaries")
+    """The compaction that wrote it; none for a revision."""
+    revises = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
+    """The summary whose place it takes."""
+    restores = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
+    """The earlier revision whose text it has: somebody undid what came after."""
     kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
     depth = models.IntegerField()
     """0 for a leaf, one more than its deepest source otherwise."""
@@ -134,12 +150,16 @@ class SummaryNode(AppendOnlyModel):
     attempt = models.IntegerField(default=1)
     created_at = models.DateTimeField()
     superseded_seq = models.BigIntegerField(null=True)
+    """The event with which a revision took its place."""
+    freshness = models.CharField(max_length=8, choices=Freshness.choices, default=Freshness.FRESH)
+    """Kept up while nothing has taken its place."""
     salt = models.CharField(max_length=64, default=new_salt)
 
-    rules = Rules(once=("superseded_seq",))
+    rules = Rules(once=("superseded_seq",), steps={"freshness": (("fresh", "stale"), ("stale", "fresh"))})
 
     class Meta:
         db_table = "summary_nodes"
+        constraints = [models.UniqueConstraint(fields=["revises"], name="summary_revised_once")]
         indexes = [models.Index(fields=["session", "first_seq"], name="summary_span")]
 
     def __str__(self) -> str:

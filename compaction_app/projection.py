@@ -21,8 +21,11 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
         place = len(sources[node_id])
         sources[node_id].append((kind if position == place else f"{kind} at {position}, not {place}", source_id))
     nodes = SummaryNode.objects.using(using).filter(session_id=session_id)
+    states = {id: (seq, freshness) for id, seq, freshness in nodes.values_list("id", "superseded_seq", "freshness")}
     return replace(
         projection.load_projection(session_id, using=using),
         runs=dict(runs.values_list("id", "state")),
-        summaries={id: tuple(sources[id]) for id in nodes.values_list("id", flat=True)},
+        summaries={id: tuple(sources[id]) for id in states},
+        superseded={id: seq for id, (seq, _) in states.items() if seq is not None},
+        freshness={id: freshness for id, (_, freshness) in states.items()},
     )

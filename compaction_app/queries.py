@@ -68,7 +68,7 @@ def summarised_sessions() -> list[str]:
 
 
 def leaf_of_message(message_id: str, *, session_id: str) -> str | None:
-    """The id of the leaf that stands for a message, if one does."""
+    """The id of a leaf that stands for a message, if one does; there may be newer revisions of it."""
     edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", node__session_id=session_id)
     return edges.values_list("node_id", flat=True).first()
 
@@ -132,11 +132,15 @@ def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[
 
 
 def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int, str]:
-    """For each message, the leaf that stands for it, where there is one."""
+    """For each message, the leaf that stands for it in its newest revision, where there is one."""
     if not message_seqs:
         return {}
     rows = SummaryNode.objects.filter(
-        session_id=session_id, kind="leaf", last_seq__gte=min(message_seqs), first_seq__lte=max(message_seqs)
+        session_id=session_id,
+        kind="leaf",
+        superseded_seq__isnull=True,
+        last_seq__gte=min(message_seqs),
+        first_seq__lte=max(message_seqs),
     )
     spans = list(rows.values_list("first_seq", "last_seq", "id"))
     return {seq: id for seq in message_seqs for first, last, id in spans if first <= seq <= last}
@@ -251,5 +255,8 @@ def _summary(row: SummaryNode, sources: list[tuple[str, str]]) -> SummaryRecord:
         duration_ms=row.duration_ms,
         created_at=row.created_at,
         superseded_seq=row.superseded_seq,
+        revises=row.revises_id,
+        restores=row.restores_id,
+        freshness=row.freshness,
         source_ids=sources,
     )

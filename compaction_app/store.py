@@ -14,8 +14,9 @@ from typing import Any
 from django.db.models import F, Max, Q, Sum
 from django.utils import timezone
 
-from compaction_app.models import CompactionRun, RunState, SummaryEdge, SummaryNode
-from mnesis_core.errors import CompactionAbandoned, MnesisError, TakenOver
+from compaction_app.models import CompactionRun, Freshness, RunState, SummaryEdge, SummaryNode
+from compaction_app.queries import load_graph
+from mnesis_core.errors import CompactionAbandoned, MnesisError, SummaryNotFoundError, SummaryRevised, TakenOver
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.ledger import new_salt
@@ -23,6 +24,7 @@ from mnesis_core.text import encode_json, encode_text
 from sessions_app import search_index
 from sessions_app import store as record_store
 from sessions_app.ledger import Change
+from sessions_app.queries import standing_items
 from sessions_app.statements import Table
 
 _RUNS, _NODES = Table(CompactionRun), Table(SummaryNode)
@@ -58,6 +60,24 @@ class NewSummary:
     tokens_output: int
     cost_micros: int
     duration_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """What another summary for the same sources says, and what it took."""
+
+    level: int
+    text: str
+    token_count: int
+    source_tokens: int
+    model: str
+    prompt_version: str
+    tokens_input: int = 0
+    tokens_output: int = 0
+    cost_micros: int = 0
+    duration_ms: int = 0
+    restores_id: str | None = None
+    """The earlier revision whose text this is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +197,47 @@ def record_summary(
         created_at=record.now,
         **asdict(summary) | {"text": encode_text(summary.text)},
     )
+    _write_node(record, node, source_type, source_ids, run_id=run_id)
+    record_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
+    if SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
+        _mark_freshness(record, because=node.id)
+    return str(node.id)
+
+
+def revise_summary(record: Change, summary_id: str, revision: Revision, *, source_ids: Sequence[str]) -> str:
+    """Write a summary that takes another one's place and stands for the same, with the sources that were read for it.
+
+    It takes the place in the context too, if the other one stands there. Edges never change, so what was made from the
+    other one is marked stale; what was made from this text before is fresh again. Returns its id.
+
+    :raises SummaryNotFoundError: the session has no such summary.
+    :raises SummaryRevised: it is not the newest revision.
+    """
+    old = SummaryNode.objects.filter(id=summary_id, session_id=record.session_id).first()
+    if old is None:
+        raise SummaryNotFoundError(summary_id=summary_id)
+    if old.superseded_seq is not None:
+        raise SummaryRevised(summary_id=summary_id)
+    node = _NODES.row(
+        id=new_id("sum"),
+        salt=new_salt(),
+        session_id=record.session_id,
+        revises_id=old.id,
+        created_at=record.now,
+        **{name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")},
+        **asdict(revision) | {"text": encode_text(revision.text)},
+    )
+    _write_node(record, node, "message" if old.kind == "leaf" else "summary", source_ids, revises=old.id)
+    record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
+    record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
+    if standing_items(record.session_id, [old.id]):
+        record_store.swap_context_items(record, removed_ids=[old.id], summary_id=node.id)
+    _mark_freshness(record, because=node.id)
+    return str(node.id)
+
+
+def _write_node(record: Change, node: Any, source_type: str, source_ids: Sequence[str], **why: str) -> None:
+    """A new summary with its edges, its event, and its words for the search."""
     record.insert(_NODES, node)
     SummaryEdge.objects.bulk_create(
         SummaryEdge(node_id=node.id, position=position, source_type=source_type, source_id=source_id)
@@ -185,16 +246,30 @@ def record_summary(
     record.publish(
         EventType.SUMMARY_CREATED,
         summary_id=node.id,
-        run_id=run_id,
         kind=node.kind,
         level=node.level,
         first_seq=node.first_seq,
         last_seq=node.last_seq,
-        source_ids=source_ids,
+        source_ids=list(source_ids),
+        **why,
     )
-    record_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
     search_index.add_row(record, "summaries", node)
-    return str(node.id)
+
+
+def _mark_freshness(record: Change, *, because: str) -> None:
+    """Bring the marks up to what the graph says now."""
+    graph = load_graph(record.session_id)
+    stale, marked = graph.stale(), {node.id for node in graph.current() if node.freshness == Freshness.STALE}
+    changed = {Freshness.STALE: sorted(stale - marked), Freshness.FRESH: sorted(marked - stale)}
+    for freshness, ids in changed.items():
+        SummaryNode.objects.filter(id__in=ids).update(freshness=freshness)
+    if any(changed.values()):
+        record.publish(
+            EventType.SUMMARY_FRESHNESS_CHANGED,
+            stale=changed[Freshness.STALE],
+            fresh=changed[Freshness.FRESH],
+            because=because,
+        )
 
 
 def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) -> None:

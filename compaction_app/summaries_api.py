@@ -46,7 +46,11 @@ class SummaryOut(Schema):
     tokens_output: int
     cost_micros: int
     duration_ms: int
+    revises: str | None
+    restores: str | None
     superseded: bool
+    superseded_by: str | None
+    freshness: str
     created_at: datetime
 
 
@@ -72,6 +76,15 @@ class NodeOut(Schema):
     tokens_input: int
     tokens_output: int
     cost_micros: int
+    freshness: str
+
+
+class RevisionOut(NodeOut):
+    """One revision of a summary."""
+
+    revises: str | None
+    restores: str | None
+    superseded: bool
 
 
 class CostOut(Schema):
@@ -90,6 +103,7 @@ class DescriptionOut(SummaryOut):
     """A summary, what stands for it (the nearest first), and which of these is in the context now."""
 
     session_id: str
+    revisions: list[RevisionOut]
     above: list[NodeOut]
     in_context: str | None
     subtree: CostOut
@@ -120,11 +134,17 @@ class MessageLineageOut(Schema):
     in_context: str | None
 
 
+class SourceOut(SummaryOut):
+    """A source in its newest revision; ``source_id`` is the one that was read when the summary was made."""
+
+    source_id: str
+
+
 class ExpandedOut(Schema):
     """What a summary stands for: ``messages``, or the ``summaries`` it was condensed from."""
 
     kind: str
-    items: list[MessageOut] | list[SummaryOut]
+    items: list[MessageOut] | list[SourceOut]
     next_cursor: str | None
 
 
@@ -143,9 +163,11 @@ class CoverOut(Schema):
 
 @router.get("/sessions/{session_id}/summaries", response={200: SummaryList, **ERRORS}, summary="List summaries")
 def list_summaries(request: HttpRequest, session_id: str) -> dict[str, Any]:
-    """The summary DAG: each node with its sources."""
+    """The summary DAG: each node with its sources, those that were superseded among them."""
     load_session(session_id, owner_id=owner_id(request))
-    return {"items": [summary_out(summary) for summary in queries.list_summaries(session_id)]}
+    summaries = queries.list_summaries(session_id)
+    later = {summary.revises: summary.id for summary in summaries}
+    return {"items": [summary_out(summary, superseded_by=later.get(summary.id)) for summary in summaries]}
 
 
 @router.get("/sessions/{session_id}/cover", response={200: CoverOut, **ERRORS}, summary="Check that nothing is lost")
@@ -173,8 +195,10 @@ def trace_message(request: HttpRequest, session_id: str, message_id: str) -> dic
 def read_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
     """One summary: text, level, span and sources, what stands for it, and what it and all under it took."""
     found = lineage.describe(queries.load_summary(summary_id, owner_id=owner_id(request)))
-    return summary_out(found.summary) | {
+    later = next((node.id for node in found.revisions if node.revises_id == summary_id), None)
+    return summary_out(found.summary, superseded_by=later) | {
         "session_id": found.summary.session_id,
+        "revisions": [_revision_out(node) for node in found.revisions],
         "above": [node_out(node) for node in found.above],
         "in_context": found.in_context,
         "subtree": asdict(found.cost),
@@ -206,7 +230,7 @@ def expand_summary(
     offset = parse_offset(cursor)
     summary = queries.load_summary(summary_id, owner_id=owner_id(request))
     if summary.kind == "condensed" and not deep:
-        items = [summary_out(source) for source in lineage.expand_step(summary)]
+        items = [summary_out(source) | {"source_id": read} for read, source in lineage.expand_step(summary)]
         return {"kind": "summaries", "items": items, "next_cursor": None}
     page = lineage.expand_messages(summary, offset=offset, limit=limit)
     rows = load_message_rows(summary.session_id, [message.id for message in page.messages])
@@ -217,7 +241,7 @@ def expand_summary(
     }
 
 
-def summary_out(summary: SummaryRecord) -> dict[str, Any]:
+def summary_out(summary: SummaryRecord, *, superseded_by: str | None = None) -> dict[str, Any]:
     """A summary as JSON."""
     hidden = ("session_id", "run_id", "source_ids", "superseded_seq", "text")
     return {name: value for name, value in asdict(summary).items() if name not in hidden} | {
@@ -225,7 +249,13 @@ def summary_out(summary: SummaryRecord) -> dict[str, Any]:
         "source_ids": [id for _, id in summary.source_ids],
         "file_ids": list(find_file_ids(summary.text)),
         "superseded": summary.superseded_seq is not None,
+        "superseded_by": superseded_by,
     }
+
+
+def _revision_out(node: Node) -> dict[str, Any]:
+    superseded = node.superseded_seq is not None
+    return asdict(node) | {"revises": node.revises_id, "restores": node.restores_id, "superseded": superseded}
 
 
 def node_out(node: Node) -> dict[str, Any]:

@@ -24,6 +24,7 @@
     - IdempotencyMismatch
     - ContextChanged
     - TakenOver
+    - SummaryRevised
     - ImmutableFieldError
   + AtCapacity
   + TurnInterrupted           how a turn ended whose process died
@@ -193,6 +194,12 @@ class IdempotencyMismatch(Conflict):
     """This idempotency key was used before with another request."""
 
     code = "IDEMPOTENCY_MISMATCH"
+
+
+class SummaryRevised(Conflict):
+    """A revision has taken this summary's place meanwhile. Look at the newest one, and begin there."""
+
+    code = "SUMMARY_REVISED"
 
 
 class ImmutableFieldError(Conflict):

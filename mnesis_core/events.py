@@ -45,6 +45,7 @@ class EventType(StrEnum):
     PRUNE_COMPLETED = "prune.completed"
     SUMMARY_CREATED = "summary.created"
     SUMMARY_SUPERSEDED = "summary.superseded"
+    SUMMARY_FRESHNESS_CHANGED = "summary.freshness_changed"
     FILE_ADDED = "file.added"
     DOOM_LOOP_DETECTED = "doom_loop.detected"
     BUDGET_WARNING = "budget.warning"

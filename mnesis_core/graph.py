@@ -35,6 +35,18 @@ class Node:
     cost_micros: int
     sources: tuple[str, ...] = ()
     """The summaries that were read for it, in order; none for a leaf."""
+    revises_id: str | None = None
+    """The summary whose place it takes."""
+    restores_id: str | None = None
+    """The earlier revision whose text it has."""
+    superseded_seq: int | None = None
+    """The event with which a revision took its place."""
+    freshness: str = "fresh"
+
+    @property
+    def text_of(self) -> str:
+        """The revision that this text was written for."""
+        return self.restores_id or self.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +69,10 @@ class Graph:
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes: Mapping[str, Node] = {node.id: node for node in nodes}
+        self._later = {node.revises_id: node.id for node in self.nodes.values() if node.revises_id is not None}
         self._parents: dict[str, list[Node]] = defaultdict(list)
-        for node in self.nodes.values():
-            for source in node.sources:
+        for node in self.current():
+            for source in dict.fromkeys(self._chain(source)[-1] for source in node.sources):
                 self._parents[source].append(node)
 
     def find(self, id: str) -> Node:
@@ -71,13 +84,29 @@ class Graph:
             raise SummaryNotFoundError(summary_id=id)
         return self.nodes[id]
 
+    def newest(self, id: str) -> Node:
+        """The newest revision of a summary."""
+        return self.revisions(id)[-1]
+
+    def revisions(self, id: str) -> list[Node]:
+        """A summary and what took its place, one after the other."""
+        return [self.find(one) for one in self._chain(id)]
+
+    def history(self, id: str) -> list[Node]:
+        """Every revision of a summary, the oldest first."""
+        seen = {id}
+        while (earlier := self.find(id).revises_id) is not None and earlier not in seen:
+            id = earlier
+            seen.add(id)
+        return self.revisions(id)
+
     def sources(self, id: str) -> list[Node]:
-        """The summaries one step down, in order; none for a leaf."""
-        return [self.find(source) for source in self.find(id).sources]
+        """The summaries one step down in their newest revisions, in order; none for a leaf."""
+        return [self.newest(source) for source in self.find(id).sources]
 
     def parents(self, id: str) -> list[Node]:
-        """The summaries one step up."""
-        return self._parents[id]
+        """The summaries one step up, in their newest revisions."""
+        return self._parents[self._chain(id)[-1]]
 
     def above(self, id: str) -> list[Node]:
         """Every summary that stands for this one, the nearest first."""
@@ -110,7 +139,30 @@ class Graph:
 
     def roots(self) -> list[Node]:
         """The summaries that no other one stands for, by their messages."""
-        return sorted((node for node in self.nodes.values() if not self.parents(node.id)), key=_place)
+        return sorted((node for node in self.current() if not self.parents(node.id)), key=_place)
+
+    def current(self) -> list[Node]:
+        """The newest revisions."""
+        return [node for node in self.nodes.values() if node.id not in self._later]
+
+    def stale(self) -> set[str]:
+        """Newest revisions that were made from a text which has another one in its place now, and all above them.
+
+        A revision that undoes others has the same text as an earlier one, so it takes their mark away again.
+        """
+        found: set[str] = set()
+        for node in sorted(self.current(), key=lambda node: node.depth):
+            steps = [(self.find(source), self.newest(source)) for source in node.sources]
+            if any(read.text_of != now.text_of or now.id in found for read, now in steps):
+                found.add(node.id)
+        return found
+
+    def _chain(self, id: str) -> list[str]:
+        chain = {id: None}
+        while (later := self._later.get(id)) is not None and later not in chain:
+            id = later
+            chain[id] = None
+        return list(chain)
 
 
 def cost_of(nodes: Collection[Node]) -> Cost:

@@ -44,7 +44,8 @@ class SummaryRecord:
 
     id: str
     session_id: str
-    run_id: str
+    run_id: str | None
+    """The compaction that wrote it; none for a revision."""
     kind: str
     depth: int
     level: int
@@ -62,5 +63,11 @@ class SummaryRecord:
     duration_ms: int
     created_at: datetime
     superseded_seq: int | None
+    revises: str | None
+    """The summary whose place it takes."""
+    restores: str | None
+    """The earlier revision whose text it has."""
+    freshness: str
+    """``fresh``, or ``stale``: something under it was revised to another text since."""
     source_ids: list[tuple[str, str]]
     """(``message`` or ``summary``, id), in order."""

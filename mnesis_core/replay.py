@@ -41,6 +41,10 @@ class Projection:
     runs: dict[str, str] = field(default_factory=dict)
     summaries: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Summary id -> type and id of what it stands for, in order."""
+    superseded: dict[str, int] = field(default_factory=dict)
+    """Summary id -> the event with which a revision took its place."""
+    freshness: dict[str, str] = field(default_factory=dict)
+    """Summary id -> ``fresh`` or ``stale``."""
 
     def apply(self, seq: int, type: str, data: Data) -> None:
         """Take in the next event; types that change nothing here are passed over."""
@@ -103,6 +107,15 @@ def _context_changed(state: Projection, seq: int, data: Data) -> None:
 def _summary_created(state: Projection, seq: int, data: Data) -> None:
     source_type = "message" if data["kind"] == "leaf" else "summary"
     state.summaries[data["summary_id"]] = tuple((source_type, id) for id in data["source_ids"])
+    state.freshness[data["summary_id"]] = "fresh"
+
+
+def _summary_superseded(state: Projection, seq: int, data: Data) -> None:
+    state.superseded[data["summary_id"]] = seq
+
+
+def _freshness_changed(state: Projection, seq: int, data: Data) -> None:
+    state.freshness.update(dict.fromkeys(data["stale"], "stale") | dict.fromkeys(data["fresh"], "fresh"))
 
 
 def _state(collection: str, key: str, value: str) -> Callable[[Projection, int, Data], None]:
@@ -133,4 +146,6 @@ _STEPS: Mapping[str, Callable[[Projection, int, Data], None]] = {
     EventType.COMPACTION_FAILED: _state("runs", "run_id", "failed"),
     EventType.COMPACTION_SUPERSEDED: _state("runs", "run_id", "superseded"),
     EventType.SUMMARY_CREATED: _summary_created,
+    EventType.SUMMARY_SUPERSEDED: _summary_superseded,
+    EventType.SUMMARY_FRESHNESS_CHANGED: _freshness_changed,
 }

@@ -52,10 +52,13 @@ def lcm_describe(context: ToolContext, id: str) -> str:
     summary = found.summary
     sources = ", ".join(source_id for _, source_id in summary.source_ids[:50])
     parents = ", ".join(node.id for node in found.above) or "none"
+    newest = found.revisions[-1].id
+    stale = "\nstale: something below it was revised since" if summary.freshness == "stale" else ""
+    later = f"\nnewest revision: {newest}" if newest != summary.id else stale
     return (
         f"{summary.kind} summary {summary.id}, level {summary.level}, depth {summary.depth}, {summary.token_count} tokens, "
         f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count} messages)\n"
-        f"sources: {sources}\nparents: {parents}\n"
+        f"sources: {sources}\nparents: {parents}{later}\n"
         f"with all below: {found.cost.summaries} summaries, {found.cost.token_count} tokens\n\n{summary.text}"
     )
 

@@ -61,16 +61,34 @@ class Talk:
             )
         self.context.insert(place, id)
 
+    def revise(self, id: str, restores: str | None = None) -> str:
+        """Put another text, or that of an earlier revision, in the place of a summary's newest revision."""
+        graph = self.graph()
+        old, new = graph.newest(id), f"sum_{len(self.nodes)}"
+        sources = tuple(source.id for source in graph.sources(old.id))
+        if restores is not None:
+            sources = graph.find(restores).sources
+        text = None if restores is None else graph.find(restores).text_of
+        self.nodes[new] = replace(old, id=new, revises_id=old.id, restores_id=text, sources=sources)
+        if old.kind == "leaf":
+            self.messages_of[new] = self.messages_of[old.id]
+        self.context = [new if item == old.id else item for item in self.context]
+        return new
+
     def graph(self) -> Graph:
         return Graph(self.nodes.values())
 
 
 @st.composite
 def talks(draw: st.DrawFn) -> Talk:
-    """Contexts after any swaps."""
+    """Contexts after any swaps and revisions."""
     talk = Talk(list(range(1, draw(st.integers(1, 40)) + 1)))
-    for first, count in draw(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8)), max_size=25)):
-        talk.swap(first, count)
+    steps = st.tuples(st.integers(0, 60), st.integers(1, 8), st.booleans())
+    for first, count, is_revision in draw(st.lists(steps, max_size=25)):
+        if is_revision and talk.nodes:
+            talk.revise(sorted(talk.nodes)[first % len(talk.nodes)])
+        else:
+            talk.swap(first, count)
     return talk
 
 
@@ -104,12 +122,35 @@ def test_pages_of_the_messages_behind_a_summary_are_all_of_them(talk: Talk, limi
 @given(talks())
 def test_up_and_down_are_the_same_steps(talk: Talk):
     graph = talk.graph()
-    for id in graph.nodes:
+    current = [node.id for node in graph.current()]
+    for id in current:
         below = {under.id for _, under in graph.below(id)} - {id}
-        assert below == {other for other in graph.nodes if id in {up.id for up in graph.above(other)}}
+        assert below == {other for other in current if id in {up.id for up in graph.above(other)}}
         assert graph.cost(id).summaries == len(below) + 1
         assert graph.cost(id).messages == graph.find(id).message_count
     assert [root.id for root in graph.roots()] == [item for item in talk.context if isinstance(item, str)]
+
+
+@given(talks(), st.data())
+def test_a_revision_makes_all_above_it_stale_and_undoing_it_gives_their_freshness_back(talk, data):
+    if not talk.nodes:
+        return
+    id = talk.graph().newest(data.draw(st.sampled_from(sorted(talk.nodes)))).id
+    before, above = talk.graph().stale(), {up.id for up in talk.graph().above(id)}
+    newer = talk.revise(id)
+    graph = talk.graph()
+    assert graph.stale() - {newer} == (before | above) - {id}
+    assert [node.id for node in graph.history(newer)][-2:] == [id, newer]
+    back = talk.revise(newer, restores=id)
+    renamed = {back if one == id else one for one in before}
+    assert talk.graph().stale() == renamed
+
+
+@given(talks())
+def test_nothing_is_stale_when_all_is_made_again_from_below(talk: Talk):
+    for node in sorted(talk.graph().current(), key=lambda node: node.depth):
+        talk.revise(node.id)
+    assert talk.graph().stale() == set()
 
 
 @given(talks(), st.data())
@@ -142,6 +183,8 @@ def test_a_tampered_graph_ends():
     loop = Graph([node("a", 1, 2, ("b",)), node("b", 1, 2, ("a",))])
     assert [under.id for _, under in loop.below("a")] == ["a", "b"]
     assert [up.id for up in loop.above("a")] == ["b"]
+    twins = Graph([replace(node("a", 1, 2), revises_id="b"), replace(node("b", 1, 2), revises_id="a")])
+    assert (twins.newest("a").id, [one.id for one in twins.history("a")], twins.current()) == ("b", ["b", "a"], [])
     chain = Graph(node(f"n{n}", 1, 1, () if n == 0 else (f"n{n - 1}",)) for n in range(3_000))
     assert len(list(chain.below("n2999"))) == len(chain.above("n0")) + 1 == 3_000
     torn = Graph([replace(node("a", 1, 2), sources=("gone",))])

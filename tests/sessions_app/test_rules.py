@@ -24,7 +24,13 @@ UNPROVEN = {
     "Turn": {"lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
 }
-STATES = {"Turn": {"state"}, "MessagePart": {"tool_state"}, "ModelCall": {"state"}, "CompactionRun": {"state"}}
+STATES = {
+    "Turn": {"state"},
+    "MessagePart": {"tool_state"},
+    "ModelCall": {"state"},
+    "CompactionRun": {"state"},
+    "SummaryNode": {"freshness"},
+}
 
 
 def test_only_these_columns_may_change_more_than_once() -> None:

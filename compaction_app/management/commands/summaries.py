@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from compaction_app import lineage, queries
 from mnesis_core.errors import MnesisError
 from mnesis_core.graph import Cost, Cover, Node, Span
+from mnesis_core.lineage import SummaryRecord
 from mnesis_core.messages import StoredMessage, text_of
 from mnesis_core.text import printable
 from sessions_app.queries import load_session
@@ -65,6 +66,7 @@ class Command(BaseCommand):
         summary = found.summary
         values = {
             "summary": asdict(summary),
+            "revisions": [asdict(node) for node in found.revisions],
             "above": [asdict(node) for node in found.above],
             "in_context": found.in_context,
             "subtree": asdict(found.cost),
@@ -75,6 +77,7 @@ class Command(BaseCommand):
             f"for messages {summary.first_seq} to {summary.last_seq} ({summary.message_count})",
             f"{summary.token_count:,} tokens for {summary.source_tokens:,}",
             f"sources: {', '.join(id for _, id in summary.source_ids)}",
+            f"revisions: {', '.join(_revision(node) for node in found.revisions)}",
             f"above: {', '.join(node.id for node in found.above) or 'nothing'}; in the context: {standing}",
             f"with all under it: {_cost_line(found.cost)}",
             "",
@@ -86,8 +89,8 @@ class Command(BaseCommand):
         summary = queries.load_summary(options["summary"])
         if summary.kind == "condensed" and not options["deep"]:
             sources = lineage.expand_step(summary)
-            words = [f"{source.id}\n{printable(source.text)}\n" for source in sources]
-            self._answer([asdict(source) for source in sources], words, options)
+            words = [f"{_read_as(read, source)}\n{printable(source.text)}\n" for read, source in sources]
+            self._answer([asdict(source) | {"source_id": read} for read, source in sources], words, options)
             return
         offset: int | None = 0
         while offset is not None:
@@ -117,7 +120,16 @@ def _node_line(node: Node) -> str:
     return (
         f"{node.kind} {node.id} L{node.level} messages {_span((node.first_seq, node.last_seq))} "
         f"({node.message_count}), {node.token_count:,} tokens, {format_money(node.cost_micros)}"
+        f"{', stale' if node.freshness == 'stale' else ''}"
     )
+
+
+def _revision(node: Node) -> str:
+    return f"{node.id} (text of {node.restores_id})" if node.restores_id else node.id
+
+
+def _read_as(read: str, source: SummaryRecord) -> str:
+    return source.id if source.id == read else f"{source.id}, a revision of {read}, which was read"
 
 
 def _cost_line(cost: Cost) -> str:
