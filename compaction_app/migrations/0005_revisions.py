@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('compaction_app', '0003_superseded_runs'),
+        ('compaction_app', '0004_outcome_of_a_run'),
         ('sessions_app', '0004_prompt_texts'),
     ]
 
