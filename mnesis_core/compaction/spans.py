@@ -93,10 +93,11 @@ def choose_span(situation: Situation) -> Span | None:
 
 
 def _protected(entries: Sequence[ContextEntry], count: int) -> set[str]:
-    """The messages of the last turns, and of the last that a user began: an import may know others."""
+    """The messages of the last turns that a user began and of all that came after them, at least of so many turns."""
     turns = [group for run in message_runs(entries) for group in whole_turns(run)]
-    users = [group for group in turns if any(message.role == "user" for message in group)]
-    return {message.id for group in (*turns[-count:], *users[-count:]) for message in group}
+    users = [index for index, group in enumerate(turns) if any(message.role == "user" for message in group)]
+    start = min([len(turns) - count, *users[-count:]])
+    return {message.id for group in turns[max(start, 0) :] for message in group}
 
 
 def _free_groups(
