@@ -61,7 +61,11 @@ class TurnIn(Schema):
 
 
 class ContextOut(Schema):
-    """How full the context is, and of what. Tokens."""
+    """How full the context is, and of what, in tokens.
+
+    ``source`` says what corrects our estimate: the ``provider``'s reports in this session, those in other sessions
+    of the ``model``, or nothing (``estimated``); ``error`` by what share corrected estimates missed the reports.
+    """
 
     used_tokens: int
     usable_tokens: int
@@ -71,6 +75,9 @@ class ContextOut(Schema):
     window_source: str
     breakdown: dict[str, int]
     source: str
+    ratio: float
+    samples: int
+    error: float | None
 
 
 class SessionRead(SessionOut):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from agents_app.answer import Answer
 from agents_app.recovery import close_open_rows
@@ -65,6 +65,7 @@ def begin_step(turn: TurnRecord, spec: ModelSpec, context: BuiltContext, request
             parameters={
                 "max_output_tokens": request.max_output_tokens,
                 "tool_tokens": context.assembled.breakdown.tools,
+                "calibration": asdict(context.calibration),
             },
             manifest=list(context.assembled.manifest),
             context_seq=context.context_seq,
@@ -109,8 +110,13 @@ def finish_tool(turn: TurnRecord, part_id: str, *, output: str | None, error: st
         store.finish_tool(record, part_id, output=output, error=error)
 
 
-def finish_turn(turn: TurnRecord, end: TurnEnd, *, step: Step | None, usage: UsageRecord) -> None:
-    """End a turn, and request a compaction in the same transaction if the context calls for one."""
+def finish_turn(
+    turn: TurnRecord, end: TurnEnd, *, step: Step | None, usage: UsageRecord, ratio: float | None = None
+) -> None:
+    """End a turn, and request a compaction in the same transaction if the context calls for one.
+
+    :param ratio: what new sessions of the model are to begin to count with from now on, if that has changed
+    """
     trigger = due_trigger(turn.session_id)
     with held(turn) as record:
         if step is not None:
@@ -130,6 +136,8 @@ def finish_turn(turn: TurnRecord, end: TurnEnd, *, step: Step | None, usage: Usa
             error_code=end.error_code,
             error_message=end.error_message,
         )
+        if ratio is not None:
+            store.share_ratio(turn.model, ratio)
         if trigger is not None:
             request_compaction(record, trigger=trigger.pressure.value, tokens=trigger.used)
 

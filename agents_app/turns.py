@@ -18,10 +18,11 @@ from agents_app.tools import ToolContext, find_tool, tool_specs
 from compaction_app.compact import relieve
 from compaction_app.context import BuiltContext, build_context
 from mnesis_core.budget import Pressure
+from mnesis_core.calibration import Calibration, calibrate, share_ratio
 from mnesis_core.config import Config
 from mnesis_core.errors import MnesisError, TurnInterrupted
 from mnesis_core.limits import spec_in_session
-from mnesis_core.llm import Model, Outcome, Reply, Request, ToolCall, Usage, cost_micros
+from mnesis_core.llm import Model, Outcome, Reply, Request, Source, ToolCall, Usage, cost_micros
 from mnesis_core.record import SessionRecord, TurnRecord, TurnState, UsageRecord
 from sessions_app.conf import get_model, session_config
 from sessions_app.database import db, work
@@ -53,6 +54,7 @@ class TurnRun:
         self.step: Step | None = None
         self.usage: Usage | None = None
         self.cost_micros: int | None = None
+        self.learnt = Calibration()
         self.recent_calls: list[tuple[str, str]] = []
 
     async def run(self) -> TurnEnd:
@@ -71,7 +73,8 @@ class TurnRun:
     async def finish(self, end: TurnEnd) -> None:
         """Write the turn's end with everything it used."""
         usage = UsageRecord() if self.usage is None else steps.usage_record(self.usage, cost=self.cost_micros)
-        await db(steps.finish_turn, self.turn, end, step=self.step, usage=usage)
+        ratio = share_ratio(self.spec.shared_ratio, self.learnt)
+        await db(steps.finish_turn, self.turn, end, step=self.step, usage=usage, ratio=ratio)
         if self.step is not None:
             hub.drop_text(self.session.id, self.step.message_id)
 
@@ -83,6 +86,8 @@ class TurnRun:
         self.step = Step(message_id=message_id, call_id=call_id, answer=answer)
         reply = await self._stream(self.step, request)
         self._count(reply.usage)
+        if reply.usage.source is Source.PROVIDER:
+            self.learnt = calibrate(context.calibration, context.estimated_tokens, reply.usage.input_tokens)
         calls = await db(steps.end_step, self.turn, self.spec, self.step, reply)
         self.step = None
         hub.drop_text(self.session.id, message_id)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
 from typing import Any
 
 from compaction_app.queries import load_summary_entries
 from mnesis_core.assembly import assemble
 from mnesis_core.budget import Budget, Pressure, make_budget, pressure
+from mnesis_core.calibration import Calibration, calibration_after
 from mnesis_core.config import Config
 from mnesis_core.context import Assembled
 from mnesis_core.dag import ContextEntry, MessageEntry
@@ -21,7 +21,6 @@ from mnesis_core.llm import ModelSpec, ToolSpec
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.record import SessionRecord
 from mnesis_core.rendering import digest, render
-from mnesis_core.tokens import Calibration, calibrate
 from sessions_app import queries
 from sessions_app.conf import get_spec_to_read, session_config
 
@@ -37,6 +36,8 @@ class BuiltContext:
     pressure: Pressure
     estimated_tokens: int
     """Uncalibrated, to be compared with what the provider reports."""
+    calibration: Calibration
+    """What corrects the estimate."""
     context_seq: int
 
 
@@ -53,7 +54,13 @@ class Meter:
     """``configured``, ``litellm`` or ``default``: assumed, since nobody says."""
     breakdown: dict[str, int]
     source: str
-    """``provider``: calibrated by what the provider reported; ``estimated``: by our own count alone."""
+    """What corrects the estimate: a value of ``calibration.CountSource``."""
+    ratio: float
+    """The estimate is our own count times this."""
+    samples: int
+    """Reports of the provider that the ratio comes from."""
+    error: float | None
+    """By how much the corrected estimates missed those reports, as a share; None: there were none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,8 @@ class ContextState:
     budget: Budget
     entries: list[ContextEntry]
     calibration: Calibration
+    tool_tokens: int
+    """What the tools took in the newest call."""
 
     def assemble(self, tools: Sequence[ToolSpec] = ()) -> Assembled:
         """The prompt that these rows make."""
@@ -86,13 +95,16 @@ def load_state(session_id: str, *, at: int | None = None) -> ContextState:
     session = queries.load_session(session_id)
     config = session_config(session.config)
     spec = spec_in_session(get_spec_to_read(session.model), config)
+    newest = queries.newest_call(session_id)
     return ContextState(
         session=session,
         spec=spec,
         config=config,
         budget=make_budget(spec, config),
         entries=load_entries(session_id, at=at),
-        calibration=_calibration(session_id),
+        calibration=calibration_after(newest, model=spec.alias, shared_ratio=spec.shared_ratio),
+        # The tools belong to the turn; the newest call tells what they took.
+        tool_tokens=newest.tool_tokens if newest else 0,
     )
 
 
@@ -126,6 +138,7 @@ def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | 
         budget=state.budget,
         pressure=pressure(assembled.wanted_tokens, state.budget),
         estimated_tokens=int(assembled.used_tokens / state.calibration.ratio),
+        calibration=state.calibration,
         context_seq=state.session.event_seq if at is None else at,
     )
 
@@ -141,24 +154,21 @@ def load_meter(session_id: str) -> Meter:
 def meter_of(state: ContextState) -> Meter:
     """The numbers of a context that is loaded."""
     assembled = state.assemble()
-    # The tools belong to the turn; the newest call tells what they took.
-    tool_tokens = queries.newest_call_parameters(state.session.id).get("tool_tokens", 0)
-    breakdown = asdict(assembled.breakdown) | {"tools": tool_tokens}
-    breakdown["free"] = max(0, breakdown["free"] - tool_tokens)
+    breakdown = asdict(assembled.breakdown) | {"tools": state.tool_tokens}
+    breakdown["free"] = max(0, breakdown["free"] - state.tool_tokens)
     return Meter(
-        used_tokens=assembled.wanted_tokens + tool_tokens,
+        used_tokens=assembled.wanted_tokens + state.tool_tokens,
         usable_tokens=state.budget.usable,
         soft_tokens=state.budget.soft,
         hard_tokens=state.budget.hard,
         window=state.budget.window,
         window_source=state.spec.context_window_source.value,
         breakdown=breakdown,
-        source="provider" if state.calibration.samples else "estimated",
+        source=state.calibration.source.value,
+        ratio=state.calibration.ratio,
+        samples=state.calibration.samples,
+        error=state.calibration.error,
     )
-
-
-def _calibration(session_id: str) -> Calibration:
-    return reduce(lambda known, pair: calibrate(known, *pair), queries.measured_calls(session_id), Calibration())
 
 
 def _as_of(messages: list[StoredMessage], tombstoned_later: set[str]) -> list[StoredMessage]:

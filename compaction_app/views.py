@@ -9,6 +9,7 @@ from django.shortcuts import render
 
 from compaction_app.context import Meter, load_meter
 from compaction_app.queries import list_runs, load_summary
+from mnesis_core.calibration import CountSource
 from mnesis_core.compaction import Outcome
 from mnesis_core.lineage import RunRecord
 from sessions_app.queries import load_session
@@ -71,7 +72,8 @@ class ShownMeter:
     soft_x: int
     hard_x: int
     used_width: int
-    source: str
+    counted: str
+    """How the tokens were counted, and how well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +163,18 @@ def shown_meter(meter: Meter) -> ShownMeter:
         soft_x=_place(meter.soft_tokens, scale),
         hard_x=_place(meter.hard_tokens, scale),
         used_width=_place(meter.used_tokens, scale),
-        source=meter.source,
+        counted=_counted(meter),
     )
+
+
+def _counted(meter: Meter) -> str:
+    correction = f"{meter.ratio - 1:+.0%}"
+    if meter.source == CountSource.PROVIDER:
+        reports = f"{meter.samples} report{'' if meter.samples == 1 else 's'} of the provider"
+        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {meter.error or 0:.1%}."
+    if meter.source == CountSource.MODEL:
+        return f"Estimated, and corrected as in other sessions with this model ({correction})."
+    return "Estimated; the provider has not reported yet."
 
 
 def shown_run(run: RunRecord) -> ShownRun:

@@ -81,6 +81,8 @@ class ModelSpec:
     max_output_source: LimitSource = LimitSource.CONFIGURED
     prices: Prices = Prices()
     prices_source: LimitSource = LimitSource.CONFIGURED
+    shared_ratio: float | None = None
+    """What its counts were to our estimates in the sessions so far (``calibration.Calibration``)."""
     timeout_seconds: float = 120.0
     """Longest silence inside a stream."""
     total_timeout_seconds: float = 1800.0

@@ -1,4 +1,4 @@
-"""How many tokens a text has, offline and fast, and how a model's own count corrects that.
+"""How many tokens a text has, offline and fast. ``calibration`` corrects it by a model's own counts.
 
 The estimate counts classes of characters and the seams between them (where words start, ``camelCase``,
 runs of digits), weighted so that the sum lies between OpenAI's cl100k and o200k encodings: within about
@@ -8,7 +8,6 @@ in C, so a megabyte takes some milliseconds. It never shrinks when text is appen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 
@@ -33,8 +32,6 @@ MOST_CHARACTERS_PER_TOKEN = 20
 """More than any text has: a run of spaces comes to 17."""
 SHORT = 80
 """Characters."""
-SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
-"""A provider that claims to count beyond these is not believed."""
 
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
@@ -180,29 +177,3 @@ def estimate_call(part: ToolPart) -> int:
 def estimate_message(parts: tuple[Part, ...]) -> int:
     """Tokens of a message with these parts, its framing included."""
     return MESSAGE_FRAMING + sum(map(estimate_part, parts))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """How a model's own counts compare with our estimates."""
-
-    ratio: float = 1.0
-    """Reported divided by estimated, smoothed."""
-    samples: int = 0
-
-
-def calibrate(previous: Calibration, estimated: int, reported: int) -> Calibration:
-    """The calibration after one more call. Counts of 0 or less say nothing and change nothing.
-
-    The uncorrected estimate weighs as one sample, so that one odd report moves the ratio half way; later
-    reports weigh a fifth, so that a change of the model's tokeniser shows within some turns.
-    """
-    if estimated <= 0 or reported <= 0:
-        return previous
-    weight = max(1 / (previous.samples + 2), 0.2)
-    ratio = previous.ratio + weight * (_bounded(reported / estimated) - previous.ratio)
-    return Calibration(ratio=_bounded(ratio), samples=previous.samples + 1)
-
-
-def _bounded(ratio: float) -> float:
-    return min(LARGEST_RATIO, max(SMALLEST_RATIO, ratio))

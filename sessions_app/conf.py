@@ -115,5 +115,6 @@ def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
             cache_write=row.cache_write_micros_per_million,
         ),
         prices_source=LimitSource(row.prices_source),
+        shared_ratio=row.shared_ratio,
         timeout_seconds=row.timeout_seconds,
     )

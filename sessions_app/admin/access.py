@@ -130,6 +130,8 @@ class LanguageModelAdmin(ModelAdmin):
         for source, names in NUMBERS_OF.items():
             if not change or set(names) & set(form.changed_data):
                 setattr(obj, source, LimitSource.CONFIGURED)
+        if "litellm_model" in form.changed_data:
+            obj.shared_ratio = None
         put_model(spec_of(obj), api_key_env=obj.api_key_env)
 
 

@@ -24,6 +24,8 @@ class LanguageModel(models.Model):
     cache_read_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
     cache_write_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
     prices_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
+    shared_ratio = models.FloatField(null=True, editable=False)
+    """Learnt, not configured: what its counts were to our estimates in the sessions so far."""
     timeout_seconds = models.FloatField(default=120.0)
     created_at = models.DateTimeField(auto_now_add=True)
 

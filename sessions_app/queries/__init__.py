@@ -4,8 +4,7 @@ from sessions_app.queries.calls import (
     list_calls,
     load_call,
     load_prompt_texts,
-    measured_calls,
-    newest_call_parameters,
+    newest_call,
     running_calls,
 )
 from sessions_app.queries.context_items import load_context_items, newest_summary, standing_items, tombstoned_after
@@ -61,8 +60,7 @@ __all__ = [
     "load_session",
     "load_turn",
     "load_turns",
-    "measured_calls",
-    "newest_call_parameters",
+    "newest_call",
     "newest_summary",
     "running_calls",
     "running_turn",

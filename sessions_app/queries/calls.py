@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any
 
+from mnesis_core.calibration import CallMeasure, read_measure
 from mnesis_core.errors import CallNotFoundError
+from mnesis_core.llm import Source
 from mnesis_core.record import CallRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.models import ModelCall, PromptText
@@ -46,17 +47,15 @@ def running_calls(turn_id: str) -> list[str]:
     return list(ModelCall.objects.filter(turn_id=turn_id, state="running").values_list("id", flat=True))
 
 
-def measured_calls(session_id: str, *, limit: int = 8) -> list[tuple[int, int]]:
-    """(estimated, reported) prompt tokens of the last calls whose provider reported usage, oldest first."""
-    rows = ModelCall.objects.filter(session_id=session_id, usage_source="provider", purpose="turn")
-    newest = rows.order_by("-created_at").values_list("estimated_tokens", "tokens_input")[:limit]
-    return list(reversed(newest))
-
-
-def newest_call_parameters(session_id: str) -> dict[str, Any]:
-    """The parameters of the newest call of a turn; empty when there was none."""
+def newest_call(session_id: str) -> CallMeasure | None:
+    """The newest call of a turn and what is known of its size; None when there was none."""
     rows = ModelCall.objects.filter(session_id=session_id, purpose="turn").order_by("-created_at")
-    return rows.values_list("parameters", flat=True).first() or {}
+    row = rows.values_list("model", "parameters", "estimated_tokens", "tokens_input", "usage_source").first()
+    if row is None:
+        return None
+    model, parameters, estimated, reported, source = row
+    is_reported = source == Source.PROVIDER
+    return read_measure(parameters, model=model, estimated=estimated, reported=reported if is_reported else 0)
 
 
 def _call(row: ModelCall) -> CallRecord:

@@ -11,7 +11,7 @@ from sessions_app.store.messages import (
     start_tool,
     tombstone_parts,
 )
-from sessions_app.store.models import put_model
+from sessions_app.store.models import put_model, share_ratio
 from sessions_app.store.sessions import archive_session, create_session, soft_delete_session, update_session
 from sessions_app.store.turns import (
     finish_turn,
@@ -38,6 +38,7 @@ __all__ = [
     "renew_leases",
     "request_interrupt",
     "require_turn",
+    "share_ratio",
     "soft_delete_session",
     "start_call",
     "start_tool",

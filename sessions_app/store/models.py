@@ -28,5 +28,11 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "prices_source": spec.prices_source,
             **price_columns(spec.prices),
             "timeout_seconds": spec.timeout_seconds,
+            "shared_ratio": spec.shared_ratio,
         },
     )
+
+
+def share_ratio(alias: str, ratio: float) -> None:
+    """Keep what new sessions of a model begin to count with."""
+    LanguageModel.objects.filter(alias=alias).update(shared_ratio=ratio)

@@ -121,6 +121,9 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
             window_source="default",
             breakdown=breakdown,
             source="estimated",
+            ratio=1.0,
+            samples=0,
+            error=None,
         )
     )
     assert [segment.name for segment in meter.segments] == [
@@ -135,6 +138,7 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
     assert [segment.x for segment in meter.segments] == [0, *ends[:-1]]
     assert ends[-1] == BAR_WIDTH
     assert (meter.percent, meter.pressure, meter.hard_x) == (29, "none", 525)
+    assert meter.counted == "Estimated; the provider has not reported yet."
     assert meter.window_source == "assumed, because nobody says how large it is"
 
 
@@ -150,9 +154,13 @@ def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pr
             window_source="default",
             breakdown={"messages": used},
             source="provider",
+            ratio=1.125,
+            samples=1,
+            error=0.034,
         )
     )
     assert meter.pressure == pressure
+    assert meter.counted == "Estimated, and corrected by 1 report of the provider (+12%); the last were missed by 3.4%."
     assert all(0 <= segment.x <= segment.x + segment.width <= BAR_WIDTH for segment in meter.segments)
 
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from mnesis_core.messages import PatchPart, ReasoningPart, StepStartPart, TextPart, ToolPart
 from mnesis_core.tokens import (
     MESSAGE_FRAMING,
-    Calibration,
-    calibrate,
     characters_within,
     estimate_message,
     estimate_part,
@@ -123,30 +121,3 @@ def test_a_part_counts_all_that_it_holds() -> None:
 def test_a_message_counts_its_framing() -> None:
     parts = (TextPart(text=ENGLISH), TextPart(text=CODE))
     assert estimate_message(parts) == MESSAGE_FRAMING + estimate_text(ENGLISH) + estimate_text(CODE)
-
-
-def test_calibration_comes_near_a_models_own_count_within_ten_turns() -> None:
-    known = Calibration()
-    for _ in range(10):
-        known = calibrate(known, estimated=1_000, reported=1_400)
-    assert known.ratio == pytest.approx(1.4, rel=0.1)
-    assert known.samples == 10
-
-
-def test_one_odd_report_moves_calibration_only_so_far() -> None:
-    assert calibrate(Calibration(), estimated=1_000, reported=900_000).ratio == 2.0
-    assert calibrate(Calibration(), estimated=1_000_000, reported=1).ratio == 0.75
-
-
-@pytest.mark.parametrize(("estimated", "reported"), [(0, 10), (10, 0), (-1, 10), (10, -1)])
-def test_a_count_of_nothing_changes_no_calibration(estimated: int, reported: int) -> None:
-    known = Calibration(ratio=1.2, samples=3)
-    assert calibrate(known, estimated, reported) is known
-
-
-@given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), max_size=20))
-def test_calibration_stays_within_its_bounds(reports: list[tuple[int, int]]) -> None:
-    known = Calibration()
-    for estimated, reported in reports:
-        known = calibrate(known, estimated, reported)
-    assert 0.5 <= known.ratio <= 3.0

@@ -116,8 +116,7 @@ BY_SESSION: dict[str, Ask] = {
     ),
     "sessions_app.queries.load_turn": lambda who, its: queries.load_turn(its.turn, session_id=who.session_id),
     "sessions_app.queries.load_turns": lambda who, its: queries.load_turns([its.turn], session_id=who.session_id),
-    "sessions_app.queries.measured_calls": lambda who, its: queries.measured_calls(who.session_id),
-    "sessions_app.queries.newest_call_parameters": lambda who, its: queries.newest_call_parameters(who.session_id),
+    "sessions_app.queries.newest_call": lambda who, its: queries.newest_call(who.session_id),
     "sessions_app.queries.newest_summary": lambda who, its: queries.newest_summary(who.session_id),
     "sessions_app.queries.running_turn": lambda who, its: queries.running_turn(who.session_id),
     "sessions_app.queries.seq_of_message": lambda who, its: queries.seq_of_message(

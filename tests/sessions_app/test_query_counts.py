@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from compaction_app import lineage
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
-from compaction_app.context import build_context
+from compaction_app.context import build_context, load_meter
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
 from mnesis_core.messages import Message, TextPart, ToolPart
@@ -133,6 +133,7 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     "start_call": (in_change(start_call), 4),
     "finish_call": (in_change(lambda r, s: store.finish_call(r, s.call, END)), 4),
     "request_interrupt": (lambda s: store.request_interrupt(session_id=s.id), 2),
+    "share_ratio": (lambda s: store.share_ratio("demo", 1.2), 1),
     "renew_leases": (lambda s: store.renew_leases(lease_owner="here", turn_ids=[s.turn], lease_seconds=15), 2),
     "append_journal": (
         lambda s: store.append_journal(
@@ -195,6 +196,7 @@ READS: dict[str, tuple[Operation, int]] = {
     "find_file_by_content": (lambda s: file_queries.find_file_by_content("ab" * 32, session_id=s.id), 1),
     "find_file_by_path": (lambda s: file_queries.find_file_by_path("/a", session_id=s.id), 1),
     "build_context": (lambda s: build_context(s.id), 7),
+    "load_meter": (lambda s: load_meter(s.id), 7),
 }
 
 

@@ -1,0 +1,138 @@
+"""How a model's own counts of tokens correct our estimates, and how far off these are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
+"""A provider that claims to count beyond these is not believed."""
+NEWEST_WEIGHT = 0.2
+"""Of the newest report, at least."""
+LARGEST_ERROR = 10.0
+"""An estimate that missed by more is not told apart from this."""
+SMALLEST_CHANGE = 0.01
+"""Of a model's shared ratio: less is not worth a write."""
+MOST_TOKENS = 2**53
+
+
+class CountSource(StrEnum):
+    """What corrects our estimates of tokens."""
+
+    PROVIDER = "provider"
+    """What the provider reported in this session."""
+    MODEL = "model"
+    """What it reported in other sessions with the same model."""
+    ESTIMATED = "estimated"
+    """Nothing yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How a model's own counts compare with our estimates."""
+
+    ratio: float = 1.0
+    """Reported divided by estimated, smoothed."""
+    samples: int = 0
+    error: float | None = None
+    """How far from the report the corrected estimates were that came before it, as a share of the report and
+    smoothed: 0.03 is 3 %. None: there was no report."""
+    is_borrowed: bool = False
+    """The ratio began as that of other sessions."""
+
+    @property
+    def source(self) -> CountSource:
+        """What the ratio comes from."""
+        if self.samples:
+            return CountSource.PROVIDER
+        return CountSource.MODEL if self.is_borrowed else CountSource.ESTIMATED
+
+
+def first_calibration(shared_ratio: float | None) -> Calibration:
+    """Where a session begins: with what other sessions have learnt of its model, if they have."""
+    if shared_ratio is None:
+        return Calibration()
+    return Calibration(ratio=_bounded(shared_ratio), is_borrowed=True)
+
+
+def calibrate(previous: Calibration, estimated: int, reported: int) -> Calibration:
+    """The calibration after one more call. Counts of 0 or less say nothing and change nothing.
+
+    What is known before the first report weighs as one sample, so that one odd report moves the ratio half way;
+    later reports weigh a fifth, so that a change of the model's tokeniser shows within some turns.
+    """
+    if estimated <= 0 or reported <= 0:
+        return previous
+    missed = min(abs(estimated * previous.ratio - reported) / reported, LARGEST_ERROR)
+    before = missed if previous.error is None else previous.error
+    ratio = _towards(previous.ratio, _bounded(reported / estimated), weight=1 / (previous.samples + 2))
+    return replace(
+        previous,
+        ratio=_bounded(ratio),
+        samples=previous.samples + 1,
+        error=_towards(before, missed, weight=1 / (previous.samples + 1)),
+    )
+
+
+def share_ratio(shared: float | None, learnt: Calibration) -> float | None:
+    """What new sessions of a model should begin with, after a turn. None: what they begin with is near enough."""
+    if not learnt.samples:
+        return None
+    ratio = learnt.ratio if shared is None else _towards(shared, learnt.ratio)
+    return None if shared is not None and abs(ratio - shared) < SMALLEST_CHANGE else ratio
+
+
+def _towards(value: float, other: float, *, weight: float = 0.0) -> float:
+    return round(value + max(weight, NEWEST_WEIGHT) * (other - value), 4)
+
+
+def _bounded(ratio: float) -> float:
+    return min(LARGEST_RATIO, max(SMALLEST_RATIO, ratio))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMeasure:
+    """How large a call was thought to be before it was made, and how large its provider said it was. In tokens."""
+
+    model: str
+    tool_tokens: int
+    """Of its tools, which belong to the turn and not to the context."""
+    estimated: int
+    reported: int
+    """0: the provider has not said."""
+    calibration: Calibration | None
+    """What corrected the estimate. None: that was not written down."""
+
+
+def read_measure(parameters: dict[str, Any], *, model: str, estimated: int, reported: int) -> CallMeasure:
+    """The measure of a recorded call. A record may come from a file, so nothing in its parameters is believed."""
+    tool_tokens = parameters.get("tool_tokens")
+    return CallMeasure(
+        model=model,
+        tool_tokens=tool_tokens if type(tool_tokens) is int and 0 <= tool_tokens <= MOST_TOKENS else 0,
+        estimated=estimated,
+        reported=reported,
+        calibration=_read_calibration(parameters.get("calibration")),
+    )
+
+
+def calibration_after(newest: CallMeasure | None, *, model: str, shared_ratio: float | None) -> Calibration:
+    """What corrects the next estimate of a session: what its newest call began with, and what that call taught.
+
+    A call of another model teaches nothing of this one.
+    """
+    begin = first_calibration(shared_ratio)
+    if newest is None or newest.model != model:
+        return begin
+    return calibrate(newest.calibration or begin, newest.estimated, newest.reported)
+
+
+def _read_calibration(stored: Any) -> Calibration | None:
+    match stored:
+        case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error}:
+            is_sound = SMALLEST_RATIO <= ratio <= LARGEST_RATIO and 0 <= samples <= MOST_TOKENS
+            if is_sound and 0 <= (error or 0) <= LARGEST_ERROR:
+                is_borrowed = stored.get("is_borrowed") is True
+                return Calibration(ratio=ratio, samples=samples, error=error, is_borrowed=is_borrowed)
+    return None

@@ -1,0 +1,179 @@
+"""A model's own counts correct the estimate: near after ten turns, by real tokenisers, offline; and it says how near."""
+
+from __future__ import annotations
+
+import gettext
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from pydoc_data.topics import topics
+from random import Random
+
+import django
+import pytest
+import tiktoken
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from mnesis_core.assembly import assemble
+from mnesis_core.calibration import (
+    Calibration,
+    CountSource,
+    calibrate,
+    calibration_after,
+    first_calibration,
+    read_measure,
+    share_ratio,
+)
+from mnesis_core.context import Assembled
+from mnesis_core.providers.litellm_ import load_litellm
+from mnesis_core.rendering import render
+from tests.core.contexts import budget, entries_of, turn
+
+KINDS = ("english", "code", "cjk", "json")
+TOKENISERS = ("cl100k_base", "o200k_base", "anthropic")
+FRAMING = 4
+"""What OpenAI and Anthropic count for a message beside its text, nearly."""
+
+
+@cache
+def corpus(kind: str) -> str:
+    """Text of one kind that nobody wrote for this test, and that every installation has."""
+    if kind == "english":
+        return "\n".join(topics.values())
+    if kind == "code":
+        library = Path(json.__file__).parents[1]
+        return "\n".join((library / name).read_text() for name in ("argparse.py", "tarfile.py", "typing.py"))
+    if kind == "json":
+        table = load_litellm().model_cost
+        return "\n".join(json.dumps({name: entry}) for name, entry in table.items())
+    places = [*Path(django.__file__).parent.glob("**/locale")]
+    catalogs = [
+        gettext.translation("django", place, [language])
+        for place in places
+        for language in ("zh_Hans", "ja", "ko")
+        if (place / language / "LC_MESSAGES" / "django.mo").exists()
+    ]
+    return "\n".join(text for catalog in catalogs for text in catalog._catalog.values() if text)  # type: ignore[attr-defined]
+
+
+@cache
+def counter(name: str) -> Callable[[str], int]:
+    """A real tokeniser, whose files litellm brings along."""
+    load_litellm()  # says where tiktoken's files are, so that it does not look on the network
+    if name != "anthropic":
+        encoding = tiktoken.get_encoding(name)
+        return lambda text: len(encoding.encode(text, disallowed_special=()))
+    package = Path(str(find_spec("litellm").origin)).parent  # type: ignore[union-attr]
+    tokeniser = Tokenizer.from_file(str(package / "litellm_core_utils/tokenizers/anthropic_tokenizer.json"))
+    return lambda text: len(tokeniser.encode(text).ids)
+
+
+def growing_contexts(kind: str, turns: int) -> list[Assembled]:
+    """A conversation after each of its turns: a question, and an answer of uneven length."""
+    chance, text = Random(kind), corpus(kind)
+    said, contexts = [], []
+    for number in range(1, turns + 1):
+        start, length = chance.randrange(len(text) - 9_000), chance.randrange(600, 9_000)
+        said += turn(number, text[start : start + length // 6], text[start : start + length])
+        contexts.append(assemble(entries_of(said), system_prompt="Be brief.", tools=(), budget=budget(2_000_000)))
+    return contexts
+
+
+@pytest.mark.parametrize("tokeniser", TOKENISERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_ten_turns_the_estimate_is_within_a_tenth_of_the_models_own_count(kind: str, tokeniser: str) -> None:
+    count, known, misses = counter(tokeniser), Calibration(), []
+    for context in growing_contexts(kind, 20):
+        reported = sum(FRAMING + count(message["content"]) for message in render(context)["messages"])
+        misses.append(abs(context.used_tokens * known.ratio - reported) / reported)
+        known = calibrate(known, context.used_tokens, reported)
+    assert max(misses[10:]) < 0.1
+    assert known.error == pytest.approx(sum(misses[-5:]) / 5, abs=0.05)
+
+
+def test_the_estimate_alone_is_not_as_near() -> None:
+    """Else the test above could not fail."""
+    context, count = growing_contexts("cjk", 20)[-1], counter("o200k_base")
+    reported = sum(FRAMING + count(message["content"]) for message in render(context)["messages"])
+    assert abs(context.used_tokens - reported) / reported > 0.1
+
+
+def test_the_error_is_that_of_the_estimates_before_each_report() -> None:
+    known = calibrate(Calibration(), estimated=1_000, reported=1_250)
+    assert known == Calibration(ratio=1.125, samples=1, error=0.2)
+    known = calibrate(known, estimated=1_000, reported=1_125)
+    assert known.error == 0.1
+    for _ in range(30):
+        known = calibrate(known, estimated=1_000, reported=1_250)
+    assert known.error == pytest.approx(0, abs=0.01)
+
+
+def test_one_odd_report_moves_calibration_only_so_far() -> None:
+    assert calibrate(Calibration(), estimated=1_000, reported=900_000).ratio == 2.0
+    assert calibrate(Calibration(), estimated=1_000_000, reported=1).ratio == 0.75
+
+
+@pytest.mark.parametrize(("estimated", "reported"), [(0, 10), (10, 0), (-1, 10), (10, -1)])
+def test_a_count_of_nothing_changes_no_calibration(estimated: int, reported: int) -> None:
+    known = Calibration(ratio=1.2, samples=3)
+    assert calibrate(known, estimated, reported) is known
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), max_size=20))
+def test_calibration_stays_within_its_bounds_and_can_be_written_down(reports: list[tuple[int, int]]) -> None:
+    known = Calibration()
+    for estimated, reported in reports:
+        known = calibrate(known, estimated, reported)
+        assert 0.5 <= known.ratio <= 3.0
+        assert 0 <= (known.error or 0) <= 10
+    parameters = {"calibration": json.loads(json.dumps(asdict(known)))}
+    measure = read_measure(parameters, model="a", estimated=0, reported=0)
+    assert calibration_after(measure, model="a", shared_ratio=None) == known
+
+
+def test_it_says_what_corrects_the_estimate() -> None:
+    assert Calibration().source is CountSource.ESTIMATED
+    borrowed = first_calibration(1.5)
+    assert (borrowed.ratio, borrowed.samples, borrowed.source) == (1.5, 0, CountSource.MODEL)
+    assert calibrate(borrowed, 1_000, 1_500).source is CountSource.PROVIDER
+
+
+def test_a_call_of_another_model_teaches_nothing() -> None:
+    measure = read_measure({}, model="other", estimated=1_000, reported=2_000)
+    assert calibration_after(measure, model="mine", shared_ratio=1.2) == first_calibration(1.2)
+    assert calibration_after(measure, model="other", shared_ratio=None).ratio == 1.5
+    assert calibration_after(None, model="mine", shared_ratio=None) == Calibration()
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        [],
+        {},
+        {"ratio": 1.5},
+        {"ratio": "1.5", "samples": 1, "error": None},
+        {"ratio": 1e9, "samples": 1, "error": None},
+        {"ratio": float("nan"), "samples": 1, "error": None},
+        {"ratio": 1.5, "samples": -1, "error": None},
+        {"ratio": 1.5, "samples": 1, "error": float("nan")},
+        {"ratio": 1.5, "samples": 1, "error": -0.5},
+    ],
+)
+def test_a_record_that_says_nonsense_is_not_believed(stored: object) -> None:
+    measure = read_measure({"calibration": stored, "tool_tokens": stored}, model="a", estimated=0, reported=0)
+    assert measure.calibration is None
+    assert measure.tool_tokens == 0
+
+
+def test_a_model_shares_what_its_sessions_learn_slowly_and_only_what_matters() -> None:
+    learnt = Calibration(ratio=1.4, samples=3)
+    assert share_ratio(None, Calibration()) is None
+    assert share_ratio(None, learnt) == 1.4
+    assert share_ratio(1.0, learnt) == 1.08
+    assert share_ratio(1.38, learnt) is None
