@@ -1,12 +1,12 @@
 """Story: the active context of a session, now or as of any event, as a payload and as numbers.
 
-Three reads whatever the history: the context items, the messages with their parts, the summaries.
+Two reads whatever the history: the context items with their messages and parts, and the summaries among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from compaction_app.queries import load_summary_entries
@@ -15,10 +15,9 @@ from mnesis_core.budget import Budget, Pressure, make_budget, pressure
 from mnesis_core.calibration import Calibration, calibration_after
 from mnesis_core.config import Config
 from mnesis_core.context import Assembled
-from mnesis_core.dag import ContextEntry, MessageEntry
+from mnesis_core.dag import ContextEntry, in_order
 from mnesis_core.limits import spec_in_session
 from mnesis_core.llm import ModelSpec, ToolSpec
-from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.record import SessionRecord
 from mnesis_core.rendering import digest, render
 from sessions_app import queries
@@ -64,17 +63,25 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextState:
-    """The rows behind a context, loaded once."""
+class Frame:
+    """What a context is put together and measured with: a turn loads it once."""
 
     session: SessionRecord
     spec: ModelSpec
     config: Config
     budget: Budget
-    entries: list[ContextEntry]
     calibration: Calibration
     tool_tokens: int
     """What the tools took in the newest call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextState(Frame):
+    """The rows behind a context, loaded once."""
+
+    entries: list[ContextEntry]
+    context_seq: int
+    """The event as of which they were read."""
 
     def assemble(self, tools: Sequence[ToolSpec] = ()) -> Assembled:
         """The prompt that these rows make."""
@@ -86,9 +93,24 @@ class ContextState:
             calibration=self.calibration.ratio,
         )
 
+    def build(self, tools: Sequence[ToolSpec] = ()) -> BuiltContext:
+        """The payload that these rows make."""
+        assembled = self.assemble(tools)
+        payload = render(assembled)
+        return BuiltContext(
+            assembled=assembled,
+            payload=payload,
+            digest=digest(payload),
+            budget=self.budget,
+            pressure=pressure(assembled.wanted_tokens, self.budget),
+            estimated_tokens=int(assembled.used_tokens / self.calibration.ratio),
+            calibration=self.calibration,
+            context_seq=self.context_seq,
+        )
 
-def load_state(session_id: str, *, at: int | None = None) -> ContextState:
-    """Read what is in a session's context now, or was as of event ``at``.
+
+def load_frame(session_id: str) -> Frame:
+    """The session, its model and how that counts.
 
     :raises SessionNotFoundError: there is no such session.
     """
@@ -96,31 +118,40 @@ def load_state(session_id: str, *, at: int | None = None) -> ContextState:
     config = session_config(session.config)
     spec = spec_in_session(get_spec_to_read(session.model), config)
     newest = queries.newest_call(session_id)
-    return ContextState(
+    return Frame(
         session=session,
         spec=spec,
         config=config,
         budget=make_budget(spec, config),
-        entries=load_entries(session_id, at=at),
         calibration=calibration_after(newest, model=spec.alias, shared_ratio=spec.shared_ratio),
         # The tools belong to the turn; the newest call tells what they took.
         tool_tokens=newest.tool_tokens if newest else 0,
     )
 
 
-def load_entries(session_id: str, *, at: int | None = None) -> list[ContextEntry]:
-    """The context's messages and summaries in order, now or as of event ``at``."""
-    items = queries.load_context_items(session_id, at=at)
-    positions = {item.item_id: item.position for item in items}
-    message_ids = [item.item_id for item in items if item.item_type == "message"]
-    messages = queries.load_messages_by_ids(message_ids, session_id=session_id)
-    if at is not None:
-        messages = _as_of(messages, queries.tombstoned_after(session_id, at))
-    entries: list[ContextEntry] = [MessageEntry(position=positions[m.id], message=m) for m in messages]
-    summaries = {item.item_id: item.position for item in items if item.item_type == "summary"}
-    if summaries:
-        entries.extend(load_summary_entries(summaries, session_id=session_id))
-    return sorted(entries, key=lambda entry: entry.position)
+def load_state(session_id: str, *, at: int | None = None) -> ContextState:
+    """Read what is in a session's context now, or was as of event ``at``.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    return read_state(load_frame(session_id), at=at)
+
+
+def read_state(frame: Frame, *, at: int | None = None) -> ContextState:
+    """The context of a session that is known, now or as of event ``at``: two queries, whatever the history."""
+    rows = queries.load_context(frame.session.id, at=at)
+    entries: list[ContextEntry] = [*rows.messages, *load_summary_entries(rows.summaries, session_id=frame.session.id)]
+    seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
+    return ContextState(
+        session=frame.session,
+        spec=frame.spec,
+        config=frame.config,
+        budget=frame.budget,
+        calibration=frame.calibration,
+        tool_tokens=frame.tool_tokens,
+        entries=in_order(entries) if rows.summaries else entries,
+        context_seq=seq if at is None else at,
+    )
 
 
 def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | None = None) -> BuiltContext:
@@ -128,19 +159,7 @@ def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | 
 
     :raises SessionNotFoundError: there is no such session.
     """
-    state = load_state(session_id, at=at)
-    assembled = state.assemble(tools)
-    payload = render(assembled)
-    return BuiltContext(
-        assembled=assembled,
-        payload=payload,
-        digest=digest(payload),
-        budget=state.budget,
-        pressure=pressure(assembled.wanted_tokens, state.budget),
-        estimated_tokens=int(assembled.used_tokens / state.calibration.ratio),
-        calibration=state.calibration,
-        context_seq=state.session.event_seq if at is None else at,
-    )
+    return load_state(session_id, at=at).build(tools)
 
 
 def load_meter(session_id: str) -> Meter:
@@ -169,19 +188,3 @@ def meter_of(state: ContextState) -> Meter:
         samples=state.calibration.samples,
         error=state.calibration.error,
     )
-
-
-def _as_of(messages: list[StoredMessage], tombstoned_later: set[str]) -> list[StoredMessage]:
-    """The messages as they stood before some outputs became tombstones."""
-    return [
-        replace(
-            message,
-            parts=tuple(
-                replace(stored, part=replace(stored.part, compacted_at=None))
-                if stored.id in tombstoned_later and isinstance(stored.part, ToolPart)
-                else stored
-                for stored in message.parts
-            ),
-        )
-        for message in messages
-    ]

@@ -1,4 +1,5 @@
 """Reads of summaries and compactions for everybody else."""
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
@@ -18,6 +19,10 @@ from mnesis_core.graph import Graph, Node
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.queries import newest_summary
+from sessions_app.statements import fetch
+
+_ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "last_seq", "message_count")
+"""Columns of a summary as it stands in a context."""
 
 _NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
 
@@ -111,24 +116,20 @@ def list_summaries(session_id: str) -> list[SummaryRecord]:
 
 
 def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[SummaryEntry]:
-    """Summaries of a session as they stand in a context, from their ids and positions; one query."""
-    rows = SummaryNode.objects.filter(id__in=list(positions), session_id=session_id)
-    return [
-        SummaryEntry(
-            position=positions[row.id],
-            id=row.id,
-            kind=row.kind,
-            depth=row.depth,
-            level=row.level,
-            text=decode_text(row.text),
-            token_count=row.token_count,
-            first_seq=row.first_seq,
-            last_seq=row.last_seq,
-            message_count=row.message_count,
-            file_ids=find_file_ids(row.text),
-        )
-        for row in rows
-    ]
+    """Summaries of a session as they stand in a context, from their ids and positions; one query, none for none.
+
+    :raises SummaryNotFoundError: one of them is not there.
+    """
+    if not positions:
+        return []
+    places = ", ".join(["%s"] * len(positions))
+    rows = fetch(
+        f"SELECT {', '.join(_ENTRY)} FROM summary_nodes WHERE session_id = %s AND id IN ({places})",
+        [session_id, *positions],
+    )
+    if len(rows) < len(positions):
+        raise SummaryNotFoundError(summary_id=next(iter(positions.keys() - {row[0] for row in rows})))
+    return [_entry(positions[row[0]], row) for row in rows]
 
 
 def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int, str]:
@@ -193,6 +194,12 @@ def stale_runs(now: datetime) -> list[tuple[str, str]]:
     """(session id, id) of compactions that nobody works on: their wake-up was lost, or their worker died."""
     rows = CompactionRun.objects.filter(state__in=["queued", "running"], lease_expires_at__lt=now)
     return list(rows.filter(session__deleted_at__isnull=True).values_list("session_id", "id")[:100])
+
+
+def _entry(position: int, row: tuple[Any, ...]) -> SummaryEntry:
+    values = dict(zip(_ENTRY, row, strict=True))
+    text = decode_text(values.pop("text"))
+    return SummaryEntry(position=position, text=text, file_ids=find_file_ids(text), **values)
 
 
 def _run(row: CompactionRun) -> RunRecord:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from mnesis_core.llm import ToolCall, ToolSpec
 from mnesis_core.messages import Role
+from mnesis_core.values import dataclass
 
 EMPTY_MESSAGE = "[empty message]"
 """What a model reads in place of a user's message that says nothing."""

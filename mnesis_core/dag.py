@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from mnesis_core.messages import StoredMessage
+from mnesis_core.values import dataclass
 
 SummaryKind = Literal["leaf", "condensed"]
 
@@ -44,9 +45,21 @@ class MessageEntry:
 ContextEntry = SummaryEntry | MessageEntry
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextRows:
+    """One look at what stands in a context."""
+
+    messages: list[MessageEntry]
+    """In order."""
+    summaries: dict[str, int]
+    """Positions by id; a summary never changes, so its text can be read later."""
+    event_seq: int | None
+    """The session's last event at that moment; ``None`` for an empty context."""
+
+
 def in_order(entries: Sequence[ContextEntry]) -> list[ContextEntry]:
     """The entries by position."""
-    return sorted(entries, key=lambda entry: entry.position)
+    return sorted(entries, key=attrgetter("position"))
 
 
 def message_runs(entries: Sequence[ContextEntry]) -> list[list[StoredMessage]]:

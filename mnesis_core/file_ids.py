@@ -12,7 +12,7 @@ _FILE_ID = re.compile(r"\bfile_(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{8,32})\b")
 
 def find_file_ids(text: str) -> tuple[str, ...]:
     """File ids in ``text``, each once, in order of appearance: ours (a ULID) and the reference's (hexadecimal)."""
-    return tuple(dict.fromkeys(_FILE_ID.findall(text)))
+    return tuple(dict.fromkeys(_FILE_ID.findall(text))) if "file_" in text else ()
 
 
 def file_ids_of(messages: Iterable[StoredMessage]) -> tuple[str, ...]:

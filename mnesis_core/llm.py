@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from mnesis_core.errors import ModelError
+from mnesis_core.values import dataclass
 
 
 class Source(StrEnum):

@@ -7,10 +7,11 @@ and has no better place for: nothing is dropped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Literal
+
+from mnesis_core.values import dataclass
 
 Role = Literal["system", "user", "assistant"]
 

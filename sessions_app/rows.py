@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from mnesis_core.messages import (
@@ -15,19 +18,23 @@ from mnesis_core.messages import (
     ReasoningPart,
     StepFinishPart,
     StepStartPart,
+    StoredMessage,
+    StoredPart,
     TextPart,
     ToolPart,
     ToolState,
 )
 from mnesis_core.record import UsageRecord
 from mnesis_core.text import decode_text, encode_text
-from mnesis_core.tokens import estimate_call, estimate_part, estimate_text
+from mnesis_core.tokens import MESSAGE_FRAMING, estimate_call, estimate_part, estimate_text
 from sessions_app.models import USAGE_COLUMNS
+from sessions_app.statements import time_of
 
 _AS_JSON: dict[str, type[Part]] = {
     part.type: part for part in (FileRefPart, CompactionMarkerPart, StepStartPart, StepFinishPart)
 }
 
+_STATES = {state.value: state for state in ToolState}
 _UNANSWERED = (ToolState.PENDING, ToolState.RUNNING)
 
 
@@ -64,34 +71,88 @@ def _columns_of_tool(part: ToolPart) -> dict[str, Any]:
     }
 
 
-def part_of(row: Any) -> Part:
-    """The part that a row of ``message_parts`` holds."""
-    if row.part_type == TextPart.type:
-        return TextPart(text=decode_text(row.content))
-    if row.part_type == ReasoningPart.type:
-        return ReasoningPart(text=decode_text(row.content))
-    if row.part_type == DataPart.type:
-        return DataPart(label=decode_text(row.label), text=decode_text(row.content))
-    if row.part_type == PatchPart.type:
-        files = tuple(name for name in decode_text(row.label).split(",") if name)
-        return PatchPart(unified_diff=decode_text(row.content), files_changed=files)
-    if row.part_type == ToolPart.type:
-        return _tool_part_of(row)
-    return _AS_JSON[row.part_type](**json.loads(decode_text(row.content)))
+PART_COLUMNS = (
+    "id",
+    "part_index",
+    "part_type",
+    "token_estimate",
+    "output_token_estimate",
+    "content",
+    "label",
+    "tool_name",
+    "tool_call_id",
+    "tool_input",
+    "tool_state",
+    "output",
+    "error_message",
+    "started_at",
+    "completed_at",
+    "compacted_at",
+)
+"""What ``part_of`` takes of ``message_parts``, in this order."""
 
 
-def _tool_part_of(row: Any) -> ToolPart:
+def part_of(columns: Sequence[Any]) -> StoredPart:
+    """The part that a row holds; ``columns`` are ``PART_COLUMNS`` (``statements.select_columns``)."""
+    id, index, part_type, tokens, result_tokens, content, label = columns[:7]
+    if part_type == "text":  # nearly every part is one or the other
+        part: Part = TextPart(text=decode_text(content))
+    elif part_type == "tool":
+        part = _tool_part(columns[7:])
+    else:
+        part = _other_part(part_type, decode_text(content), decode_text(label))
+    return StoredPart(id=id, index=index, part=part, token_estimate=tokens + (result_tokens or 0))
+
+
+def _tool_part(columns: Sequence[Any]) -> ToolPart:
+    name, call_id, input, state, output, error, started_at, completed_at, compacted_at = columns
     return ToolPart(
-        tool_name=decode_text(row.tool_name),
-        tool_call_id=decode_text(row.tool_call_id),
-        input=decode_text(row.tool_input),
-        output=None if row.output is None else decode_text(row.output),
-        error=None if row.error_message is None else decode_text(row.error_message),
-        state=ToolState(row.tool_state),
-        compacted_at=row.compacted_at,
-        started_at=row.started_at,
-        completed_at=row.completed_at,
+        tool_name=decode_text(name),
+        tool_call_id=decode_text(call_id),
+        input=decode_text(input),
+        output=output and decode_text(output),
+        error=error and decode_text(error),
+        state=_STATES[state],
+        compacted_at=compacted_at and time_of(compacted_at),
+        started_at=started_at and time_of(started_at),
+        completed_at=completed_at and time_of(completed_at),
     )
+
+
+def _other_part(part_type: str, content: str, label: str) -> Part:
+    if part_type == ReasoningPart.type:
+        return ReasoningPart(text=content)
+    if part_type == DataPart.type:
+        return DataPart(label=label, text=content)
+    if part_type == PatchPart.type:
+        return PatchPart(unified_diff=content, files_changed=tuple(name for name in label.split(",") if name))
+    return _AS_JSON[part_type](**json.loads(content))
+
+
+MESSAGE_COLUMNS = ("id", "seq", "turn_id", "role", "is_summary", "created_at")
+"""What ``messages_of`` takes of ``messages``, in this order."""
+_PART = len(MESSAGE_COLUMNS)
+
+
+def messages_of(rows: Iterable[Sequence[Any]]) -> Iterator[StoredMessage]:
+    """Messages with their parts from rows of both, joined: ``MESSAGE_COLUMNS``, then ``PART_COLUMNS``.
+
+    The rows of a message stand together, in the order of its parts; a message without parts has one row.
+    """
+    for _, group in groupby(rows, key=itemgetter(0)):
+        own = list(group)
+        id, seq, turn_id, role, is_summary, created_at = own[0][:_PART]
+        parts = tuple([part_of(row[_PART:]) for row in own if row[_PART] is not None])
+        yield StoredMessage(
+            id=id,
+            seq=seq,
+            turn_id=turn_id,
+            role=role,
+            parts=parts,
+            created_at=time_of(created_at),
+            is_summary=bool(is_summary),
+            token_estimate=MESSAGE_FRAMING + sum([part.token_estimate for part in parts]),
+        )
 
 
 def usage_columns(usage: UsageRecord) -> dict[str, Any]:

@@ -142,7 +142,8 @@ def _rows(items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any]
 def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Counter[str]:
     cost = Counter(system=opening.system_tokens, tools=opening.tool_tokens)
     for item in chosen.values():
-        cost.update(item.cost)
+        for category, tokens in item.cost.items():
+            cost[category] += tokens
     cost["messages"] += PRIMING + (GAP_TOKENS if gap else 0)
     return cost
 

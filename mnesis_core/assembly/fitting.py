@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
 from mnesis_core.assembly.reading import (
-    Field,
     ends_within,
     fields_of,
+    is_object,
     is_tombstoned,
     message_row,
     read_field,
@@ -24,6 +22,7 @@ from mnesis_core.context import EMPTY_MESSAGE
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.messages import FileRefPart, StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
+from mnesis_core.values import dataclass
 
 SHORTEST_FIELD = 128
 """Tokens: a shortened text gets no less, so that beside its note something of it remains."""
@@ -42,27 +41,33 @@ class Item:
     entry: ContextEntry
     row: dict[str, Any]
     """Its manifest row."""
-    cost: Counter[str]
+    cost: dict[str, int]
     """Tokens by the names of ``Breakdown``; empty when there is nothing that a model is sent."""
+    tokens: int
+    """All of its cost."""
 
-    @property
-    def tokens(self) -> int:
-        """All of its cost."""
-        return self.cost.total()
+
+def _item(entry: ContextEntry, row: dict[str, Any], cost: dict[str, int]) -> Item:
+    return Item(entry=entry, row=row, cost=cost, tokens=sum(cost.values()))
 
 
 def whole(entry: ContextEntry) -> Item:
     """An entry as it is."""
     if isinstance(entry, SummaryEntry):
-        return Item(entry=entry, row=summary_row(entry), cost=Counter(summaries=_summary_cost(entry)))
-    cost: Counter[str] = Counter()
-    for stored in entry.message.parts:
-        tokens = _part_cost(stored)
-        if tokens:
-            cost[_category(stored)] += tokens
+        return _item(entry, summary_row(entry), {"summaries": _summary_cost(entry)})
+    cost = _sum([_part_cost(stored) for stored in entry.message.parts])
     if not cost and entry.message.role == "user":
         cost["messages"] = MESSAGE_FRAMING + estimate_text(EMPTY_MESSAGE)
-    return Item(entry=entry, row=message_row(entry.message), cost=cost)
+    return _item(entry, message_row(entry.message), cost)
+
+
+def _sum(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Tokens by category, without those that have none."""
+    total: dict[str, int] = {}
+    for category, tokens in costs:
+        if tokens:
+            total[category] = total.get(category, 0) + tokens
+    return total
 
 
 def _summary_cost(entry: SummaryEntry) -> int:
@@ -71,20 +76,18 @@ def _summary_cost(entry: SummaryEntry) -> int:
     return SUMMARY_FRAME + _believed(entry.token_count, len(entry.text), entry.text)
 
 
-def _part_cost(stored: StoredPart) -> int:
+def _part_cost(stored: StoredPart) -> tuple[str, int]:
+    """A part's category and its tokens."""
     part = stored.part
     if isinstance(part, TextPart):
-        return _frame(stored) + _believed(stored.token_estimate, len(part.text), part.text) if part.text else 0
-    if isinstance(part, ToolPart) and _is_plain_call(part):
+        tokens = MESSAGE_FRAMING + _believed(stored.token_estimate, len(part.text), part.text) if part.text else 0
+        return "messages", tokens
+    if isinstance(part, ToolPart) and part.compacted_at is None and is_object(part.input):
         length = len(part.tool_name) + len(part.input) + len(part.output or "") + len(part.error or "")
         if stored.token_estimate * _BELIEVABLE >= length:
-            return MESSAGE_FRAMING + _RESULT_FRAME + stored.token_estimate
+            return "tool_outputs", MESSAGE_FRAMING + _RESULT_FRAME + stored.token_estimate
     fields = fields_of(part, tombstoned=is_tombstoned(part))
-    return _frame(stored) + sum(map(_size, fields)) if fields else 0
-
-
-def _is_plain_call(part: ToolPart) -> bool:
-    return part.compacted_at is None and valid_arguments(part.input) is part.input
+    return _category(stored), _frame(stored) + sum(_sizes(fields)) if fields else 0
 
 
 def _believed(estimate: int, length: int, text: str) -> int:
@@ -99,8 +102,9 @@ def _frame(stored: StoredPart) -> int:
     return MESSAGE_FRAMING + TOOL_FRAMING + _RESULT_FRAME + estimate_text(stored.part.tool_name)
 
 
-def _size(item: Field) -> int:
-    return estimate_text(valid_arguments(item.text) if item.name == "input" else item.text)
+def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
+    """Tokens of each field as the model would read it."""
+    return tuple(estimate_text(valid_arguments(text) if name == "input" else text) for name, text in fields.items())
 
 
 def _category(stored: StoredPart) -> str:
@@ -115,9 +119,8 @@ class _Piece:
 
     message: StoredMessage
     stored: StoredPart
-    fields: tuple[Field, ...]
+    fields: dict[str, str]
     sizes: tuple[int, ...]
-    """Tokens of each field as the model would read it."""
     frame: int
     """Tokens beside the fields."""
 
@@ -132,11 +135,12 @@ class _Piece:
 
     def cuts(self, cap: int) -> list[dict[str, Any]]:
         """The manifest's record of the fields longer than ``cap``: what remains of each, in characters."""
-        return [self._cut(item, cap) for item, size in zip(self.fields, self.sizes, strict=True) if size > cap]
+        return [self._cut(name, cap) for name, size in zip(self.fields, self.sizes, strict=True) if size > cap]
 
-    def _cut(self, item: Field, cap: int) -> dict[str, Any]:
-        head, tail = ends_within(item.text, cap, partial(read_field, self.message, self.stored, item))
-        return {"part": self.stored.id, "field": item.name, "head": head, "tail": tail}
+    def _cut(self, name: str, cap: int) -> dict[str, Any]:
+        text = self.fields[name]
+        head, tail = ends_within(text, cap, partial(read_field, self.message, self.stored, name, text))
+        return {"part": self.stored.id, "field": name, "head": head, "tail": tail}
 
 
 def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = False) -> list[Item]:
@@ -159,7 +163,7 @@ def _pieces(message: StoredMessage) -> list[_Piece]:
     for stored in message.parts:
         fields = fields_of(stored.part, tombstoned=is_tombstoned(stored.part))
         if fields:
-            sizes = tuple(map(_size, fields))
+            sizes = _sizes(fields)
             pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=sizes, frame=_frame(stored)))
     return pieces
 
@@ -182,12 +186,10 @@ def common_cap(sizes: Sequence[int], room: int) -> int:
 
 def _squeezed(entry: MessageEntry, pieces: Sequence[_Piece], stays: Collection[str], cap: int) -> Item:
     kept = [piece for piece in pieces if piece.stored.id in stays]
-    cost: Counter[str] = Counter()
-    for piece in kept:
-        cost[_category(piece.stored)] += piece.within(cap)
+    cost = _sum((_category(piece.stored), piece.within(cap)) for piece in kept)
     row = message_row(
         entry.message,
         shortened=[cut for piece in kept for cut in piece.cuts(cap)],
         omitted=[piece.stored.id for piece in pieces if piece.stored.id not in stays],
     )
-    return Item(entry=entry, row=row, cost=cost)
+    return _item(entry, row, cost)

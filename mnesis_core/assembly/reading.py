@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import orjson
 
 from mnesis_core.context import EMPTY_MESSAGE, ContextMessage, ToolResult
 from mnesis_core.dag import SummaryEntry
@@ -20,6 +22,7 @@ from mnesis_core.messages import (
     FileRefPart,
     Part,
     PatchPart,
+    Role,
     StoredMessage,
     StoredPart,
     TextPart,
@@ -29,16 +32,6 @@ from mnesis_core.messages import (
 from mnesis_core.tokens import characters_within, estimate_text
 
 _OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation)\b)", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """A text of a part that a model is sent and that may be shortened."""
-
-    name: str
-    """``text``, ``input`` or ``output``."""
-    text: str
-    """Whole, as the record has it."""
 
 
 def quote(text: str) -> str:
@@ -53,34 +46,43 @@ def tombstone(tool_name: str, compacted_at: datetime) -> str:
 
 def valid_arguments(text: str) -> str:
     """Tool arguments that a provider accepts: the exact text if it is a JSON object, else the text inside one."""
-    if not text.strip():
-        return "{}"
+    if is_object(text):
+        return text
+    return json.dumps({"invalid_arguments": text}, ensure_ascii=False) if text.strip() else "{}"
+
+
+def is_object(text: str) -> bool:
+    """Whether a text is a JSON object that a provider accepts."""
     try:
-        is_object = isinstance(json.loads(text, parse_constant=_refuse_constant), dict)
+        return isinstance(orjson.loads(text), dict)
+    except ValueError:  # it is stricter than we are: with numbers, lone surrogates, depth
+        pass
+    try:
+        return isinstance(json.loads(text, parse_constant=_refuse_constant), dict)
     except (ValueError, RecursionError):
-        is_object = False
-    return text if is_object else json.dumps({"invalid_arguments": text}, ensure_ascii=False)
+        return False
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def fields_of(part: Part, *, tombstoned: bool) -> tuple[Field, ...]:
-    """The texts of a part that a model is sent: none of reasoning, steps, markers and unknown imported data."""
+def fields_of(part: Part, *, tombstoned: bool) -> dict[str, str]:
+    """The texts of a part that a model is sent and that may be shortened, whole: ``text``, or ``input`` and ``output``.
+
+    None of reasoning, steps, markers and unknown imported data.
+    """
     match part:
         case TextPart():
-            return (Field(name="text", text=part.text),) if part.text else ()
-        case FileRefPart():
-            return (Field(name="text", text=_file_block(part)),)
-        case PatchPart():
-            return (
-                Field(name="text", text=f"[PATCH: {', '.join(part.files_changed)}]\n{part.unified_diff}\n[/PATCH]"),
-            )
+            return {"text": part.text} if part.text else {}
         case ToolPart():
-            return Field(name="input", text=part.input), Field(name="output", text=_result_text(part, tombstoned))
+            return {"input": part.input, "output": _result_text(part, tombstoned)}
+        case FileRefPart():
+            return {"text": _file_block(part)}
+        case PatchPart():
+            return {"text": f"[PATCH: {', '.join(part.files_changed)}]\n{part.unified_diff}\n[/PATCH]"}
         case _:
-            return ()
+            return {}
 
 
 def _file_block(part: FileRefPart) -> str:
@@ -98,7 +100,9 @@ def _file_block(part: FileRefPart) -> str:
 def _result_text(part: ToolPart, tombstoned: bool) -> str:
     if tombstoned and part.compacted_at is not None:
         return tombstone(part.tool_name, part.compacted_at)
-    error = None if part.error is None else f"Error: {part.error}"
+    if part.error is None:
+        return part.output or ""
+    error = f"Error: {part.error}"
     return "\n".join(text for text in (part.output, error) if text)
 
 
@@ -121,13 +125,14 @@ def message_row(
 
     ``parts`` and ``unanswered`` tell the state at that time: parts are appended and calls answered later.
     """
+    calls = [stored for stored in message.parts if isinstance(stored.part, ToolPart)]
     return {
         "kind": "message",
         "id": message.id,
         "seq": message.seq,
         "parts": len(message.parts),
-        "tombstoned": [stored.id for stored in message.parts if is_tombstoned(stored.part)],
-        "unanswered": [stored.id for stored in message.parts if is_unanswered(stored.part)],
+        "tombstoned": [stored.id for stored in calls if is_tombstoned(stored.part)],
+        "unanswered": [stored.id for stored in calls if is_unanswered(stored.part)],
         "shortened": list(shortened),
         "omitted": list(omitted),
     }
@@ -181,11 +186,11 @@ def ends_within(text: str, limit: int, reading: Callable[[int, int], str]) -> tu
     return 0, 0
 
 
-def read_field(message: StoredMessage, stored: StoredPart, item: Field, head: int, tail: int) -> str:
+def read_field(message: StoredMessage, stored: StoredPart, name: str, text: str, head: int, tail: int) -> str:
     """A shortened field as the model reads it."""
     source = f"message {message.id} part {stored.id}, lcm_read or lcm_grep reads the rest"
-    text = with_middle_left_out(item.text, head, tail, source)
-    return valid_arguments(text) if item.name == "input" else text
+    shortened = with_middle_left_out(text, head, tail, source)
+    return valid_arguments(shortened) if name == "input" else shortened
 
 
 def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[ContextMessage]:
@@ -196,38 +201,41 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
             continue
         texts = _field_texts(message, stored, row)
         if isinstance(stored.part, ToolPart):
-            answered = stored.id not in row["unanswered"]
-            _call_segment(segments, message).add_call(stored, stored.part, texts, answered=answered)
+            if not segments or segments[-1].role != "assistant":  # only it may call, whoever an import says did
+                segments.append(_Segment("assistant", [], [], []))
+            segments[-1].add_call(stored, stored.part, texts, answered=stored.id not in row["unanswered"])
         elif texts:
-            _text_segment(segments, message).texts.append(texts["text"])
+            if not segments or segments[-1].calls:
+                segments.append(_Segment(message.role, [], [], []))
+            segments[-1].texts.append(texts["text"])
     if not segments and message.role == "user":
-        segments.append(_Segment(role="user", texts=[EMPTY_MESSAGE]))
+        segments.append(_Segment("user", [EMPTY_MESSAGE], [], []))
     return [segment.as_message(message.id) for segment in segments]
 
 
 def _field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, Any]) -> dict[str, str]:
-    cuts = {cut["field"]: cut for cut in row["shortened"] if cut["part"] == stored.id}
-    texts: dict[str, str] = {}
-    for item in fields_of(stored.part, tombstoned=stored.id in row["tombstoned"]):
-        if item.name in cuts:
-            texts[item.name] = read_field(message, stored, item, cuts[item.name]["head"], cuts[item.name]["tail"])
-        else:
-            texts[item.name] = valid_arguments(item.text) if item.name == "input" else item.text
+    texts = fields_of(stored.part, tombstoned=stored.id in row["tombstoned"])
+    for cut in row["shortened"]:
+        if cut["part"] == stored.id:
+            name = cut["field"]
+            texts[name] = read_field(message, stored, name, texts[name], cut["head"], cut["tail"])
+    if "input" in texts:
+        texts["input"] = valid_arguments(texts["input"])
     return texts
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Segment:
     """Parts of one message that make one message of the prompt: texts, then calls."""
 
-    role: Any
-    texts: list[str] = field(default_factory=list)
-    calls: list[ToolCall] = field(default_factory=list)
-    results: list[ToolResult] = field(default_factory=list)
+    role: Role
+    texts: list[str]
+    calls: list[ToolCall]
+    results: list[ToolResult]
 
     def add_call(self, stored: StoredPart, part: ToolPart, texts: dict[str, str], *, answered: bool) -> None:
         # Providers refuse calls without an id, and two of one id.
-        taken = {call.id for call in self.calls}
+        taken = [call.id for call in self.calls]
         call_id = part.tool_call_id if part.tool_call_id and part.tool_call_id not in taken else stored.id
         self.calls.append(ToolCall(id=call_id, name=part.tool_name, arguments=texts["input"]))
         if answered:
@@ -244,15 +252,3 @@ class _Segment:
             tool_results=tuple(self.results),
             source_ids=(source_id,),
         )
-
-
-def _call_segment(segments: list[_Segment], message: StoredMessage) -> _Segment:
-    if not segments or segments[-1].role != "assistant":
-        segments.append(_Segment(role="assistant"))  # only an assistant may call, whoever an import says did
-    return segments[-1]
-
-
-def _text_segment(segments: list[_Segment], message: StoredMessage) -> _Segment:
-    if not segments or segments[-1].calls:
-        segments.append(_Segment(role=message.role))
-    return segments[-1]

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from mnesis_core.context import Prompt
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.rendering import anthropic, gemini, openai_chat, openai_responses
@@ -34,5 +36,9 @@ def render(prompt: Prompt, *, provider: str = "openai_chat") -> dict[str, Any]:
 
 def digest(payload: Mapping[str, Any]) -> str:
     """SHA-256, in hexadecimal, of the canonical JSON of a payload: keys sorted, no spaces, UTF-8."""
-    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+    try:
+        canonical = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # a lone surrogate, or an integer beyond 64 bits
+        text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        canonical = text.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(canonical).hexdigest()

@@ -7,7 +7,7 @@ from sessions_app.queries.calls import (
     newest_call,
     running_calls,
 )
-from sessions_app.queries.context_items import load_context_items, newest_summary, standing_items, tombstoned_after
+from sessions_app.queries.context_items import load_context, load_context_items, newest_summary, standing_items
 from sessions_app.queries.events import load_events
 from sessions_app.queries.journal import journal_texts, load_live_texts
 from sessions_app.queries.messages import (
@@ -46,6 +46,7 @@ __all__ = [
     "list_sessions",
     "list_turns",
     "load_call",
+    "load_context",
     "load_context_items",
     "load_events",
     "load_live_texts",
@@ -67,7 +68,6 @@ __all__ = [
     "seq_of_message",
     "seqs_of_session",
     "standing_items",
-    "tombstoned_after",
     "turn_keys",
     "unanswered_tools",
     "unfinished_messages",

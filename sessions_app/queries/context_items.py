@@ -1,13 +1,22 @@
 """Reads of the active context: now, or as it was."""
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from django.db.models import Q
 
+from mnesis_core.dag import ContextRows, MessageEntry
 from mnesis_core.record import ContextItemRecord
-from sessions_app.models import ContextItem, MessagePart
+from sessions_app.models import ContextItem, Message, MessagePart
+from sessions_app.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
+from sessions_app.statements import fetch, select_columns
+
+_MESSAGE = 3
+"""Where the message's columns begin in ``load_context``'s query, and the part's after them."""
 
 
 def load_context_items(session_id: str, *, at: int | None = None) -> list[ContextItemRecord]:
@@ -30,10 +39,31 @@ def standing_items(session_id: str, ids: Sequence[str]) -> set[str]:
     return set(rows.values_list("item_id", flat=True))
 
 
-def tombstoned_after(session_id: str, at: int) -> set[str]:
-    """Parts that were not tombstones yet as of event ``at``."""
-    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", compacted_seq__gt=at)
-    return set(rows.values_list("id", flat=True))
+def load_context(session_id: str, *, at: int | None = None) -> ContextRows:
+    """What stands in the context now, or stood there as of event ``at``: one query, whatever the history."""
+    values: list[Any] = [session_id, session_id] if at is None else [session_id, at, session_id, at, at]
+    rows = fetch(_context_query(as_of=at is not None), values)
+    positions = {row[0]: row[1] for row in rows}
+    messages = messages_of([row[_MESSAGE:] for row in rows if row[_MESSAGE] is not None])
+    entries = [MessageEntry(position=positions.pop(message.id), message=message) for message in messages]
+    return ContextRows(messages=entries, summaries=positions, event_seq=rows[0][2] if rows else None)
+
+
+@cache
+def _context_query(*, as_of: bool) -> str:
+    part = select_columns(MessagePart, "p", PART_COLUMNS)
+    active = "i.removed_seq IS NULL"
+    if as_of:
+        # An output that became a tombstone later was none then.
+        part = part.replace("p.compacted_at", "CASE WHEN p.compacted_seq > %s THEN NULL ELSE p.compacted_at END")
+        active = "i.added_seq <= %s AND (i.removed_seq IS NULL OR i.removed_seq > %s)"
+    return (
+        "SELECT i.item_id, i.position, (SELECT event_seq FROM sessions WHERE id = %s),"
+        f" {select_columns(Message, 'm', MESSAGE_COLUMNS)}, {part} FROM context_items i"
+        " LEFT JOIN messages m ON m.id = i.item_id"
+        " LEFT JOIN message_parts p ON p.message_id = m.id"
+        f" WHERE i.session_id = %s AND {active} ORDER BY i.position, p.part_index"
+    )
 
 
 def newest_summary(session_id: str) -> str | None:

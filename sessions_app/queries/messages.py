@@ -1,33 +1,34 @@
 """Reads of messages with their parts."""
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from mnesis_core.errors import MessageNotFoundError
-from mnesis_core.messages import Role, StoredMessage, StoredPart
+from mnesis_core.messages import StoredMessage, StoredPart
 from mnesis_core.record import LiveText
 from mnesis_core.text import decode_text, encode_text
-from mnesis_core.tokens import MESSAGE_FRAMING
 from sessions_app.models import Message, MessagePart
-from sessions_app.rows import part_of
+from sessions_app.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
+from sessions_app.statements import fetch, select_columns
 
 
 def load_messages(
     session_id: str, *, after: int = 0, before: int | None = None, limit: int = 100, newest: bool = False
 ) -> list[StoredMessage]:
-    """Messages with parts, oldest first, in two queries; with ``newest`` the last ones of the range."""
-    rows = Message.objects.filter(session_id=session_id, seq__gt=after)
-    if before is not None:
-        rows = rows.filter(seq__lt=before)
-    chosen = list(rows.order_by("-seq" if newest else "seq")[:limit])
-    return _messages(sorted(chosen, key=lambda row: row.seq))
+    """Messages with parts, oldest first, in one query; with ``newest`` the last ones of the range."""
+    until, values = ("", []) if before is None else (" AND seq < %s", [before])
+    chosen = (
+        f"SELECT * FROM messages WHERE session_id = %s AND seq > %s{until}"
+        f" ORDER BY seq {'DESC' if newest else 'ASC'} LIMIT %s"
+    )
+    return list(messages_of(fetch(_with_parts(f"({chosen})"), [session_id, after, *values, limit])))
 
 
 def load_messages_since(message_id: str, *, session_id: str, limit: int = 100) -> list[StoredMessage]:
-    """Messages with parts strictly after this one, oldest first, in three queries.
+    """Messages with parts strictly after this one, oldest first, in two queries.
 
     :raises MessageNotFoundError: the session has no such message.
     """
@@ -52,7 +53,7 @@ def seqs_of_session(session_id: str) -> dict[str, int]:
 
 
 def load_message(message_id: str, *, session_id: str) -> StoredMessage:
-    """One message with its parts, in two queries.
+    """One message with its parts, in one query.
 
     :raises MessageNotFoundError: the session has no such message.
     """
@@ -60,7 +61,7 @@ def load_message(message_id: str, *, session_id: str) -> StoredMessage:
 
 
 def load_parts(message_id: str, *, session_id: str) -> list[StoredPart]:
-    """The parts of a message in order, in two queries.
+    """The parts of a message in order, in one query.
 
     :raises MessageNotFoundError: the session has no such message.
     """
@@ -68,15 +69,15 @@ def load_parts(message_id: str, *, session_id: str) -> list[StoredPart]:
 
 
 def load_messages_by_ids(ids: Sequence[str], *, session_id: str) -> list[StoredMessage]:
-    """Messages of a session with parts in the order of ``ids``, in two queries a thousand.
+    """Messages of a session with parts in the order of ``ids``, in one query a thousand.
 
     :raises MessageNotFoundError: one of them is not in the session.
     """
     found: dict[str, StoredMessage] = {}
     for start in range(0, len(ids), 1000):  # SQLite allows 32,766 variables in one statement
         wanted = [encode_text(id) for id in ids[start : start + 1000]]
-        rows = Message.objects.filter(session_id=session_id, id__in=wanted)
-        found |= {message.id: message for message in _messages(list(rows))}
+        chosen = f"(SELECT * FROM messages WHERE session_id = %s AND id IN ({', '.join(['%s'] * len(wanted))}))"
+        found |= {message.id: message for message in messages_of(fetch(_with_parts(chosen), [session_id, *wanted]))}
     missing = next((id for id in ids if id not in found), None)
     if missing is not None:
         raise MessageNotFoundError(message_id=missing)
@@ -117,24 +118,13 @@ def unanswered_tools(turn_id: str) -> list[str]:
     return list(rows.order_by("message__seq", "part_index").values_list("id", flat=True))
 
 
-def _messages(rows: list[Message]) -> list[StoredMessage]:
-    parts: dict[str, list[StoredPart]] = defaultdict(list)
-    for row in MessagePart.objects.filter(message_id__in=[row.id for row in rows]).order_by("message_id", "part_index"):
-        tokens = row.token_estimate + (0 if row.output_token_estimate is None else row.output_token_estimate)
-        parts[row.message_id].append(
-            StoredPart(id=row.id, index=row.part_index, part=part_of(row), token_estimate=tokens)
-        )
-    return [_message(row, tuple(parts[row.id])) for row in rows]
-
-
-def _message(row: Message, parts: tuple[StoredPart, ...]) -> StoredMessage:
-    return StoredMessage(
-        id=row.id,
-        seq=row.seq,
-        turn_id=row.turn_id,
-        role=cast(Role, row.role),
-        parts=parts,
-        created_at=row.created_at,
-        is_summary=row.is_summary,
-        token_estimate=MESSAGE_FRAMING + sum(part.token_estimate for part in parts),
+def _with_parts(messages: str) -> str:
+    """The query for ``messages_of``; ``messages`` is a table, or a query in parentheses."""
+    return (
+        f"SELECT {_columns()} FROM {messages} m LEFT JOIN message_parts p ON p.message_id = m.id"
+        " ORDER BY m.seq, p.part_index"
     )
+
+
+def _columns() -> str:
+    return f"{select_columns(Message, 'm', MESSAGE_COLUMNS)}, {select_columns(MessagePart, 'p', PART_COLUMNS)}"

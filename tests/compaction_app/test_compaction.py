@@ -12,7 +12,7 @@ from django_q.models import OrmQ
 from agents_app import lifecycle
 from compaction_app import store
 from compaction_app.compact import compact_now, compact_session, request_manual
-from compaction_app.context import build_context, load_entries, load_meter
+from compaction_app.context import build_context, load_meter, load_state
 from compaction_app.models import CompactionRun, SummaryNode
 from compaction_app.queries import covering_summaries, list_runs, list_summaries
 from compaction_app.schedule import wake_stale
@@ -60,7 +60,7 @@ def add_turns(session: SessionRecord, count: int, *, text: str = WORDS * 8, outp
 
 
 def kinds(session: SessionRecord) -> list[str]:
-    return ["summary" if isinstance(entry, SummaryEntry) else "message" for entry in load_entries(session.id)]
+    return ["summary" if isinstance(entry, SummaryEntry) else "message" for entry in load_state(session.id).entries]
 
 
 def test_the_oldest_turns_become_a_summary_in_their_place_and_stay_in_the_record(session, script):
@@ -180,7 +180,7 @@ def test_summaries_of_summaries_keep_the_context_below_the_target(session, scrip
     assert any(node.kind == "condensed" and node.depth >= 1 for node in nodes)
     meter = load_meter(session.id)
     assert meter.used_tokens < meter.soft_tokens
-    entries = load_entries(session.id)
+    entries = load_state(session.id).entries
     covered = [
         seq
         for entry in entries

@@ -120,7 +120,7 @@ def test_a_page_costs_as_many_reads_wherever_it_is_and_however_much_there_is(tre
             assert lineage.expand_messages(summary, offset=offset, limit=limit).messages
         return len(captured)
 
-    assert {reads(tree, offset, limit) for offset, limit in ((0, 1), (3, 3), (0, 10), (9, 500))} == {5}
+    assert {reads(tree, offset, limit) for offset, limit in ((0, 1), (3, 3), (0, 10), (9, 500))} == {4}
 
 
 def test_the_context_stands_for_everything_once(tree, door):

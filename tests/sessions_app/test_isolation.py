@@ -98,6 +98,7 @@ BY_SESSION: dict[str, Ask] = {
     "sessions_app.queries.journal_texts": lambda who, its: queries.journal_texts(who.session_id, message_id=its.stub),
     "sessions_app.queries.list_calls": lambda who, its: queries.list_calls(who.session_id),
     "sessions_app.queries.list_turns": lambda who, its: queries.list_turns(who.session_id),
+    "sessions_app.queries.load_context": lambda who, its: queries.load_context(who.session_id),
     "sessions_app.queries.load_context_items": lambda who, its: queries.load_context_items(who.session_id),
     "sessions_app.queries.load_events": lambda who, its: queries.load_events(who.session_id),
     "sessions_app.queries.load_live_texts": lambda who, its: queries.load_live_texts(who.session_id),
@@ -124,7 +125,6 @@ BY_SESSION: dict[str, Ask] = {
     ),
     "sessions_app.queries.seqs_of_session": lambda who, its: queries.seqs_of_session(who.session_id),
     "sessions_app.queries.standing_items": lambda who, its: queries.standing_items(who.session_id, [its.summary]),
-    "sessions_app.queries.tombstoned_after": lambda who, its: queries.tombstoned_after(who.session_id, 0),
     "sessions_app.queries.turn_keys": lambda who, its: queries.turn_keys(who.session_id),
     "sessions_app.queries.usage_of_session": lambda who, its: queries.usage_of_session(who.session_id),
     "sessions_app.inspect_queries.context_changes_beside": lambda who, its: inspect_queries.context_changes_beside(
@@ -198,7 +198,7 @@ BY_SESSION: dict[str, Ask] = {
         its.first, session_id=who.session_id
     ),
     "compaction_app.context.build_context": lambda who, its: context.build_context(who.session_id).payload,
-    "compaction_app.context.load_entries": lambda who, its: context.load_entries(who.session_id),
+    "compaction_app.context.load_frame": lambda who, its: context.load_frame(who.session_id),
     "compaction_app.context.load_meter": lambda who, its: context.load_meter(who.session_id).used_tokens,
     "compaction_app.context.load_state": lambda who, its: context.load_state(who.session_id),
 }
@@ -221,6 +221,7 @@ NOT_SCOPED = {
     "compaction_app.lineage.expand_messages": "the summary was loaded for whoever asks",
     "compaction_app.lineage.expand_step": "the summary was loaded for whoever asks",
     "compaction_app.context.meter_of": "reads what load_state has loaded",
+    "compaction_app.context.read_state": "reads the session that load_frame has loaded",
 }
 """Told nothing: why that is right."""
 

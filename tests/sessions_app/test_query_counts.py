@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from compaction_app import lineage
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
-from compaction_app.context import build_context, load_meter
+from compaction_app.context import Frame, build_context, load_frame, load_meter, read_state
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
 from mnesis_core.messages import Message, TextPart, ToolPart
@@ -55,6 +55,7 @@ class Scene:
     tools: list[str]
     file: str
     summary: str
+    frame: Frame
 
 
 Operation = Callable[[Scene], Any]
@@ -157,7 +158,7 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
             at_message_id=queries.load_messages(s.idle_id)[3].id,
             title="",
         ),
-        (30, 29),
+        (27, 26),
     ),
 }
 """Of two numbers the first is SQLite's, whose search keeps its entries and its words apart."""
@@ -166,19 +167,21 @@ READS: dict[str, tuple[Operation, int]] = {
     "load_session": (lambda s: queries.load_session(s.id, owner_id=s.owner.pk), 1),
     "list_sessions": (lambda s: queries.list_sessions(owner_id=s.owner.pk), 1),
     "list_sessions of a parent": (lambda s: queries.list_sessions(owner_id=s.owner.pk, parent_id=s.id), 2),
-    "load_messages": (lambda s: queries.load_messages(s.id, limit=10), 2),
-    "load_messages, the newest": (lambda s: queries.load_messages(s.id, limit=10, newest=True), 2),
-    "load_messages, all": (lambda s: queries.load_messages(s.id, limit=1_000), 2),
-    "load_messages_since": (lambda s: queries.load_messages_since(s.answer, session_id=s.id), 3),
-    "load_messages_by_ids": (lambda s: queries.load_messages_by_ids([s.answer, s.stub], session_id=s.id), 2),
-    "load_message": (lambda s: queries.load_message(s.answer, session_id=s.id), 2),
-    "load_parts": (lambda s: queries.load_parts(s.answer, session_id=s.id), 2),
+    "load_messages": (lambda s: queries.load_messages(s.id, limit=10), 1),
+    "load_messages, the newest": (lambda s: queries.load_messages(s.id, limit=10, newest=True), 1),
+    "load_messages, all": (lambda s: queries.load_messages(s.id, limit=1_000), 1),
+    "load_messages_since": (lambda s: queries.load_messages_since(s.answer, session_id=s.id), 2),
+    "load_messages_by_ids": (lambda s: queries.load_messages_by_ids([s.answer, s.stub], session_id=s.id), 1),
+    "load_message": (lambda s: queries.load_message(s.answer, session_id=s.id), 1),
+    "load_parts": (lambda s: queries.load_parts(s.answer, session_id=s.id), 1),
     "load_message_rows": (lambda s: queries.load_message_rows(s.id, [s.answer]), 1),
     "load_turn": (lambda s: queries.load_turn(s.turn, session_id=s.id), 2),
     "list_turns": (lambda s: queries.list_turns(s.id), 2),
     "load_events": (lambda s: queries.load_events(s.id), 1),
     "load_context_items": (lambda s: queries.load_context_items(s.id), 1),
     "load_context_items, as of": (lambda s: queries.load_context_items(s.id, at=5), 1),
+    "load_context": (lambda s: queries.load_context(s.id), 1),
+    "load_context, as of": (lambda s: queries.load_context(s.id, at=5), 1),
     "list_calls": (lambda s: queries.list_calls(s.id), 1),
     "load_call": (lambda s: queries.load_call(s.call, owner_id=s.owner.pk), 1),
     "usage_of_session": (lambda s: queries.usage_of_session(s.id), 1),
@@ -188,15 +191,18 @@ READS: dict[str, tuple[Operation, int]] = {
     "describe": (lambda s: lineage.describe(compaction_queries.load_summary(s.summary)), 5),
     "expand_messages": (
         lambda s: lineage.expand_messages(compaction_queries.load_summary(s.summary), offset=0, limit=100),
-        7,
+        6,
     ),
     "list_summaries": (lambda s: compaction_queries.list_summaries(s.id), 2),
     "list_runs": (lambda s: compaction_queries.list_runs(s.id), 1),
     "load_file_reference": (lambda s: file_queries.load_file_reference(s.file, owner_id=s.owner.pk), 1),
     "find_file_by_content": (lambda s: file_queries.find_file_by_content("ab" * 32, session_id=s.id), 1),
     "find_file_by_path": (lambda s: file_queries.find_file_by_path("/a", session_id=s.id), 1),
-    "build_context": (lambda s: build_context(s.id), 7),
-    "load_meter": (lambda s: load_meter(s.id), 7),
+    "load_frame": (lambda s: load_frame(s.id), 3),
+    "read_state": (lambda s: read_state(s.frame), 2),
+    "read_state, as of": (lambda s: read_state(s.frame, at=s.frame.session.event_seq), 2),
+    "build_context": (lambda s: build_context(s.id), 5),
+    "load_meter": (lambda s: load_meter(s.id), 5),
 }
 
 
@@ -231,6 +237,7 @@ def make_scene(owner: User, messages: int) -> Scene:
             tools=[message.parts[0].id for message in said if message.role == "assistant"],
             file=file,
             summary=summary,
+            frame=load_frame(id),
         )
         call = start_call(record, scene)
     piece = Piece(part_index=0, part_type="text", offset=0, text="so far")

@@ -329,10 +329,11 @@ class Store(RuleBasedStateMachine):
                 assert (row.outcome, row.tokens_output) == (said.end.outcome, said.end.usage.tokens_output)
         assert {turn.id: turn.state for turn in queries.list_turns(talk.id, limit=500)} == talk.turns
         assert [item.item_id for item in queries.load_context_items(talk.id)] == talk.context
-        now = talk.tombstones
         for seq, (context, tombstones) in talk.past.items():
             assert [item.item_id for item in queries.load_context_items(talk.id, at=seq)] == context
-            assert now - queries.tombstoned_after(talk.id, seq) == tombstones
+            parts = [part for entry in queries.load_context(talk.id, at=seq).messages for part in entry.message.parts]
+            shown = {part.id for part in parts if isinstance(part.part, ToolPart) and part.part.compacted_at}
+            assert shown == tombstones & {part.id for part in parts}
 
     @staticmethod
     def one_of(items: list[Any], pick: int) -> Any:
