@@ -34,6 +34,13 @@ BENCHMARKS = {
         "A search over a million tokens, against the database's own full text; and beside twice as much of others",
         ("query", "plain ms", "our ms", "our time / plain", "beside others / alone"),
     ),
+    "conversations": (
+        "Real conversations lived turn by turn in small windows, in tokens: what compaction does, and what is still there",
+        (
+            *("conversation", "window", "said", "soft", "before", "after", "at the end", "runs", "not needed"),
+            *("summaries by level", "depth", "originals", "files", "evidence", "1 step", "2 steps"),
+        ),
+    ),
 }
 
 

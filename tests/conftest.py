@@ -15,16 +15,16 @@ from django.conf import settings
 from django.db import connection
 
 from sessions_app.authorizer import lifted
+from tests.support.samples import FOLDER
 from tests.support.site_role import acting_as, drop_role, make_site_role
 
-REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 MISSING_DATA = pytest.StashKey[int]()
 
 
 @pytest.fixture
 def real_data() -> Path:
     """The directory of real sample files; tests that ask for it are left out where there is none."""
-    return REAL_DATA
+    return FOLDER
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     for item in reads:
         item.add_marker("real_data")
-    if REAL_DATA.is_dir():
+    if FOLDER.is_dir():
         return
     config.stash[MISSING_DATA] = len(reads)
     config.hook.pytest_deselected(items=reads)
@@ -99,7 +99,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Say what was not tested."""
     if count := config.stash.get(MISSING_DATA, 0):
         terminalreporter.section("NO SAMPLE FILES")
-        terminalreporter.line(f"{count} tests on real transcripts were left out: ../shared/data does not exist")
+        terminalreporter.line(f"{count} tests on real transcripts were left out: {FOLDER} does not exist")
     if os.environ.get("MNESIS_REQUIRE_ALL") and terminalreporter.stats.get("skipped"):
         terminalreporter.section("SKIPPED, BUT THIS RUN MUST TEST EVERYTHING", red=True)
 

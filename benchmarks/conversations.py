@@ -1,0 +1,159 @@
+"""Real conversations lived turn by turn in small windows: what compaction does to them, and whether all is still there.
+
+The demo model summarises, so nothing here says how good a summary is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from django.contrib.auth.models import User
+
+from benchmarks.living import Life, live
+from compaction_app.context import build_context, load_meter
+from compaction_app.queries import list_runs, list_summaries
+from mnesis_core.assembly.fitting import whole
+from mnesis_core.dag import MessageEntry
+from mnesis_core.lineage import RunRecord, SummaryRecord
+from mnesis_core.llm import ModelSpec
+from sessions_app import store
+from sessions_app.queries import load_context_items, load_messages
+from tests.support.samples import FOLDER, Sample, read_samples
+
+WINDOWS = {"8K": 8_192, "32K": 32_768, "128K": 131_072}
+"""Tokens, by the alias of the model that has them."""
+LONGEST_ANSWER = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a conversation came to in one window. All sizes in tokens."""
+
+    said: int
+    """What all of it would take in a context."""
+    soft: int
+    """From here on a compaction is asked for."""
+    at_the_end: int
+    """What the context takes after the last turn."""
+    runs: list[RunRecord]
+    summaries: list[SummaryRecord]
+    reached: list[tuple[str, int]]
+    """(message id, expansions it takes), in the order in which expanding the whole context gives them."""
+    originals: list[str]
+    """Every message id, in order."""
+    files: int
+    files_named: int
+    """Of them, by the payload of the next call."""
+    evidence: list[int]
+    """Expansions that each evidence takes, of those that are reached at all."""
+
+    @property
+    def needless(self) -> list[RunRecord]:
+        """Compactions that ran below the soft threshold, or changed nothing."""
+        return [run for run in self.runs if (run.tokens_before or 0) < self.soft or not _changed(run)]
+
+
+def _changed(run: RunRecord) -> bool:
+    return bool(run.summary_ids or run.pruned_parts)
+
+
+def measure() -> list[tuple[str, ...]]:
+    """The rows of the table; none where there are no sample files."""
+    try:
+        samples = read_samples()
+    except FileNotFoundError:
+        print(f"left out: no sample files in {FOLDER}; MNESIS_SAMPLES names another folder", file=sys.stderr)
+        return []
+    owner = User.objects.create_user("benchmark")
+    put_models()
+    return [_row(sample, alias, live_in(owner, sample, alias)) for sample in samples for alias in WINDOWS]
+
+
+def put_models() -> None:
+    """A model for each window."""
+    for alias, window in WINDOWS.items():
+        store.put_model(
+            ModelSpec(alias=alias, litellm_model="demo/chat", context_window=window, max_output_tokens=LONGEST_ANSWER)
+        )
+
+
+def live_in(owner: User, sample: Sample, alias: str) -> Outcome:
+    """Live a conversation with the model of this alias, and look at what came of it."""
+    session_id = store.create_session(owner=owner, model=alias)
+    turns = len(sample.transcript.turns)
+
+    def progress(done: int) -> None:
+        if done == turns or done % 50 == 0:
+            print(f"{sample.name}, {alias}: {done} of {turns} turns", file=sys.stderr, flush=True)
+
+    return look_at(live(session_id, sample.transcript, progress), sample.evidence)
+
+
+def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
+    """What is true of a session after its last turn."""
+    session_id = life.session_id
+    built = build_context(session_id)
+    payload = json.dumps(built.payload)
+    messages = load_messages(session_id, limit=1_000_000)
+    summaries = list_summaries(session_id)
+    reached = list(_expanded(session_id, {summary.id: summary for summary in summaries}))
+    steps = dict(reached)
+    wanted = [life.message_ids[id] for id in evidence]
+    return Outcome(
+        said=sum(whole(MessageEntry(position=0, message=message)).tokens for message in messages),
+        soft=built.budget.soft,
+        at_the_end=load_meter(session_id).used_tokens,
+        runs=list_runs(session_id, limit=100_000),
+        summaries=summaries,
+        reached=reached,
+        originals=[message.id for message in messages],
+        files=len(life.files),
+        files_named=sum(id in payload for id in life.files.values()),
+        evidence=[steps[id] for id in wanted if id in steps],
+    )
+
+
+def _expanded(session_id: str, summaries: Mapping[str, SummaryRecord]) -> Iterator[tuple[str, int]]:
+    """Everything that the context stands for: each message with the number of summaries that had to be opened."""
+    waiting = [(item.item_type, item.item_id, 0) for item in reversed(load_context_items(session_id))]
+    while waiting:
+        kind, id, steps = waiting.pop()
+        if kind == "message":
+            yield id, steps
+        else:
+            waiting += [(kind, source, steps + 1) for kind, source in reversed(summaries[id].source_ids)]
+
+
+def _row(sample: Sample, alias: str, outcome: Outcome) -> tuple[str, ...]:
+    levels = Counter(summary.level for summary in outcome.summaries)
+    is_whole = [id for id, _ in outcome.reached] == outcome.originals
+    return (
+        sample.name,
+        alias,
+        f"{outcome.said:,}",
+        f"{outcome.soft:,}",
+        _median([run.tokens_before for run in outcome.runs]),
+        _median([run.tokens_after for run in outcome.runs]),
+        f"{outcome.at_the_end:,}",
+        str(len(outcome.runs)),
+        str(len(outcome.needless)),
+        "/".join(str(levels[level]) for level in (1, 2, 3)),
+        str(max((summary.depth for summary in outcome.summaries), default=-1) + 1),
+        f"{len(outcome.originals)} in order" if is_whole else "NOT ALL",
+        f"{outcome.files_named}/{outcome.files}",
+        *(_share(outcome.evidence, steps, len(sample.evidence)) for steps in (0, 1, 2)),
+    )
+
+
+def _median(numbers: Sequence[int | None]) -> str:
+    known = [number for number in numbers if number is not None]
+    return f"{median(known):,.0f}" if known else ""
+
+
+def _share(evidence: Sequence[int], steps: int, count: int) -> str:
+    return f"{sum(taken <= steps for taken in evidence) / count:.0%}" if count else ""

@@ -1,0 +1,104 @@
+"""A real conversation lived again turn by turn: the session grows and is compacted as if the models answered just now."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from agents_app.steps import TurnEnd, finish_turn
+from compaction_app.compact import relieve
+from compaction_app.context import build_context
+from compaction_app.queries import live_run
+from compaction_app.tasks import compact
+from files_app.store import store_file_reference
+from mnesis_core.budget import Pressure
+from mnesis_core.messages import DataPart, FileRefPart, Message, Part, ToolPart
+from mnesis_core.record import MessageEnd, TurnState, UsageRecord
+from mnesis_core.transcripts import Transcript, TranscriptMessage, TranscriptTurn
+from sessions_app import store
+from sessions_app.ledger import Change, change
+from sessions_app.queries import load_turn
+from sessions_app.ready import make_all_ready
+
+Progress = Callable[[int], None]
+"""Turns done."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """A session, and what its transcript calls its messages."""
+
+    session_id: str
+    message_ids: dict[str, str] = field(default_factory=dict)
+    """External id -> id."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Path -> id of the file reference that stands for it."""
+
+
+def live(session_id: str, transcript: Transcript, progress: Progress = lambda done: None) -> Life:
+    """Live every turn, compacting where a turn would: before a call that does not fit, and after the turn by a worker.
+
+    The files that tools were given and the pictures that were sent become file references where they first appear.
+    """
+    life = Life(session_id=session_id)
+    for done, turn in enumerate(transcript.turns, start=1):
+        _live_turn(life, turn)
+        progress(done)
+    return life
+
+
+def _live_turn(life: Life, lived: TranscriptTurn) -> None:
+    asked = list(takewhile(lambda message: message.role != "assistant", lived.messages))
+    with change(life.session_id) as record:
+        turn_id = store.start_turn(record, model="", lease_owner="benchmark", lease_seconds=3_600)
+        for message in asked:
+            _say(life, record, turn_id, message)
+    for message in lived.messages[len(asked) :]:
+        _make_room(life.session_id)
+        with change(life.session_id) as record:
+            _say(life, record, turn_id, message)
+    turn = load_turn(turn_id, session_id=life.session_id)
+    finish_turn(turn, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
+    if run_id := live_run(life.session_id):
+        compact(run_id=run_id)
+
+
+def _make_room(session_id: str) -> None:
+    """What a turn does before it asks a model."""
+    if build_context(session_id).pressure is Pressure.HARD:
+        asyncio.run(relieve(session_id))
+
+
+def _say(life: Life, record: Change, turn_id: str, message: TranscriptMessage) -> None:
+    parts = (*message.parts, *_new_files(life, record, message))
+    life.message_ids[message.external_id] = store.append_message(
+        record,
+        turn_id=turn_id,
+        message=Message(role=message.role, parts=parts, is_summary=message.is_summary),
+        parts=make_all_ready(parts),
+        external_id=message.external_id,
+        end=MessageEnd(outcome="complete"),
+    )
+
+
+def _new_files(life: Life, record: Change, message: TranscriptMessage) -> Iterator[FileRefPart]:
+    for part in message.parts:
+        for path in _paths(part):
+            if path not in life.files:
+                content_id = hashlib.sha256(path.encode()).hexdigest()
+                life.files[path] = store_file_reference(record, content_id=content_id, path=path)
+                yield FileRefPart(file_id=life.files[path], path=path)
+
+
+def _paths(part: Part) -> list[str]:
+    """The files that a tool was given, or the pictures that go with a message."""
+    if isinstance(part, ToolPart):
+        given = json.loads(part.input)
+        return [given["file_path"]] if "file_path" in given else []
+    if isinstance(part, DataPart) and part.label == "locomo:image":
+        return [str(url) for url in json.loads(part.text).get("img_url", [])]
+    return []
