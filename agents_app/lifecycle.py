@@ -14,7 +14,7 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from agents_app.recovery import recover_turn
 from agents_app.runner import runner
-from compaction_app.schedule import due_trigger, request_compaction
+from compaction_app.schedule import act_on, find_trigger
 from files_app.queries import load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.errors import IdempotencyMismatch, InvalidRequest, RequestTooLarge, SessionBusy
@@ -344,10 +344,10 @@ def _known_file(part: FileRefPart, owner_id: int) -> FileRefPart:
 
 def _compact_if_due(session_id: str) -> None:
     """As at the end of any turn; here the context is measured after the commit, so that the lock stays short."""
-    trigger = due_trigger(session_id)
+    trigger = find_trigger(session_id)
     if trigger is not None:
         with change(session_id) as record:
-            request_compaction(record, trigger=trigger.pressure.value, tokens=trigger.used)
+            act_on(record, trigger)
 
 
 def _name(record: Change, session: SessionRecord, message: str) -> None:

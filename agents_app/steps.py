@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from agents_app.answer import Answer
 from agents_app.recovery import close_open_rows
 from compaction_app.context import BuiltContext
-from compaction_app.schedule import due_trigger, request_compaction
+from compaction_app.schedule import act_on, find_trigger
 from mnesis_core.events import EventType
 from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, Usage, cost_micros, write_tools
 from mnesis_core.messages import Message, ToolPart
@@ -117,7 +117,7 @@ def finish_turn(
 
     :param ratio: what new sessions of the model are to begin to count with from now on, if that has changed
     """
-    trigger = due_trigger(turn.session_id)
+    trigger = find_trigger(turn.session_id)
     with held(turn) as record:
         if step is not None:
             _close_step(record, turn, step, end)
@@ -138,8 +138,7 @@ def finish_turn(
         )
         if ratio is not None:
             store.share_ratio(turn.model, ratio)
-        if trigger is not None:
-            request_compaction(record, trigger=trigger.pressure.value, tokens=trigger.used)
+        act_on(record, trigger)
 
 
 def _close_step(record: Change, turn: TurnRecord, step: Step, end: TurnEnd) -> None:

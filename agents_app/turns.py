@@ -96,7 +96,7 @@ class TurnRun:
     async def _fitting_context(self) -> BuiltContext:
         context = await db(build_context, self.session.id, tools=self.tools)
         if context.pressure is Pressure.HARD and self.config.compaction.auto:
-            await relieve(self.session.id)
+            await relieve(self.session.id, used=context.assembled.wanted_tokens)
             context = await db(build_context, self.session.id, tools=self.tools)
         return context
 

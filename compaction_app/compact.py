@@ -20,7 +20,7 @@ from compaction_app import store
 from compaction_app.attempt import Attempt, claim
 from compaction_app.context import ContextState, load_state, meter_of
 from compaction_app.queries import has_changed, live_run, load_run
-from compaction_app.schedule import request_compaction
+from compaction_app.schedule import act_on, request_compaction, trigger_of
 from compaction_app.store import NewSummary, RunResult
 from mnesis_core.compaction import (
     Condensation,
@@ -93,29 +93,47 @@ def _compact_to_an_end(attempt: Attempt) -> None:
             store.fail_run(record, attempt.run_id, reason, fence=attempt.fence)
 
 
-async def relieve(session_id: str) -> None:
-    """Bring a context below its hard threshold before a call: run the compaction here, or wait for who runs it.
+async def relieve(session_id: str, *, used: int) -> None:
+    """Bring a context of ``used`` tokens below its hard threshold before a call: compact here, or wait for who does.
 
     Returns after ``wait_seconds`` at the latest, while the compaction goes on. The call can be made even then:
     assembly always fits.
     """
     try:
-        state = await db(load_state, session_id)
-        run_id = await db(_request_or_find, session_id)
-        async with asyncio.timeout(state.config.compaction.wait_seconds):
-            await asyncio.shield(asyncio.ensure_future(_follow_to_its_end(session_id, run_id)))
+        run_id, limit, seconds = await db(_request_for_a_call, session_id, used)
+        async with asyncio.timeout(seconds):
+            await asyncio.shield(asyncio.ensure_future(_compact_until_it_fits(session_id, run_id, limit)))
     except TimeoutError:
         logger.warning("session %s goes on before its compaction has ended", session_id)
     except DatabaseError:
         logger.exception("session %s goes on without a compaction", session_id)
 
 
-async def _follow_to_its_end(session_id: str, run_id: str) -> None:
+def _request_for_a_call(session_id: str, used: int) -> tuple[str | None, int, float]:
+    """The compaction to wait for, how small it has to leave the context, and how many seconds to wait."""
+    state = load_state(session_id)
+    # A first call's tools are known to the caller alone.
+    limit = state.budget.hard - (used - meter_of(state).used_tokens)
+    trigger = trigger_of(state, used=used)
+    with change(session_id) as record:
+        return live_run(session_id) or act_on(record, trigger), limit, state.config.compaction.wait_seconds
+
+
+async def _compact_until_it_fits(session_id: str, run_id: str | None, limit: int) -> None:
+    """Compaction after compaction, while one leaves ``limit`` tokens or more because it may not do more."""
+    while run_id is not None:
+        run = await _follow_to_its_end(session_id, run_id)
+        is_too_large = run.tokens_after is not None and run.tokens_after >= limit
+        run_id = await db(live_run, session_id) if is_too_large else None
+
+
+async def _follow_to_its_end(session_id: str, run_id: str) -> RunRecord:
     run = await work(compact_session, session_id, run_id=run_id)
     while run.state in LIVE:
         await asyncio.sleep(POLL_SECONDS)
         # Not only a look: whoever is at it may die, and then it is ours.
         run = await work(compact_session, session_id, run_id=run_id)
+    return run
 
 
 def compact_now(session_id: str) -> RunRecord:
@@ -136,14 +154,9 @@ def compact_now(session_id: str) -> RunRecord:
 
 def request_manual(session_id: str) -> str:
     """Queue a compaction that somebody asked for; returns the id of the live one."""
-    return _request_or_find(session_id, trigger="manual")
-
-
-def _request_or_find(session_id: str, trigger: str = "hard") -> str:
     used = meter_of(load_state(session_id)).used_tokens
     with change(session_id) as record:
-        known = live_run(session_id)
-        return known or request_compaction(record, trigger=trigger, tokens=used) or ""
+        return live_run(session_id) or request_compaction(record, trigger="manual", tokens=used) or ""
 
 
 def _compact(attempt: Attempt) -> None:
@@ -188,20 +201,11 @@ def _summarise(task: Work, state: ContextState) -> tuple[ContextState, bool]:
 
 
 def _situation(task: Work, state: ContextState) -> Situation:
-    return Situation(
-        entries=state.entries,
-        config=state.config,
-        budget=state.budget,
+    return state.situation(
         used=meter_of(state).used_tokens,
-        reads=_reads(task, state),
-        calibration=state.calibration.ratio,
         running_turn_id=running_turn(state.session.id),
         everything=task.trigger == "manual",
     )
-
-
-def _reads(task: Work, state: ContextState) -> int:
-    return piece_limit(task.model.spec if task.model else state.spec, state.config)
 
 
 def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> ContextState:
@@ -250,7 +254,7 @@ def _cost(task: Work, state: ContextState, result: SummaryResult) -> int:
 
 
 async def _ask(task: Work, state: ContextState, chosen: Span | Condensation) -> SummaryResult:
-    pieces, quotables = reading_of(chosen, _reads(task, state))
+    pieces, quotables = reading_of(chosen, piece_limit(state.summariser(), state.config))
     question = summarise(
         pieces,
         chosen.tokens,

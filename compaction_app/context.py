@@ -13,6 +13,7 @@ from compaction_app.queries import load_summary_entries
 from mnesis_core.assembly import assemble
 from mnesis_core.budget import Budget, Pressure, make_budget, pressure
 from mnesis_core.calibration import Calibration, calibration_after
+from mnesis_core.compaction import Situation, piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context import Assembled
 from mnesis_core.dag import ContextEntry, in_order
@@ -106,6 +107,24 @@ class ContextState(Frame):
             estimated_tokens=int(assembled.used_tokens / self.calibration.ratio),
             calibration=self.calibration,
             context_seq=self.context_seq,
+        )
+
+    def summariser(self) -> ModelSpec:
+        """The model that summarises."""
+        alias = self.config.compaction.model
+        return get_spec_to_read(alias) if alias and alias != self.session.model else self.spec
+
+    def situation(self, *, used: int, running_turn_id: str | None = None, everything: bool = False) -> Situation:
+        """What a round of compaction decides on, ``used`` being the tokens of the whole context."""
+        return Situation(
+            entries=self.entries,
+            config=self.config,
+            budget=self.budget,
+            used=used,
+            reads=piece_limit(self.summariser(), self.config),
+            calibration=self.calibration.ratio,
+            running_turn_id=running_turn_id,
+            everything=everything,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from django.db.models import Q
 
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+from mnesis_core.budget import LastRun
 from mnesis_core.dag import SummaryEntry
 from mnesis_core.errors import CompactionNotFoundError, SummaryNotFoundError
 from mnesis_core.file_ids import find_file_ids
@@ -184,10 +185,16 @@ def has_changed(run_id: str) -> bool:
     return is_pruned or SummaryNode.objects.filter(run_id=run_id).exists()
 
 
-def last_compacted_tokens(session_id: str) -> int | None:
-    """How large the context was right after the newest finished compaction."""
-    rows = CompactionRun.objects.filter(session_id=session_id, state="completed").order_by("-created_at")
-    return rows.values_list("tokens_after", flat=True).first()
+def last_run(session_id: str) -> LastRun | None:
+    """The newest compaction that has ended, whatever came of it."""
+    rows = CompactionRun.objects.filter(session_id=session_id, ended_at__isnull=False).order_by("-created_at")
+    row = rows.values_list("state", "tokens_after", "tokens_before").first()
+    if row is None:
+        return None
+    state, after, before = row
+    return LastRun(
+        tokens=next((tokens for tokens in (after, before) if tokens is not None), 0), failed=state == "failed"
+    )
 
 
 def stale_runs(now: datetime) -> list[tuple[str, str]]:

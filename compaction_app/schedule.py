@@ -2,44 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from django.utils import timezone
 from django_q.tasks import async_task
 
 from compaction_app import store
-from compaction_app.context import load_state, meter_of
-from compaction_app.queries import last_compacted_tokens, stale_runs
-from mnesis_core.budget import Pressure, should_compact
+from compaction_app.context import ContextState, load_state, meter_of
+from compaction_app.queries import last_run, stale_runs
+from mnesis_core.budget import Pressure, Reason, Trigger, pressure, should_compact
+from mnesis_core.compaction import next_round
 from mnesis_core.events import EventType
+from mnesis_core.pruning import select_prunable
 from sessions_app.conf import site_config
 from sessions_app.ledger import Change, change
 
 TASK = "compaction_app.tasks.compact"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DueTrigger:
-    """A compaction is due."""
+def find_trigger(session_id: str) -> Trigger | None:
+    """Whether a session's context calls for a compaction, and why or why not; ``None`` below the soft threshold.
 
-    pressure: Pressure
-    used: int
-    """Tokens of the whole context."""
-
-
-def due_trigger(session_id: str) -> DueTrigger | None:
-    """Whether a session's context calls for a compaction now."""
+    Below it nothing happens: no query for compactions, no event.
+    """
     state = load_state(session_id)
-    used = meter_of(state).used_tokens
-    after_last = last_compacted_tokens(session_id)
-    decision = should_compact(
+    return trigger_of(state, used=meter_of(state).used_tokens)
+
+
+def trigger_of(state: ContextState, *, used: int) -> Trigger | None:
+    """Likewise of a context that is loaded and takes ``used`` tokens."""
+    if pressure(used, state.budget) is Pressure.NONE:
+        return None
+    situation = state.situation(used=used)
+    return should_compact(
         used=used,
         budget=state.budget,
         config=state.config,
         turns=state.session.turn_seq,
-        new_tokens=None if after_last is None else max(0, used - after_last),
+        last=last_run(state.session.id),
+        is_something_to_do=next_round(situation) is not None or is_prunable(state),
     )
-    return DueTrigger(pressure=decision.pressure, used=used) if decision.compact else None
+
+
+def is_prunable(state: ContextState) -> bool:
+    """Whether a compaction would turn any output into a tombstone."""
+    return bool(select_prunable(state.entries, state.config, state.budget).part_ids)
+
+
+def act_on(record: Change, trigger: Trigger | None) -> str | None:
+    """Queue the compaction that is due and return its id, or tell why none is."""
+    if trigger is None:
+        return None
+    run_id = (
+        request_compaction(record, trigger=trigger.pressure.value, tokens=trigger.used) if trigger.compact else None
+    )
+    if run_id is None:
+        reason = Reason.ALREADY_REQUESTED if trigger.compact else trigger.reason
+        record.publish(
+            EventType.COMPACTION_SKIPPED,
+            pressure=trigger.pressure.value,
+            reason=reason.value,
+            tokens=trigger.used,
+        )
+    return run_id
 
 
 def request_compaction(record: Change, *, trigger: str, tokens: int) -> str | None:

@@ -42,14 +42,43 @@ class Pressure(StrEnum):
     HARD = "hard"
 
 
+class Reason(StrEnum):
+    """Why a compaction is due, or why not."""
+
+    SOFT = "soft"
+    HARD = "hard"
+    BELOW_SOFT = "below_soft"
+    AUTO_OFF = "auto_off"
+    FIRST_TURN = "first_turn"
+    """There is nothing older than it."""
+    TOO_SOON = "too_soon"
+    """Too little is new since the last compaction."""
+    UNCHANGED = "unchanged"
+    """The last compaction failed, and nothing is new since."""
+    NOTHING_TO_SUMMARISE = "nothing_to_summarise"
+    """All that may be summarised or pruned is."""
+    ALREADY_REQUESTED = "already_requested"
+    """One is queued or running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """The newest compaction that has ended."""
+
+    tokens: int
+    """Of the context at its end, as far as that is known."""
+    failed: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
     """Whether to compact now, and the reason for that or against it."""
 
     compact: bool
     pressure: Pressure
-    reason: str
-    """``below_soft``, ``auto_off``, ``first_turn``, ``too_soon``, ``soft`` or ``hard``."""
+    reason: Reason
+    used: int
+    """Tokens of the whole context."""
 
 
 def make_budget(spec: ModelSpec, config: Config) -> Budget:
@@ -82,22 +111,31 @@ def pressure(used: int, budget: Budget) -> Pressure:
     return Pressure.SOFT if used >= budget.soft else Pressure.NONE
 
 
-def should_compact(*, used: int, budget: Budget, config: Config, turns: int, new_tokens: int | None) -> Trigger:
+def should_compact(
+    *, used: int, budget: Budget, config: Config, turns: int, last: LastRun | None, is_something_to_do: bool = True
+) -> Trigger:
     """Whether automatic compaction is due.
 
     ``used`` is what the whole context would take now, ``turns`` counts the session's turns, the current one
-    included, ``new_tokens`` is what was added since the last compaction (None: there was none). The first
-    turn has nothing older than itself to summarise. Soft compactions keep a distance, so that a context
-    which cannot shrink is not compacted after every turn; the hard threshold beats the distance.
+    included. The high mark is the soft threshold, the low one that a compaction goes down to is the target.
+    The first turn has nothing older than itself to summarise (seed 002). Soft compactions keep a distance, so
+    that a context which cannot shrink is not compacted after every turn; the hard threshold beats the distance,
+    but not for the context that a compaction has just failed on.
     """
     level = pressure(used, budget)
-    spacing = int(budget.usable * config.compaction.spacing_fraction)
-    if level is Pressure.NONE:
-        return Trigger(compact=False, pressure=level, reason="below_soft")
-    if not config.compaction.auto:
-        return Trigger(compact=False, pressure=level, reason="auto_off")
-    if turns <= 1:
-        return Trigger(compact=False, pressure=level, reason="first_turn")
-    if level is Pressure.SOFT and new_tokens is not None and new_tokens < spacing:
-        return Trigger(compact=False, pressure=level, reason="too_soon")
-    return Trigger(compact=True, pressure=level, reason=level.value)
+    new_tokens = used if last is None else used - last.tokens
+    against = (
+        (Reason.BELOW_SOFT, level is Pressure.NONE),
+        (Reason.AUTO_OFF, not config.compaction.auto),
+        (Reason.FIRST_TURN, turns <= 1),
+        (Reason.UNCHANGED, last is not None and last.failed and new_tokens <= 0),
+        (Reason.TOO_SOON, level is Pressure.SOFT and last is not None and new_tokens < _distance(budget, config)),
+        (Reason.NOTHING_TO_SUMMARISE, not is_something_to_do),
+    )
+    reason = next((reason for reason, holds in against if holds), None)
+    return Trigger(compact=reason is None, pressure=level, reason=reason or Reason(level.value), used=used)
+
+
+def _distance(budget: Budget, config: Config) -> int:
+    """Tokens that have to be new; at least one, so that no compaction follows another on the same context."""
+    return max(1, int(budget.usable * config.compaction.spacing_fraction))

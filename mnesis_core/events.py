@@ -38,6 +38,7 @@ class EventType(StrEnum):
     CONTEXT_CHANGED = "context.changed"
     COMPACTION_REQUESTED = "compaction.requested"
     COMPACTION_TRIGGERED = "compaction.triggered"
+    COMPACTION_SKIPPED = "compaction.skipped"
     COMPACTION_STARTED = "compaction.started"
     COMPACTION_COMPLETED = "compaction.completed"
     COMPACTION_FAILED = "compaction.failed"

@@ -95,11 +95,11 @@ async def summarise(
         named=named,
         prompts=prompts,
     )
-    draft = await run.reduce(pieces, kind)
-    if draft is None:
-        quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
-        draft = run.level3(quotables)
-    text = with_footer(draft.text, named) if draft.level < 3 else draft.text
+    written = await run.reduce(pieces, kind)
+    quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
+    draft = written or run.level3(quotables)
+    # An excerpt of the whole has its footer already, cut to the room there is.
+    text = with_footer(written.text, named) if written else draft.text
     return SummaryResult(
         text=text,
         token_count=estimate_text(text),
@@ -162,7 +162,8 @@ class _Run:
         if all(draft.level == 3 for draft in drafts):
             return None
         if self._is_accepted(joined, target):
-            return _Draft(text=joined, level=level, version=drafts[0].version)
+            version = next(draft.version for draft in drafts if draft.level < 3)
+            return _Draft(text=joined, level=level, version=version)
         again = text_pieces(joined, limit)
         merged = await self.reduce(again, "condensed") if len(again) < len(pieces) else None
         return replace(merged, level=max(level, merged.level)) if merged else None

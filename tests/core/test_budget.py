@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mnesis_core.budget import Pressure, make_budget, pressure, should_compact
+from mnesis_core.budget import LastRun, Pressure, Reason, make_budget, pressure, should_compact
 from mnesis_core.config import BudgetConfig, Config, override
 from tests.core.contexts import budget, spec
 
@@ -84,22 +86,46 @@ def test_pressure_follows_the_thresholds(used: int, expected: Pressure) -> None:
     assert pressure(used, budget(1_000)) is expected
 
 
-@pytest.mark.parametrize(
-    ("used", "turns", "new_tokens", "auto", "reason"),
-    [
-        pytest.param(599, 9, None, True, "below_soft", id="below the soft threshold"),
-        pytest.param(700, 1, None, True, "first_turn", id="never on the first turn"),
-        pytest.param(5_000, 1, None, True, "first_turn", id="not even above the hard threshold"),
-        pytest.param(700, 2, None, True, "soft", id="soft, no compaction yet"),
-        pytest.param(700, 2, 99, True, "too_soon", id="soft, too little is new"),
-        pytest.param(700, 2, 100, True, "soft", id="soft, enough is new"),
-        pytest.param(1_000, 2, 0, True, "hard", id="hard beats the distance"),
-        pytest.param(5_000, 9, None, False, "auto_off", id="automatic compaction is off"),
-    ],
-)
-def test_the_trigger_rules(used: int, turns: int, new_tokens: int | None, auto: bool, reason: str) -> None:
-    config = override(Config(), {"compaction": {"auto": auto}})
-    trigger = should_compact(used=used, budget=budget(1_000), config=config, turns=turns, new_tokens=new_tokens)
-    assert trigger.reason == reason
-    assert trigger.compact is (reason in ("soft", "hard"))
-    assert trigger.pressure is pressure(used, budget(1_000))
+# The rules in their order. Unless a row says otherwise: the ninth turn, no compaction yet, automatic, and there is
+# something to do. Soft is 600, hard 1,000, and 100 tokens have to be new since the last compaction.
+TRIGGERS = [
+    pytest.param(599, {}, Reason.BELOW_SOFT, id="below the soft threshold"),
+    pytest.param(600, {}, Reason.SOFT, id="at the soft threshold"),
+    pytest.param(999, {}, Reason.SOFT, id="just below the hard one"),
+    pytest.param(1_000, {}, Reason.HARD, id="at the hard threshold"),
+    pytest.param(5_000, {"auto": False}, Reason.AUTO_OFF, id="automatic compaction is off"),
+    pytest.param(599, {"auto": False}, Reason.BELOW_SOFT, id="off, but not asked for either"),
+    pytest.param(700, {"turns": 1}, Reason.FIRST_TURN, id="never on the first turn"),
+    pytest.param(5_000, {"turns": 1}, Reason.FIRST_TURN, id="not even above the hard threshold"),
+    pytest.param(700, {"turns": 2}, Reason.SOFT, id="on the second"),
+    pytest.param(700, {"last": 601}, Reason.TOO_SOON, id="soft, too little is new"),
+    pytest.param(700, {"last": 600}, Reason.SOFT, id="soft, enough is new"),
+    pytest.param(
+        700, {"last": 700, "spacing": 0.0}, Reason.TOO_SOON, id="soft, nothing is new, and no distance asked for"
+    ),
+    pytest.param(
+        701, {"last": 700, "spacing": 0.0}, Reason.SOFT, id="soft, one token is new, and no distance asked for"
+    ),
+    pytest.param(1_000, {"last": 1_000}, Reason.HARD, id="hard beats the distance"),
+    pytest.param(700, {"last": 600, "failed": True}, Reason.SOFT, id="soft after a failure, enough is new"),
+    pytest.param(5_000, {"last": 5_000, "failed": True}, Reason.UNCHANGED, id="hard, the same context has just failed"),
+    pytest.param(5_001, {"last": 5_000, "failed": True}, Reason.HARD, id="hard, another context"),
+    pytest.param(700, {"work": False}, Reason.NOTHING_TO_SUMMARISE, id="soft, but nothing is to be done"),
+    pytest.param(5_000, {"work": False}, Reason.NOTHING_TO_SUMMARISE, id="hard, but nothing is to be done"),
+]
+
+
+@pytest.mark.parametrize(("used", "given", "reason"), TRIGGERS)
+def test_the_trigger_rules(used: int, given: dict[str, Any], reason: Reason) -> None:
+    compaction = {"auto": given.get("auto", True), "spacing_fraction": given.get("spacing", 0.1)}
+    trigger = should_compact(
+        used=used,
+        budget=budget(1_000),
+        config=override(Config(), {"compaction": compaction}),
+        turns=given.get("turns", 9),
+        last=LastRun(tokens=given["last"], failed=given.get("failed", False)) if "last" in given else None,
+        is_something_to_do=given.get("work", True),
+    )
+    assert trigger.reason is reason
+    assert trigger.compact is (reason in (Reason.SOFT, Reason.HARD))
+    assert (trigger.pressure, trigger.used) == (pressure(used, budget(1_000)), used)

@@ -329,10 +329,11 @@ async def test_one_bad_piece_does_not_cost_the_good_ones() -> None:
     asked = always(
         lambda request: refusal if pieces[1] in request.payload["messages"][1]["content"] else "They spoke of it."
     )
-    result = await summary_of(asked, pieces)
-    assert result.level == 3
+    result = await summary_of(asked, pieces, named=Named(files=(FILE,)))
+    assert (result.level, result.prompt_version) == (3, "level1.1")
     assert result.text.count("They spoke of it.") == len(pieces) - 1
     assert "[Level 3 excerpt" in result.text
+    assert result.text.endswith(f"\n\n[LCM File IDs: {FILE}]")
 
 
 async def test_a_model_that_only_fails_is_not_asked_again() -> None:

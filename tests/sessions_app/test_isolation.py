@@ -171,9 +171,7 @@ BY_SESSION: dict[str, Ask] = {
     "compaction_app.queries.is_free_to_claim": lambda who, its: compaction_queries.is_free_to_claim(
         its.run, timezone.now(), session_id=who.session_id
     ),
-    "compaction_app.queries.last_compacted_tokens": lambda who, its: compaction_queries.last_compacted_tokens(
-        who.session_id
-    ),
+    "compaction_app.queries.last_run": lambda who, its: compaction_queries.last_run(who.session_id),
     "compaction_app.queries.last_summary": lambda who, its: compaction_queries.last_summary(who.session_id),
     "compaction_app.queries.leaf_of_message": lambda who, its: compaction_queries.leaf_of_message(
         its.first, session_id=who.session_id
