@@ -12,7 +12,7 @@ from django.test import Client
 
 from audit_app.verify import check_replay, replay_session, verify_session
 from compaction_app import lineage
-from compaction_app.context import build_context, load_entries
+from compaction_app.context import build_context, load_state
 from compaction_app.models import SummaryNode
 from compaction_app.queries import covering_summaries, list_summaries, load_graph, load_summary
 from compaction_app.store import Revision, revise_summary
@@ -80,7 +80,7 @@ def prove(session_id: str) -> None:
 
 
 def standing(session_id: str) -> list[str]:
-    return [item.id for item in load_entries(session_id) if hasattr(item, "level")]
+    return [item.id for item in load_state(session_id).entries if hasattr(item, "level")]
 
 
 def test_a_revision_takes_the_place_in_the_context_and_the_old_one_stays_as_it_was(tree):
@@ -222,5 +222,5 @@ def test_the_context_as_of_any_event_shows_the_revision_of_then(tree):
         revise(tree.id, standing(tree.id)[0], replace(REVISION, text=text))
         seqs.append((load_events(tree.id, limit=10_000)[-1].seq, text))
     for seq, text in seqs:
-        [summary] = [entry for entry in load_entries(tree.id, at=seq) if hasattr(entry, "level")]
+        [summary] = [entry for entry in load_state(tree.id, at=seq).entries if hasattr(entry, "level")]
         assert summary.text == text
