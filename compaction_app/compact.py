@@ -40,7 +40,7 @@ from mnesis_core.lineage import RunRecord
 from mnesis_core.llm import Model, cost_micros
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
-from sessions_app.conf import get_model, session_config
+from sessions_app.conf import get_model, session_config, site_prompts
 from sessions_app.database import db, work
 from sessions_app.ledger import change
 from sessions_app.queries import load_session, running_turn
@@ -264,6 +264,7 @@ async def _ask(task: Work, state: ContextState, chosen: Span | Condensation) -> 
         kind=kind_of(chosen),
         quotables=quotables,
         named=chosen.named,
+        prompts=site_prompts(),
     )
     try:
         return await task.attempt.asking(question)

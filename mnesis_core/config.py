@@ -44,7 +44,7 @@ class CompactionConfig:
     """The last user turns, which stay verbatim whatever the pressure (seed 000)."""
     level2_enabled: bool = True
     summary_target_tokens: int = 2_000
-    """What level 1 is asked for; level 2 gets half (LCM paper 2.3)."""
+    """What a level 1 summary may have at the most; level 2 gets half (LCM paper 2.3)."""
     level3_tokens: int = 512
     """Level 3 never writes more than this (LCM paper 2.3)."""
     spacing_fraction: float = 0.1
@@ -143,29 +143,51 @@ class Config:
     """Tokens; overrides the model's longest answer when above 0."""
 
 
-_BOUNDS: dict[str, tuple[float, float]] = {
+BOUNDS: dict[str, tuple[float, float]] = {
     "budget.compaction_reserve_tokens": (0, 1_000_000),
     "budget.reserved_output_share": (0.01, 0.9),
     "budget.soft_threshold_fraction": (0.1, 0.95),
     "budget.target_fraction": (0.05, 0.9),
+    "prune.protect_tokens": (0, 1_000_000),
+    "prune.minimum_tokens": (0, 1_000_000),
     "prune.protect_turns": (1, 1_000),
-    "compaction.summary_target_tokens": (64, 20_000),
-    "compaction.spacing_fraction": (0.0, 0.9),
     "compaction.protect_turns": (2, 1_000),
+    "compaction.summary_target_tokens": (64, 20_000),
+    "compaction.level3_tokens": (64, 512),
+    "compaction.spacing_fraction": (0.0, 0.9),
     "compaction.leaf_chunk_tokens": (0, 1_000_000),
+    # No more than level 3 can name in its 512 tokens.
     "compaction.condense_fan_in": (2, 20),
     "compaction.condense_min_fan_in": (2, 20),
-    "compaction.max_compaction_rounds": (1, 50),
     "compaction.input_share": (0.1, 0.9),
-    "compaction.level3_tokens": (64, 4_096),
+    "compaction.max_compaction_rounds": (1, 50),
     "compaction.lease_seconds": (0.05, 86_400),
     "compaction.max_attempts": (1, 100),
     "compaction.wait_seconds": (0, 3_600),
+    "turn.max_steps": (1, 10_000),
     "turn.doom_loop_threshold": (2, 10),
+    "turn.lease_seconds": (0.05, 86_400),
+    "turn.heartbeat_seconds": (0.01, 3_600),
+    "turn.tool_timeout_seconds": (0.01, 86_400),
+    "turn.tool_output_limit": (1, 20_000_000),
+    "turn.max_retries": (0, 20),
+    "turn.retry_base_seconds": (0, 600),
+    "turn.capacity": (1, 1_000_000),
+    "stream.journal_seconds": (0, 60),
+    "stream.journal_bytes": (1, 10_000_000),
+    "stream.coalesce_seconds": (0, 10),
+    "stream.max_answer_characters": (1, 100_000_000),
+    "limits.message_characters": (1, 100_000_000),
+    "limits.title_characters": (1, 200),
     "context_window": (0, 10_000_000),
     "max_output_tokens": (0, 10_000_000),
     **{f"prices.{item.name}": (-1, 10**12) for item in fields(PriceConfig)},
 }
+"""Smallest and largest value of every number, both allowed."""
+LONGEST_TEXT = 200
+"""Characters of a value that is a text."""
+LONGEST_LIST = 100
+"""Values of one that is a list."""
 
 
 def override(config: Config, values: dict[str, Any], *, path: str = "") -> Config:
@@ -177,6 +199,10 @@ def override(config: Config, values: dict[str, Any], *, path: str = "") -> Confi
     changed: Config = _override(config, values, path)
     if changed.budget.target_fraction >= changed.budget.soft_threshold_fraction:
         raise InvalidRequest("budget.target_fraction must be below budget.soft_threshold_fraction", field="budget")
+    if changed.compaction.condense_min_fan_in > changed.compaction.condense_fan_in:
+        raise InvalidRequest(
+            "compaction.condense_min_fan_in must not be above compaction.condense_fan_in", field="compaction"
+        )
     return changed
 
 
@@ -200,14 +226,22 @@ def _override(value: Any, changes: Any, path: str) -> Any:
 def _checked(where: str, kind: Any, change: Any) -> Any:
     if kind is float and isinstance(change, int) and not isinstance(change, bool):
         change = float(change)
-    if kind in (int, float, str, bool):
-        if type(change) is not kind:
-            raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
-    elif not isinstance(change, list | tuple) or not all(isinstance(item, str) for item in change):
-        raise InvalidRequest(f"{where} must be a list of strings", field=where)
-    else:
-        change = tuple(change)
-    low, high = _BOUNDS.get(where, (0, 2**53))
-    if isinstance(change, int | float) and not isinstance(change, bool) and not low <= change <= high:
-        raise InvalidRequest(f"{where} must lie between {low:g} and {high:g}, not {change}", field=where)
+    if kind not in (int, float, str, bool):
+        return _checked_list(where, change)
+    if type(change) is not kind:
+        raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
+    if kind is str and len(change) > LONGEST_TEXT:
+        raise InvalidRequest(f"{where} may have {LONGEST_TEXT} characters, not {len(change):,}", field=where)
+    if kind in (int, float) and not BOUNDS[where][0] <= change <= BOUNDS[where][1]:
+        low, high = BOUNDS[where]
+        raise InvalidRequest(f"{where} must lie between {low:,} and {high:,}, not {change}", field=where)
     return change
+
+
+def _checked_list(where: str, change: Any) -> tuple[str, ...]:
+    if not isinstance(change, list | tuple) or not all(isinstance(item, str) for item in change):
+        raise InvalidRequest(f"{where} must be a list of strings", field=where)
+    if len(change) > LONGEST_LIST or any(len(item) > LONGEST_TEXT for item in change):
+        allowed = f"{LONGEST_LIST} texts of {LONGEST_TEXT} characters"
+        raise InvalidRequest(f"{where} may have {allowed}, not more", field=where)
+    return tuple(change)

@@ -260,6 +260,7 @@ LOGGING = {
 MNESIS = {
     "DEFAULT_MODEL": env_str("MNESIS_DEFAULT_MODEL", "demo"),
     "CONFIG_FILE": env_str("MNESIS_CONFIG", ""),
+    "PROMPT_FOLDER": env_str("MNESIS_PROMPTS", ""),
     "APP_ROLE": env_str("MNESIS_APP_ROLE", ""),
     "AUDITOR_ROLE": env_str("MNESIS_AUDITOR_ROLE", ""),
     "MODEL_FACTORY": "mnesis_core.providers.make_model",

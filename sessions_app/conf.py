@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from mnesis_core.compaction.prompts import SHIPPED, Prompts, read_prompts
 from mnesis_core.config import Config, override
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.limits import settle_limits
@@ -43,6 +44,25 @@ def site_config() -> Config:
         raise ImproperlyConfigured(f"MNESIS_CONFIG: {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, InvalidRequest) as error:
         raise ImproperlyConfigured(f"MNESIS_CONFIG: {path}: {error}") from error
+
+
+@cache
+def site_prompts() -> Prompts:
+    """The prompts of compaction: the shipped ones, or the site's own from the folder that ``MNESIS_PROMPTS`` names.
+
+    Of the site alone, never of a session: who owns a session is not to name files of this machine.
+
+    :raises ImproperlyConfigured: the folder cannot be read, or holds a file that is no prompt.
+    """
+    folder = settings.MNESIS["PROMPT_FOLDER"]
+    if not folder:
+        return SHIPPED
+    try:
+        return read_prompts(Path(folder))
+    except OSError as error:
+        raise ImproperlyConfigured(f"MNESIS_PROMPTS: {folder} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ImproperlyConfigured(f"MNESIS_PROMPTS: {error}") from error
 
 
 def session_config(overrides: dict[str, Any]) -> Config:

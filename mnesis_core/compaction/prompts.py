@@ -46,9 +46,12 @@ def read_prompt(path: Path) -> SummaryPrompt:
     """The prompt in a file.
 
     :raises OSError: the file cannot be read.
-    :raises ValueError: it does not have the shape of a prompt.
+    :raises ValueError: it is not UTF-8, or does not have the shape of a prompt.
     """
-    found = _SHAPE.fullmatch(path.read_text(encoding="utf-8"))
+    try:
+        found = _SHAPE.fullmatch(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8") from error
     if not found or MARKER not in found[2] or found[3].count("{{source}}") != 1 or "{{target}}" not in found[3]:
         raise ValueError(
             f"{path} is not a prompt: it needs a line 'version: …', a part '# System' with {MARKER} in it, "

@@ -45,6 +45,12 @@ def test_a_site_replaces_prompts_by_files_of_their_names(tmp_path: Path) -> None
     assert "AIM: what the user wants" in prompts.level2.system
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "level1.md").write_bytes(b"version: \xff")
+    with pytest.raises(ValueError, match="is not UTF-8"):
+        read_prompts(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

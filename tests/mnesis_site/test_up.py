@@ -147,6 +147,7 @@ def test_a_database_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None
     ("name", "value", "words"),
     [
         ("MNESIS_CONFIG", "no-such-file.toml", "MNESIS_CONFIG: no-such-file.toml cannot be read"),
+        ("MNESIS_PROMPTS", "no-such-folder", "MNESIS_PROMPTS: no-such-folder cannot be read: No such file"),
         ("MNESIS_DEFAULT_MODEL", "nosuch", "MNESIS_DEFAULT_MODEL: no model is called 'nosuch'"),
     ],
 )

@@ -20,7 +20,7 @@ from mnesis_core.errors import ModelNotFoundError
 from mnesis_site.processes import Tree, require_free, web, worker
 from mnesis_site.readiness import unguarded
 from mnesis_site.sign_in import first_admin, sign_in_link
-from sessions_app.conf import default_model, get_spec, site_config
+from sessions_app.conf import default_model, get_spec, site_config, site_prompts
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - named here to be told apart
 
@@ -70,6 +70,7 @@ class Command(BaseCommand):
         """Stop here, not at the first request, over what is only read when it is needed."""
         try:
             site_config()
+            site_prompts()
             get_spec(default_model())
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
