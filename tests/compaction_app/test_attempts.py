@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from django.db import connections
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from audit_app.verify import verify_session
@@ -15,7 +17,7 @@ from compaction_app import store
 from compaction_app.attempt import Attempt, claim
 from compaction_app.compact import compact_now, compact_session, request_manual
 from compaction_app.models import CompactionRun, SummaryNode
-from compaction_app.queries import list_summaries, load_run
+from compaction_app.queries import list_runs, list_summaries, load_run
 from compaction_app.schedule import wake_stale
 from mnesis_core.config import Config
 from mnesis_core.errors import TakenOver
@@ -23,11 +25,14 @@ from mnesis_core.llm import Request
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import SessionRecord
 from sessions_app import store as record_store
+from sessions_app.database import db
 from sessions_app.ledger import change
 from sessions_app.queries import load_context_items, load_events
-from tests.compaction_app.test_compaction import add_turns, model_of
+from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
+from tests.support.story import say
 
 SUMMARY = "- A summary."
+MOMENT_SECONDS = 1
 
 
 class Killed(BaseException):
@@ -235,6 +240,31 @@ def test_without_a_worker_a_run_is_queued_again_less_and_less_often(session):
     reasons = [event.data.get("reason") for event in load_events(session.id, limit=10_000)[-8:]]
     assert reasons == ["forgotten"] * 8
     assert CompactionRun.objects.get(id=run_id).created_at == created
+
+
+async def test_no_transaction_is_open_while_a_model_is_asked(session, script):
+    def reply(request: Request) -> Script:
+        assert not connection.in_atomic_block
+        elsewhere(lambda: lock(session))
+        return SUMMARY if is_summary_request(request) else "Here it is."
+
+    model = script(reply)
+    await db(add_turns, session, 60)
+    assert (await say(session, "Where are the ledgers?")).state == "completed"
+    kinds = {is_summary_request(request) for request in model.requests}
+    assert kinds == {True, False}
+    assert {run.state for run in await db(list_runs, session.id)} == {"completed"}
+
+
+def lock(session: SessionRecord) -> None:
+    """Take what a change takes: somebody else may have it for a moment, not while a model thinks."""
+    if connection.vendor == "sqlite":
+        with closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=MOMENT_SECONDS)) as another:
+            another.execute("BEGIN IMMEDIATE")
+        return
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL lock_timeout = '{MOMENT_SECONDS}s'")
+        cursor.execute("SELECT id FROM sessions WHERE id = %s FOR UPDATE", [session.id])
 
 
 def test_the_fence_refuses_each_write_of_a_run_that_was_taken_over(session):
