@@ -174,6 +174,8 @@ class SummaryEdge(AppendOnlyModel):
     position = models.IntegerField()
     source_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
     source_id = models.CharField(max_length=ID_LENGTH)
+    of_revision = models.BooleanField(default=False)
+    """Its summary takes the place of another one, so it may stand for what that one stands for."""
 
     rules = Rules(bound=False)
 
@@ -182,6 +184,10 @@ class SummaryEdge(AppendOnlyModel):
         constraints = [
             models.UniqueConstraint(fields=["node", "position"], name="edge_position_unique"),
             models.UniqueConstraint(fields=["node", "source_id"], name="edge_source_once"),
+            # Nothing is covered twice, whatever the code above does.
+            models.UniqueConstraint(
+                fields=["source_id"], condition=Q(of_revision=False), name="edge_source_covered_once"
+            ),
         ]
         indexes = [models.Index(fields=["source_id"], name="edge_source")]
 

@@ -15,11 +15,12 @@ def load_projection(session_id: str, *, using: str = "default") -> Projection:
     runs = CompactionRun.objects.using(using).filter(session_id=session_id)
     sources: dict[str, list[tuple[str, str]]] = defaultdict(list)
     edges = SummaryEdge.objects.using(using).filter(node__session_id=session_id).order_by("node_id", "position")
-    for node_id, position, kind, source_id in edges.values_list(
-        "node_id", "position", "source_type", "source_id"
-    ).iterator():
+    columns = edges.values_list("node_id", "position", "source_type", "source_id", "of_revision", "node__revises_id")
+    for node_id, position, kind, source_id, of_revision, revises in columns.iterator():
         place = len(sources[node_id])
-        sources[node_id].append((kind if position == place else f"{kind} at {position}, not {place}", source_id))
+        is_right = position == place and of_revision == (revises is not None)
+        shown = kind if is_right else f"{kind} at {position}, not {place}; of a revision: {of_revision}"
+        sources[node_id].append((shown, source_id))
     nodes = SummaryNode.objects.using(using).filter(session_id=session_id)
     states = {id: (seq, freshness) for id, seq, freshness in nodes.values_list("id", "superseded_seq", "freshness")}
     return replace(

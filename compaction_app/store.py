@@ -197,8 +197,9 @@ def record_summary(
         created_at=record.now,
         **asdict(summary) | {"text": encode_text(summary.text)},
     )
-    _write_node(record, node, source_type, source_ids, run_id=run_id)
+    _write_node(record, node, source_ids, run_id=run_id)
     record_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
+    _write_edges(node, source_ids, source_type=source_type)
     if SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
         _mark_freshness(record, because=node.id)
     return str(node.id)
@@ -227,7 +228,8 @@ def revise_summary(record: Change, summary_id: str, revision: Revision, *, sourc
         **{name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")},
         **asdict(revision) | {"text": encode_text(revision.text)},
     )
-    _write_node(record, node, "message" if old.kind == "leaf" else "summary", source_ids, revises=old.id)
+    _write_node(record, node, source_ids, revises=old.id)
+    _write_edges(node, source_ids, source_type="message" if old.kind == "leaf" else "summary", of_revision=True)
     record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
     record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
     if standing_items(record.session_id, [old.id]):
@@ -236,13 +238,16 @@ def revise_summary(record: Change, summary_id: str, revision: Revision, *, sourc
     return str(node.id)
 
 
-def _write_node(record: Change, node: Any, source_type: str, source_ids: Sequence[str], **why: str) -> None:
-    """A new summary with its edges, its event, and its words for the search."""
-    record.insert(_NODES, node)
+def _write_edges(node: Any, source_ids: Sequence[str], **values: Any) -> None:
     SummaryEdge.objects.bulk_create(
-        SummaryEdge(node_id=node.id, position=position, source_type=source_type, source_id=source_id)
+        SummaryEdge(node_id=node.id, position=position, source_id=source_id, **values)
         for position, source_id in enumerate(source_ids)
     )
+
+
+def _write_node(record: Change, node: Any, source_ids: Sequence[str], **why: str) -> None:
+    """A new summary with its event, and its words for the search."""
+    record.insert(_NODES, node)
     record.publish(
         EventType.SUMMARY_CREATED,
         summary_id=node.id,

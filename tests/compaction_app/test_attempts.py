@@ -9,14 +9,14 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.utils import timezone
 
 from audit_app.verify import verify_session
 from compaction_app import store
 from compaction_app.attempt import Attempt, claim
 from compaction_app.compact import compact_now, compact_session, request_manual
-from compaction_app.models import CompactionRun, SummaryNode
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import list_runs, list_summaries, load_run
 from compaction_app.schedule import wake_stale
 from mnesis_core.config import Config
@@ -240,6 +240,25 @@ def test_without_a_worker_a_run_is_queued_again_less_and_less_often(session):
     reasons = [event.data.get("reason") for event in load_events(session.id, limit=10_000)[-8:]]
     assert reasons == ["forgotten"] * 8
     assert CompactionRun.objects.get(id=run_id).created_at == created
+
+
+def test_the_database_itself_refuses_a_second_summary_of_a_message_but_for_a_revision(session, script):
+    script(model_of(SUMMARY))
+    add_turns(session, 8)
+    [first] = compact_now(session.id).summary_ids
+    edges = SummaryEdge.objects.filter(node_id=first).order_by("position")
+    with change(session.id) as record:
+        revision = store.Revision(
+            level=1, text="- Another.", token_count=3, source_tokens=900, model="demo", prompt_version="level1.1"
+        )
+        store.revise_summary(record, first, revision, source_ids=[edge.source_id for edge in edges])
+    add_turns(session, 2)
+    [second] = compact_now(session.id).summary_ids
+    with pytest.raises(IntegrityError, match=r"source_id|edge_source_covered_once"):
+        SummaryEdge.objects.create(
+            node_id=second, position=99, source_type="message", source_id=edges.first().source_id
+        )
+    assert is_whole(session)
 
 
 async def test_no_transaction_is_open_while_a_model_is_asked(session, script):

@@ -102,7 +102,7 @@ def target(field: models.Field[Any, Any]) -> dict[str, str]:
     if isinstance(field, models.JSONField):
         literal = "'[\"forged\"]'"
     if isinstance(field, models.BooleanField):
-        literal = f"NOT {field.column}"
+        literal = f"NOT {field.model._meta.db_table}.{field.column}"
     return {"column": f'"{field.column}"', "value": literal}
 
 
