@@ -254,7 +254,7 @@ def test_the_database_itself_refuses_a_second_summary_of_a_message_but_for_a_rev
         store.revise_summary(record, first, revision, source_ids=[edge.source_id for edge in edges])
     add_turns(session, 2)
     [second] = compact_now(session.id).summary_ids
-    with pytest.raises(IntegrityError, match=r"source_id|edge_source_covered_once"):
+    with pytest.raises(IntegrityError, match=r"with this key|edge_source_covered_once"):
         SummaryEdge.objects.create(
             node_id=second, position=99, source_type="message", source_id=edges.first().source_id
         )
