@@ -1,7 +1,9 @@
-"""A context of 40 items made into a payload, in a short and in a long session, against plain SQL.
+"""A context of 40 items read and put together, in a short and in a long session, against plain SQL.
 
 Plain SQL reads the session, the messages and parts that are in the context and the summary, and makes the list of
-messages that a provider takes. It counts nothing, cuts nothing, proves nothing.
+messages that a provider takes. It counts nothing, cuts nothing, proves nothing. Ours is measured as a turn does it,
+which knows its session and model: up to the assembled prompt with its costs and manifest, and, in a column of its own,
+up to the rendered payload and its digest.
 """
 
 from __future__ import annotations
@@ -11,19 +13,24 @@ from time import perf_counter
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db import connection
 
 from benchmarks.databases import Plain, plain_connection
+from benchmarks.summaries import summarise
 from benchmarks.talk import make_turns, write_turn
-from compaction_app import store as compaction_store
-from compaction_app.context import build_context
+from compaction_app.context import Frame, load_frame, read_state
 from mnesis_core.llm import ModelSpec
+from mnesis_core.rendering import digest, render
 from sessions_app import store
-from sessions_app.ledger import Change, change
+from sessions_app.ledger import change
 from sessions_app.queries import load_context_items
 
-SIZES = (100, 5000)
+SIZES = (100, 10_000, 100_000)
 ITEMS = 40
-ROUNDS = 60
+ROUNDS = 300
+TURNS_A_CHANGE = 100
+SOURCES = 1_000
+"""Of one summary."""
 
 _SESSION = "SELECT * FROM sessions WHERE id = ? AND deleted_at IS NULL"
 _PARTS = (
@@ -72,16 +79,18 @@ def measure() -> list[tuple[str, ...]]:
     store.put_model(
         ModelSpec(alias="large", litellm_model="demo/chat", context_window=400_000, max_output_tokens=4_000)
     )
-    sessions = [make_session(owner, messages) for messages in SIZES]
+    frames = [load_frame(make_session(owner, messages)) for messages in SIZES]
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")  # as the database does by itself some time after
     with plain_connection() as plain:
-        contexts = [PlainContext(plain, session_id) for session_id in sessions]
+        contexts = [PlainContext(plain, frame.session.id) for frame in frames]
         rounds = [
-            [_measure(session_id, context) for session_id, context in zip(sessions, contexts, strict=True)]
-            for _ in range(ROUNDS)
+            [_measure(frame, context) for frame, context in zip(frames, contexts, strict=True)] for _ in range(ROUNDS)
         ]
-    # The first round warms both up.
-    columns = list(zip(*rounds[1:], strict=True))
-    short = [ours for _, ours in columns[0]]
+    # The first rounds warm both up, and let PostgreSQL prepare.
+    columns = list(zip(*rounds[10:], strict=True))
+    short = [assembled for _, assembled, _ in columns[0]]
     return [_row(messages, times, short) for messages, times in zip(SIZES, columns, strict=True)]
 
 
@@ -89,60 +98,40 @@ def make_session(owner: User, messages: int) -> str:
     """A session of so many messages, all but the last ones behind one summary; returns its id."""
     session_id = store.create_session(owner=owner, model="large")
     talk = make_turns(50)
-    for _ in range(messages // 2 // len(talk)):
+    for written in range(0, messages // 2, TURNS_A_CHANGE):
         with change(session_id) as record:
-            for user, assistant in talk:
-                write_turn(record, user, assistant)
-    with change(session_id) as record:
-        _summarise(session_id, record)
+            for turn in range(written, min(messages // 2, written + TURNS_A_CHANGE)):
+                write_turn(record, *talk[turn % len(talk)])
+    old = [item.item_id for item in load_context_items(session_id)][: 1 - ITEMS]
+    leaves = [old[start : start + SOURCES] for start in range(0, len(old), SOURCES)]
+    summaries = [summarise(session_id, sources, kind="leaf") for sources in leaves]
+    if len(summaries) > 1:
+        summarise(session_id, summaries, kind="condensed")
     return session_id
 
 
-def _summarise(session_id: str, record: Change) -> None:
-    sources = [item.item_id for item in load_context_items(session_id)][: 1 - ITEMS]
-    run_id = compaction_store.request_run(record, trigger="manual")
-    assert run_id is not None
-    fence = compaction_store.claim_run(record, run_id, lease_owner="benchmark", lease_seconds=30)
-    assert fence is not None
-    text = "They read the file and wrote down what is in it. " * 40
-    summary = compaction_store.NewSummary(
-        kind="leaf",
-        depth=0,
-        level=1,
-        text=text,
-        token_count=480,
-        source_tokens=1500 * len(sources),
-        first_seq=1,
-        last_seq=len(sources),
-        message_count=len(sources),
-        model="large",
-        prompt_version="1",
-        tokens_input=0,
-        tokens_output=0,
-        cost_micros=0,
-        duration_ms=0,
-    )
-    compaction_store.record_summary(record, run_id, summary, fence=fence, source_type="message", source_ids=sources)
-
-
-def _measure(session_id: str, context: PlainContext) -> tuple[float, float]:
-    """Seconds: plain SQL's and ours."""
+def _measure(frame: Frame, context: PlainContext) -> tuple[float, float, float]:
+    """Seconds: plain SQL's, ours to the assembled prompt, and ours to the payload with its digest."""
     started = perf_counter()
     read = context.read()
     between = perf_counter()
-    built = build_context(session_id)
+    assembled = read_state(frame).assemble()
+    put_together = perf_counter()
+    payload = render(assembled)
+    digest(payload)
     ended = perf_counter()
     # Neither may be quick because it left something out.
-    assert _characters(built.payload["messages"]) >= _characters(read) > 0
-    return between - started, ended - between
+    assert _characters(payload["messages"]) >= _characters(read) > 0
+    return between - started, put_together - between, ended - between
 
 
 def _characters(messages: list[dict[str, Any]]) -> int:
     return sum(len(message["content"] or "") for message in messages)
 
 
-def _row(messages: int, times: tuple[tuple[float, float], ...], short: list[float]) -> tuple[str, ...]:
-    raw, ours = (1000 * median(seconds) for seconds in zip(*times, strict=True))
-    ratio = median(ours / raw for raw, ours in times)
-    growth = median(ours / least for (_, ours), least in zip(times, short, strict=True))
-    return f"{messages:,}", f"{raw:.2f}", f"{ours:.2f}", f"{ratio:.2f}", f"{growth:.2f}"
+def _row(messages: int, times: tuple[tuple[float, float, float], ...], short: list[float]) -> tuple[str, ...]:
+    raw, assembled, whole = (1000 * median(seconds) for seconds in zip(*times, strict=True))
+    ratio = median(assembled / raw for raw, assembled, _ in times)
+    growth = median(assembled / least for (_, assembled, _), least in zip(times, short, strict=True))
+    whole_ratio = median(whole / raw for raw, _, whole in times)
+    return f"{messages:,}", *(f"{number:.2f}" for number in (raw, assembled, ratio, growth, whole, whole_ratio))
