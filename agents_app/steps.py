@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 
 from agents_app.answer import Answer
 from agents_app.recovery import close_open_rows
-from compaction_app.context import BuiltContext
-from compaction_app.schedule import act_on, find_trigger
+from compaction_app.context import BuiltContext, Frame
+from compaction_app.schedule import act_on, trigger_after
 from mnesis_core.events import EventType
 from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, Usage, cost_micros, write_tools
+from mnesis_core.measure import Size
 from mnesis_core.messages import Message, ToolPart
 from mnesis_core.record import MessageEnd, TurnRecord, TurnState, UsageRecord
 from sessions_app import store
@@ -111,13 +112,20 @@ def finish_tool(turn: TurnRecord, part_id: str, *, output: str | None, error: st
 
 
 def finish_turn(
-    turn: TurnRecord, end: TurnEnd, *, step: Step | None, usage: UsageRecord, ratio: float | None = None
+    turn: TurnRecord,
+    end: TurnEnd,
+    *,
+    step: Step | None,
+    usage: UsageRecord,
+    ratio: float | None = None,
+    context: tuple[Frame, Size] | None = None,
 ) -> None:
     """End a turn, and request a compaction in the same transaction if the context calls for one.
 
     :param ratio: what new sessions of the model are to begin to count with from now on, if that has changed
+    :param context: what the context is measured with, and its size; ``None`` if no model was asked
     """
-    trigger = find_trigger(turn.session_id)
+    trigger = trigger_after(*context) if context else None
     with held(turn) as record:
         if step is not None:
             _close_step(record, turn, step, end)

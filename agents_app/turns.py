@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from agents_app import steps
@@ -16,18 +16,19 @@ from agents_app.answer import Answer
 from agents_app.steps import Step, TurnEnd
 from agents_app.tools import ToolContext, find_tool, tool_specs
 from compaction_app.compact import relieve
-from compaction_app.context import BuiltContext, build_context
-from mnesis_core.budget import Pressure
+from compaction_app.context import BuiltContext, Frame, load_frame, read_state
+from mnesis_core.budget import Pressure, pressure
 from mnesis_core.calibration import Calibration, calibrate, share_ratio
-from mnesis_core.config import Config
 from mnesis_core.errors import MnesisError, TurnInterrupted
 from mnesis_core.limits import spec_in_session
 from mnesis_core.llm import Model, Outcome, Reply, Request, Source, ToolCall, Usage, cost_micros
-from mnesis_core.record import SessionRecord, TurnRecord, TurnState, UsageRecord
-from sessions_app.conf import get_model, session_config
+from mnesis_core.measure import Asked, Size, size_now
+from mnesis_core.messages import TextPart, ToolPart
+from mnesis_core.record import TurnRecord, TurnState, UsageRecord
+from mnesis_core.tokens import estimate_message, estimate_text
+from sessions_app.conf import get_model
 from sessions_app.database import db, work
 from sessions_app.live import hub
-from sessions_app.queries import load_session
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +45,21 @@ GOING_ROUND = "This exact call was made several times in a row. Do something els
 class TurnRun:
     """One running turn."""
 
-    def __init__(self, turn: TurnRecord, session: SessionRecord, config: Config, model: Model) -> None:
+    def __init__(self, turn: TurnRecord, frame: Frame, model: Model) -> None:
         self.turn = turn
-        self.session = session
-        self.config = config
+        self.frame = frame
+        self.session = frame.session
+        self.config = frame.config
         self.model = model
-        self.spec = spec_in_session(model.spec, config)
-        self.tools = tool_specs(config.turn.tools)
+        self.spec = spec_in_session(model.spec, frame.config)
+        self.tools = tool_specs(frame.config.turn.tools)
         self.step: Step | None = None
         self.usage: Usage | None = None
         self.cost_micros: int | None = None
         self.learnt = Calibration()
+        self.asked: Asked | None = None
+        self.grown = 0
+        """Estimated tokens that have come into the context since the model was asked."""
         self.recent_calls: list[tuple[str, str]] = []
 
     async def run(self) -> TurnEnd:
@@ -74,7 +79,8 @@ class TurnRun:
         """Write the turn's end with everything it used."""
         usage = UsageRecord() if self.usage is None else steps.usage_record(self.usage, cost=self.cost_micros)
         ratio = share_ratio(self.spec.shared_ratio, self.learnt)
-        await db(steps.finish_turn, self.turn, end, step=self.step, usage=usage, ratio=ratio)
+        context = self._context_now()
+        await db(steps.finish_turn, self.turn, end, step=self.step, usage=usage, ratio=ratio, context=context)
         if self.step is not None:
             hub.drop_text(self.session.id, self.step.message_id)
 
@@ -86,19 +92,40 @@ class TurnRun:
         self.step = Step(message_id=message_id, call_id=call_id, answer=answer)
         reply = await self._stream(self.step, request)
         self._count(reply.usage)
-        if reply.usage.source is Source.PROVIDER:
-            self.learnt = calibrate(context.calibration, context.estimated_tokens, reply.usage.input_tokens)
+        self._learn(context, reply)
         calls = await db(steps.end_step, self.turn, self.spec, self.step, reply)
+        self.grown = _tokens_of(self.step, [call for call, _ in calls])
         self.step = None
         hub.drop_text(self.session.id, message_id)
         return reply, calls
 
     async def _fitting_context(self) -> BuiltContext:
-        context = await db(build_context, self.session.id, tools=self.tools)
-        if context.pressure is Pressure.HARD and self.config.compaction.auto:
-            await relieve(self.session.id, used=context.assembled.wanted_tokens)
-            context = await db(build_context, self.session.id, tools=self.tools)
+        context = await db(self._build)
+        size = size_now(context.whole_tokens, self.frame.calibration, self.asked)
+        if pressure(size.tokens, context.budget) is Pressure.HARD and self.config.compaction.auto:
+            await relieve(self.session.id, size=size)
+            context = await db(self._build)
+        self.asked = Asked(whole=context.whole_tokens, sent=context.estimated_tokens)
+        self.grown = 0
         return context
+
+    def _build(self) -> BuiltContext:
+        return read_state(self.frame).build(self.tools)
+
+    def _learn(self, context: BuiltContext, reply: Reply) -> None:
+        """What the provider's count tells of this context, and of our estimates."""
+        if reply.usage.source is not Source.PROVIDER or self.asked is None:
+            return
+        self.learnt = calibrate(context.calibration, context.estimated_tokens, reply.usage.input_tokens)
+        self.frame = replace(self.frame, calibration=self.learnt)
+        self.asked = replace(self.asked, reported=reply.usage.input_tokens)
+
+    def _context_now(self) -> tuple[Frame, Size] | None:
+        """The size of the context, from what this turn knows of it: nothing is read."""
+        if self.asked is None:
+            return None
+        grown = self.grown if self.step is None else _tokens_of(self.step, [])
+        return self.frame, size_now(self.asked.whole + grown, self.frame.calibration, self.asked)
 
     async def _stream(self, step: Step, request: Request) -> Reply:
         """Stream the answer; a call that failed before its first token is tried again where that may help."""
@@ -116,6 +143,7 @@ class TurnRun:
         repeats = self._repeats(call)
         await db(steps.start_tool, self.turn, part_id, repeats=repeats)
         output, error = (None, GOING_ROUND) if repeats else await self._result(call)
+        self.grown += estimate_text(output or error or "")
         await db(steps.finish_tool, self.turn, part_id, output=output, error=error)
 
     async def _result(self, call: ToolCall) -> tuple[str | None, str | None]:
@@ -177,9 +205,8 @@ _CANCELLED = TurnEnd(state=TurnState.CANCELLED)
 
 
 async def _load(turn: TurnRecord) -> TurnRun:
-    session = await db(load_session, turn.session_id)
-    model = await db(get_model, turn.model)
-    return TurnRun(turn, session, session_config(session.config), model)
+    frame = await db(load_frame, turn.session_id)
+    return TurnRun(turn, frame, await db(get_model, turn.model))
 
 
 async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
@@ -191,6 +218,13 @@ async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
     except Exception:
         # Taken over by recovery, or the database is away: then the lease runs out and recovery closes it.
         logger.exception("turn %s could not write its end", turn.id)
+
+
+def _tokens_of(step: Step, calls: Sequence[ToolCall]) -> int:
+    """What an answer adds to the context, in estimated tokens: reasoning is not sent again."""
+    texts = [part for part in step.answer.parts if isinstance(part, TextPart)]
+    tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
+    return estimate_message((*texts, *tools))
 
 
 def _may_pass(reply: Reply) -> bool:

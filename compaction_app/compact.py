@@ -18,7 +18,7 @@ from django.db import DatabaseError
 
 from compaction_app import store
 from compaction_app.attempt import Attempt, claim
-from compaction_app.context import ContextState, load_state, meter_of
+from compaction_app.context import ContextState, load_state, meter_of, size_of
 from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import act_on, request_compaction, trigger_of
 from compaction_app.store import NewSummary, RunResult
@@ -38,6 +38,7 @@ from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, 
 from mnesis_core.limits import spec_in_session
 from mnesis_core.lineage import RunRecord
 from mnesis_core.llm import Model, cost_micros
+from mnesis_core.measure import Size
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
 from sessions_app.conf import get_model, session_config, site_prompts
@@ -93,14 +94,14 @@ def _compact_to_an_end(attempt: Attempt) -> None:
             store.fail_run(record, attempt.run_id, reason, fence=attempt.fence)
 
 
-async def relieve(session_id: str, *, used: int) -> None:
-    """Bring a context of ``used`` tokens below its hard threshold before a call: compact here, or wait for who does.
+async def relieve(session_id: str, *, size: Size) -> None:
+    """Bring a context of this size below its hard threshold before a call: compact here, or wait for who does.
 
     Returns after ``wait_seconds`` at the latest, while the compaction goes on. The call can be made even then:
     assembly always fits.
     """
     try:
-        run_id, limit, seconds = await db(_request_for_a_call, session_id, used)
+        run_id, limit, seconds = await db(_request_for_a_call, session_id, size)
         async with asyncio.timeout(seconds):
             await asyncio.shield(asyncio.ensure_future(_compact_until_it_fits(session_id, run_id, limit)))
     except TimeoutError:
@@ -109,12 +110,12 @@ async def relieve(session_id: str, *, used: int) -> None:
         logger.exception("session %s goes on without a compaction", session_id)
 
 
-def _request_for_a_call(session_id: str, used: int) -> tuple[str | None, int, float]:
+def _request_for_a_call(session_id: str, size: Size) -> tuple[str | None, int, float]:
     """The compaction to wait for, how small it has to leave the context, and how many seconds to wait."""
     state = load_state(session_id)
     # A first call's tools are known to the caller alone.
-    limit = state.budget.hard - (used - meter_of(state).used_tokens)
-    trigger = trigger_of(state, used=used)
+    limit = state.budget.hard - (size.tokens - meter_of(state).used_tokens)
+    trigger = trigger_of(state, size=size)
     with change(session_id) as record:
         return live_run(session_id) or act_on(record, trigger), limit, state.config.compaction.wait_seconds
 
@@ -154,9 +155,9 @@ def compact_now(session_id: str) -> RunRecord:
 
 def request_manual(session_id: str) -> str:
     """Queue a compaction that somebody asked for; returns the id of the live one."""
-    used = meter_of(load_state(session_id)).used_tokens
+    size = size_of(load_state(session_id))
     with change(session_id) as record:
-        return live_run(session_id) or request_compaction(record, trigger="manual", tokens=used) or ""
+        return live_run(session_id) or request_compaction(record, trigger="manual", size=size) or ""
 
 
 def _compact(attempt: Attempt) -> None:
@@ -164,13 +165,13 @@ def _compact(attempt: Attempt) -> None:
     task = Work(attempt=attempt, trigger=load_run(attempt.run_id).trigger, model=_summariser(state))
     state = _prune(task, state)
     state, more = _summarise(task, state)
-    used = meter_of(state).used_tokens
-    ended = outcome(used, state.budget, changed=has_changed(attempt.run_id), more=more)
-    result = RunResult(outcome=ended.value, tokens_after=used, tries=task.tries)
+    size = size_of(state)
+    ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
+    result = RunResult(outcome=ended.value, tokens_after=size.tokens, tries=task.tries)
     with attempt.held() as record:
         store.finish_run(record, attempt.run_id, result, fence=attempt.fence)
         if more:
-            request_compaction(record, trigger="manual" if task.trigger == "manual" else "soft", tokens=used)
+            request_compaction(record, trigger="manual" if task.trigger == "manual" else "soft", size=size)
 
 
 def _summariser(state: ContextState) -> Model | None:

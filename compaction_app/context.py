@@ -19,6 +19,7 @@ from mnesis_core.context import Assembled
 from mnesis_core.dag import ContextEntry, in_order
 from mnesis_core.limits import spec_in_session
 from mnesis_core.llm import ModelSpec, ToolSpec
+from mnesis_core.measure import Size
 from mnesis_core.record import SessionRecord
 from mnesis_core.rendering import digest, render
 from sessions_app import queries
@@ -35,7 +36,9 @@ class BuiltContext:
     budget: Budget
     pressure: Pressure
     estimated_tokens: int
-    """Uncalibrated, to be compared with what the provider reports."""
+    """Of the payload, uncalibrated, to be compared with what the provider reports."""
+    whole_tokens: int
+    """Of everything in the context, tools included, left out or not; uncalibrated."""
     calibration: Calibration
     """What corrects the estimate."""
     context_seq: int
@@ -105,6 +108,7 @@ class ContextState(Frame):
             budget=self.budget,
             pressure=pressure(assembled.wanted_tokens, self.budget),
             estimated_tokens=int(assembled.used_tokens / self.calibration.ratio),
+            whole_tokens=int(assembled.wanted_tokens / self.calibration.ratio),
             calibration=self.calibration,
             context_seq=self.context_seq,
         )
@@ -179,6 +183,11 @@ def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | 
     :raises SessionNotFoundError: there is no such session.
     """
     return load_state(session_id, at=at).build(tools)
+
+
+def size_of(state: ContextState) -> Size:
+    """The estimated size of a context that is loaded, with the tools that its newest call had."""
+    return Size(tokens=meter_of(state).used_tokens, source=state.calibration.source)
 
 
 def load_meter(session_id: str) -> Meter:

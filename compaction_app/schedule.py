@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.utils import timezone
 from django_q.tasks import async_task
 
 from compaction_app import store
-from compaction_app.context import ContextState, load_state, meter_of
+from compaction_app.context import ContextState, Frame, load_state, read_state, size_of
 from compaction_app.queries import last_run, stale_runs
 from mnesis_core.budget import Pressure, Reason, Trigger, pressure, should_compact
 from mnesis_core.compaction import next_round
 from mnesis_core.events import EventType
+from mnesis_core.measure import Size
 from mnesis_core.pruning import select_prunable
 from sessions_app.conf import site_config
 from sessions_app.ledger import Change, change
@@ -24,22 +27,28 @@ def find_trigger(session_id: str) -> Trigger | None:
     Below it nothing happens: no query for compactions, no event.
     """
     state = load_state(session_id)
-    return trigger_of(state, used=meter_of(state).used_tokens)
+    return trigger_of(state, size=size_of(state))
 
 
-def trigger_of(state: ContextState, *, used: int) -> Trigger | None:
-    """Likewise of a context that is loaded and takes ``used`` tokens."""
-    if pressure(used, state.budget) is Pressure.NONE:
+def trigger_after(frame: Frame, size: Size) -> Trigger | None:
+    """Likewise after a turn that knows how large the context is: below the soft threshold nothing is read at all."""
+    return None if pressure(size.tokens, frame.budget) is Pressure.NONE else trigger_of(read_state(frame), size=size)
+
+
+def trigger_of(state: ContextState, *, size: Size) -> Trigger | None:
+    """Likewise of a context of this size that is loaded."""
+    if pressure(size.tokens, state.budget) is Pressure.NONE:
         return None
-    situation = state.situation(used=used)
-    return should_compact(
-        used=used,
+    situation = state.situation(used=size.tokens)
+    trigger = should_compact(
+        used=size.tokens,
         budget=state.budget,
         config=state.config,
         turns=state.session.turn_seq,
         last=last_run(state.session.id),
         is_something_to_do=next_round(situation) is not None or is_prunable(state),
     )
+    return replace(trigger, source=size.source)
 
 
 def is_prunable(state: ContextState) -> bool:
@@ -51,25 +60,31 @@ def act_on(record: Change, trigger: Trigger | None) -> str | None:
     """Queue the compaction that is due and return its id, or tell why none is."""
     if trigger is None:
         return None
-    run_id = (
-        request_compaction(record, trigger=trigger.pressure.value, tokens=trigger.used) if trigger.compact else None
-    )
+    size = Size(tokens=trigger.used, source=trigger.source)
+    run_id = request_compaction(record, trigger=trigger.pressure.value, size=size) if trigger.compact else None
     if run_id is None:
         reason = Reason.ALREADY_REQUESTED if trigger.compact else trigger.reason
         record.publish(
             EventType.COMPACTION_SKIPPED,
             pressure=trigger.pressure.value,
             reason=reason.value,
-            tokens=trigger.used,
+            tokens=size.tokens,
+            source=size.source.value,
         )
     return run_id
 
 
-def request_compaction(record: Change, *, trigger: str, tokens: int) -> str | None:
+def request_compaction(record: Change, *, trigger: str, size: Size) -> str | None:
     """Queue a compaction for a worker; returns its id, or ``None`` when one is live already."""
     run_id = store.request_run(record, trigger=trigger)
     if run_id is not None:
-        record.publish(EventType.COMPACTION_TRIGGERED, run_id=run_id, trigger=trigger, tokens=tokens)
+        record.publish(
+            EventType.COMPACTION_TRIGGERED,
+            run_id=run_id,
+            trigger=trigger,
+            tokens=size.tokens,
+            source=size.source.value,
+        )
         # The broker's queue is a table of this database, so the wake-up commits with the run or not at all.
         async_task(TASK, run_id=run_id)
     return run_id

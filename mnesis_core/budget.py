@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mnesis_core.calibration import CountSource
 from mnesis_core.config import Config
 from mnesis_core.limits import spec_in_session
 from mnesis_core.llm import ModelSpec
@@ -79,6 +80,8 @@ class Trigger:
     reason: Reason
     used: int
     """Tokens of the whole context."""
+    source: CountSource = CountSource.ESTIMATED
+    """Who counted them."""
 
 
 def make_budget(spec: ModelSpec, config: Config) -> Budget:
