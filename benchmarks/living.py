@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from agents_app.steps import TurnEnd, finish_turn
 from compaction_app.compact import relieve
-from compaction_app.context import build_context
+from compaction_app.context import load_state, size_of
 from compaction_app.queries import live_run
 from compaction_app.tasks import compact
 from files_app.store import store_file_reference
@@ -62,15 +62,18 @@ def _live_turn(life: Life, lived: TranscriptTurn) -> None:
         with change(life.session_id) as record:
             _say(life, record, turn_id, message)
     turn = load_turn(turn_id, session_id=life.session_id)
-    finish_turn(turn, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
+    state = load_state(life.session_id)
+    context = (state, size_of(state))
+    finish_turn(turn, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord(), context=context)
     if run_id := live_run(life.session_id):
         compact(run_id=run_id)
 
 
 def _make_room(session_id: str) -> None:
     """What a turn does before it asks a model."""
-    if build_context(session_id).pressure is Pressure.HARD:
-        asyncio.run(relieve(session_id))
+    state = load_state(session_id)
+    if state.build().pressure is Pressure.HARD:
+        asyncio.run(relieve(session_id, size=size_of(state)))
 
 
 def _say(life: Life, record: Change, turn_id: str, message: TranscriptMessage) -> None:

@@ -98,7 +98,7 @@ async def test_the_provider_s_count_decides(session, script):
 async def test_results_of_tools_after_the_last_count_are_measured_too(alice, script):
     config = {"turn": {"max_steps": 1, "tools": ["wordy"]}}
     session = await db(lifecycle.create_session, owner=alice, config=config)
-    await db(add_turns, session.id, 2)
+    await db(add_turns, session.id, 8, words=100)
     call = ToolCall(id="c1", name="wordy", arguments="{}")
     script(Step(tool_calls=(call,), usage=Usage(input_tokens=100, output_tokens=5, source=Source.PROVIDER)))
     turn = await say(session, "Say all of it.")
@@ -107,7 +107,7 @@ async def test_results_of_tools_after_the_last_count_are_measured_too(alice, scr
 
 
 def test_the_request_commits_with_the_turn_s_end_or_not_at_all(session):
-    add_turns(session.id, 2)
+    add_turns(session.id, 8, words=100)
     with change(session.id) as record:
         turn_id = store.start_turn(record, model="demo", lease_owner="here", lease_seconds=60)
     turn = load_turn(turn_id, session_id=session.id)
