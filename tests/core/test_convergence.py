@@ -27,14 +27,13 @@ from mnesis_core.compaction import (
 )
 from mnesis_core.config import Config, override
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.messages import Part, StoredMessage, ToolPart
+from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.pruning import select_prunable
 from mnesis_core.text import printable
 from tests.core import contexts as make
+from tests.support.histories import FILE, Exchange, exchanges
 from tests.support.hostile_models import MODELS
-
-FILE = "file_0123456789abcdef"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,35 +128,6 @@ def tombstoned(message: StoredMessage, part_ids: set[str]) -> StoredMessage:
         for stored in message.parts
     )
     return replace(message, parts=parts)
-
-
-sizes = st.sampled_from([1, 10, 40, 40, 200, 200, 200, 900, 3_000]) | st.integers(1, 12_000)
-said = sizes.map(make.prose)
-answers = st.one_of(
-    said,
-    said,
-    st.builds(
-        make.tool, output=said, name=st.sampled_from(["read_file", "skill"]), input=st.sampled_from(["{}", '{"a": 1}'])
-    ),
-    st.just(f"I wrote {FILE}."),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """A turn, or what an import has instead."""
-
-    question: str | None
-    answers: tuple[Part | str, ...]
-    has_turn: bool
-
-
-exchanges = st.builds(
-    Exchange,
-    question=st.one_of(said, said, said, st.none()),
-    answers=st.lists(answers, max_size=4).map(tuple),
-    has_turn=st.sampled_from([True, True, True, False]),
-)
 
 
 def history(talk: Sequence[Exchange]) -> list[ContextEntry]:

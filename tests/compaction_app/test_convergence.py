@@ -1,0 +1,140 @@
+"""The story of a compaction over the real stores: whatever the history and whoever summarises, it ends and loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.contrib.auth.models import User
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from agents_app import lifecycle
+from audit_app.verify import verify_session
+from compaction_app.compact import compact_now, compact_session
+from compaction_app.context import load_meter, load_state
+from compaction_app.queries import list_runs, list_summaries, live_run
+from compaction_app.schedule import act_on, find_trigger
+from mnesis_core.compaction import Outcome
+from mnesis_core.dag import MessageEntry, SummaryEntry
+from mnesis_core.lineage import RunRecord
+from mnesis_core.messages import Message, Part, TextPart
+from mnesis_core.record import SessionRecord, TurnState
+from sessions_app import store as record_store
+from sessions_app.ledger import change
+from sessions_app.queries import load_messages
+from tests.support.histories import Exchange, exchanges
+from tests.support.hostile_models import MODELS
+
+ENOUGH_RUNS = 60
+
+
+def part_of(answer: Part | str) -> Part:
+    return TextPart(text=answer) if isinstance(answer, str) else answer
+
+
+def tell(session: SessionRecord, talk: Sequence[Exchange]) -> None:
+    """Write a history as finished turns."""
+    for exchange in talk:
+        with change(session.id) as record:
+            turn_id = record_store.start_turn(record, model="demo")
+            if exchange.question is not None:
+                question = Message(role="user", parts=(TextPart(text=exchange.question),))
+                record_store.append_message(record, turn_id=turn_id, message=question)
+            answer = Message(role="assistant", parts=tuple(map(part_of, exchange.answers)))
+            record_store.append_message(record, turn_id=turn_id, message=answer)
+            record_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+
+
+def ask_for_what_is_due(session: SessionRecord) -> str | None:
+    """What the end of a turn does."""
+    trigger = find_trigger(session.id)
+    with change(session.id) as record:
+        return act_on(record, trigger)
+
+
+def work_off(session: SessionRecord) -> list[RunRecord]:
+    """What workers do until nothing is queued."""
+    done: list[RunRecord] = []
+    while (run_id := live_run(session.id)) is not None:
+        done.append(compact_session(session.id, run_id=run_id))
+        assert done[-1].state == "completed"
+        assert done[-1].outcome in set(Outcome)
+        assert len(done) < ENOUGH_RUNS
+    return done
+
+
+def expanded(session: SessionRecord) -> list[str]:
+    """The messages that the context stands for, in order."""
+    sources = {summary.id: [id for _, id in summary.source_ids] for summary in list_summaries(session.id)}
+
+    def down(name: str) -> list[str]:
+        return [found for id in sources[name] for found in down(id)] if name in sources else [name]
+
+    entries = load_state(session.id).entries
+    return [
+        found for entry in entries for found in down(entry.id if isinstance(entry, SummaryEntry) else entry.message.id)
+    ]
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    # Shrinking asks the database again and again; the pure layer finds the smallest history faster.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    st.lists(exchanges, min_size=3, max_size=12),
+    st.sampled_from(sorted(MODELS)),
+    st.sampled_from([4_000, 8_000, 16_000]),
+    st.integers(1, 10),
+)
+def test_compaction_converges_over_the_real_stores(
+    alice: User, script, talk: list[Exchange], kind: str, window: int, rounds: int
+) -> None:
+    model = script(MODELS[kind], window=window)
+    config = {"context_window": window, "compaction": {"max_compaction_rounds": rounds, "model": "demo"}}
+    session = lifecycle.create_session(owner=alice, config=config)
+    tell(session, talk)
+    before = load_messages(session.id, limit=1_000)
+
+    is_due = ask_for_what_is_due(session) is not None
+    runs = work_off(session)
+    assert bool(runs) is is_due
+    if not is_due:
+        compact_now(session.id)
+        runs = work_off(session) or list_runs(session.id)[:1]
+
+    last = runs[-1].outcome
+    assert last != Outcome.ROUNDS_EXHAUSTED
+    meter = load_meter(session.id)
+    assert meter.used_tokens < meter.hard_tokens or last in (Outcome.STILL_TOO_LARGE, Outcome.NOTHING_TO_SUMMARISE)
+    assert expanded(session) == [message.id for message in before]
+    assert [message.id for message in load_messages(session.id, limit=1_000)] == [message.id for message in before]
+    newest = [entry.message.id for entry in load_state(session.id).entries if isinstance(entry, MessageEntry)]
+    assert before[-1].id == newest[-1]
+
+    asked, summaries = len(model.requests), len(list_summaries(session.id))
+    assert ask_for_what_is_due(session) is None, "no second compaction of the same context is queued"
+    assert asked == len(model.requests)
+    assert verify_session(session.id).problems == []
+    assert len(list_summaries(session.id)) == summaries
+
+
+@settings(
+    max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
+)
+@given(st.lists(exchanges, min_size=5, max_size=12), st.sampled_from(sorted(MODELS)))
+def test_asked_for_twice_it_works_once(alice: User, script, talk: list[Exchange], kind: str) -> None:
+    model = script(MODELS[kind])
+    session = lifecycle.create_session(owner=alice)
+    tell(session, talk)
+    compact_now(session.id)
+    work_off(session)
+    asked, context = len(model.requests), load_state(session.id).entries
+    again = compact_now(session.id)
+    assert (again.state, again.summary_ids, again.pruned_parts) == ("completed", [], 0)
+    assert again.outcome in (Outcome.TARGET_MET, Outcome.NOTHING_TO_SUMMARISE)
+    assert live_run(session.id) is None
+    assert len(model.requests) == asked
+    assert load_state(session.id).entries == context
