@@ -9,7 +9,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from django.contrib.auth.models import User
@@ -21,6 +21,7 @@ from mnesis_core.assembly.fitting import whole
 from mnesis_core.dag import MessageEntry
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.llm import ModelSpec
+from mnesis_core.messages import StoredMessage, ToolPart
 from sessions_app import store
 from sessions_app.queries import load_context_items, load_messages
 from tests.support.samples import FOLDER, Sample, read_samples
@@ -105,7 +106,7 @@ def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
     steps = dict(reached)
     wanted = [life.message_ids[id] for id in evidence]
     return Outcome(
-        said=sum(whole(MessageEntry(position=0, message=message)).tokens for message in messages),
+        said=sum(map(_size, messages)),
         soft=built.budget.soft,
         at_the_end=load_meter(session_id).used_tokens,
         runs=list_runs(session_id, limit=100_000),
@@ -116,6 +117,15 @@ def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
         files_named=sum(id in payload for id in life.files.values()),
         evidence=[steps[id] for id in wanted if id in steps],
     )
+
+
+def _size(message: StoredMessage) -> int:
+    """Tokens of a message in a context, outputs that became tombstones included."""
+    parts = tuple(
+        replace(stored, part=replace(stored.part, compacted_at=None)) if isinstance(stored.part, ToolPart) else stored
+        for stored in message.parts
+    )
+    return whole(MessageEntry(position=0, message=replace(message, parts=parts))).tokens
 
 
 def _expanded(session_id: str, summaries: Mapping[str, SummaryRecord]) -> Iterator[tuple[str, int]]:
@@ -145,7 +155,7 @@ def _row(sample: Sample, alias: str, outcome: Outcome) -> tuple[str, ...]:
         "/".join(str(levels[level]) for level in (1, 2, 3)),
         str(max((summary.depth for summary in outcome.summaries), default=-1) + 1),
         f"{len(outcome.originals)} in order" if is_whole else "NOT ALL",
-        f"{outcome.files_named}/{outcome.files}",
+        f"{outcome.files_named} of {outcome.files}" if outcome.files else "",
         *(_share(outcome.evidence, steps, len(sample.evidence)) for steps in (0, 1, 2)),
     )
 

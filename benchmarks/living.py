@@ -16,7 +16,7 @@ from compaction_app.queries import live_run
 from compaction_app.tasks import compact
 from files_app.store import store_file_reference
 from mnesis_core.budget import Pressure
-from mnesis_core.messages import DataPart, FileRefPart, Message, Part, ToolPart
+from mnesis_core.messages import FileRefPart, Message, Part, ToolPart
 from mnesis_core.record import MessageEnd, TurnState, UsageRecord
 from mnesis_core.transcripts import Transcript, TranscriptMessage, TranscriptTurn
 from sessions_app import store
@@ -42,7 +42,7 @@ class Life:
 def live(session_id: str, transcript: Transcript, progress: Progress = lambda done: None) -> Life:
     """Live every turn, compacting where a turn would: before a call that does not fit, and after the turn by a worker.
 
-    The files that tools were given and the pictures that were sent become file references where they first appear.
+    The files that tools were given become file references where they first appear.
     """
     life = Life(session_id=session_id)
     for done, turn in enumerate(transcript.turns, start=1):
@@ -98,10 +98,6 @@ def _new_files(life: Life, record: Change, message: TranscriptMessage) -> Iterat
 
 
 def _paths(part: Part) -> list[str]:
-    """The files that a tool was given, or the pictures that go with a message."""
-    if isinstance(part, ToolPart):
-        given = json.loads(part.input)
-        return [given["file_path"]] if "file_path" in given else []
-    if isinstance(part, DataPart) and part.label == "locomo:image":
-        return [str(url) for url in json.loads(part.text).get("img_url", [])]
-    return []
+    """The file that a tool was given."""
+    given = json.loads(part.input) if isinstance(part, ToolPart) else {}
+    return [given["file_path"]] if "file_path" in given else []

@@ -26,6 +26,8 @@ LARGEST_SHARE = 0.35
 """Of the source: what level 1 is asked for at most."""
 SMALLEST_TARGET = 48
 """Tokens."""
+SIDE_BY_SIDE = 4
+"""Summaries of full length that have room below the low mark: of fewer, each compaction would have to merge some."""
 CUT_OFF = frozenset({"length", "max_tokens"})
 """Finish reasons of an answer that is not whole."""
 JOINT_TOKENS = 2
@@ -175,7 +177,7 @@ class _Run:
         return _Draft(text=text, level=3, version=VERSION)
 
     def _target(self) -> int:
-        share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // 2)
+        share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
         return max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
 
     def _excerpt_limit(self) -> int:

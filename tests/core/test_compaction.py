@@ -178,7 +178,7 @@ SOURCE = sum(estimate_text(piece) for piece in PIECES)
 async def summary_of(asked: ScriptedModel | None, pieces: Sequence[str] = PIECES, **values: object) -> SummaryResult:
     arguments = {"kind": "leaf", "quotables": message_quotables(MESSAGES)} | values
     config = arguments.pop("config", CONFIG)
-    budget = arguments.pop("budget", make.budget(20_000))
+    budget = arguments.pop("budget", make.budget(30_000))
     return await summarise(pieces, SOURCE, asked, config, budget, **arguments)  # type: ignore[arg-type]
 
 
@@ -210,6 +210,12 @@ async def test_the_request_marks_itself_and_quotes_the_whole_transcript() -> Non
     assert f"<conversation>\n{PIECES[0]}\n</conversation>" in user["content"]
     assert user["content"].startswith("Target: 2000 tokens\n")
     assert json.dumps(asked.requests[0].payload)
+
+
+async def test_in_a_small_window_several_summaries_fit_below_the_low_mark() -> None:
+    asked, budget = model(GOOD), make.budget(4_000)
+    await summary_of(asked, budget=budget)
+    assert f"Target: {budget.target // 4} tokens\n" in asked.requests[0].payload["messages"][1]["content"]
 
 
 async def test_level_2_is_asked_for_half() -> None:

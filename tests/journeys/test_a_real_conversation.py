@@ -12,15 +12,17 @@ from tests.support.samples import read_samples
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nothing_of_it_is_lost_and_no_compaction_is_in_vain(real_data: Path) -> None:
+@pytest.mark.parametrize(("name", "window"), [("agent session", "128K"), ("LoCoMo conv-30", "8K")])
+def test_nothing_of_it_is_lost_and_no_compaction_is_in_vain(real_data: Path, name: str, window: str) -> None:
     put_models()
-    sample = read_samples(real_data)[-1]
-    lived = live_in(User.objects.create_user("ada"), sample, "8K")
-    assert lived.said > 12_000
+    [sample] = [sample for sample in read_samples(real_data) if sample.name == name]
+    lived = live_in(User.objects.create_user("ada"), sample, window)
+    assert lived.said > 2 * lived.soft
     assert lived.runs
     assert not lived.needless
     assert all(run.tokens_after < run.tokens_before for run in lived.runs if run.tokens_after and run.tokens_before)
     assert [id for id, _ in lived.reached] == lived.originals
-    assert len(lived.evidence) == len(sample.evidence) > 60
-    assert lived.files_named == lived.files > 20
+    assert len(lived.evidence) == len(sample.evidence)
+    assert lived.files_named == lived.files
+    assert lived.files or sample.evidence
     assert lived.at_the_end < lived.soft
