@@ -171,9 +171,10 @@ def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
         if model not in tables:
             continue
         name = table.table.fields[index].attname
-        needed: set[Any] = {row.values.get(name) for row in batch} - {None}
+        own = {row.values.get("id") for row in batch} if model is table.model else set()
+        needed: set[Any] = {row.values.get(name) for row in batch} - {None} - own
         found: QuerySet[Any, Any] = QuerySet(model).filter(pk__in=needed)
-        if model is not table.model:
+        if table.path != "pk":
             found = found.filter(**{tables[model].path: session_id})
         if found.count() < len(needed):
             reason = f"{name} names what is not in this session"

@@ -14,6 +14,7 @@ from compaction_app import queries
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import build_context
 from compaction_app.rebuilding import rebuild_payload
+from compaction_app.revising_api import router as revising_router
 from compaction_app.search_api import router as search_router
 from compaction_app.summaries_api import router as summaries_router
 from mnesis_core.lineage import RunRecord
@@ -26,6 +27,7 @@ from sessions_app.schemas import CallOut, ErrorOut, call_out, error_out
 router = Router(tags=["context"])
 router.add_router("", search_router)
 router.add_router("", summaries_router)
+router.add_router("", revising_router)
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
 

@@ -166,6 +166,41 @@ class SummaryNode(AppendOnlyModel):
         return self.id
 
 
+class SummaryPreview(AppendOnlyModel):
+    """What a summary would say in a revision. It is in no context, and nothing in the DAG knows of it."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    """That of the revision, when it is applied."""
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    summary = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="previews")
+    """Whose place it would take."""
+    batch_id = models.CharField(max_length=ID_LENGTH)
+    """The preview at the top of its subtree, or itself: they are applied together."""
+    level = models.IntegerField()
+    text = models.TextField()
+    token_count = models.BigIntegerField()
+    source_tokens = models.BigIntegerField()
+    model = models.CharField(max_length=100, default="")
+    prompt_version = models.CharField(max_length=64, default="")
+    tokens_input = models.BigIntegerField(default=0)
+    tokens_output = models.BigIntegerField(default=0)
+    cost_micros = models.BigIntegerField(default=0)
+    duration_ms = models.BigIntegerField(default=0)
+    source_ids = models.JSONField()
+    """What was read for it, previews of the same batch among it, in order."""
+    created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules()
+
+    class Meta:
+        db_table = "summary_previews"
+        indexes = [models.Index(fields=["batch_id"], name="preview_batch")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
 class SummaryEdge(AppendOnlyModel):
     """One source of a summary."""
 

@@ -11,13 +11,14 @@ from typing import Any
 
 from django.db.models import Q
 
-from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview
 from mnesis_core.budget import LastRun
 from mnesis_core.dag import SummaryEntry
-from mnesis_core.errors import CompactionNotFoundError, SummaryNotFoundError
+from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.file_ids import find_file_ids
 from mnesis_core.graph import Graph, Node
 from mnesis_core.lineage import RunRecord, SummaryRecord
+from mnesis_core.revision import PreviewRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.queries import newest_summary
 from sessions_app.statements import fetch
@@ -25,6 +26,7 @@ from sessions_app.statements import fetch
 _ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "last_seq", "message_count")
 """Columns of a summary as it stands in a context."""
 
+_PREVIEW_COLUMNS = [field.name for field in fields(PreviewRecord) if field.name not in ("depth", "text", "source_ids")]
 _NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
 
 
@@ -55,6 +57,30 @@ def load_summaries(ids: Sequence[str], *, session_id: str) -> list[SummaryRecord
         raise SummaryNotFoundError(summary_id=missing)
     sources = _sources(node_id__in=list(found))
     return [_summary(found[id], sources[id]) for id in ids]
+
+
+def load_previews(
+    preview_id: str, *, session_id: str | None = None, owner_id: int | None = None
+) -> list[PreviewRecord]:
+    """The previews that are applied with this one, each after those that it was made from; it is the last.
+
+    :raises PreviewNotFoundError: there is no such preview there, or it is a part of another one.
+    """
+    rows = SummaryPreview.objects.filter(batch_id=encode_text(preview_id)).select_related("summary")
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    found = [_preview(row) for row in rows.order_by("summary__depth", "created_at", "id")]
+    if not any(preview.id == preview_id for preview in found):
+        raise PreviewNotFoundError(preview_id=preview_id)
+    return found
+
+
+def applied_with(summary_id: str, *, session_id: str) -> set[str]:
+    """The ids of all that were previewed together with this summary, itself among them; none if it was no preview."""
+    rows = SummaryPreview.objects.filter(batch_id=summary_id, session_id=session_id)
+    return set(rows.values_list("id", flat=True))
 
 
 def load_graph(session_id: str) -> Graph:
@@ -235,6 +261,13 @@ def _run(row: CompactionRun) -> RunRecord:
         error_message=row.error_message,
         end_seq=row.end_seq,
         after_message_seq=row.after_message_seq,
+    )
+
+
+def _preview(row: SummaryPreview) -> PreviewRecord:
+    values = {name: getattr(row, name) for name in _PREVIEW_COLUMNS}
+    return PreviewRecord(
+        **values, depth=row.summary.depth, text=decode_text(row.text), source_ids=tuple(row.source_ids)
     )
 
 

@@ -14,9 +14,16 @@ from typing import Any
 from django.db.models import F, Max, Q, Sum
 from django.utils import timezone
 
-from compaction_app.models import CompactionRun, Freshness, RunState, SummaryEdge, SummaryNode
+from compaction_app.models import CompactionRun, Freshness, RunState, SummaryEdge, SummaryNode, SummaryPreview
 from compaction_app.queries import load_graph
-from mnesis_core.errors import CompactionAbandoned, MnesisError, SummaryNotFoundError, SummaryRevised, TakenOver
+from mnesis_core.errors import (
+    CompactionAbandoned,
+    MnesisError,
+    SessionArchived,
+    SummaryNotFoundError,
+    SummaryRevised,
+    TakenOver,
+)
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.ledger import new_salt
@@ -27,7 +34,7 @@ from sessions_app.ledger import Change
 from sessions_app.queries import standing_items
 from sessions_app.statements import Table
 
-_RUNS, _NODES = Table(CompactionRun), Table(SummaryNode)
+_RUNS, _NODES, _PREVIEWS = Table(CompactionRun), Table(SummaryNode), Table(SummaryPreview)
 
 LIVE = (RunState.QUEUED, RunState.RUNNING)
 LOST_AFTER = timedelta(seconds=30)
@@ -64,8 +71,12 @@ class NewSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """What another summary for the same sources says, and what it took."""
+    """What takes a summary's place, and what it took."""
 
+    id: str
+    summary_id: str
+    source_ids: tuple[str, ...]
+    """What was read for it, in order; revisions of the same change among it."""
     level: int
     text: str
     token_count: int
@@ -205,37 +216,70 @@ def record_summary(
     return str(node.id)
 
 
-def revise_summary(record: Change, summary_id: str, revision: Revision, *, source_ids: Sequence[str]) -> str:
-    """Write a summary that takes another one's place and stands for the same, with the sources that were read for it.
+def revise_summaries(record: Change, revisions: Sequence[Revision]) -> None:
+    """Write summaries that take others' places and stand for the same, each after those that it was made from.
 
-    It takes the place in the context too, if the other one stands there. Edges never change, so what was made from the
-    other one is marked stale; what was made from this text before is fresh again. Returns its id.
+    They take the places in the context too, where the others stand there. Edges never change, so what was made from
+    the others is marked stale; what was made from these very texts before is fresh again.
 
     :raises SummaryNotFoundError: the session has no such summary.
-    :raises SummaryRevised: it is not the newest revision.
+    :raises SummaryRevised: one of them is not the newest revision any more, or one that was read for it is not.
+    :raises SessionArchived: the session is archived.
     """
-    old = SummaryNode.objects.filter(id=summary_id, session_id=record.session_id).first()
+    if record.archived:
+        raise SessionArchived(session_id=record.session_id)
+    for revision in revisions:
+        _revise(record, revision)
+    _mark_freshness(record, because=revisions[-1].id)
+
+
+def _revise(record: Change, revision: Revision) -> None:
+    nodes = SummaryNode.objects.filter(session_id=record.session_id)
+    old = nodes.filter(id=revision.summary_id).first()
     if old is None:
-        raise SummaryNotFoundError(summary_id=summary_id)
-    if old.superseded_seq is not None:
-        raise SummaryRevised(summary_id=summary_id)
+        raise SummaryNotFoundError(summary_id=revision.summary_id)
+    # An earlier text comes back with the sources of then, revised or not.
+    read = revision.source_ids if old.kind == "condensed" and not revision.restores_id else ()
+    if revised := nodes.filter(id__in=[old.id, *read], superseded_seq__isnull=False).first():
+        raise SummaryRevised(summary_id=revised.id)
+    columns = asdict(revision) | {"text": encode_text(revision.text)}
+    source_ids, summary_id = columns.pop("source_ids"), columns.pop("summary_id")
     node = _NODES.row(
-        id=new_id("sum"),
         salt=new_salt(),
         session_id=record.session_id,
         revises_id=old.id,
         created_at=record.now,
         **{name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")},
-        **asdict(revision) | {"text": encode_text(revision.text)},
+        **columns,
     )
-    _write_node(record, node, source_ids, revises=old.id)
+    _write_node(record, node, source_ids, revises=summary_id)
     _write_edges(node, source_ids, source_type="message" if old.kind == "leaf" else "summary", of_revision=True)
     record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
     record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
     if standing_items(record.session_id, [old.id]):
         record_store.swap_context_items(record, removed_ids=[old.id], summary_id=node.id)
-    _mark_freshness(record, because=node.id)
-    return str(node.id)
+
+
+def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
+    """Keep what a summary would say in a revision; nothing else changes.
+
+    :raises SessionArchived: the session is archived.
+    """
+    if record.archived:
+        raise SessionArchived(session_id=record.session_id)
+    columns = asdict(preview) | {"text": encode_text(preview.text), "source_ids": list(preview.source_ids)}
+    del columns["restores_id"]
+    row = _PREVIEWS.row(
+        salt=new_salt(), session_id=record.session_id, batch_id=batch_id, created_at=record.now, **columns
+    )
+    record.insert(_PREVIEWS, row)
+    record.publish(
+        EventType.SUMMARY_PREVIEWED,
+        preview_id=row.id,
+        summary_id=row.summary_id,
+        batch_id=batch_id,
+        level=row.level,
+    )
 
 
 def _write_edges(node: Any, source_ids: Sequence[str], **values: Any) -> None:

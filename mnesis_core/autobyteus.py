@@ -40,11 +40,11 @@ def archived_traces(messages: Iterable[StoredMessage], in_context: Collection[st
 
 
 def episodic_items(summaries: Iterable[SummaryRecord], turn_of: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """``episodic.jsonl``: leaf summaries, unless a better one took their place.
+    """``episodic.jsonl``: leaf summaries in the order of their turns, unless a better one took their place.
 
     :param turn_of: the turn of each message, by id.
     """
-    for summary in summaries:
+    for summary in sorted(summaries, key=lambda summary: summary.first_seq):
         if summary.kind == "leaf" and summary.superseded_seq is None:
             turns = [turn_of[id] for kind, id in summary.source_ids if kind == "message" and id in turn_of]
             yield {

@@ -12,6 +12,7 @@
     - PartNotFoundError
     - CallNotFoundError
     - SummaryNotFoundError
+    - PreviewNotFoundError
     - CompactionNotFoundError
     - FileReferenceNotFoundError
     - ModelNotFoundError
@@ -134,6 +135,12 @@ class SummaryNotFoundError(NotFound):
     """There is no such summary, or it is not yours."""
 
     code = "SUMMARY_NOT_FOUND"
+
+
+class PreviewNotFoundError(NotFound):
+    """There is no such preview, or it is not yours."""
+
+    code = "PREVIEW_NOT_FOUND"
 
 
 class CompactionNotFoundError(NotFound):

@@ -45,6 +45,7 @@ class EventType(StrEnum):
     COMPACTION_SUPERSEDED = "compaction.superseded"
     PRUNE_COMPLETED = "prune.completed"
     SUMMARY_CREATED = "summary.created"
+    SUMMARY_PREVIEWED = "summary.previewed"
     SUMMARY_SUPERSEDED = "summary.superseded"
     SUMMARY_FRESHNESS_CHANGED = "summary.freshness_changed"
     FILE_ADDED = "file.added"

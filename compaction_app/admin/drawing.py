@@ -24,10 +24,11 @@ class Node:
     token_count: int
     superseded_seq: int | None
     url: str
+    freshness: str = "fresh"
     is_active: bool = False
     """It is in the active context now."""
     summary_ids: tuple[str, ...] = ()
-    """The summaries it stands for, in order."""
+    """The summaries it stands for in their newest revisions, in order; then the one whose place it took."""
     spans: tuple[Span, ...] = ()
     """The messages it stands for directly."""
 
@@ -41,7 +42,13 @@ class Node:
         """What a reader must know about its place, in words."""
         if self.superseded_seq is not None:
             return f"superseded at event {self.superseded_seq}"
-        return "in the context now" if self.is_active else ""
+        marks = (("in the context now", self.is_active), ("stale", self.is_stale))
+        return ", ".join(words for words, applies in marks if applies)
+
+    @property
+    def is_stale(self) -> bool:
+        """Something under it was revised since, and nothing has taken its own place."""
+        return self.superseded_seq is None and self.freshness == "stale"
 
     @property
     def label(self) -> str:
@@ -123,6 +130,7 @@ def _drawn(node: Node) -> dict[str, Any]:
         "level": node.level,
         "active": node.is_active,
         "superseded": node.superseded_seq is not None,
+        "stale": node.is_stale,
     }
 
 

@@ -16,24 +16,38 @@ from sessions_app.inspect_queries import seqs_of_messages
 
 BATCH = 1000
 """SQLite allows 32,766 variables in one statement."""
-_COLUMNS = ("id", "kind", "depth", "level", "first_seq", "last_seq", "token_count", "superseded_seq", "message_count")
+_COLUMNS = ("id", "kind", "depth", "level", "first_seq", "last_seq", "token_count", "superseded_seq", "freshness")
+_MORE = ("message_count", "revises_id")
 
 
 def load_nodes(session_id: str, *, active: Collection[str], limit: int) -> list[Node]:
     """The newest summaries of a session, in the order of the messages they stand for."""
     newest = SummaryNode.objects.filter(session_id=session_id).order_by("-created_at", "-id")
-    rows = sorted(newest.values(*_COLUMNS)[:limit], key=lambda row: (row["first_seq"], row["depth"], row["id"]))
+    chosen = newest.values(*_COLUMNS, *_MORE)[:limit]
+    rows = sorted(chosen, key=lambda row: (row["first_seq"], row["depth"], row["id"]))
     summaries, spans = _sources(session_id, {row["id"] for row in rows})
-    return [_node(row, active, summaries, spans) for row in rows]
+    later = {row["revises_id"]: row["id"] for row in rows if row["revises_id"]}
+    # An edge names what was read; drawn is what stands there now, and under it what it took the place of.
+    now = {row["id"]: [_newest(id, later) for id in summaries[row["id"]]] for row in rows}
+    for row in rows:
+        now[row["id"]] += [row["revises_id"]] if row["revises_id"] else []
+    return [_node(row, active, now, spans) for row in rows]
+
+
+def _newest(id: str, later: dict[str, str]) -> str:
+    seen = {id}
+    while id in later and later[id] not in seen:
+        id = later[id]
+        seen.add(id)
+    return id
 
 
 def _node(
     row: dict[str, Any], active: Collection[str], summaries: dict[str, list[str]], spans: dict[str, tuple[Span, ...]]
 ) -> Node:
     whole = () if row["kind"] == "condensed" else ((row["first_seq"], row["last_seq"]),)
-    values = {name: row[name] for name in _COLUMNS if name != "message_count"}
     return Node(
-        **values,
+        **{name: row[name] for name in _COLUMNS},
         url=record_url(SummaryNode, row["id"]),
         is_active=row["id"] in active,
         summary_ids=tuple(summaries.get(row["id"], ())),

@@ -16,9 +16,10 @@ from compaction_app.admin.context import view_context
 from compaction_app.admin.drawing import drawing_of, outline_of, span_name
 from compaction_app.admin.graph import load_nodes
 from compaction_app.admin.payload import payload_file_view, payload_view
-from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview
+from compaction_app.queries import load_graph
 from mnesis_core.compaction import Outcome
-from mnesis_core.graph import Span
+from mnesis_core.graph import Graph, Node, Span
 from mnesis_core.visible import excerpt
 from sessions_app.admin.facts import Fact, Link
 from sessions_app.admin.filters import fixed_filter, presence_filter
@@ -81,13 +82,14 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
 
     list_display = (
         "shown_id", "in_session", "kind", "depth", "level", "messages", "token_count", "source_tokens", "superseded_seq",
-        "created",
+        "freshness", "created",
     )  # fmt: skip
     list_filter = (
         "kind",
         fixed_filter("level", "level", ("1", "2", "3")),
         "model",
         presence_filter("superseded_seq", "superseded"),
+        "freshness",
     )
     related = ("session",)
     link_lookups = ("session", "run")
@@ -109,15 +111,17 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         return [*super().facts(row), *context_facts(row.session_id, row.id)]
 
     def page(self, request: HttpRequest, row: SummaryNode) -> dict[str, Any]:
-        """Its sources, a page at a time, and the summaries that stand for it."""
+        """Its revisions, its sources a page at a time, and the summaries that stand for it."""
+        graph = load_graph(row.session_id)
         edges = SummaryEdge.objects.filter(node_id=row.id)
         page = page_of(request.GET.get("page", ""), total=edges.count(), size=SOURCES_PER_PAGE)
         chosen = list(edges.order_by("position")[page.first : page.first + page.size])
-        above = SummaryNode.objects.filter(edges__source_id=row.id).values_list("id", "first_seq", "last_seq")
         return {
             "page": page,
-            "sources": _shown_sources(chosen, may_preview=request.user.has_perms(_SEES_CONTEXT)),
-            "parents": [(_url(id), span_name((first, last))) for id, first, last in above.order_by("id")],
+            "revisions": [_shown_revision(node, row.id) for node in graph.history(row.id)],
+            "sources": _shown_sources(chosen, graph, may_preview=request.user.has_perms(_SEES_CONTEXT)),
+            "parents": [(_url(node.id), span_name((node.first_seq, node.last_seq))) for node in graph.parents(row.id)],
+            "links": [Link(label="Its previews", url=list_url(SummaryPreview, summary=row.id))],
         }
 
     def get_urls(self) -> list[URLPattern]:
@@ -181,15 +185,28 @@ def _session(request: HttpRequest, session_id: str) -> SessionHeading:
     return about
 
 
-def _shown_sources(edges: list[SummaryEdge], *, may_preview: bool) -> list[dict[str, str]]:
+def _shown_revision(node: Node, shown_id: str) -> dict[str, Any]:
+    origin = f"with the text of {node.restores_id}" if node.restores_id else ""
+    ended = "in place now" if node.superseded_seq is None else f"superseded at event {node.superseded_seq}"
+    return {
+        "name": node.id,
+        "url": _url(node.id),
+        "is_this": node.id == shown_id,
+        "text": ", ".join(words for words in (ended, origin) if words),
+    }
+
+
+def _shown_sources(edges: list[SummaryEdge], graph: Graph, *, may_preview: bool) -> list[dict[str, str]]:
     ids = [edge.source_id for edge in edges if edge.source_type == "message"]
     previews = preview_messages(ids, at=NOW) if may_preview and ids else {}
-    return [_shown_source(edge, previews.get(edge.source_id)) for edge in edges]
+    return [_shown_source(edge, graph, previews.get(edge.source_id)) for edge in edges]
 
 
-def _shown_source(edge: SummaryEdge, preview: MessagePreview | None) -> dict[str, str]:
+def _shown_source(edge: SummaryEdge, graph: Graph, preview: MessagePreview | None) -> dict[str, str]:
     if edge.source_type == "summary":
-        return {"name": f"summary {edge.source_id}", "url": _url(edge.source_id), "text": ""}
+        is_newest = graph.find(edge.source_id).superseded_seq is None
+        text = "" if is_newest else "revised since"
+        return {"name": f"summary {edge.source_id}", "url": _url(edge.source_id), "text": text}
     return {
         "name": f"message {preview.seq} · {preview.role}" if preview else f"message {edge.source_id}",
         "url": reverse("admin:sessions_app_message_change", args=[quote(edge.source_id)]),

@@ -49,15 +49,23 @@ def read_prompt(path: Path) -> SummaryPrompt:
     :raises ValueError: it is not UTF-8, or does not have the shape of a prompt.
     """
     try:
-        found = _SHAPE.fullmatch(path.read_text(encoding="utf-8"))
+        return parse_prompt(path.stem, path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8") from error
+
+
+def parse_prompt(name: str, text: str) -> SummaryPrompt:
+    """The prompt of a text.
+
+    :raises ValueError: it does not have the shape of a prompt.
+    """
+    found = _SHAPE.fullmatch(text)
     if not found or MARKER not in found[2] or found[3].count("{{source}}") != 1 or "{{target}}" not in found[3]:
         raise ValueError(
-            f"{path} is not a prompt: it needs a line 'version: …', a part '# System' with {MARKER} in it, "
+            f"{name} is not a prompt: it needs a line 'version: …', a part '# System' with {MARKER} in it, "
             "and a part '# User' with {{target}} and, once, {{source}}"
         )
-    return SummaryPrompt(version=f"{path.stem}.{found[1]}", system=found[2], user=found[3].rstrip())
+    return SummaryPrompt(version=f"{name}.{found[1]}", system=found[2], user=found[3].rstrip())
 
 
 def read_prompts(folder: Path) -> Prompts:

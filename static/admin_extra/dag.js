@@ -57,7 +57,7 @@
   };
 
   const classesOf = (node) => {
-    const marks = [node.active && "is-active", node.superseded && "is-superseded"].filter(Boolean);
+    const marks = [node.active && "is-active", node.superseded && "is-superseded", node.stale && "is-stale"].filter(Boolean);
     return ["dag-node", `dag-${node.kind}`, `level-${node.level}`, ...marks].join(" ");
   };
 
@@ -67,7 +67,7 @@
     const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Summaries and what they stand for" });
     const superseded = new Set(drawing.nodes.filter((node) => node.superseded).map((node) => node.id));
     for (const { v, w } of graph.edges()) {
-      const dimmed = superseded.has(v) ? " is-superseded" : "";
+      const dimmed = superseded.has(v) || superseded.has(w) ? " is-superseded" : "";
       svg.append(element("path", { class: `dag-edge${dimmed}`, d: edgePath(graph.edge(v, w)) }));
     }
     for (const node of drawing.nodes) {

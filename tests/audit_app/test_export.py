@@ -294,7 +294,7 @@ def test_the_memory_of_a_session_is_a_directory_or_an_archive(sample: Sample, tm
     assert [trace["content"] for trace in lines["raw_traces.jsonl"]] == ["Still in context.", "Noted."]
     assert lines["raw_traces_archive.jsonl"][0]["content"] == json.loads(json.dumps(HOSTILE))
     assert [len(item["turn_ids"]) for item in lines["episodic.jsonl"]] == [1, 2]
-    assert lines["episodic.jsonl"][0]["summary"] == json.loads(json.dumps(HOSTILE))
+    assert lines["episodic.jsonl"][0]["summary"] == json.loads(json.dumps(HOSTILE * 2))
     assert lines["semantic.jsonl"] == []
 
 

@@ -23,7 +23,7 @@ from sessions_app.ledger import change
 from sessions_app.models import Event, MessagePart, Session, StreamJournal
 from tests.sessions_app.record_rows import other_value, plain
 from tests.support.cast import make_user
-from tests.support.inspected import add_session, add_summary, add_turn, claim, finish, tool_part
+from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, tool_part
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
@@ -45,7 +45,8 @@ def make_rich_session(owner: User) -> str:
     part_id = MessagePart.objects.get(part_type="tool", session_id=session_id).id
     with change(session_id) as record:
         store.tombstone_parts(record, [part_id])
-    add_summary(session_id, run, first, (1, 2))
+    summary = add_summary(session_id, run, first, (1, 2))
+    add_preview(session_id, summary, first)
     finish(session_id, run)
     with change(session_id) as record:
         store.update_session(record, title="Tides", labels={"b": "c"}, config={"compaction": {"auto": False}})
@@ -95,6 +96,7 @@ KEYS = {
     "PromptText": ("id", "digest"),
     "CompactionRun": ("id",),
     "SummaryNode": ("id",),
+    "SummaryPreview": ("id",),
     "SummaryEdge": ("source_id", "position"),
     "FileReference": ("id", "content_id", "path", "added_seq"),
 }

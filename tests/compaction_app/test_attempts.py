@@ -29,6 +29,7 @@ from sessions_app.database import db
 from sessions_app.ledger import change
 from sessions_app.queries import load_context_items, load_events
 from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
+from tests.support.inspected import revise
 from tests.support.story import say
 
 SUMMARY = "- A summary."
@@ -247,11 +248,7 @@ def test_the_database_itself_refuses_a_second_summary_of_a_message_but_for_a_rev
     add_turns(session, 8)
     [first] = compact_now(session.id).summary_ids
     edges = SummaryEdge.objects.filter(node_id=first).order_by("position")
-    with change(session.id) as record:
-        revision = store.Revision(
-            level=1, text="- Another.", token_count=3, source_tokens=900, model="demo", prompt_version="level1.1"
-        )
-        store.revise_summary(record, first, revision, source_ids=[edge.source_id for edge in edges])
+    revise(session.id, first, [edge.source_id for edge in edges])
     add_turns(session, 2)
     [second] = compact_now(session.id).summary_ids
     with pytest.raises(IntegrityError, match=r"with this key|edge_source_covered_once"):

@@ -15,8 +15,9 @@ from compaction_app import lineage
 from compaction_app.context import build_context, load_state
 from compaction_app.models import SummaryNode
 from compaction_app.queries import covering_summaries, list_summaries, load_graph, load_summary
-from compaction_app.store import Revision, revise_summary
+from compaction_app.store import Revision, revise_summaries
 from mnesis_core.errors import SummaryNotFoundError, SummaryRevised
+from mnesis_core.ids import new_id
 from sessions_app.ledger import change
 from sessions_app.queries import load_events
 from tests.compaction_app.test_lineage import Tree, command, get
@@ -24,6 +25,9 @@ from tests.support.inspected import add_summary, claim, finish
 from tests.support.talks import new_session
 
 REVISION = Revision(
+    id="",
+    summary_id="",
+    source_ids=(),
     level=1,
     text="Better \x00 words.",
     token_count=20,
@@ -51,18 +55,22 @@ def revise(session_id: str, summary_id: str, revision: Revision = REVISION) -> s
     """Another text, made from the newest revisions of the sources."""
     sources = [source.id for source in load_graph(session_id).sources(summary_id)]
     sources = sources or [id for _, id in load_summary(summary_id).source_ids]
-    with change(session_id) as record:
-        return revise_summary(record, summary_id, revision, source_ids=sources)
+    return write(session_id, replace(revision, summary_id=summary_id, source_ids=tuple(sources)))
 
 
 def undo(session_id: str, summary_id: str, earlier: str) -> str:
     """The text and the sources of an earlier revision again."""
     old = load_summary(earlier)
+    sources = tuple(id for _, id in old.source_ids)
+    text = replace(REVISION, text=old.text, restores_id=earlier)
+    return write(session_id, replace(text, summary_id=summary_id, source_ids=sources))
+
+
+def write(session_id: str, revision: Revision) -> str:
+    made = replace(revision, id=new_id("sum"))
     with change(session_id) as record:
-        sources = [id for _, id in old.source_ids]
-        return revise_summary(
-            record, summary_id, replace(REVISION, text=old.text, restores_id=earlier), source_ids=sources
-        )
+        revise_summaries(record, [made])
+    return made.id
 
 
 def stale(session_id: str) -> set[str]:
@@ -191,8 +199,8 @@ def test_of_two_revisions_of_one_summary_one_wins(tree):
 
 def test_another_sessions_summary_is_not_revised(tree, owner):
     elsewhere = new_session(owner)
-    with change(elsewhere) as record, pytest.raises(SummaryNotFoundError):
-        revise_summary(record, tree.top, REVISION, source_ids=[tree.left])
+    with pytest.raises(SummaryNotFoundError):
+        write(elsewhere, replace(REVISION, summary_id=tree.top, source_ids=(tree.left,)))
     assert standing(tree.id) == [tree.top]
 
 

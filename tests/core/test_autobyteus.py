@@ -131,6 +131,9 @@ def summary(id: str, kind: str, sources: list[tuple[str, str]], superseded_seq: 
         duration_ms=1,
         created_at=START,
         superseded_seq=superseded_seq,
+        revises=None,
+        restores=None,
+        freshness="fresh",
         source_ids=sources,
         **numbers,
     )

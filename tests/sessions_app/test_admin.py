@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from compaction_app.models import CompactionRun, SummaryNode
+from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
 from sessions_app import store
@@ -38,6 +38,7 @@ from sessions_app.store.keys import create_key
 from tests.sessions_app.record_rows import NOW
 from tests.support.inspected import (
     ORIGINAL,
+    add_preview,
     add_session,
     add_summary,
     add_turn,
@@ -77,7 +78,7 @@ def session_id(ada: User) -> str:
     piece = store.Piece(part_index=0, part_type="text", offset=0, text="so far")
     store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     run = claim(session_id)
-    add_summary(session_id, run, ids, (1, 2))
+    add_preview(session_id, add_summary(session_id, run, ids, (1, 2)), ids)
     finish(session_id, run)
     create_key(owner_id=ada.pk)
     return session_id
@@ -98,7 +99,7 @@ def only_part(session_id: str, **lookups: Any) -> MessagePart:
 def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
         Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
-        CompactionRun, SummaryNode, ApiKey,
+        CompactionRun, SummaryNode, SummaryPreview, ApiKey,
     }  # fmt: skip
 
 
@@ -152,7 +153,7 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         other = add_session(ada, f"Another {number}")
         ids = add_turn(other, "Hello", tool_part(), DataPart(label="x", text="y"))
         run = claim(other)
-        add_summary(other, run, ids, (1, 2))
+        add_preview(other, add_summary(other, run, ids, (1, 2)), ids)
         finish(other, run)
         create_key(owner_id=ada.pk)
     for number in range(3):

@@ -28,7 +28,7 @@ from mnesis_core.text import text_digest
 from sessions_app import inspect_queries, queries, search, store, transcript
 from sessions_app.ledger import change
 from tests.support.cast import make_user
-from tests.support.inspected import add_summary, add_turn, claim, finish, tool_part
+from tests.support.inspected import add_preview, add_summary, add_turn, claim, finish, tool_part
 from tests.support.talks import exchange, new_session
 
 MODULES = (
@@ -52,6 +52,7 @@ class Things:
     tool: str
     call: str
     summary: str
+    preview: str
     run: str
     file: str
     child: str
@@ -76,6 +77,9 @@ BY_OWNER: dict[str, Ask] = {
     "sessions_app.queries.load_session": lambda who, its: queries.load_session(its.child, owner_id=who.owner_id),
     "sessions_app.queries.load_call": lambda who, its: queries.load_call(its.call, owner_id=who.owner_id),
     "sessions_app.search.search": lambda who, its: search.search(search.Scope(owner_id=who.owner_id), SECRET),
+    "compaction_app.queries.load_previews": lambda who, its: compaction_queries.load_previews(
+        its.preview, owner_id=who.owner_id
+    ),
     "compaction_app.queries.load_summary": lambda who, its: compaction_queries.load_summary(
         its.summary, owner_id=who.owner_id
     ),
@@ -164,6 +168,9 @@ BY_SESSION: dict[str, Ask] = {
     ),
     "sessions_app.transcript.load_whole_text": lambda who, its: transcript.load_whole_text(
         who.session_id, its.tool, field="output"
+    ),
+    "compaction_app.queries.applied_with": lambda who, its: compaction_queries.applied_with(
+        its.preview, session_id=who.session_id
     ),
     "compaction_app.queries.covering_summaries": lambda who, its: compaction_queries.covering_summaries(
         who.session_id, [1, 2]
@@ -257,6 +264,7 @@ def things(alice: Person) -> Things:
     run = claim(session_id)
     first_two = [message.id for message in queries.load_messages(session_id)[:2]]
     summary = add_summary(session_id, run, first_two, (1, 2), text=SECRET)
+    preview = add_preview(session_id, summary, first_two, text=SECRET)
     finish(session_id, run)
     exchange(session_id, SECRET, SECRET)
     with change(session_id) as record:
@@ -276,6 +284,7 @@ def things(alice: Person) -> Things:
         tool=tool,
         call=queries.list_calls(session_id)[0].id,
         summary=summary,
+        preview=preview,
         run=live or "",
         file=file,
         child=child,

@@ -13,7 +13,8 @@ from django.test import Client
 from django.urls import reverse
 
 from compaction_app import store as compaction_store
-from compaction_app.store import NewSummary, RunResult
+from compaction_app.store import NewSummary, Revision, RunResult
+from mnesis_core.ids import new_id
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
 from mnesis_core.record import MessageEnd, TurnState, UsageRecord
 from sessions_app import store
@@ -113,6 +114,40 @@ def add_summary(
         return compaction_store.record_summary(
             record, run.id, summary, fence=run.fence, source_type=source_type, source_ids=list(source_ids)
         )
+
+
+def add_preview(session_id: str, summary_id: str, source_ids: Sequence[str], *, text: str = "Tides, again.") -> str:
+    """What a summary would say in a revision; returns the preview's id."""
+    preview = _revision(summary_id, source_ids, text)
+    with change(session_id) as record:
+        compaction_store.record_preview(record, preview, batch_id=preview.id)
+    return preview.id
+
+
+def revise(session_id: str, summary_id: str, source_ids: Sequence[str], *, text: str = "Tides, once more.") -> str:
+    """A summary in another one's place; returns its id."""
+    revision = _revision(summary_id, source_ids, text)
+    with change(session_id) as record:
+        compaction_store.revise_summaries(record, [revision])
+    return revision.id
+
+
+def _revision(summary_id: str, source_ids: Sequence[str], text: str) -> Revision:
+    return Revision(
+        id=new_id("sum"),
+        summary_id=summary_id,
+        source_ids=tuple(source_ids),
+        level=1,
+        text=text,
+        token_count=9,
+        source_tokens=900,
+        model="demo",
+        prompt_version="custom.1",
+        tokens_input=900,
+        tokens_output=9,
+        cost_micros=5,
+        duration_ms=40,
+    )
 
 
 def finish(session_id: str, run: Claimed) -> None:

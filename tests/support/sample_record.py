@@ -15,7 +15,7 @@ from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.queries import load_messages
 from sessions_app.store.keys import create_key
-from tests.support.inspected import add_session, add_summary, add_turn, claim, finish, tool_part
+from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, revise, tool_part
 
 HOSTILE = "NUL \0, half \ud83d, halves \ud83d\ude00, whole 😀, escape ␛0000, bidi \u202e, lines \u2028\r\n\x85, quote ' \" \\u0000"
 
@@ -71,6 +71,8 @@ def _talk(owner: User) -> str:
     ]
     add_summary(talk, run, leaves, (1, 6), kind="condensed", text="Tides.")
     finish(talk, run)
+    revise(talk, leaves[0], messages[0:2], text=HOSTILE * 2)
+    add_preview(talk, leaves[1], messages[2:6], text=HOSTILE)
     return talk
 
 

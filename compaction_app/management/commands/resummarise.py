@@ -1,0 +1,98 @@
+"""``manage.py resummarise SUMMARY [--subtree] [--stale] [--model ALIAS] [--prompt FILE] | --apply PREVIEW | --show PREVIEW | --undo SUMMARY``."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from compaction_app import revising
+from compaction_app.revising import Comparison
+from mnesis_core.compaction.prompts import SummaryPrompt, parse_prompt
+from mnesis_core.errors import MnesisError
+from mnesis_core.text import printable
+from sessions_app.rendering import format_money
+
+
+class Command(BaseCommand):
+    """Summaries said again at the terminal."""
+
+    help = (
+        "Ask for a summary again, with another model or prompt if you like. This makes a preview and shows what would "
+        "change; the summary, its context and its session stay as they are until --apply. Every revision can be undone."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """What to make again, or what to do with it."""
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("summary", nargs="?", metavar="SUMMARY", help="make a preview of this one")
+        what.add_argument("--show", metavar="PREVIEW", help="show a preview's difference once more")
+        what.add_argument("--apply", metavar="PREVIEW", help="put exactly what was previewed in place")
+        what.add_argument("--undo", metavar="SUMMARY", help="give a summary its text of before, as one more revision")
+        parser.add_argument("--subtree", action="store_true", help="with all under it (--undo: all applied with it)")
+        parser.add_argument("--stale", action="store_true", help="of these only what is stale")
+        parser.add_argument("--model", default="", metavar="ALIAS", help="who to ask (default: who summarises here)")
+        parser.add_argument("--prompt", type=Path, metavar="FILE", help="in the shape of mnesis_core/prompts/level1.md")
+        parser.add_argument("--to", metavar="SUMMARY", help="with --undo: the revision whose text comes back")
+        parser.add_argument("--json", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Preview, show, apply or undo."""
+        try:
+            self._handle(options)
+        except MnesisError as error:
+            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
+
+    def _handle(self, options: dict[str, Any]) -> None:
+        if options["apply"]:
+            self._tell("applied", revising.apply(options["apply"]), options)
+        elif options["undo"]:
+            undone = revising.undo(options["undo"], to=options["to"], subtree=options["subtree"])
+            self._tell("undone", undone, options)
+        else:
+            self._show(options["show"] or self._preview(options), options)
+
+    def _preview(self, options: dict[str, Any]) -> str:
+        return revising.preview(
+            options["summary"],
+            subtree=options["subtree"],
+            only_stale=options["stale"],
+            model=options["model"],
+            prompt=_read(options["prompt"]) if options["prompt"] else None,
+        )
+
+    def _show(self, preview_id: str, options: dict[str, Any]) -> None:
+        found = revising.compare(preview_id)
+        if options["json"]:
+            values = {"preview_id": preview_id, "items": [asdict(comparison) for comparison in found]}
+            self.stdout.write(json.dumps(values, default=str, indent=2))
+            return
+        for comparison in found:
+            self.stdout.write("\n".join([_heading(comparison), *map(printable, comparison.lines), ""]))
+        self.stdout.write(f"Nothing has changed yet. To apply it: manage.py resummarise --apply {preview_id}")
+
+    def _tell(self, word: str, ids: list[str], options: dict[str, Any]) -> None:
+        self.stdout.write(json.dumps({word: ids}) if options["json"] else "\n".join(f"{word} {id}" for id in ids))
+
+
+def _read(path: Path) -> SummaryPrompt:
+    """:raises CommandError: the file cannot be read, or is no prompt."""
+    try:
+        return parse_prompt("custom", path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{path}: {error}", returncode=2) from error
+
+
+def _heading(comparison: Comparison) -> str:
+    preview, before = comparison.preview, comparison.before
+    model = preview.model or "no model"
+    return (
+        f"{before.kind} {before.id}, messages {before.first_seq} to {before.last_seq}, would become {preview.id}\n"
+        f"level {before.level} → {preview.level}, {before.token_count:,} → {preview.token_count:,} tokens, "
+        f"{before.model or 'no model'} → {model}, asking cost {format_money(preview.cost_micros)}"
+        f"{'' if comparison.lines else ', the same text'}"
+    )

@@ -1,0 +1,248 @@
+"""Story: a summary, or all under it, said again: previewed, compared, applied on request, undone.
+
+A preview asks a model, nothing held, and is kept; the DAG and the context do not know of it. Applying it is one change
+that writes exactly the previewed texts, or nothing when something was revised meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+
+from compaction_app import queries, store
+from compaction_app.context import ContextState, load_state
+from compaction_app.store import Revision
+from mnesis_core.assembly.fitting import whole
+from mnesis_core.compaction import Condensation, Span, SummaryResult, kind_of, piece_limit, reading_of, summarise
+from mnesis_core.compaction.prompts import Prompts, SummaryPrompt
+from mnesis_core.dag import SummaryEntry, SummaryKind
+from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
+from mnesis_core.file_ids import find_file_ids
+from mnesis_core.graph import Graph, Node
+from mnesis_core.ids import new_id
+from mnesis_core.lineage import SummaryRecord
+from mnesis_core.llm import Model, cost_micros
+from mnesis_core.providers.litellm_ import close_connections
+from mnesis_core.revision import PreviewRecord, difference, order_of_work
+from sessions_app.conf import get_model, site_prompts
+from sessions_app.ledger import change
+from sessions_app.queries import load_messages_by_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A preview beside the summary whose place it would take."""
+
+    preview: PreviewRecord
+    before: SummaryRecord
+    lines: list[str]
+    """The difference of the texts."""
+    is_applied: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Task:
+    """Summaries being made again, each from the newest revisions and the previews before it."""
+
+    state: ContextState
+    graph: Graph
+    model: Model
+    prompts: Prompts
+    batch_id: str
+    made: dict[str, SummaryEntry] = field(default_factory=dict)
+    """Summary id -> what its preview says."""
+
+
+def preview(
+    summary_id: str,
+    *,
+    owner_id: int | None = None,
+    subtree: bool = False,
+    only_stale: bool = False,
+    model: str = "",
+    prompt: SummaryPrompt | None = None,
+) -> str:
+    """Ask for a summary again, or for all under it and then for it; returns the preview's id.
+
+    ``model`` is an alias, by default the one that summarises in this session. ``prompt`` is asked at level 1, of
+    messages and of summaries alike.
+
+    :raises SummaryNotFoundError: there is no such summary, or it is somebody else's.
+    :raises SummaryRevised: it is not the newest revision.
+    :raises ModelNotFoundError: no model has this name.
+    :raises Conflict: none of them is stale, or the session is archived.
+    """
+    summary = queries.load_summary(summary_id, owner_id=owner_id)
+    if summary.superseded_seq is not None:
+        raise SummaryRevised(summary_id=summary_id)
+    graph = queries.load_graph(summary.session_id)
+    nodes = order_of_work(graph, summary_id, subtree=subtree, only_stale=only_stale)
+    state = load_state(summary.session_id)
+    if state.session.archived_at is not None:
+        raise SessionArchived(session_id=summary.session_id)
+    task = _Task(
+        state=state,
+        graph=graph,
+        model=get_model(model or state.config.compaction.model or state.session.model),
+        prompts=site_prompts() if prompt is None else replace(site_prompts(), level1=prompt, condense=prompt),
+        batch_id=new_id("sum"),
+    )
+    for node in nodes:
+        _preview_one(task, node, preview_id=task.batch_id if node.id == summary_id else new_id("sum"))
+    return task.batch_id
+
+
+def compare(preview_id: str, *, owner_id: int | None = None) -> list[Comparison]:
+    """A preview, and those that are applied with it, beside what they would take the place of; it is the last.
+
+    :raises PreviewNotFoundError: there is no such preview, or it is somebody else's.
+    """
+    previews = queries.load_previews(preview_id, owner_id=owner_id)
+    session_id = previews[-1].session_id
+    old = queries.load_summaries([preview.summary_id for preview in previews], session_id=session_id)
+    graph = queries.load_graph(session_id)
+    return [
+        Comparison(
+            preview=preview,
+            before=before,
+            lines=difference(before.text, preview.text),
+            is_applied=preview.id in graph.nodes,
+        )
+        for preview, before in zip(previews, old, strict=True)
+    ]
+
+
+def apply(preview_id: str, *, owner_id: int | None = None) -> list[str]:
+    """Put exactly what was previewed in the place of the summaries; returns the revisions' ids, the asked one last.
+
+    :raises PreviewNotFoundError: there is no such preview, or it is somebody else's.
+    :raises SummaryRevised: one of the summaries, or one that was read, was revised after the preview was made.
+    :raises SessionArchived: the session is archived.
+    """
+    previews = queries.load_previews(preview_id, owner_id=owner_id)
+    with change(previews[-1].session_id) as record:
+        store.revise_summaries(record, [_revision(preview) for preview in previews])
+    return [preview.id for preview in previews]
+
+
+def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None, subtree: bool = False) -> list[str]:
+    """One more revision with the text of the one before, or of the revision ``to``; returns its id.
+
+    With ``subtree`` all that was applied together with the newest revision is undone, the asked one last.
+
+    :raises SummaryNotFoundError: there is no such summary, or it is somebody else's; ``to`` is no revision of it.
+    :raises Conflict: it was never revised.
+    :raises SessionArchived: the session is archived.
+    """
+    session_id = queries.load_summary(summary_id, owner_id=owner_id).session_id
+    graph = queries.load_graph(session_id)
+    newest = graph.newest(summary_id)
+    together = queries.applied_with(newest.id, session_id=session_id) if subtree else set()
+    chosen = [node for node in graph.current() if node.id in {newest.id, *together}]
+    revisions = [
+        _restored(graph, node, to if node.id == newest.id else None, session_id)
+        for node in sorted(chosen, key=lambda node: node.depth)
+    ]
+    with change(session_id) as record:
+        store.revise_summaries(record, revisions)
+    return [revision.id for revision in revisions]
+
+
+def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
+    summary = queries.load_summary(node.id)
+    chosen = _sources(task, summary)
+    began = time.monotonic()
+    result = asyncio.run(_ask(task, chosen))
+    made = Revision(
+        id=preview_id,
+        summary_id=node.id,
+        source_ids=chosen.source_ids,
+        level=result.level,
+        text=result.text,
+        token_count=result.token_count,
+        source_tokens=chosen.tokens,
+        model=task.model.spec.alias if result.level < 3 else "",
+        prompt_version=result.prompt_version,
+        tokens_input=result.usage.input_tokens,
+        tokens_output=result.usage.output_tokens,
+        cost_micros=cost_micros(task.model.spec, result.usage) or 0,
+        duration_ms=int((time.monotonic() - began) * 1000),
+    )
+    with change(summary.session_id) as record:
+        store.record_preview(record, made, batch_id=task.batch_id)
+    task.made[node.id] = _entry(summary, kind_of(chosen), made)
+
+
+def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
+    if summary.kind == "leaf":
+        ids = [id for _, id in summary.source_ids]
+        messages = load_messages_by_ids(ids, session_id=summary.session_id)
+        return Span(messages=tuple(messages), tokens=summary.source_tokens)
+    newest = [node.id for node in task.graph.sources(summary.id)]
+    read = {id: place for place, id in enumerate(newest) if id not in task.made}
+    stored = queries.load_summary_entries(read, session_id=summary.session_id) if read else []
+    entries = {entry.id: entry for entry in stored} | {id: task.made[id] for id in newest if id in task.made}
+    chosen = tuple(replace(entries[id], position=place) for place, id in enumerate(newest))
+    return Condensation(summaries=chosen, tokens=sum(whole(entry).tokens for entry in chosen))
+
+
+async def _ask(task: _Task, chosen: Span | Condensation) -> SummaryResult:
+    pieces, quotables = reading_of(chosen, piece_limit(task.model.spec, task.state.config))
+    try:
+        return await summarise(
+            pieces,
+            chosen.tokens,
+            task.model,
+            task.state.config,
+            task.state.budget,
+            kind=kind_of(chosen),
+            quotables=quotables,
+            named=chosen.named,
+            prompts=task.prompts,
+        )
+    finally:
+        await close_connections()
+
+
+def _entry(summary: SummaryRecord, kind: SummaryKind, made: Revision) -> SummaryEntry:
+    return SummaryEntry(
+        position=0,
+        id=made.id,
+        kind=kind,
+        depth=summary.depth,
+        level=made.level,
+        text=made.text,
+        token_count=made.token_count,
+        first_seq=summary.first_seq,
+        last_seq=summary.last_seq,
+        message_count=summary.message_count,
+        file_ids=find_file_ids(made.text),
+    )
+
+
+def _revision(preview: PreviewRecord) -> Revision:
+    names = [name for name in Revision.__dataclass_fields__ if name != "restores_id"]
+    return Revision(**{name: getattr(preview, name) for name in names})
+
+
+def _restored(graph: Graph, newest: Node, to: str | None, session_id: str) -> Revision:
+    """What gives a summary the text of an earlier revision, by default of the one before."""
+    wanted = to or newest.revises_id
+    if wanted is None:
+        raise Conflict("this summary was never revised, so there is nothing to undo", summary_id=newest.id)
+    earlier = queries.load_summary(wanted, session_id=session_id)
+    if graph.newest(earlier.id).id != newest.id or earlier.id == newest.id:
+        raise Conflict("this is no earlier revision of it", summary_id=earlier.id)
+    return Revision(
+        id=new_id("sum"),
+        summary_id=newest.id,
+        source_ids=tuple(id for _, id in earlier.source_ids),
+        level=earlier.level,
+        text=earlier.text,
+        token_count=earlier.token_count,
+        source_tokens=earlier.source_tokens,
+        model=earlier.model,
+        prompt_version=earlier.prompt_version,
+        restores_id=graph.find(earlier.id).text_of,
+    )

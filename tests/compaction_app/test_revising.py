@@ -1,0 +1,262 @@
+"""Summaries said again: a preview changes nothing, its difference is shown, applying writes exactly it, undoing undoes it."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from compaction_app import lineage, revising
+from compaction_app.context import build_context
+from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview
+from compaction_app.queries import load_graph, load_summary
+from mnesis_core.errors import Conflict, ModelUnreachable, SessionArchived, SummaryRevised
+from mnesis_core.llm import Request
+from sessions_app.ledger import change
+from sessions_app.models import ContextItem
+from sessions_app.queries import load_events
+from sessions_app.store import archive_session
+from tests.compaction_app.test_lineage import Tree, get
+from tests.compaction_app.test_revisions import prove, stale, standing
+
+PROMPT = """version: 7
+
+# System
+
+MNESIS-SUMMARISE Speak like a pirate.
+
+# User
+
+At most {{target}} tokens, of this: {{source}}
+"""
+
+
+@pytest.fixture
+def tree(alice: User) -> Tree:
+    return Tree(alice)
+
+
+@pytest.fixture
+def door(alice: User) -> Client:
+    client = Client()
+    client.force_login(alice)
+    return client
+
+
+def post(door: Client, path: str, body: Any = None, status: int = 200) -> Any:
+    answer = door.post(f"/api{path}", json.dumps(body or {}), content_type="application/json")
+    assert answer.status_code == status, answer.content
+    return answer.json()
+
+
+def command(*arguments: str) -> str:
+    out = StringIO()
+    call_command("resummarise", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def numbered() -> Any:
+    """A model that says another thing each time."""
+    said: list[int] = []
+
+    def reply(request: Request) -> str:
+        said.append(1)
+        return f"- Version {len(said)} of it."
+
+    return reply
+
+
+def dag(session_id: str) -> tuple[Any, ...]:
+    """Everything that a preview must leave alone."""
+    tables = (SummaryNode.objects.filter(session_id=session_id), SummaryEdge.objects.all(), ContextItem.objects.all())
+    return (*(sorted(map(repr, rows.values())) for rows in tables), build_context(session_id).digest)
+
+
+def text_of(summary_id: str) -> str:
+    return load_summary(summary_id).text
+
+
+def test_a_preview_changes_nothing_and_shows_the_difference(tree, script, door):
+    model = script("- The harbour, said better.")
+    before = dag(tree.id)
+    shown = post(door, f"/summaries/{tree.top}/preview", {"model": "demo"}, 201)
+    assert dag(tree.id) == before
+    [item] = shown["items"]
+    assert (shown["summary_id"], shown["applied"], item["id"]) == (tree.top, False, shown["id"])
+    assert item["text"].startswith("- The harbour, said better.")
+    assert "-The harbour." in item["difference"]
+    assert "+- The harbour, said better." in item["difference"]
+    assert (item["token_count_before"], item["level"], item["prompt_version"]) == (120, 1, "condense.1")
+    assert item["tokens_input"] > 0
+    assert "The ferries." in str(model.requests[0].payload)
+    assert get(door, f"/previews/{shown['id']}") == shown
+    assert get(door, f"/summaries/{shown['id']}", 404)["error"]["code"] == "SUMMARY_NOT_FOUND"
+    assert load_events(tree.id, limit=999)[-1].type == "summary.previewed"
+    prove(tree.id)
+
+
+def test_applying_writes_exactly_what_was_previewed_and_undoing_brings_the_old_text_back(tree, script, door):
+    script(numbered())
+    shown = post(door, f"/summaries/{tree.top}/preview", status=201)
+    [applied] = post(door, f"/summaries/{tree.top}/apply", {"preview_id": shown["id"]})["items"]
+    assert (applied["id"], applied["revises"], applied["text"]) == (shown["id"], tree.top, shown["items"][0]["text"])
+    assert applied["tokens_input"] == shown["items"][0]["tokens_input"]
+    assert standing(tree.id) == [shown["id"]]
+    assert get(door, f"/previews/{shown['id']}")["applied"]
+    [undone] = post(door, f"/summaries/{tree.top}/undo")["items"]
+    assert (undone["text"], undone["restores"], undone["cost_micros"]) == (text_of(tree.top), tree.top, 0)
+    assert standing(tree.id) == [undone["id"]]
+    [redone] = post(door, f"/summaries/{tree.top}/undo")["items"]
+    assert redone["restores"] == shown["id"]
+    [chosen] = post(door, f"/summaries/{redone['id']}/undo", {"to": undone["id"]})["items"]
+    assert (chosen["restores"], chosen["text"]) == (tree.top, text_of(tree.top))
+    prove(tree.id)
+
+
+def test_a_preview_of_what_was_revised_meanwhile_is_refused(tree, script, door):
+    script(numbered())
+    first, second = revising.preview(tree.top), revising.preview(tree.top)
+    revising.apply(first)
+    for _ in range(2):
+        answer = post(door, f"/summaries/{tree.top}/apply", {"preview_id": second}, 409)
+        assert answer["error"]["code"] == "SUMMARY_REVISED"
+    with pytest.raises(SummaryRevised):
+        revising.apply(first)
+    with pytest.raises(SummaryRevised):
+        revising.preview(tree.top)
+    assert standing(tree.id) == [first]
+
+
+def test_a_preview_made_from_what_was_revised_meanwhile_is_refused(tree, script):
+    script(numbered())
+    top, leaf = revising.preview(tree.top), revising.preview(tree.left)
+    revising.apply(leaf)
+    with pytest.raises(SummaryRevised):
+        revising.apply(top)
+    assert standing(tree.id) == [tree.top]
+    prove(tree.id)
+
+
+def test_a_subtree_is_made_again_from_below_and_applied_as_one(tree, script):
+    model = script(numbered())
+    before = dag(tree.id)
+    preview = revising.preview(tree.top, subtree=True)
+    assert dag(tree.id) == before
+    comparisons = revising.compare(preview)
+    assert [one.before.id for one in comparisons] == [tree.left, tree.right, tree.top]
+    # The top was made from the previewed texts below it.
+    asked = str(model.requests[-1].payload)
+    assert "Version 1 of it" in asked
+    assert "Version 2 of it" in asked
+    assert "The ferries." not in asked
+    left, right, top = revising.apply(preview)
+    assert top == preview
+    assert [id for _, id in load_summary(top).source_ids] == [left, right]
+    assert (standing(tree.id), stale(tree.id)) == ([top], set())
+    prove(tree.id)
+    back = revising.undo(top, subtree=True)
+    assert [text_of(id) for id in back] == [text_of(id) for id in (tree.left, tree.right, tree.top)]
+    assert stale(tree.id) == set()
+    assert [one.id for one in load_graph(tree.id).sources(back[-1])] == back[:2]
+    prove(tree.id)
+
+
+def test_what_is_stale_is_made_again_alone(tree, script):
+    model = script(numbered())
+    with pytest.raises(Conflict, match="nothing here is stale"):
+        revising.preview(tree.top, subtree=True, only_stale=True)
+    revising.apply(revising.preview(tree.left))
+    assert stale(tree.id) == {tree.top}
+    asked = len(model.requests)
+    preview = revising.preview(tree.top, subtree=True, only_stale=True)
+    assert len(model.requests) == asked + 1
+    assert "Version 1 of it" in str(model.requests[-1].payload)
+    assert revising.apply(preview) == [preview]
+    assert stale(tree.id) == set()
+    prove(tree.id)
+
+
+def test_another_prompt_is_asked_and_named(tree, script, door):
+    model = script(numbered())
+    shown = post(door, f"/summaries/{tree.left}/preview", {"prompt": PROMPT}, 201)
+    assert shown["items"][0]["prompt_version"] == "custom.7"
+    assert "pirate" in str(model.requests[0].payload)
+    assert post(door, f"/summaries/{tree.left}/preview", {"prompt": "Arr"}, 422)["error"]["code"] == "INVALID_REQUEST"
+
+
+def test_a_model_that_fails_gives_a_level_three_preview_that_says_so(tree, script, door):
+    script(lambda request: ModelUnreachable())
+    [item] = post(door, f"/summaries/{tree.left}/preview", status=201)["items"]
+    assert (item["level"], item["model"]) == (3, "")
+    assert "Question 0" in item["text"]
+
+
+def test_other_peoples_summaries_are_not_found(tree, script, bob):
+    script(numbered())
+    preview = revising.preview(tree.top)
+    revising.apply(preview)
+    stranger = Client()
+    stranger.force_login(bob)
+    answers = [
+        post(stranger, f"/summaries/{preview}/preview", status=404),
+        post(stranger, f"/summaries/{preview}/undo", status=404),
+        post(stranger, f"/summaries/{tree.top}/apply", {"preview_id": preview}, 404),
+        get(stranger, f"/previews/{preview}", 404),
+    ]
+    codes = [answer["error"]["code"] for answer in answers]
+    assert codes == ["SUMMARY_NOT_FOUND", "SUMMARY_NOT_FOUND", "PREVIEW_NOT_FOUND", "PREVIEW_NOT_FOUND"]
+
+
+def test_what_cannot_be_done_is_said(tree, script, door):
+    script(numbered())
+    assert post(door, f"/summaries/{tree.top}/undo", status=409)["error"]["code"] == "CONFLICT"
+    assert post(door, f"/summaries/{tree.top}/undo", {"to": tree.left}, 409)["error"]["code"] == "CONFLICT"
+    assert post(door, f"/summaries/{tree.top}/preview", {"model": "nobody"}, 404)["error"]["code"] == "MODEL_NOT_FOUND"
+    preview = revising.preview(tree.left)
+    other = post(door, f"/summaries/{tree.right}/apply", {"preview_id": preview}, 422)
+    assert other["error"]["code"] == "INVALID_REQUEST"
+    batch = revising.compare(revising.preview(tree.top, subtree=True))
+    part = post(door, f"/summaries/{tree.left}/apply", {"preview_id": batch[0].preview.id}, 404)
+    assert part["error"]["code"] == "PREVIEW_NOT_FOUND"
+    for hostile in ("\x00", "x" * 100, "💩"):
+        post(door, f"/summaries/{tree.left}/apply", {"preview_id": hostile}, 404)
+        post(door, f"/summaries/{tree.left}/undo", {"to": hostile}, 404)
+    with change(tree.id) as record:
+        archive_session(record)
+    with pytest.raises(SessionArchived):
+        revising.preview(tree.left)
+    with pytest.raises(SessionArchived):
+        revising.apply(preview)
+
+
+def test_the_terminal_previews_applies_and_undoes(tree, script, tmp_path: Path):
+    script(numbered())
+    prompt = tmp_path / "pirate.md"
+    prompt.write_text(PROMPT)
+    shown = command(tree.top, "--subtree", "--prompt", str(prompt), "--model", "demo")
+    preview = shown.rstrip().rpartition(" ")[2]
+    assert "-The harbour." in shown
+    assert shown.count("would become") == 3
+    assert command("--show", preview) == shown
+    values = json.loads(command("--show", preview, "--json"))
+    assert [item["before"]["id"] for item in values["items"]] == [tree.left, tree.right, tree.top]
+    assert command("--apply", preview).splitlines()[-1] == f"applied {preview}"
+    assert len(json.loads(command("--undo", tree.top, "--subtree", "--json"))["undone"]) == 3
+    assert lineage.cover(tree.id).ok
+    for arguments, status in (
+        (["--apply", preview], 5),
+        (["--show", "sum_x"], 4),
+        ([tree.top], 5),
+        (["sum_x"], 4),
+        ([preview, "--prompt", str(tmp_path / "none.md")], 2),
+    ):
+        with pytest.raises(CommandError) as caught:
+            command(*arguments)
+        assert caught.value.returncode == status
+    assert SummaryPreview.objects.count() == 3
