@@ -9,7 +9,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview
 from mnesis_core.budget import LastRun
@@ -201,8 +201,18 @@ def live_run(session_id: str) -> str | None:
 
 def is_free_to_claim(run_id: str, now: datetime, *, session_id: str) -> bool:
     """Whether a compaction waits for a worker, or has lost the one it had."""
-    free = Q(state="queued") | Q(state="running", lease_expires_at__lt=now)
-    return CompactionRun.objects.filter(free, id=encode_text(run_id), session_id=session_id).exists()
+    return _free(now).filter(id=encode_text(run_id), session_id=session_id).exists()
+
+
+def longest_wait(now: datetime) -> float | None:
+    """Seconds since the oldest compaction was asked for that no worker is at; ``None`` when there is none."""
+    waiting = _free(now).filter(session__deleted_at__isnull=True)
+    asked_at = waiting.order_by("created_at").values_list("created_at", flat=True).first()
+    return None if asked_at is None else (now - asked_at).total_seconds()
+
+
+def _free(now: datetime) -> QuerySet[CompactionRun]:
+    return CompactionRun.objects.filter(Q(state="queued") | Q(state="running", lease_expires_at__lt=now))
 
 
 def has_changed(run_id: str) -> bool:

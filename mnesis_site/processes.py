@@ -24,6 +24,8 @@ GRACE_SECONDS = 15.0
 STEADY_SECONDS = 60.0
 """A child that lived this long was well; its next restart does not wait."""
 LONGEST_WAIT_SECONDS = 30.0
+SILENT_SECONDS = 120.0
+"""Longer than any start of a worker takes on a slow machine; alive it gives a sign every half second."""
 LARGEST_MESSAGE_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 ASGI_APPLICATION = "mnesis_site.asgi:application"
 PR_SET_PDEATHSIG = 1
@@ -74,6 +76,30 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)  # it died in between
+
+
+@dataclass(slots=True, kw_only=True)
+class Watchdog:
+    """Ends a child that is there and does nothing, so that the tree starts it again: nobody dies of being frozen."""
+
+    child: Child
+    gives_sign: Callable[[int], bool]
+    """Whether the process of this id has given a sign of life in the last seconds."""
+    say: Callable[[str], None]
+    seen_at: float = 0.0
+    looked_at: float = 0.0
+
+    def look(self, now: float) -> None:
+        """Ask for a sign of life, once in a second."""
+        if self.child.popen is None or now - self.looked_at < 1:
+            return
+        self.looked_at = now
+        if self.gives_sign(self.child.popen.pid):
+            self.seen_at = now
+        if now - max(self.seen_at, self.child.started_at) > SILENT_SECONDS:
+            self.say(f"The {self.child.name} gave no sign of life for {SILENT_SECONDS:.0f} seconds and is ended.")
+            self.child.signal_group(signal.SIGKILL)
+            self.seen_at = now
 
 
 class Tree:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 import redis
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
 from django_q.conf import Conf
 from django_q.status import Stat
 
+from compaction_app.queries import longest_wait
 from sessions_app.grants import connection_differences, grant_differences
 from sessions_app.guards import guard_differences
 from sessions_app.search_checks import index_differences
@@ -58,6 +61,20 @@ def unapplied_migrations() -> list[str]:
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     return [f"{migration.app_label}.{migration.name} is not applied" for migration, _backwards in plan]
+
+
+def worker_gives_sign(pid: int) -> bool:
+    """Whether the worker cluster of this process id says that it lives; also while nobody could hear it."""
+    try:
+        return any(stat.pid == pid and stat.host == socket.gethostname() for stat in Stat.get_all())
+    except redis.RedisError:
+        return True
+
+
+def waiting() -> dict[str, int]:
+    """Seconds that the oldest piece of work has waited for a worker, by its kind; empty when nothing waits."""
+    seconds = longest_wait(timezone.now())
+    return {} if seconds is None else {"compaction": int(seconds)}
 
 
 def missing_worker() -> list[str]:

@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from mnesis_core.errors import NotReady
-from mnesis_site.readiness import missing_parts
+from mnesis_site.readiness import missing_parts, waiting
 from mnesis_site.sign_in import spend_link
 
 sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_authenticated_user=True)
@@ -52,8 +52,9 @@ async def livez(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Whether everything is there to do the work: 200, or 503 and what is missing."""
+    """Whether everything is there to do the work: 200 and what waits for a worker, or 503 and what is missing."""
     missing = missing_parts()
     if missing:
         return JsonResponse({"ready": False, "error": NotReady(missing=missing).as_dict()}, status=NotReady.status)
-    return JsonResponse({"ready": True})
+    waits = waiting()
+    return JsonResponse({"ready": True} | ({"waiting_seconds": waits} if waits else {}))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from queue import Queue
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.cache import caches
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
@@ -15,9 +17,12 @@ from django_q.brokers import get_broker
 from django_q.conf import Conf
 from django_q.status import Stat
 
+from compaction_app import store
 from mnesis_site.readiness import report_unguarded
 from sessions_app.guards import guarded_models, remove_guards
+from sessions_app.ledger import change
 from sessions_app.models import Message
+from tests.support.talks import new_session
 
 
 class Cluster:
@@ -66,6 +71,18 @@ def missing(client: Client) -> dict[str, list[str]]:
 def test_with_everything_there_it_is_ready(client: Client, worker: None) -> None:
     response = client.get("/readyz")
     assert (response.status_code, response.json()) == (200, {"ready": True})
+
+
+def test_it_says_how_long_work_waits_for_a_worker(client: Client, worker: None) -> None:
+    session_id = new_session(User.objects.create_user("ada"))
+    asked_at = timezone.now() - timedelta(seconds=90)
+    with change(session_id, now=asked_at) as record:
+        run_id = store.request_run(record, trigger="manual")
+    assert run_id
+    assert client.get("/readyz").json()["waiting_seconds"]["compaction"] >= 90
+    with change(session_id) as record:
+        store.claim_run(record, run_id, lease_owner="test", lease_seconds=60)
+    assert client.get("/readyz").json() == {"ready": True}
 
 
 def test_without_a_worker_it_says_so(client: Client) -> None:

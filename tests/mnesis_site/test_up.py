@@ -37,6 +37,18 @@ def test_the_web_server_lives_and_the_worker_makes_it_ready(site: Site) -> None:
     assert httpx.get(f"{site.url}/readyz").json() == {"ready": True}
 
 
+def test_a_worker_is_known_by_its_signs_of_life(site: Site) -> None:
+    wait_until_ready(site)
+    [cluster] = [
+        child
+        for child in site.processes()[1:]
+        if child.cmdline()[-1:] == ["qcluster"] and child.ppid() == site.launcher.pid
+    ]
+    ask = "from mnesis_site.readiness import worker_gives_sign as sign; print(sign({}), sign({}))"
+    done = site.manage("shell", "-v0", "-c", ask.format(cluster.pid, site.launcher.pid))
+    assert done.stdout.split() == ["True", "False"]
+
+
 def test_the_printed_link_signs_in_once_and_only_once(site: Site, browser: httpx.Client) -> None:
     link = site.sign_in_link()
     assert browser.head(link).status_code == 405  # a preview spends nothing

@@ -220,6 +220,7 @@ NOT_SCOPED = {
     "sessions_app.inspect_queries.preview_messages": "for the inspector, whose people see all; the ids are of one page",
     "sessions_app.inspect_queries.seqs_of_messages": "for the inspector, whose people see all; the ids are of one page",
     "compaction_app.queries.has_changed": "the run is the caller's own",
+    "compaction_app.queries.longest_wait": "for whoever watches the site: a number of seconds",
     "compaction_app.queries.stale_runs": "for the janitor, who wakes forgotten runs",
     "compaction_app.queries.summarised_sessions": "for the administrator's command",
     "compaction_app.lineage.describe": "the summary was loaded for whoever asks",

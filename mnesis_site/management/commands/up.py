@@ -6,6 +6,7 @@ import errno
 import http.client
 import os
 import socket
+import time
 from argparse import ArgumentParser, ArgumentTypeError
 from http import HTTPStatus
 from typing import Any
@@ -17,8 +18,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError, connections
 
 from mnesis_core.errors import ModelNotFoundError
-from mnesis_site.processes import Tree, require_free, web, worker
-from mnesis_site.readiness import unguarded
+from mnesis_site.processes import Tree, Watchdog, require_free, web, worker
+from mnesis_site.readiness import unguarded, worker_gives_sign
 from mnesis_site.sign_in import first_admin, sign_in_link
 from sessions_app.conf import default_model, get_spec, site_config, site_prompts
 
@@ -53,7 +54,14 @@ class Command(BaseCommand):
         greeting = Greeting(self, ANY_ADDRESS.get(host, host), port)
         # Nothing of ours may stay open beside the children: SQLite's locks belong to a whole program.
         connections.close_all()
-        Tree([web(host, port), worker()], say=self.say).run(greeting.when_ready)
+        worker_child = worker()
+        watchdog = Watchdog(child=worker_child, gives_sign=worker_gives_sign, say=self.say)
+
+        def tick() -> None:
+            greeting.when_ready()
+            watchdog.look(time.monotonic())
+
+        Tree([web(host, port), worker_child], say=self.say).run(tick)
 
     def say(self, text: str) -> None:
         """A line for whoever started us, at once even into a pipe."""
