@@ -60,6 +60,8 @@ class CompactionOut(Schema):
     id: str
     state: str
     trigger: str
+    attempts: int
+    """Workers that have taken it up; more than one when one died."""
     outcome: str | None
     level: int | None
     tries: list[dict[str, Any]]
@@ -148,7 +150,7 @@ def list_compactions(request: HttpRequest, session_id: str) -> dict[str, Any]:
 def compaction_out(run: RunRecord) -> dict[str, Any]:
     """A compaction as JSON."""
     names = ("id", "state", "trigger", "outcome", "level", "tries", "tokens_before", "tokens_after", "summary_ids")
-    more = ("source_count", "pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
+    more = ("attempts", "source_count", "pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
     return {name: getattr(run, name) for name in names + more} | {
         "summary_id": run.summary_ids[-1] if run.summary_ids else None,
         "error": error_out(run.error_code, run.error_message),
