@@ -227,6 +227,7 @@ NOT_SCOPED = {
     "compaction_app.lineage.expand_messages": "the summary was loaded for whoever asks",
     "compaction_app.lineage.expand_step": "the summary was loaded for whoever asks",
     "compaction_app.context.meter_of": "reads what load_state has loaded",
+    "compaction_app.context.size_of": "reads what load_state has loaded",
     "compaction_app.context.read_state": "reads the session that load_frame has loaded",
 }
 """Told nothing: why that is right."""
