@@ -25,13 +25,19 @@ from tests.support.story import history, say, spoken
 
 @pytest.fixture
 def full(session: SessionRecord) -> SessionRecord:
-    """A session whose context does not fit, and whose turns wait only for a moment."""
+    """A session whose context does not fit."""
     add_turns(session, 60)
     meter = load_meter(session.id)
     assert meter.used_tokens > meter.hard_tokens
-    with change(session.id) as record:
-        record_store.update_session(record, config={"compaction": {"wait_seconds": 0.3}})
     return session
+
+
+@pytest.fixture
+def impatient(full: SessionRecord) -> SessionRecord:
+    """Its turns wait only for a moment."""
+    with change(full.id) as record:
+        record_store.update_session(record, config={"compaction": {"wait_seconds": 0.3}})
+    return full
 
 
 async def answered(session: SessionRecord, model: ScriptedModel) -> TurnRecord:
@@ -47,12 +53,12 @@ async def only_run(session: SessionRecord) -> RunRecord:
     return run
 
 
-async def test_a_worker_that_sleeps_over_a_run_is_waited_for_and_then_the_turn_goes_on(full, script):
+async def test_a_worker_that_sleeps_over_a_run_is_waited_for_and_then_the_turn_goes_on(impatient, script):
     model = script(model_of(SUMMARY, "Here it is."))
-    run_id = await db(request_manual, full.id)
-    assert await db(claim, full.id, run_id)
-    await answered(full, model)
-    run = await only_run(full)
+    run_id = await db(request_manual, impatient.id)
+    assert await db(claim, impatient.id, run_id)
+    await answered(impatient, model)
+    run = await only_run(impatient)
     assert (run.state, run.attempts, len(model.requests)) == ("running", 1, 1)
 
 
@@ -67,7 +73,7 @@ async def test_a_worker_that_died_over_a_run_is_replaced_by_the_turn_that_needs_
     assert await db(is_whole, full)
 
 
-async def test_a_slow_summary_does_not_hold_a_turn_up_and_is_used_when_it_comes(full, script):
+async def test_a_slow_summary_does_not_hold_a_turn_up_and_is_used_when_it_comes(impatient, script):
     may_come = threading.Event()
 
     def reply(request: Request) -> Script:
@@ -77,12 +83,12 @@ async def test_a_slow_summary_does_not_hold_a_turn_up_and_is_used_when_it_comes(
         return SUMMARY
 
     model = script(reply)
-    await answered(full, model)
-    assert (await only_run(full)).state == "running"
+    await answered(impatient, model)
+    assert (await only_run(impatient)).state == "running"
     may_come.set()
-    await db(wait_until, lambda: list_runs(full.id)[0].state == "completed", seconds=20)
-    assert (await only_run(full)).summary_ids
-    assert await db(is_whole, full)
+    await db(wait_until, lambda: list_runs(impatient.id)[0].state == "completed", seconds=20)
+    assert (await only_run(impatient)).summary_ids
+    assert await db(is_whole, impatient)
 
 
 def test_who_waits_for_a_compaction_gets_its_end_though_another_process_is_at_it(session, script):
