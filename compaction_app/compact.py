@@ -28,6 +28,7 @@ from mnesis_core.compaction import (
     Span,
     SummaryResult,
     kind_of,
+    must_go_on,
     next_round,
     outcome,
     piece_limit,
@@ -164,14 +165,15 @@ def _compact(attempt: Attempt) -> None:
     state = load_state(attempt.session_id)
     task = Work(attempt=attempt, trigger=load_run(attempt.run_id).trigger, model=_summariser(state))
     state = _prune(task, state)
-    state, more = _summarise(task, state)
-    size = size_of(state)
+    state = _summarise(task, state)
+    last, size = _situation(task, state), size_of(state)
+    more = next_round(last) is not None
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
     result = RunResult(outcome=ended.value, tokens_after=size.tokens, tries=task.tries)
     with attempt.held() as record:
         store.finish_run(record, attempt.run_id, result, fence=attempt.fence)
-        if more:
-            request_compaction(record, trigger="manual" if task.trigger == "manual" else "soft", size=size)
+        if more and must_go_on(last):
+            request_compaction(record, trigger="manual" if last.everything else "soft", size=size)
 
 
 def _summariser(state: ContextState) -> Model | None:
@@ -191,19 +193,19 @@ def _prune(task: Work, state: ContextState) -> ContextState:
     return load_state(state.session.id)
 
 
-def _summarise(task: Work, state: ContextState) -> tuple[ContextState, bool]:
-    """Round after round; also whether there is more to do than one compaction may."""
+def _summarise(task: Work, state: ContextState) -> ContextState:
+    """Round after round, as many as one compaction may."""
     for _ in range(state.config.compaction.max_compaction_rounds):
         chosen = next_round(_situation(task, state))
         if chosen is None:
-            return state, False
+            break
         state = _commit(task, state, chosen)
-    return state, next_round(_situation(task, state)) is not None
+    return state
 
 
 def _situation(task: Work, state: ContextState) -> Situation:
     return state.situation(
-        used=meter_of(state).used_tokens,
+        used=size_of(state).tokens,
         running_turn_id=running_turn(state.session.id),
         everything=task.trigger == "manual",
     )

@@ -36,7 +36,7 @@ ENDINGS: dict[str, str] = {
     Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing that may be summarised.",
     Outcome.STILL_TOO_LARGE: "It ended because nothing more may be summarised. What remains is still too large: "
     "the longest texts of it are shown to the model shortened.",
-    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write. Another one goes on.",
+    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
 }
 BAR_WIDTH = 1000
 SHOWN_SOURCES = 200

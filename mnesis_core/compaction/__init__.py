@@ -10,7 +10,7 @@ from mnesis_core.compaction.condensing import Condensation, choose_condensation
 from mnesis_core.compaction.excerpt import Quotable, excerpt, message_quotables, summary_quotables
 from mnesis_core.compaction.judging import judge
 from mnesis_core.compaction.prompts import Prompts, read_prompts
-from mnesis_core.compaction.rounds import Outcome, kind_of, next_round, outcome, reading_of
+from mnesis_core.compaction.rounds import Outcome, kind_of, must_go_on, next_round, outcome, reading_of
 from mnesis_core.compaction.spans import Situation, Span, choose_span
 from mnesis_core.compaction.summarise import SummaryResult, Try, summarise
 from mnesis_core.compaction.transcript import piece_limit, reading_tokens, summary_pieces, transcript_pieces
@@ -30,6 +30,7 @@ __all__ = [
     "judge",
     "kind_of",
     "message_quotables",
+    "must_go_on",
     "next_round",
     "outcome",
     "piece_limit",

@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     STILL_TOO_LARGE = "still_too_large"
     """All that may be summarised is; the rest alone is above the hard threshold, and assembly shortens it."""
     ROUNDS_EXHAUSTED = "rounds_exhausted"
-    """There is more to do; another compaction goes on."""
+    """There is more to do than one compaction may; another one goes on, at once while that is due."""
 
 
 def next_round(situation: Situation) -> Span | Condensation | None:
@@ -45,6 +45,11 @@ def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str
     if isinstance(chosen, Span):
         return transcript_pieces(chosen.messages, limit_tokens), message_quotables(chosen.messages)
     return summary_pieces(chosen.summaries, limit_tokens), summary_quotables(chosen.summaries)
+
+
+def must_go_on(situation: Situation) -> bool:
+    """Whether what is left to do calls for another compaction at once: below the high mark the next turn may."""
+    return situation.everything or situation.used >= situation.budget.soft
 
 
 def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:

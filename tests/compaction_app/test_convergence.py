@@ -105,9 +105,8 @@ def test_compaction_converges_over_the_real_stores(
         compact_now(session.id)
         runs = work_off(session) or list_runs(session.id)[:1]
 
-    last = runs[-1].outcome
-    assert last != Outcome.ROUNDS_EXHAUSTED
-    meter = load_meter(session.id)
+    last, meter = runs[-1].outcome, load_meter(session.id)
+    assert last != Outcome.ROUNDS_EXHAUSTED or meter.used_tokens < meter.soft_tokens
     assert meter.used_tokens < meter.hard_tokens or last in (Outcome.STILL_TOO_LARGE, Outcome.NOTHING_TO_SUMMARISE)
     assert expanded(session) == [message.id for message in before]
     assert [message.id for message in load_messages(session.id, limit=1_000)] == [message.id for message in before]

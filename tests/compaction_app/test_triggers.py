@@ -180,3 +180,16 @@ def test_the_ledger_tells_why_each_run_was_asked_for_and_how_it_ended(session, s
     ]
     with pytest.raises(MnesisError):
         compact_now("sess_nobody")
+
+
+async def test_what_is_left_below_the_high_mark_waits_for_the_next_turn(session, script):
+    script(model_of("- A summary."))
+    await db(configure, session, max_compaction_rounds=1, leaf_chunk_tokens=1_500)
+    await db(add_turns, session, 20)
+    await say(session, "And now?")
+    [run] = await db(list_runs, session.id)
+    await db(compact, run_id=run.id)
+    [run] = await db(list_runs, session.id)
+    meter = await db(load_meter, session.id)
+    assert (run.outcome, len(run.summary_ids)) == ("rounds_exhausted", 1)
+    assert run.tokens_after < meter.soft_tokens
