@@ -168,10 +168,10 @@ def shown_meter(meter: Meter) -> ShownMeter:
 
 
 def _counted(meter: Meter) -> str:
-    correction = f"{meter.ratio - 1:+.0%}"
+    correction = f"{100 * (meter.ratio - 1):+.0f} %"
     if meter.source == CountSource.PROVIDER:
         reports = f"{meter.samples} report{'' if meter.samples == 1 else 's'} of the provider"
-        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {meter.error or 0:.1%}."
+        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {100 * (meter.error or 0):.1f} %."
     if meter.source == CountSource.MODEL:
         return f"Estimated, and corrected as in other sessions with this model ({correction})."
     return "Estimated; the provider has not reported yet."

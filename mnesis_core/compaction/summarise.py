@@ -48,6 +48,9 @@ class Try:
     output_tokens: int
     source: Source
     """Who counted the tokens."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    """Of the input, in the provider's cache."""
     piece: int = 1
     pieces: int = 1
     """Of how many, counted from 1."""
@@ -270,6 +273,8 @@ def _try(level: int, reason: str | None, reply: Reply, piece: _Piece) -> Try:
         input_tokens=reply.usage.input_tokens,
         output_tokens=reply.usage.output_tokens,
         source=reply.usage.source,
+        cache_read_tokens=reply.usage.cache_read_tokens,
+        cache_write_tokens=reply.usage.cache_write_tokens,
         piece=piece.number,
         pieces=piece.count,
     )
@@ -281,5 +286,7 @@ def _total(tries: Sequence[Try]) -> Usage:
     return Usage(
         input_tokens=sum(attempt.input_tokens for attempt in asked),
         output_tokens=sum(attempt.output_tokens for attempt in asked),
+        cache_read_tokens=sum(attempt.cache_read_tokens for attempt in asked),
+        cache_write_tokens=sum(attempt.cache_write_tokens for attempt in asked),
         source=Source.PROVIDER if is_reported else Source.ESTIMATED,
     )

@@ -160,7 +160,9 @@ def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pr
         )
     )
     assert meter.pressure == pressure
-    assert meter.counted == "Estimated, and corrected by 1 report of the provider (+12%); the last were missed by 3.4%."
+    assert (
+        meter.counted == "Estimated, and corrected by 1 report of the provider (+12 %); the last were missed by 3.4 %."
+    )
     assert all(0 <= segment.x <= segment.x + segment.width <= BAR_WIDTH for segment in meter.segments)
 
 

@@ -196,6 +196,8 @@ async def test_a_good_answer_is_accepted_at_level_1() -> None:
             "input_tokens": 9_000,
             "output_tokens": 20,
             "source": "provider",
+            "cache_read_tokens": 0,
+            "cache_write_tokens": 0,
             "piece": 1,
             "pieces": 1,
         }

@@ -70,6 +70,7 @@ def failed(code: str) -> Ending:
 ENDINGS = {
     # Good answers
     "ok": whole(),
+    "counted": whole(),
     "no_done": whole(),
     "no_usage": whole(source=Source.ESTIMATED),
     "length": whole(finish_reason="length"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from mnesis_core.providers.answer import estimate_payload
 from tests.support.openai_exchange import USAGE, WORDS, Exchange, chunk, tool_fragment
 
 Scenario = Callable[[Exchange], Awaitable[None]]
@@ -46,6 +47,14 @@ async def no_done(exchange: Exchange) -> None:
 async def no_usage(exchange: Exchange) -> None:
     await exchange.words()
     await exchange.close(usage=None)
+
+
+@scenario
+async def counted(exchange: Exchange) -> None:
+    """Reports what the prompt really comes to."""
+    await exchange.words()
+    prompt = estimate_payload(exchange.request.body)
+    await exchange.close(usage={"prompt_tokens": prompt, "completion_tokens": 7, "total_tokens": prompt + 7})
 
 
 @scenario

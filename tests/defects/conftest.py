@@ -1,0 +1,5 @@
+"""The stories' fixtures: each defect is tried as somebody would meet it."""
+
+from tests.support.story import alice, bob, quiet_runner, script, session
+
+__all__ = ["alice", "bob", "quiet_runner", "script", "session"]
