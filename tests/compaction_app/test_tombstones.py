@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
 from django.contrib.auth.models import User
@@ -70,8 +71,8 @@ def test_everybody_else_sees_the_original(pruned: str, alice: User) -> None:
     assert [part["output"] for item in listed for part in item["parts"] if part.get("output")] == [OUTPUT] * 6
     found = caller.get(f"/api/sessions/{pruned}/search", {"q": "ledger", "scope": "tools"}).json()
     assert oldest in {hit["message_id"] for hit in found["items"]}
-    exported = caller.get(f"/api/sessions/{pruned}/export")
-    assert b"".join(exported.streaming_content if exported.streaming else [exported.content]).count(END.encode()) == 6
+    with closing(caller.get(f"/api/sessions/{pruned}/export")) as exported:
+        assert exported.getvalue().count(END.encode()) == 6
     assert END in caller.get(f"/sessions/{pruned}/").content.decode()
 
 
