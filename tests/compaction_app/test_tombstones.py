@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,6 +10,7 @@ from django.test import Client
 
 from agents_app import lifecycle
 from agents_app.tools import ToolContext, find_tool
+from audit_app.export import export_session
 from compaction_app.compact import compact_session
 from compaction_app.context import build_context, load_state, size_of
 from compaction_app.schedule import request_compaction
@@ -71,8 +71,7 @@ def test_everybody_else_sees_the_original(pruned: str, alice: User) -> None:
     assert [part["output"] for item in listed for part in item["parts"] if part.get("output")] == [OUTPUT] * 6
     found = caller.get(f"/api/sessions/{pruned}/search", {"q": "ledger", "scope": "tools"}).json()
     assert oldest in {hit["message_id"] for hit in found["items"]}
-    with closing(caller.get(f"/api/sessions/{pruned}/export")) as exported:
-        assert exported.getvalue().count(END.encode()) == 6
+    assert b"".join(export_session(pruned)).count(END.encode()) == 6
     assert END in caller.get(f"/sessions/{pruned}/").content.decode()
 
 
