@@ -72,7 +72,7 @@ def test_everybody_else_sees_the_original(pruned: str, alice: User) -> None:
     found = caller.get(f"/api/sessions/{pruned}/search", {"q": "ledger", "scope": "tools"}).json()
     assert oldest in {hit["message_id"] for hit in found["items"]}
     assert b"".join(export_session(pruned)).count(END.encode()) == 6
-    assert END in caller.get(f"/sessions/{pruned}/").content.decode()
+    assert caller.get(f"/sessions/{pruned}/").content.decode().count("row of the ledger row") >= 6
 
 
 def test_the_model_reaches_the_original_by_its_tools(pruned: str, alice: User) -> None:
