@@ -16,8 +16,9 @@ from ninja import Field, Query, Router, Schema, Status
 from agents_app import lifecycle
 from agents_app.schemas import ForkIn, RecordIn
 from compaction_app.context import load_meter
+from compaction_app.queries import usage_of_compaction
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.record import SessionRecord
+from mnesis_core.record import SessionRecord, total_usage
 from sessions_app import queries
 from sessions_app.api import Limit, Place, event_stream, parse_time, wants_stream
 from sessions_app.asking import owner_id
@@ -80,12 +81,19 @@ class ContextOut(Schema):
     error: float | None
 
 
+class BillingOut(UsageOut):
+    """What a session has used: all of it, and apart what its turns and its summaries took."""
+
+    turns: UsageOut
+    compaction: UsageOut
+
+
 class SessionRead(SessionOut):
     """A session with its context meter and what it has cost."""
 
     system_prompt: str
     context: ContextOut
-    billing: UsageOut
+    billing: BillingOut
     turn_id: str | None = None
 
 
@@ -243,8 +251,14 @@ def _read(session: SessionRecord) -> dict[str, Any]:
     return session_out(session) | {
         "system_prompt": session.system_prompt,
         "context": load_meter(session.id),
-        "billing": usage_out(queries.usage_of_session(session.id)),
+        "billing": _billing(session.id),
     }
+
+
+def _billing(session_id: str) -> dict[str, Any]:
+    turns, compaction = queries.usage_of_session(session_id), usage_of_compaction(session_id)
+    parts = {"turns": usage_out(turns), "compaction": usage_out(compaction)}
+    return usage_out(total_usage(turns, compaction)) | parts
 
 
 def _text(body: TurnIn) -> str:

@@ -11,10 +11,11 @@ from agents_app.recovery import close_open_rows
 from compaction_app.context import BuiltContext, Frame
 from compaction_app.schedule import act_on, trigger_after
 from mnesis_core.events import EventType
-from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, Usage, cost_micros, write_tools
+from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, write_tools
 from mnesis_core.measure import Size
 from mnesis_core.messages import Message, ToolPart
 from mnesis_core.record import MessageEnd, TurnRecord, TurnState, UsageRecord
+from mnesis_core.recording import end_of_reply
 from sessions_app import store
 from sessions_app.ledger import Change, change
 from sessions_app.queries import unfinished_messages
@@ -79,7 +80,7 @@ def begin_step(turn: TurnRecord, spec: ModelSpec, context: BuiltContext, request
 
 def end_step(turn: TurnRecord, spec: ModelSpec, step: Step, reply: Reply) -> list[tuple[ToolCall, str]]:
     """Fold what was streamed into parts and write every number, once; returns the tool calls with their part ids."""
-    end = _end_of(reply, spec)
+    end = end_of_reply(reply, spec)
     calls = list(reply.tool_calls) if reply.error is None else []
     tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
     parts = make_all_ready([*step.answer.parts, *tools])
@@ -163,25 +164,3 @@ def _close_step(record: Change, turn: TurnRecord, step: Step, end: TurnEnd) -> N
     store.finalize_message(record, step.message_id, message_end)
     store.finish_call(record, step.call_id, message_end, attempts=step.attempts)
     store.delete_journal(message_id=step.message_id)
-
-
-def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
-    """A call's usage as the record keeps it."""
-    return UsageRecord(
-        tokens_input=usage.input_tokens,
-        tokens_output=usage.output_tokens,
-        tokens_cache_read=usage.cache_read_tokens,
-        tokens_cache_write=usage.cache_write_tokens,
-        usage_source=usage.source.value,
-        cost_micros=cost,
-    )
-
-
-def _end_of(reply: Reply, spec: ModelSpec) -> MessageEnd:
-    return MessageEnd(
-        finish_reason=reply.finish_reason or None,
-        outcome=reply.outcome.value,
-        error_code=reply.error.code if reply.error else None,
-        error_message=reply.error.message if reply.error else None,
-        usage=usage_record(reply.usage, cost=cost_micros(spec, reply.usage)),
-    )

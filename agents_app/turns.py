@@ -25,6 +25,7 @@ from mnesis_core.llm import Model, Outcome, Reply, Request, Source, ToolCall, Us
 from mnesis_core.measure import Asked, Size, size_now
 from mnesis_core.messages import TextPart, ToolPart
 from mnesis_core.record import TurnRecord, TurnState, UsageRecord
+from mnesis_core.recording import usage_record
 from mnesis_core.tokens import estimate_message, estimate_text
 from sessions_app.conf import get_model
 from sessions_app.database import db, work
@@ -77,7 +78,7 @@ class TurnRun:
 
     async def finish(self, end: TurnEnd) -> None:
         """Write the turn's end with everything it used."""
-        usage = UsageRecord() if self.usage is None else steps.usage_record(self.usage, cost=self.cost_micros)
+        usage = UsageRecord() if self.usage is None else usage_record(self.usage, cost=self.cost_micros)
         ratio = share_ratio(self.spec.shared_ratio, self.learnt)
         context = self._context_now()
         await db(steps.finish_turn, self.turn, end, step=self.step, usage=usage, ratio=ratio, context=context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compaction_app import store
 from mnesis_core.dag import SummaryKind
+from mnesis_core.ids import new_id
 from sessions_app.ledger import Change, change
 
 TEXT = "They read the file and wrote down what is in it. " * 40
@@ -20,12 +21,13 @@ def claim(record: Change) -> tuple[str, int]:
 
 def finish(record: Change, run_id: str, fence: int) -> None:
     """End it."""
-    store.finish_run(record, run_id, store.RunResult(outcome="target_met", tokens_after=1, tries=[]), fence=fence)
+    store.finish_run(record, run_id, store.RunResult(outcome="target_met", tokens_after=1), fence=fence)
 
 
 def new_summary(kind: SummaryKind, sources: int) -> store.NewSummary:
     """A summary that stands for so many messages or summaries."""
     return store.NewSummary(
+        id=new_id("sum"),
         kind=kind,
         depth=0 if kind == "leaf" else 1,
         level=1,

@@ -17,7 +17,7 @@ from compaction_app.rebuilding import rebuild_payload
 from compaction_app.revising_api import router as revising_router
 from compaction_app.search_api import router as search_router
 from compaction_app.summaries_api import router as summaries_router
-from mnesis_core.lineage import RunRecord
+from mnesis_core.lineage import RunRecord, TryRecord
 from mnesis_core.rendering import digest, render
 from mnesis_core.text import printable
 from sessions_app.asking import owner_id
@@ -54,6 +54,27 @@ class CompactIn(Schema):
     wait: bool = False
 
 
+class TryOut(Schema):
+    """One attempt at a summary, or at a piece of one."""
+
+    id: str
+    call_id: str | None
+    summary_id: str
+    kind: str
+    level: int
+    piece: int
+    pieces: int
+    target_tokens: int | None
+    prompt_version: str
+    accepted: bool
+    reason: str
+    input_tokens: int
+    output_tokens: int
+    source: str
+    cost_micros: int | None
+    created_at: datetime
+
+
 class CompactionOut(Schema):
     """A compaction."""
 
@@ -64,7 +85,7 @@ class CompactionOut(Schema):
     """Workers that have taken it up; more than one when one died."""
     outcome: str | None
     level: int | None
-    tries: list[dict[str, Any]]
+    tries: list[TryOut]
     tokens_before: int | None
     tokens_after: int | None
     summary_id: str | None
@@ -147,11 +168,20 @@ def list_compactions(request: HttpRequest, session_id: str) -> dict[str, Any]:
     return {"items": [compaction_out(run) for run in queries.list_runs(session_id)]}
 
 
+def _try_out(attempt: TryRecord) -> dict[str, Any]:
+    return asdict(attempt) | {
+        "input_tokens": attempt.tokens_input,
+        "output_tokens": attempt.tokens_output,
+        "source": attempt.usage_source,
+    }
+
+
 def compaction_out(run: RunRecord) -> dict[str, Any]:
     """A compaction as JSON."""
-    names = ("id", "state", "trigger", "outcome", "level", "tries", "tokens_before", "tokens_after", "summary_ids")
+    names = ("id", "state", "trigger", "outcome", "level", "tokens_before", "tokens_after", "summary_ids")
     more = ("attempts", "source_count", "pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
     return {name: getattr(run, name) for name in names + more} | {
+        "tries": [_try_out(attempt) for attempt in run.tries],
         "summary_id": run.summary_ids[-1] if run.summary_ids else None,
         "error": error_out(run.error_code, run.error_message),
     }

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
+from asgiref.sync import async_to_sync
 from django.db import DatabaseError
 
 from compaction_app import store
@@ -22,6 +22,7 @@ from compaction_app.context import ContextState, load_state, meter_of, size_of
 from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import act_on, request_compaction, trigger_of
 from compaction_app.store import NewSummary, RunResult
+from compaction_app.summarising import RecordedTries
 from mnesis_core.compaction import (
     Condensation,
     Situation,
@@ -35,10 +36,12 @@ from mnesis_core.compaction import (
     reading_of,
     summarise,
 )
+from mnesis_core.compaction.asking import messages_row, summary_rows
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
+from mnesis_core.ids import new_id
 from mnesis_core.limits import spec_in_session
 from mnesis_core.lineage import RunRecord
-from mnesis_core.llm import Model, cost_micros
+from mnesis_core.llm import Model, ModelSpec
 from mnesis_core.measure import Size
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
@@ -54,12 +57,12 @@ LIVE = ("queued", "running")
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """What one attempt has to do it with, and what it tried."""
+    """What one attempt has to do it with."""
 
     attempt: Attempt
     trigger: str
     model: Model | None
-    tries: list[dict[str, Any]] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
 
 
 def compact_session(session_id: str, *, run_id: str) -> RunRecord:
@@ -169,7 +172,7 @@ def _compact(attempt: Attempt) -> None:
     last, size = _situation(task, state), size_of(state)
     more = next_round(last) is not None
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
-    result = RunResult(outcome=ended.value, tokens_after=size.tokens, tries=task.tries)
+    result = RunResult(outcome=ended.value, tokens_after=size.tokens)
     with attempt.held() as record:
         store.finish_run(record, attempt.run_id, result, fence=attempt.fence)
         if more and must_go_on(last):
@@ -215,10 +218,12 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
     """Ask for a summary, nothing held; then write it and swap it in, in one transaction."""
     task.attempt.renew()
     began = time.monotonic()
-    result = asyncio.run(_ask(task, state, chosen))
-    kind = kind_of(chosen)
+    recorder = _recorder(task, state, chosen)
+    # A loop of its own: connections to models belong to one, and are closed with it.
+    result = async_to_sync(_ask, force_new_loop=True)(task, state, chosen, recorder)
     summary = NewSummary(
-        kind=kind,
+        id=recorder.summary_id,
+        kind=recorder.kind,
         depth=chosen.depth,
         level=result.level,
         text=result.text,
@@ -231,43 +236,57 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
         prompt_version=result.prompt_version,
         tokens_input=result.usage.input_tokens,
         tokens_output=result.usage.output_tokens,
-        cost_micros=_cost(task, state, result),
+        cost_micros=recorder.cost_micros,
         duration_ms=int((time.monotonic() - began) * 1000),
     )
     with task.attempt.held() as record:
-        summary_id = store.record_summary(
+        store.record_summary(
             record,
             task.attempt.run_id,
             summary,
             fence=task.attempt.fence,
-            source_type="summary" if kind == "condensed" else "message",
+            source_type="summary" if recorder.kind == "condensed" else "message",
             source_ids=list(chosen.source_ids),
         )
-    task.tries.extend(asdict(attempt) | {"summary_id": summary_id} for attempt in result.tries)
     return load_state(state.session.id)
 
 
-def _cost(task: Work, state: ContextState, result: SummaryResult) -> int:
-    if task.model is None:
-        return 0
-    # The session's prices are those of its own model.
-    is_own = task.model.spec.alias == state.spec.alias
-    spec = spec_in_session(task.model.spec, state.config) if is_own else task.model.spec
-    return cost_micros(spec, result.usage) or 0
+def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> RecordedTries:
+    sources = summary_rows(chosen.summaries) if isinstance(chosen, Condensation) else [messages_row(chosen.messages)]
+    return RecordedTries(
+        attempt=task.attempt,
+        began=task.began,
+        owner_id=state.session.owner_id,
+        summary_id=new_id("sum"),
+        kind=kind_of(chosen),
+        model=task.model,
+        spec=_priced(task.model, state),
+        config=state.config.compaction,
+        sources=list(sources),
+        limit=piece_limit(state.summariser(), state.config),
+        context_seq=state.session.event_seq,
+    )
 
 
-async def _ask(task: Work, state: ContextState, chosen: Span | Condensation) -> SummaryResult:
-    pieces, quotables = reading_of(chosen, piece_limit(state.summariser(), state.config))
+def _priced(model: Model | None, state: ContextState) -> ModelSpec:
+    """The summarising model with its prices. The session's own prices are those of its own model."""
+    spec = model.spec if model else state.spec
+    return spec_in_session(spec, state.config) if spec.alias == state.spec.alias else spec
+
+
+async def _ask(task: Work, state: ContextState, chosen: Span | Condensation, recorder: RecordedTries) -> SummaryResult:
+    pieces, quotables = reading_of(chosen, recorder.limit)
     question = summarise(
         pieces,
         chosen.tokens,
         task.model,
         state.config,
         state.budget,
-        kind=kind_of(chosen),
+        kind=recorder.kind,
         quotables=quotables,
         named=chosen.named,
         prompts=site_prompts(),
+        recorder=recorder,
     )
     try:
         return await task.attempt.asking(question)

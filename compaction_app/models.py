@@ -54,7 +54,6 @@ class CompactionRun(AppendOnlyModel):
     tokens_after = models.BigIntegerField(null=True)
     level = models.IntegerField(null=True)
     """Highest escalation level that any of its summaries needed; 0 when nothing was summarised."""
-    tries = models.JSONField(null=True)
     summary_ids = models.JSONField(null=True)
     source_count = models.IntegerField(null=True)
     pruned_parts = models.IntegerField(null=True)
@@ -77,7 +76,6 @@ class CompactionRun(AppendOnlyModel):
             "tokens_before",
             "tokens_after",
             "level",
-            "tries",
             "summary_ids",
             "source_count",
             "pruned_parts",
@@ -103,6 +101,53 @@ class CompactionRun(AppendOnlyModel):
             )
         ]
         indexes = [models.Index(fields=["session", "created_at"], name="compaction_of_session")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class SummaryTry(AppendOnlyModel):
+    """One attempt at a summary, or at a piece of one: what came of it word for word, also when it was of no use."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    run = models.ForeignKey(CompactionRun, null=True, on_delete=models.PROTECT, related_name="tries")
+    """None for a revision, which no compaction asked for."""
+    call = models.ForeignKey("sessions_app.ModelCall", null=True, on_delete=models.PROTECT, related_name="+")
+    """None where no model was asked: at level 3, and where a limit forbade it."""
+    summary_id = models.CharField(max_length=ID_LENGTH)
+    """The summary that it was to be, or to be a part of; there is none of that id if nothing came of it."""
+    number = models.IntegerField()
+    """Its place among the tries at its summary, counted from 1."""
+    kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
+    level = models.IntegerField()
+    piece = models.IntegerField()
+    pieces = models.IntegerField()
+    target_tokens = models.BigIntegerField(null=True)
+    """What the model was asked to keep to."""
+    prompt_version = models.CharField(max_length=32, default="")
+    accepted = models.BooleanField()
+    reason = models.CharField(max_length=64, default="")
+    """Why not."""
+    text = models.TextField(default="")
+    """The reply as it came, or the excerpt of level 3."""
+    reasoning = models.TextField(default="")
+    tool_calls = models.JSONField(default=list)
+    tokens_input = models.BigIntegerField(default=0)
+    tokens_output = models.BigIntegerField(default=0)
+    usage_source = models.CharField(max_length=16)
+    cost_micros = models.BigIntegerField(null=True)
+    """None where nobody says what the model costs."""
+    created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules()
+
+    class Meta:
+        db_table = "summary_tries"
+        verbose_name_plural = "summary tries"
+        constraints = [models.UniqueConstraint(fields=["summary_id", "number"], name="try_number_unique")]
+        indexes = [models.Index(fields=["created_at"], name="try_of_day")]
 
     def __str__(self) -> str:
         return self.id

@@ -9,15 +9,16 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Sum
 
-from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from mnesis_core.budget import LastRun
 from mnesis_core.dag import SummaryEntry
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.file_ids import find_file_ids
 from mnesis_core.graph import Graph, Node
-from mnesis_core.lineage import RunRecord, SummaryRecord
+from mnesis_core.lineage import RunRecord, SummaryRecord, TryRecord
+from mnesis_core.record import UsageRecord
 from mnesis_core.revision import PreviewRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.queries import newest_summary
@@ -27,6 +28,7 @@ _ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "l
 """Columns of a summary as it stands in a context."""
 
 _PREVIEW_COLUMNS = [field.name for field in fields(PreviewRecord) if field.name not in ("depth", "text", "source_ids")]
+_TRY_COLUMNS = [field.name for field in fields(TryRecord)]
 _NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
 
 
@@ -176,7 +178,9 @@ def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int
 
 def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
     """Compactions of a session, newest first."""
-    return [_run(row) for row in CompactionRun.objects.filter(session_id=session_id).order_by("-created_at")[:limit]]
+    rows = list(CompactionRun.objects.filter(session_id=session_id).order_by("-created_at")[:limit])
+    tries = _tries([row.id for row in rows])
+    return [_run(row, tries[row.id]) for row in rows]
 
 
 def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
@@ -190,7 +194,37 @@ def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
     row = rows.first()
     if row is None:
         raise CompactionNotFoundError(run_id=run_id)
-    return _run(row)
+    return _run(row, _tries([row.id])[row.id])
+
+
+def load_drafts(try_ids: Sequence[str], *, session_id: str) -> list[tuple[int, str]]:
+    """(level, text) of tries of a session in the order of ``try_ids``; those that are not there are left out."""
+    rows = SummaryTry.objects.filter(session_id=session_id, id__in=list(try_ids))
+    found = {id: (level, decode_text(text)) for id, level, text in rows.values_list("id", "level", "text")}
+    return [found[id] for id in try_ids if id in found]
+
+
+def usage_of_compaction(session_id: str) -> UsageRecord:
+    """What the summaries of a session have used so far, rejected tries included."""
+    sums = SummaryTry.objects.filter(session_id=session_id).aggregate(
+        tokens_input=Sum("tokens_input"), tokens_output=Sum("tokens_output"), cost_micros=Sum("cost_micros")
+    )
+    return UsageRecord(
+        tokens_input=sums["tokens_input"] or 0,
+        tokens_output=sums["tokens_output"] or 0,
+        cost_micros=sums["cost_micros"] or 0,
+    )
+
+
+def compaction_micros(session_id: str) -> int:
+    """What the summaries of a session have cost so far."""
+    return usage_of_compaction(session_id).cost_micros or 0
+
+
+def compaction_micros_of_owner(owner_id: int, *, since: datetime) -> int:
+    """What the summaries of one person's sessions have cost since then."""
+    rows = SummaryTry.objects.filter(session__owner_id=owner_id, created_at__gte=since)
+    return rows.aggregate(total=Sum("cost_micros"))["total"] or 0
 
 
 def live_run(session_id: str) -> str | None:
@@ -245,7 +279,14 @@ def _entry(position: int, row: tuple[Any, ...]) -> SummaryEntry:
     return SummaryEntry(position=position, text=text, file_ids=find_file_ids(text), **values)
 
 
-def _run(row: CompactionRun) -> RunRecord:
+def _tries(run_ids: Sequence[str]) -> dict[str, list[TryRecord]]:
+    tries: dict[str, list[TryRecord]] = defaultdict(list)
+    for values in SummaryTry.objects.filter(run_id__in=run_ids).order_by("created_at", "id").values(*_TRY_COLUMNS):
+        tries[values["run_id"]].append(TryRecord(**values))
+    return tries
+
+
+def _run(row: CompactionRun, tries: Sequence[TryRecord]) -> RunRecord:
     return RunRecord(
         id=row.id,
         session_id=row.session_id,
@@ -254,7 +295,7 @@ def _run(row: CompactionRun) -> RunRecord:
         attempts=row.attempts,
         outcome=row.outcome,
         level=row.level,
-        tries=row.tries or [],
+        tries=tuple(tries),
         tokens_before=row.tokens_before,
         tokens_after=row.tokens_after,
         summary_ids=row.summary_ids or [],

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compaction_app.queries import load_summary_entries
+from compaction_app.queries import load_drafts, load_summary_entries
 from mnesis_core.assembly import rebuild
 from mnesis_core.assembly.manifest import Row, read_manifest
-from mnesis_core.context import Prompt
-from mnesis_core.dag import ContextEntry, MessageEntry
+from mnesis_core.compaction.asking import rebuild_question
+from mnesis_core.compaction.prompts import parse_prompt
+from mnesis_core.compaction.summarise import draft_text
+from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.errors import NotFound
 from mnesis_core.llm import ToolSpec, read_tools
+from mnesis_core.messages import StoredMessage
 from mnesis_core.record import CallRecord
 from mnesis_core.rendering import digest, render
 from sessions_app import queries
@@ -40,13 +43,12 @@ class RebuiltPayload:
 def rebuild_payload(call: CallRecord) -> RebuiltPayload:
     """The payload of a call, whatever was said, pruned, summarised or redescribed since. Never fails."""
     try:
-        prompt, problems = _prompt(call)
+        payload, problems = _summary_payload(call) if call.purpose == "summary" else _turn_payload(call)
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))
     except NotFound as error:
         missing = " ".join([error.message, *map(str, error.details.values())])
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(missing,))
-    payload = render(prompt)
     found = digest(payload)
     if found == call.digest:
         problems = []
@@ -55,8 +57,8 @@ def rebuild_payload(call: CallRecord) -> RebuiltPayload:
     return RebuiltPayload(payload=payload, digest=found, stored_digest=call.digest, problems=tuple(problems))
 
 
-def _prompt(call: CallRecord) -> tuple[Prompt, list[str]]:
-    """The prompt, and what of it was not kept.
+def _turn_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
+    """The payload, and what of it was not kept.
 
     :raises ValueError: the manifest is none.
     :raises NotFound: it names something that is not there.
@@ -72,7 +74,42 @@ def _prompt(call: CallRecord) -> tuple[Prompt, list[str]]:
         system_prompt=queries.load_session(call.session_id).system_prompt,
         tools=tools,
     )
-    return prompt, problems
+    return render(prompt), problems
+
+
+def _summary_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
+    """What a summarising model was sent.
+
+    :raises ValueError: the manifest is none, or the prompt of then was not kept.
+    :raises NotFound: it names something that is not there.
+    """
+    manifest = read_manifest(call.manifest)
+    version = next((row["id"] for row in manifest if row["kind"] == "prompt"), "")
+    text = _texts(call).get("prompt")
+    if text is None:
+        raise ValueError(f"the prompt {version} of then was not kept")
+    messages, summaries = _sources_of_summary(call.session_id, manifest)
+    drafts = load_drafts([row["id"] for row in manifest if row["kind"] == "try"], session_id=call.session_id)
+    payload = rebuild_question(
+        manifest,
+        parse_prompt(version.partition(".")[0], text),
+        messages=messages,
+        summaries=summaries,
+        drafts=[text if level == 3 else draft_text(text) for level, text in drafts],
+    )
+    return payload, []
+
+
+def _sources_of_summary(session_id: str, manifest: Sequence[Row]) -> tuple[list[StoredMessage], list[SummaryEntry]]:
+    positions = {row["id"]: place for place, row in enumerate(manifest) if row["kind"] == "summary"}
+    summaries = load_summary_entries(positions, session_id=session_id) if positions else []
+    ranges = [span for row in manifest if row["kind"] == "messages" for span in row["ranges"]]
+    messages = [message for first, last in ranges for message in _messages_between(session_id, first, last)]
+    return messages, sorted(summaries, key=lambda entry: entry.position)
+
+
+def _messages_between(session_id: str, first: int, last: int) -> list[StoredMessage]:
+    return queries.load_messages(session_id, after=first - 1, limit=max(0, last - first + 1))
 
 
 def _tools(call: CallRecord) -> tuple[Sequence[ToolSpec], list[str]]:

@@ -190,9 +190,7 @@ def shown_run(run: RunRecord) -> ShownRun:
         error=show_invisible(run.error_message or ""),
         ending=ENDINGS.get(run.outcome or "", ""),
         reasons=[
-            show_invisible(f"level {attempt.get('level')}: {attempt.get('reason')}")
-            for attempt in run.tries
-            if not attempt.get("accepted") and attempt.get("reason")
+            show_invisible(f"level {attempt.level}: {attempt.reason}") for attempt in run.tries if not attempt.accepted
         ],
     )
 

@@ -62,6 +62,15 @@ class CompactionConfig:
     """Summaries that one compaction writes at the most (seed 000); what is left is another one's."""
     model: str = ""
     """Alias of the model that summarises; empty: the session's own."""
+    model_timeout_seconds: float = 180.0
+    """The longest that one call to the summarising model may take; after that level 3 does it."""
+    run_timeout_seconds: float = 900.0
+    """The longest that one attempt at a compaction may ask models; what is left after that is done at level 3."""
+    spend_limit_session_micros: int = 0
+    """The most that all summaries of a session may cost, in millionths of the currency unit; 0: no limit. Above it
+    level 3 does it, as above the next one."""
+    spend_limit_day_micros: int = 0
+    """Likewise of all sessions of one person, since midnight UTC."""
     lease_seconds: float = 120.0
     """How long a worker may be silent before another one takes its compaction over."""
     max_attempts: int = 5
@@ -161,6 +170,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "compaction.condense_min_fan_in": (2, 20),
     "compaction.input_share": (0.1, 0.9),
     "compaction.max_compaction_rounds": (1, 50),
+    "compaction.model_timeout_seconds": (0.01, 3_600),
+    "compaction.run_timeout_seconds": (0.01, 86_400),
+    "compaction.spend_limit_session_micros": (0, 10**15),
+    "compaction.spend_limit_day_micros": (0, 10**15),
     "compaction.lease_seconds": (0.05, 86_400),
     "compaction.max_attempts": (1, 100),
     "compaction.wait_seconds": (0, 3_600),

@@ -42,6 +42,7 @@
     - ModelUnavailable
     - ModelStreamBroken
     - ModelReplyIncomplete
+    - ModelCallAbandoned
 
 The class docstring is the default message. The class attributes are the one registry behind every
 door: ``code`` (stable, public), ``status`` (HTTP), ``rpc_code`` (JSON-RPC 2.0) and ``exit_status``
@@ -316,3 +317,9 @@ class ModelReplyIncomplete(ModelError):
     """The stream ended without proof that the answer is whole. What arrived is kept."""
 
     code = "MODEL_REPLY_INCOMPLETE"
+
+
+class ModelCallAbandoned(ModelError):
+    """The process that asked ended before the answer was written."""
+
+    code = "MODEL_CALL_ABANDONED"

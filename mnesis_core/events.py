@@ -44,6 +44,7 @@ class EventType(StrEnum):
     COMPACTION_FAILED = "compaction.failed"
     COMPACTION_SUPERSEDED = "compaction.superseded"
     PRUNE_COMPLETED = "prune.completed"
+    SUMMARY_TRIED = "summary.tried"
     SUMMARY_CREATED = "summary.created"
     SUMMARY_PREVIEWED = "summary.previewed"
     SUMMARY_SUPERSEDED = "summary.superseded"

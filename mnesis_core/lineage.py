@@ -4,7 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryRecord:
+    """One attempt at a summary, or at a piece of one, without its text."""
+
+    id: str
+    run_id: str | None
+    call_id: str | None
+    summary_id: str
+    """What it was to be; there is none of that id if nothing came of it."""
+    kind: str
+    level: int
+    piece: int
+    pieces: int
+    target_tokens: int | None
+    prompt_version: str
+    accepted: bool
+    reason: str
+    tokens_input: int
+    tokens_output: int
+    usage_source: str
+    cost_micros: int | None
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +42,8 @@ class RunRecord:
     outcome: str | None
     """Why it ended, a value of ``compaction.Outcome``; ``None`` for one that failed or goes on."""
     level: int | None
-    tries: list[dict[str, Any]]
+    tries: tuple[TryRecord, ...]
+    """In order."""
     tokens_before: int | None
     tokens_after: int | None
     summary_ids: list[str]

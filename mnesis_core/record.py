@@ -35,6 +35,15 @@ class UsageRecord:
     cost_micros: int | None = None
 
 
+def total_usage(*usages: UsageRecord) -> UsageRecord:
+    """Tokens and money of several together; who counted is not said of a sum."""
+    return UsageRecord(
+        tokens_input=sum(usage.tokens_input or 0 for usage in usages),
+        tokens_output=sum(usage.tokens_output or 0 for usage in usages),
+        cost_micros=sum(usage.cost_micros or 0 for usage in usages),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
     """One session."""

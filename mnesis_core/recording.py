@@ -1,4 +1,4 @@
-"""A turn that a caller ran with its own model client: what may be recorded of it."""
+"""What is recorded of a model's reply, and what may be recorded of a turn that a caller ran with its own model client."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.ledger import MAX_INTEGER
+from mnesis_core.llm import ModelSpec, Reply, Usage, cost_micros
 from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, ToolPart, ToolState
-from mnesis_core.record import UsageRecord
+from mnesis_core.record import MessageEnd, UsageRecord
 from mnesis_core.text import encode_text
 
 MAX_PARTS = 1_000
@@ -28,6 +29,29 @@ class RecordedTurn:
     finish_reason: str | None = None
     model: str = ""
     """What the caller calls its model; empty: the session's."""
+
+
+def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
+    """A call's usage as the record keeps it; ``cost`` in millionths of the currency unit, ``None`` when nobody says it."""
+    return UsageRecord(
+        tokens_input=usage.input_tokens,
+        tokens_output=usage.output_tokens,
+        tokens_cache_read=usage.cache_read_tokens,
+        tokens_cache_write=usage.cache_write_tokens,
+        usage_source=usage.source.value,
+        cost_micros=cost,
+    )
+
+
+def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
+    """How a call ended, as the record keeps it."""
+    return MessageEnd(
+        finish_reason=reply.finish_reason or None,
+        outcome=reply.outcome.value,
+        error_code=reply.error.code if reply.error else None,
+        error_message=reply.error.message if reply.error else None,
+        usage=usage_record(reply.usage, cost=cost_micros(spec, reply.usage)),
+    )
 
 
 def check_recorded(turn: RecordedTurn, *, characters: int) -> None:

@@ -119,6 +119,7 @@ class CallOut(Schema):
     session_id: str
     turn_id: str | None
     message_id: str | None
+    purpose: str
     state: str
     model: str
     provider_model: str
@@ -202,8 +203,18 @@ def turn_out(turn: TurnRecord) -> dict[str, Any]:
 
 def call_out(call: CallRecord) -> dict[str, Any]:
     """A model call as JSON."""
-    plain = ("id", "session_id", "turn_id", "message_id", "state", "model", "provider_model", "parameters", "manifest")
-    numbers = ("context_seq", "digest", "estimated_tokens", "outcome", "finish_reason", "created_at", "ended_at")
+    plain = ("id", "session_id", "turn_id", "message_id", "purpose", "state", "model", "provider_model")
+    numbers = (
+        "parameters",
+        "manifest",
+        "context_seq",
+        "digest",
+        "estimated_tokens",
+        "outcome",
+        "finish_reason",
+        "created_at",
+        "ended_at",
+    )
     return {name: getattr(call, name) for name in plain + numbers} | {
         "usage": usage_out(call.usage),
         "error": error_out(call.error_code, call.error_message),

@@ -16,7 +16,7 @@ from compaction_app.admin.context import view_context
 from compaction_app.admin.drawing import drawing_of, outline_of, span_name
 from compaction_app.admin.graph import load_nodes
 from compaction_app.admin.payload import payload_file_view, payload_view
-from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview
+from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph
 from mnesis_core.compaction import Outcome
 from mnesis_core.graph import Graph, Node, Span
@@ -63,17 +63,38 @@ class CompactionRunAdmin(ReadOnlyAdmin):
     session_ordering = ("pk",)
     texts = (
         TextColumn(name="error_message", label="Error"),
-        TextColumn(name="tries", label="What was tried"),
         TextColumn(name="summary_ids", label="Summaries written"),
     )
 
     def page(self, request: HttpRequest, row: CompactionRun) -> dict[str, Any]:
         """Where its summaries are, and the context right after it."""
-        links = [Link(label="Its summaries", url=list_url(SummaryNode, run=row.id))]
+        links = [
+            Link(label="Its summaries", url=list_url(SummaryNode, run=row.id)),
+            Link(label="What was tried", url=list_url(SummaryTry, run=row.id)),
+        ]
         if row.end_seq is not None:
             url = f"{reverse('admin:inspect_context', args=[row.session_id])}?at={row.end_seq}"
             links.append(Link(label="The context when it ended", url=url))
         return {"links": links}
+
+
+@admin.register(SummaryTry)
+class SummaryTryAdmin(ReadOnlyAdmin):
+    """Attempts at summaries, the rejected ones included."""
+
+    list_display = (
+        "shown_id", "in_session", "kind", "level", "piece", "accepted", "reason", "tokens_input", "tokens_output",
+        "cost_micros", "created",
+    )  # fmt: skip
+    list_filter = ("accepted", fixed_filter("level", "level", ("1", "2", "3")), "reason")
+    related = ("session",)
+    link_lookups = ("session", "run", "summary_id")
+    session_ordering = ("pk",)
+    texts = (
+        TextColumn(name="text", label="Reply"),
+        TextColumn(name="reasoning", label="Reasoning"),
+        TextColumn(name="tool_calls", label="Tool calls"),
+    )
 
 
 @admin.register(SummaryNode)

@@ -25,6 +25,14 @@ def _are_cuts(value: object) -> bool:
     return isinstance(value, list) and all(_has(cut, _CUT) for cut in value)
 
 
+def _are_ranges(value: object) -> bool:
+    """Stretches, first and last, in ascending order: whoever wrote them, they are not read over and over."""
+    if not isinstance(value, list) or not all(isinstance(span, list) and len(span) == 2 for span in value):
+        return False
+    ends = [end for span in value for end in span]
+    return all(map(_is_number, ends)) and ends == sorted(ends)
+
+
 Shape = Mapping[str, Callable[[object], bool]]
 _ENDS: Shape = {"head": _is_number, "tail": _is_number}
 _CUT: Shape = {"part": _is_text, "field": _is_text, **_ENDS}
@@ -41,6 +49,10 @@ _SHAPES: Mapping[str, Shape] = {
         "omitted": _are_texts,
         "shortened": _are_cuts,
     },
+    "prompt": {"id": _is_text, "target": _is_number},
+    "piece": {"number": _is_number, "limit": _is_number},
+    "messages": {"ranges": _are_ranges},
+    "try": {"id": _is_text},
     "gap": dict.fromkeys(("messages", "summaries", "first_seq", "last_seq"), _is_number),
 }
 

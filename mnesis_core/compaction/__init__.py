@@ -6,13 +6,14 @@ Nothing here writes: the story that swaps the results into the context is ``comp
 
 from __future__ import annotations
 
+from mnesis_core.compaction.asking import Try
 from mnesis_core.compaction.condensing import Condensation, choose_condensation
 from mnesis_core.compaction.excerpt import Quotable, excerpt, message_quotables, summary_quotables
 from mnesis_core.compaction.judging import judge
 from mnesis_core.compaction.prompts import Prompts, read_prompts
 from mnesis_core.compaction.rounds import Outcome, kind_of, must_go_on, next_round, outcome, reading_of
 from mnesis_core.compaction.spans import Situation, Span, choose_span
-from mnesis_core.compaction.summarise import SummaryResult, Try, summarise
+from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import piece_limit, reading_tokens, summary_pieces, transcript_pieces
 
 __all__ = [

@@ -19,6 +19,8 @@ class SummaryPrompt:
 
     version: str
     """Name and version, such as ``level1.1``."""
+    text: str
+    """The whole file."""
     system: str
     user: str
     """With ``{{target}}`` and ``{{source}}``."""
@@ -49,23 +51,24 @@ def read_prompt(path: Path) -> SummaryPrompt:
     :raises ValueError: it is not UTF-8, or does not have the shape of a prompt.
     """
     try:
-        return parse_prompt(path.stem, path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8") from error
+    return parse_prompt(path.stem, text, where=str(path))
 
 
-def parse_prompt(name: str, text: str) -> SummaryPrompt:
-    """The prompt of a text.
+def parse_prompt(name: str, text: str, *, where: str = "the text") -> SummaryPrompt:
+    """The prompt of a file's text, which may be one that was kept with a call of an older version.
 
     :raises ValueError: it does not have the shape of a prompt.
     """
     found = _SHAPE.fullmatch(text)
     if not found or MARKER not in found[2] or found[3].count("{{source}}") != 1 or "{{target}}" not in found[3]:
         raise ValueError(
-            f"{name} is not a prompt: it needs a line 'version: …', a part '# System' with {MARKER} in it, "
+            f"{where} is not a prompt: it needs a line 'version: …', a part '# System' with {MARKER} in it, "
             "and a part '# User' with {{target}} and, once, {{source}}"
         )
-    return SummaryPrompt(version=f"{name}.{found[1]}", system=found[2], user=found[3].rstrip())
+    return SummaryPrompt(version=f"{name}.{found[1]}", text=text, system=found[2], user=found[3].rstrip())
 
 
 def read_prompts(folder: Path) -> Prompts:

@@ -1,25 +1,27 @@
 """Level 1 -> 2 -> 3: text in, a summary that is proven useful out. Never fails and never loops.
 
 Each piece escalates by itself, so that what one call did well is not paid for again. After two errors of
-the model on one piece it is not asked again: level 3 needs none.
+the model on one piece, one that took too long, or one that may not be asked, it is not asked again: level 3 needs none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mnesis_core.assembly.fitting import SUMMARY_FRAME
 from mnesis_core.budget import Budget
+from mnesis_core.compaction.asking import JOINT, Question, Recorder, Try, Unrecorded, payload_of
 from mnesis_core.compaction.excerpt import VERSION, Quotable, excerpt
 from mnesis_core.compaction.judging import cleaned, judge
 from mnesis_core.compaction.prompts import SHIPPED, Prompts, SummaryPrompt
 from mnesis_core.compaction.transcript import piece_limit, text_pieces
 from mnesis_core.config import Config
 from mnesis_core.dag import SummaryKind
+from mnesis_core.errors import ModelTimeout
 from mnesis_core.footers import NO_IDS, Named, with_footer, without_footer
-from mnesis_core.llm import Model, Reply, Request, Source, Usage, complete
-from mnesis_core.text import printable
+from mnesis_core.llm import Model, Reply, Request, Source, Usage
 from mnesis_core.tokens import estimate_text
 
 LARGEST_SHARE = 0.35
@@ -34,26 +36,6 @@ JOINT_TOKENS = 2
 """Between the summaries of two pieces."""
 REPLY_SLACK = 1_024
 """Tokens beside the summary that a call may write: some models think first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
-    """One attempt at one piece."""
-
-    level: int
-    accepted: bool
-    reason: str
-    """Why not: a reason of ``judge``, ``tool_call``, ``cut_off`` or a model's error code; empty when accepted."""
-    input_tokens: int
-    output_tokens: int
-    source: Source
-    """Who counted the tokens."""
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    """Of the input, in the provider's cache."""
-    piece: int = 1
-    pieces: int = 1
-    """Of how many, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +66,17 @@ async def summarise(
     quotables: Sequence[Quotable] = (),
     named: Named = NO_IDS,
     prompts: Prompts = SHIPPED,
+    recorder: Recorder | None = None,
 ) -> SummaryResult:
     """A summary of ``pieces``, which together are one span.
 
     ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included.
     Level 3 quotes ``quotables``, or the pieces when there are none. Every id of ``named`` stands in the result,
     whatever the model wrote. Without a model, or with ``deterministic_only``, level 3 is used at once.
+    ``recorder`` asks the model and keeps every try.
     """
     run = _Run(
+        recorder=recorder or Unrecorded(model),
         model=None if deterministic_only else model,
         config=config,
         budget=budget,
@@ -102,7 +87,7 @@ async def summarise(
     )
     written = await run.reduce(pieces, kind)
     quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
-    draft = written or run.level3(quotables)
+    draft = written or await run.level3(quotables)
     # An excerpt of the whole has its footer already, cut to the room there is.
     text = with_footer(written.text, named) if written else draft.text
     return SummaryResult(
@@ -120,6 +105,7 @@ class _Draft:
     text: str
     level: int
     version: str
+    try_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +120,8 @@ class _Piece:
     """Tokens that a level 1 summary may have; level 2 gets half."""
     number: int = 1
     count: int = 1
+    merges: tuple[str, ...] = ()
+    """The tries whose drafts it holds."""
     named: Named = NO_IDS
 
 
@@ -141,6 +129,7 @@ class _Piece:
 class _Run:
     """One call of ``summarise``."""
 
+    recorder: Recorder
     model: Model | None
     """``None`` once it is not to be asked any more."""
     config: Config
@@ -152,32 +141,33 @@ class _Run:
     prompts: Prompts
     tries: list[Try] = field(default_factory=list)
 
-    async def reduce(self, pieces: Sequence[str], kind: SummaryKind) -> _Draft | None:
+    async def reduce(self, pieces: Sequence[str], kind: SummaryKind, merges: tuple[str, ...] = ()) -> _Draft | None:
         """Summarise each piece, join the summaries, and merge them until the whole passes; ``None``: level 3 is due."""
         if self.model is None or not pieces:
             return None
         target = self._target()
         if len(pieces) == 1:
-            whole = _Piece(text=pieces[0], kind=kind, tokens=self.largest, target=target, named=self.named)
+            whole = _Piece(
+                text=pieces[0], kind=kind, tokens=self.largest, target=target, merges=merges, named=self.named
+            )
             return await self._escalate(whole)
         limit = piece_limit(self.model.spec, self.config)
-        drafts = [await self._part(piece) for piece in _shares(pieces, kind, target)]
+        drafts = [await self._part(piece) for piece in _shares(pieces, kind, target, merges)]
         level = max(draft.level for draft in drafts)
-        joined = "\n\n".join(draft.text for draft in drafts)
+        joined = JOINT.join(draft.text for draft in drafts)
         if all(draft.level == 3 for draft in drafts):
             return None
         if self._is_accepted(joined, target):
             version = next(draft.version for draft in drafts if draft.level < 3)
-            return _Draft(text=joined, level=level, version=version)
+            return replace(drafts[0], text=joined, level=level, version=version)
         again = text_pieces(joined, limit)
-        merged = await self.reduce(again, "condensed") if len(again) < len(pieces) else None
+        tries = tuple(draft.try_id for draft in drafts)
+        merged = await self.reduce(again, "condensed", tries) if len(again) < len(pieces) else None
         return replace(merged, level=max(level, merged.level)) if merged else None
 
-    def level3(self, quotables: Sequence[Quotable]) -> _Draft:
+    async def level3(self, quotables: Sequence[Quotable]) -> _Draft:
         """An excerpt of the whole span."""
-        text = excerpt(quotables, self._excerpt_limit(), self.largest, self.named)
-        self._record_level3()
-        return _Draft(text=text, level=3, version=VERSION)
+        return await self._excerpted(excerpt(quotables, self._excerpt_limit(), self.largest, self.named))
 
     def _target(self) -> int:
         share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
@@ -190,19 +180,19 @@ class _Run:
         whole = with_footer(text, self.named)
         return judge(whole, source="", source_tokens=self.largest, target=target, named=self.named) is None
 
-    def _record_level3(self, number: int = 1, count: int = 1) -> None:
-        self.tries.append(
-            Try(
-                level=3,
-                accepted=True,
-                reason="",
-                input_tokens=0,
-                output_tokens=0,
-                source=Source.ESTIMATED,
-                piece=number,
-                pieces=count,
-            )
+    async def _excerpted(self, text: str, number: int = 1, count: int = 1) -> _Draft:
+        attempt = Try(
+            level=3,
+            accepted=True,
+            reason="",
+            input_tokens=0,
+            output_tokens=0,
+            source=Source.ESTIMATED,
+            piece=number,
+            pieces=count,
         )
+        self.tries.append(attempt)
+        return _Draft(text=text, level=3, version=VERSION, try_id=await self.recorder.excerpt(attempt, text))
 
     async def _part(self, piece: _Piece) -> _Draft:
         """A piece of several, at whatever level works."""
@@ -211,8 +201,7 @@ class _Run:
             return draft
         quotable = Quotable(order=0, label="text", text=piece.text)
         text = excerpt([quotable], min(piece.target, self._excerpt_limit()), piece.tokens)
-        self._record_level3(piece.number, piece.count)
-        return _Draft(text=text, level=3, version=VERSION)
+        return await self._excerpted(text, piece.number, piece.count)
 
     async def _escalate(self, piece: _Piece) -> _Draft | None:
         """Level 1, then 2; ``None`` when neither gave anything of use."""
@@ -221,13 +210,17 @@ class _Run:
         for level, prompt, target in levels:
             if self.model is None:
                 return None
-            reply = await complete(self.model, self._request(self.model, prompt, piece, target))
-            text = without_footer(cleaned(reply.text))
-            reason = _reason(reply, text, piece, target)
-            self.tries.append(_try(level, reason, reply, piece))
-            if reason is None:
-                return _Draft(text=text, level=level, version=prompt.version)
-            errors += reply.error is not None
+            question = self._question(self.model, level, prompt, piece, target)
+            answer = await self.recorder.ask(question, partial(_reason, piece, target))
+            self.tries.append(answer.attempt)
+            if answer.reply is None or isinstance(answer.reply.error, ModelTimeout):
+                self.model = None
+                return None
+            if answer.attempt.accepted:
+                return _Draft(
+                    text=draft_text(answer.reply.text), level=level, version=prompt.version, try_id=answer.try_id
+                )
+            errors += answer.reply.error is not None
         if errors == len(levels):
             self.model = None
         return None
@@ -239,45 +232,54 @@ class _Run:
         if self.config.compaction.level2_enabled:
             yield 2, self.prompts.condense2 if is_merge else self.prompts.level2, max(1, piece.target // 2)
 
-    def _request(self, model: Model, prompt: SummaryPrompt, piece: _Piece, target: int) -> Request:
+    def _question(self, model: Model, level: int, prompt: SummaryPrompt, piece: _Piece, target: int) -> Question:
         wanted = min(target + REPLY_SLACK, max(target, model.spec.context_window // 4))
         most = model.spec.max_output_tokens
-        return Request(
-            payload={"messages": prompt.messages(printable(piece.text), target)},
-            max_output_tokens=min(wanted, most) if most > 0 else wanted,
+        return Question(
+            level=level,
+            prompt=prompt,
+            target=target,
+            limit=piece_limit(model.spec, self.config),
+            piece=piece.number,
+            pieces=piece.count,
+            merges=piece.merges,
+            request=Request(
+                payload=payload_of(prompt, piece.text, target),
+                max_output_tokens=min(wanted, most) if most > 0 else wanted,
+            ),
         )
 
 
-def _shares(pieces: Sequence[str], kind: SummaryKind, target: int) -> Iterator[_Piece]:
+def draft_text(reply: str) -> str:
+    """What of a model's reply goes into a summary: no thinking in front of it, no footer that we write ourselves."""
+    return without_footer(cleaned(reply))
+
+
+def _shares(pieces: Sequence[str], kind: SummaryKind, target: int, merges: tuple[str, ...]) -> Iterator[_Piece]:
     share = max(SMALLEST_TARGET, target // len(pieces) - JOINT_TOKENS)
     for number, text in enumerate(pieces, start=1):
-        yield _Piece(text=text, kind=kind, tokens=estimate_text(text), target=share, number=number, count=len(pieces))
+        yield _Piece(
+            text=text,
+            kind=kind,
+            tokens=estimate_text(text),
+            target=share,
+            number=number,
+            count=len(pieces),
+            merges=merges,
+        )
 
 
-def _reason(reply: Reply, text: str, piece: _Piece, target: int) -> str | None:
+def _reason(piece: _Piece, target: int, reply: Reply) -> str | None:
+    if isinstance(reply.error, ModelTimeout):
+        return "timeout"
     if reply.error is not None:
         return reply.error.code
     if reply.tool_calls:
         return "tool_call"
     if reply.finish_reason in CUT_OFF:
         return "cut_off"
-    whole = with_footer(text, piece.named)
+    whole = with_footer(draft_text(reply.text), piece.named)
     return judge(whole, source=piece.text, source_tokens=piece.tokens, target=target, named=piece.named)
-
-
-def _try(level: int, reason: str | None, reply: Reply, piece: _Piece) -> Try:
-    return Try(
-        level=level,
-        accepted=reason is None,
-        reason=reason or "",
-        input_tokens=reply.usage.input_tokens,
-        output_tokens=reply.usage.output_tokens,
-        source=reply.usage.source,
-        cache_read_tokens=reply.usage.cache_read_tokens,
-        cache_write_tokens=reply.usage.cache_write_tokens,
-        piece=piece.number,
-        pieces=piece.count,
-    )
 
 
 def _total(tries: Sequence[Try]) -> Usage:

@@ -6,6 +6,7 @@ from sessions_app.queries.calls import (
     load_prompt_texts,
     newest_call,
     running_calls,
+    running_summary_calls,
 )
 from sessions_app.queries.context_items import load_context, load_context_items, newest_summary, standing_items
 from sessions_app.queries.events import load_events
@@ -64,6 +65,7 @@ __all__ = [
     "newest_call",
     "newest_summary",
     "running_calls",
+    "running_summary_calls",
     "running_turn",
     "seq_of_message",
     "seqs_of_session",

@@ -47,6 +47,12 @@ def running_calls(turn_id: str) -> list[str]:
     return list(ModelCall.objects.filter(turn_id=turn_id, state="running").values_list("id", flat=True))
 
 
+def running_summary_calls(session_id: str, run_id: str) -> list[str]:
+    """Calls to a summarising model that one compaction made and that have not ended."""
+    rows = ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="summary", state="running")
+    return list(rows.filter(parameters__run_id=run_id).order_by("created_at", "id").values_list("id", flat=True))
+
+
 def newest_call(session_id: str) -> CallMeasure | None:
     """The newest call of a turn and what is known of its size; None when there was none."""
     rows = ModelCall.objects.filter(session_id=session_id, purpose="turn").order_by("-created_at")

@@ -21,6 +21,7 @@ from compaction_app.queries import list_runs, list_summaries, load_run
 from compaction_app.schedule import wake_stale
 from mnesis_core.config import Config
 from mnesis_core.errors import TakenOver
+from mnesis_core.ids import new_id
 from mnesis_core.llm import Request
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import SessionRecord
@@ -29,7 +30,7 @@ from sessions_app.database import db
 from sessions_app.ledger import change
 from sessions_app.queries import load_context_items, load_events
 from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
-from tests.support.inspected import revise
+from tests.support.inspected import Claimed, add_try, revise
 from tests.support.story import say
 
 SUMMARY = "- A summary."
@@ -140,7 +141,7 @@ def test_a_summary_that_was_committed_before_the_kill_is_the_runs_and_is_not_mad
     assert is_whole(session)
 
 
-def test_a_sleeper_writes_nothing_when_it_wakes_up(session, script):
+def test_a_sleeper_writes_no_summary_when_it_wakes_up(session, script):
     def meanwhile() -> None:
         lose_lease(run_id)
         assert wake_stale() == 1
@@ -152,7 +153,8 @@ def test_a_sleeper_writes_nothing_when_it_wakes_up(session, script):
     run = compact_session(session.id, run_id=run_id)
     assert (run.state, run.attempts, len(run.summary_ids)) == ("completed", 2, 1)
     assert SummaryNode.objects.count() == 1
-    assert said(session)[-3:] == ["compaction.started", "summary.created", "compaction.completed"]
+    whole = ["compaction.started", "summary.tried", "summary.created", "compaction.completed"]
+    assert said(session)[-5:] == [*whole, "summary.tried"], "what it was told and what that cost is kept"
     assert is_whole(session)
 
 
@@ -306,6 +308,7 @@ def first_items(session: SessionRecord, count: int = 4) -> list[str]:
 def commit_summary(session: SessionRecord, attempt: Attempt, source_ids: list[str], *, cost_micros: int = 0) -> str:
     """A summary of some messages, as an attempt commits it."""
     summary = store.NewSummary(
+        id=new_id("sum"),
         kind="leaf",
         depth=0,
         level=1,
@@ -322,6 +325,7 @@ def commit_summary(session: SessionRecord, attempt: Attempt, source_ids: list[st
         cost_micros=cost_micros,
         duration_ms=10,
     )
+    add_try(session.id, Claimed(id=attempt.run_id, fence=attempt.fence), summary.id, cost=cost_micros)
     with attempt.held() as record:
         return store.record_summary(
             record, attempt.run_id, summary, fence=attempt.fence, source_type="message", source_ids=source_ids

@@ -101,9 +101,9 @@ def test_a_useless_summary_is_refused_and_level_three_always_ends_it(session, sc
     run = compact_now(session.id)
     assert (run.state, run.level) == ("completed", 3)
     assert run.tries
-    assert not any(attempt["accepted"] for attempt in run.tries if attempt["level"] < 3)
+    assert not any(attempt.accepted for attempt in run.tries if attempt.level < 3)
     if reason:
-        assert any(attempt["reason"] == reason for attempt in run.tries)
+        assert any(attempt.reason == reason for attempt in run.tries)
     [summary] = list_summaries(session.id)
     assert summary.token_count < summary.source_tokens
     assert "Question 0" in summary.text

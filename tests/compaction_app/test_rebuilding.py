@@ -74,14 +74,14 @@ async def test_every_past_payload_is_what_was_sent_whatever_happened_since(sessi
         spec = replace(tool.spec, description="Another one.", parameters={"type": "object"})
         monkeypatch.setitem(registry._TOOLS, name, replace(tool, spec=spec))
     await say(session, "With other tools?")
-    calls = [call for call in await db(list_calls, session.id) if call.purpose == "turn"]
-    sent = [request.payload for request in model.requests if "tools" in request.payload]
-    assert len(calls) == len(sent) == 14
-    for call, payload in zip(reversed(calls), sent, strict=True):
+    calls = (await db(list_calls, session.id))[::-1]
+    sent = [request.payload for request in model.requests]
+    assert [call.purpose for call in calls].count("turn") == 14
+    for call, payload in zip(calls, sent, strict=True):
         answer = await db(door, call.id)
         assert (answer["payload"], answer["digest_matches"], answer["problems"]) == (payload, True, [])
         assert answer["digest"] == answer["stored_digest"] == call.digest
-    assert await db(PromptText.objects.filter(session_id=session.id).count) == 2
+    assert await db(PromptText.objects.filter(session_id=session.id).count) == 3
 
 
 def test_a_call_whose_tools_were_not_kept_says_so(session, door):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,8 +13,10 @@ from compaction_app.context import Meter
 from compaction_app.models import CompactionRun
 from compaction_app.views import BAR_WIDTH, shown_meter
 from mnesis_core.errors import ModelUnreachable
+from mnesis_core.ids import new_id
 from sessions_app.ledger import change
 from sessions_app.queries import load_messages
+from tests.support.inspected import Claimed, add_try
 from tests.support.talks import HOSTILE, exchange, new_session
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +57,7 @@ def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **
     run_id, fence = start_run(session_id)
     sources = [message.id for message in load_messages(session_id)[:2]]
     summary = store.NewSummary(
+        id=new_id("sum"),
         kind="leaf",
         depth=0,
         level=level,
@@ -72,7 +74,9 @@ def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **
         cost_micros=800,
         duration_ms=1_430,
     )
-    tries: list[dict[str, Any]] = [{"level": 1, "accepted": level == 1, "reason": "not smaller than its source"}]
+    add_try(
+        session_id, Claimed(id=run_id, fence=fence), summary.id, reason="" if level == 1 else "not_smaller", cost=800
+    )
     with change(session_id) as record:
         summary_id = store.record_summary(
             record, run_id, summary, fence=fence, source_type="message", source_ids=sources
@@ -80,9 +84,7 @@ def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **
     with change(session_id) as record:
         pruned = {"pruned_parts": 3, "pruned_tokens": 1_800}
         CompactionRun.objects.filter(id=run_id).update(**pruned)
-        store.finish_run(
-            record, run_id, store.RunResult(outcome="target_met", tokens_after=2_100, tries=tries), fence=fence
-        )
+        store.finish_run(record, run_id, store.RunResult(outcome="target_met", tokens_after=2_100), fence=fence)
     return run_id, summary_id
 
 
@@ -182,7 +184,7 @@ def test_a_level_3_divider_warns_and_says_what_was_tried(browser: Client, reader
     compact(session_id, level=3)
     page = browser.get(f"/sessions/{session_id}/compactions/").content.decode()
     assert "divider-level3" in page
-    assert "level 1: not smaller than its source" in page
+    assert "level 1: not_smaller" in page
 
 
 def test_only_the_dividers_of_the_asked_stretch_come(browser: Client, reader: User) -> None:

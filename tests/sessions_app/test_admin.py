@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview
+from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
 from sessions_app import store
@@ -99,7 +99,7 @@ def only_part(session_id: str, **lookups: Any) -> MessagePart:
 def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
         Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
-        CompactionRun, SummaryNode, SummaryPreview, ApiKey,
+        CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey,
     }  # fmt: skip
 
 

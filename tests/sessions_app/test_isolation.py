@@ -53,6 +53,7 @@ class Things:
     call: str
     summary: str
     preview: str
+    attempt: str
     run: str
     file: str
     child: str
@@ -82,6 +83,9 @@ BY_OWNER: dict[str, Ask] = {
     ),
     "compaction_app.queries.load_summary": lambda who, its: compaction_queries.load_summary(
         its.summary, owner_id=who.owner_id
+    ),
+    "compaction_app.queries.compaction_micros_of_owner": lambda who, its: compaction_queries.compaction_micros_of_owner(
+        who.owner_id, since=timezone.now() - timedelta(hours=1)
     ),
     "files_app.queries.load_file_reference": lambda who, its: file_queries.load_file_reference(
         its.file, owner_id=who.owner_id
@@ -123,6 +127,9 @@ BY_SESSION: dict[str, Ask] = {
     "sessions_app.queries.load_turns": lambda who, its: queries.load_turns([its.turn], session_id=who.session_id),
     "sessions_app.queries.newest_call": lambda who, its: queries.newest_call(who.session_id),
     "sessions_app.queries.newest_summary": lambda who, its: queries.newest_summary(who.session_id),
+    "sessions_app.queries.running_summary_calls": lambda who, its: queries.running_summary_calls(
+        who.session_id, its.run
+    ),
     "sessions_app.queries.running_turn": lambda who, its: queries.running_turn(who.session_id),
     "sessions_app.queries.seq_of_message": lambda who, its: queries.seq_of_message(
         its.message, session_id=who.session_id
@@ -193,6 +200,13 @@ BY_SESSION: dict[str, Ask] = {
     ),
     "compaction_app.queries.list_runs": lambda who, its: compaction_queries.list_runs(who.session_id),
     "compaction_app.queries.list_summaries": lambda who, its: compaction_queries.list_summaries(who.session_id),
+    "compaction_app.queries.load_drafts": lambda who, its: compaction_queries.load_drafts(
+        [its.attempt], session_id=who.session_id
+    ),
+    "compaction_app.queries.usage_of_compaction": lambda who, its: (
+        compaction_queries.usage_of_compaction(who.session_id).cost_micros
+    ),
+    "compaction_app.queries.compaction_micros": lambda who, its: compaction_queries.compaction_micros(who.session_id),
     "compaction_app.queries.live_run": lambda who, its: compaction_queries.live_run(who.session_id),
     "compaction_app.queries.load_run": lambda who, its: compaction_queries.load_run(its.run, session_id=who.session_id),
     "compaction_app.queries.load_summary_entries": lambda who, its: compaction_queries.load_summary_entries(
@@ -273,6 +287,19 @@ def things(alice: Person) -> Things:
         store.tombstone_parts(record, [tool])
         file = store_file_reference(record, content_id=CONTENT, path=f"/{SECRET}", exploration_summary=SECRET)
         live = compaction_store.request_run(record, trigger="soft")
+        store.start_call(
+            record,
+            turn_id=None,
+            message_id=None,
+            purpose="summary",
+            model="demo",
+            provider_model="demo",
+            parameters={"run_id": live},
+            manifest=[],
+            context_seq=1,
+            digest="",
+            estimated_tokens=1,
+        )
     with change(session_id, now=timezone.now() - timedelta(hours=1)) as record:
         running = store.start_turn(record, model="demo", lease_owner="x", lease_seconds=1, idempotency_key=SECRET)
         waits = ToolPart(tool_name="t", tool_call_id="c2")
@@ -287,6 +314,7 @@ def things(alice: Person) -> Things:
         call=queries.list_calls(session_id)[0].id,
         summary=summary,
         preview=preview,
+        attempt=compaction_queries.load_run(run.id).tries[0].id,
         run=live or "",
         file=file,
         child=child,

@@ -194,7 +194,7 @@ READS: dict[str, tuple[Operation, int]] = {
         6,
     ),
     "list_summaries": (lambda s: compaction_queries.list_summaries(s.id), 2),
-    "list_runs": (lambda s: compaction_queries.list_runs(s.id), 1),
+    "list_runs": (lambda s: compaction_queries.list_runs(s.id), 2),
     "load_file_reference": (lambda s: file_queries.load_file_reference(s.file, owner_id=s.owner.pk), 1),
     "find_file_by_content": (lambda s: file_queries.find_file_by_content("ab" * 32, session_id=s.id), 1),
     "find_file_by_path": (lambda s: file_queries.find_file_by_path("/a", session_id=s.id), 1),

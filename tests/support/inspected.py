@@ -13,8 +13,10 @@ from django.test import Client
 from django.urls import reverse
 
 from compaction_app import store as compaction_store
-from compaction_app.store import NewSummary, Revision, RunResult
+from compaction_app.store import NewSummary, NewTry, Revision, RunResult
+from mnesis_core.compaction import Try
 from mnesis_core.ids import new_id
+from mnesis_core.llm import Source
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
 from mnesis_core.record import MessageEnd, TurnState, UsageRecord
 from sessions_app import store
@@ -92,7 +94,10 @@ def add_summary(
     count: int | None = None,
 ) -> str:
     """A summary in place of its sources; returns its id."""
+    summary_id = new_id("sum")
+    add_try(session_id, run, summary_id, kind=kind, level=level, text=text)
     summary = NewSummary(
+        id=summary_id,
         kind=kind,
         depth=0 if kind == "leaf" else 1,
         level=level,
@@ -150,12 +155,43 @@ def _revision(summary_id: str, source_ids: Sequence[str], text: str) -> Revision
     )
 
 
+def add_try(
+    session_id: str,
+    run: Claimed,
+    summary_id: str,
+    *,
+    kind: str = "leaf",
+    level: int = 1,
+    text: str = "",
+    reason: str = "",
+    cost: int = 42,
+) -> str:
+    """An attempt at a summary, accepted unless there is a reason why not; returns its id."""
+    attempt = Try(
+        level=level, accepted=not reason, reason=reason, input_tokens=900, output_tokens=120, source=Source.PROVIDER
+    )
+    new = NewTry(
+        run_id=run.id,
+        summary_id=summary_id,
+        kind=kind,
+        attempt=attempt,
+        call_id=None,
+        target=200,
+        prompt_version="level1.1",
+        text=text,
+        reasoning="",
+        tool_calls=(),
+        cost_micros=cost,
+    )
+    with change(session_id) as record:
+        return compaction_store.record_try(record, new)
+
+
 def finish(session_id: str, run: Claimed) -> None:
     """The compaction ends well."""
     result = RunResult(
         outcome="target_met",
         tokens_after=2100,
-        tries=[{"level": 1, "accepted": True, "reason": ""}],
     )
     with change(session_id) as record:
         compaction_store.finish_run(record, run.id, result, fence=run.fence)

@@ -1,4 +1,4 @@
-"""The only writer of compactions and summaries.
+"""Compactions and summaries.
 
 A compaction is ``queued``, then ``running`` under a lease, then ``completed``, ``failed`` or ``superseded``. Each claim
 has a number of its own, the fence: what a process writes that was given up for dead is refused by it (decision 20).
@@ -7,34 +7,37 @@ has a number of its own, the fence: what a process writes that was given up for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, Max, Q, Sum
 from django.utils import timezone
 
-from compaction_app.models import CompactionRun, Freshness, RunState, SummaryEdge, SummaryNode, SummaryPreview
-from compaction_app.queries import load_graph
+from compaction_app.models import (
+    CompactionRun,
+    RunState,
+    SummaryEdge,
+    SummaryNode,
+    SummaryTry,
+)
 from mnesis_core.errors import (
     CompactionAbandoned,
     MnesisError,
-    SessionArchived,
-    SummaryNotFoundError,
-    SummaryRevised,
+    ModelCallAbandoned,
     TakenOver,
 )
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
-from mnesis_core.ledger import new_salt
-from mnesis_core.text import encode_json, encode_text
-from sessions_app import search_index
+from mnesis_core.llm import Outcome
+from mnesis_core.record import MessageEnd
+from mnesis_core.text import encode_text
 from sessions_app import store as record_store
 from sessions_app.ledger import Change
-from sessions_app.queries import standing_items
+from sessions_app.queries import running_summary_calls
 from sessions_app.statements import Table
 
-_RUNS, _NODES, _PREVIEWS = Table(CompactionRun), Table(SummaryNode), Table(SummaryPreview)
+_RUNS = Table(CompactionRun)
 
 LIVE = (RunState.QUEUED, RunState.RUNNING)
 LOST_AFTER = timedelta(seconds=30)
@@ -49,56 +52,12 @@ LONGEST_ERROR = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewSummary:
-    """A summary that was accepted and waits for its commit."""
-
-    kind: str
-    depth: int
-    level: int
-    text: str
-    token_count: int
-    source_tokens: int
-    first_seq: int
-    last_seq: int
-    message_count: int
-    model: str
-    prompt_version: str
-    tokens_input: int
-    tokens_output: int
-    cost_micros: int
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
-    """What takes a summary's place, and what it took."""
-
-    id: str
-    summary_id: str
-    source_ids: tuple[str, ...]
-    """What was read for it, in order; revisions of the same change among it."""
-    level: int
-    text: str
-    token_count: int
-    source_tokens: int
-    model: str
-    prompt_version: str
-    tokens_input: int = 0
-    tokens_output: int = 0
-    cost_micros: int = 0
-    duration_ms: int = 0
-    restores_id: str | None = None
-    """The earlier revision whose text this is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """What a compaction came to that its summaries do not tell."""
 
     outcome: str
     """A value of ``mnesis_core.compaction.Outcome``."""
     tokens_after: int
-    tries: list[dict[str, Any]]
 
 
 def request_run(record: Change, *, trigger: str) -> str | None:
@@ -139,6 +98,8 @@ def claim_run(
     record.update(_RUNS, first, id=run_id, started_at=None)
     fence: int = CompactionRun.objects.values_list("fence", flat=True).get(id=run_id)
     record.publish(EventType.COMPACTION_STARTED, run_id=run_id, attempt=fence)
+    if fence > 1:
+        _close_calls(record, run_id)
     return fence
 
 
@@ -190,143 +151,12 @@ def prune(record: Change, run_id: str, part_ids: Sequence[str], *, tokens: int) 
     return parts
 
 
-def record_summary(
-    record: Change, run_id: str, summary: NewSummary, *, fence: int, source_type: str, source_ids: list[str]
-) -> str:
-    """Write a summary with its edges and swap it into the context for its sources; returns its id.
-
-    :raises TakenOver: somebody else has the compaction, or it has ended.
-    :raises ContextChanged: a source is not in the context any more.
-    """
-    require_run(run_id, fence=fence)
-    node = _NODES.row(
-        id=new_id("sum"),
-        salt=new_salt(),
-        session_id=record.session_id,
-        run_id=run_id,
-        attempt=fence,
-        created_at=record.now,
-        **asdict(summary) | {"text": encode_text(summary.text)},
-    )
-    _write_node(record, node, source_ids, run_id=run_id)
-    record_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
-    _write_edges(node, source_ids, source_type=source_type)
-    if SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
-        _mark_freshness(record, because=node.id)
-    return str(node.id)
-
-
-def revise_summaries(record: Change, revisions: Sequence[Revision]) -> None:
-    """Write summaries that take others' places and stand for the same, each after those that it was made from.
-
-    They take the places in the context too, where the others stand there. Edges never change, so what was made from
-    the others is marked stale; what was made from these very texts before is fresh again.
-
-    :raises SummaryNotFoundError: the session has no such summary.
-    :raises SummaryRevised: one of them is not the newest revision any more, or one that was read for it is not.
-    :raises SessionArchived: the session is archived.
-    """
-    if record.archived:
-        raise SessionArchived(session_id=record.session_id)
-    for revision in revisions:
-        _revise(record, revision)
-    _mark_freshness(record, because=revisions[-1].id)
-
-
-def _revise(record: Change, revision: Revision) -> None:
-    nodes = SummaryNode.objects.filter(session_id=record.session_id)
-    old = nodes.filter(id=revision.summary_id).first()
-    if old is None:
-        raise SummaryNotFoundError(summary_id=revision.summary_id)
-    # An earlier text comes back with the sources of then, revised or not.
-    read = revision.source_ids if old.kind == "condensed" and not revision.restores_id else ()
-    if revised := nodes.filter(id__in=[old.id, *read], superseded_seq__isnull=False).first():
-        raise SummaryRevised(summary_id=revised.id)
-    columns = asdict(revision) | {"text": encode_text(revision.text)}
-    source_ids, summary_id = columns.pop("source_ids"), columns.pop("summary_id")
-    node = _NODES.row(
-        salt=new_salt(),
-        session_id=record.session_id,
-        revises_id=old.id,
-        created_at=record.now,
-        **{name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")},
-        **columns,
-    )
-    _write_node(record, node, source_ids, revises=summary_id)
-    _write_edges(node, source_ids, source_type="message" if old.kind == "leaf" else "summary", of_revision=True)
-    record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
-    record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
-    if standing_items(record.session_id, [old.id]):
-        record_store.swap_context_items(record, removed_ids=[old.id], summary_id=node.id)
-
-
-def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
-    """Keep what a summary would say in a revision; nothing else changes.
-
-    :raises SessionArchived: the session is archived.
-    """
-    if record.archived:
-        raise SessionArchived(session_id=record.session_id)
-    columns = asdict(preview) | {"text": encode_text(preview.text), "source_ids": list(preview.source_ids)}
-    del columns["restores_id"]
-    row = _PREVIEWS.row(
-        salt=new_salt(), session_id=record.session_id, batch_id=batch_id, created_at=record.now, **columns
-    )
-    record.insert(_PREVIEWS, row)
-    record.publish(
-        EventType.SUMMARY_PREVIEWED,
-        preview_id=row.id,
-        summary_id=row.summary_id,
-        batch_id=batch_id,
-        level=row.level,
-    )
-
-
-def _write_edges(node: Any, source_ids: Sequence[str], **values: Any) -> None:
-    SummaryEdge.objects.bulk_create(
-        SummaryEdge(node_id=node.id, position=position, source_id=source_id, **values)
-        for position, source_id in enumerate(source_ids)
-    )
-
-
-def _write_node(record: Change, node: Any, source_ids: Sequence[str], **why: str) -> None:
-    """A new summary with its event, and its words for the search."""
-    record.insert(_NODES, node)
-    record.publish(
-        EventType.SUMMARY_CREATED,
-        summary_id=node.id,
-        kind=node.kind,
-        level=node.level,
-        first_seq=node.first_seq,
-        last_seq=node.last_seq,
-        source_ids=list(source_ids),
-        **why,
-    )
-    search_index.add_row(record, "summaries", node)
-
-
-def _mark_freshness(record: Change, *, because: str) -> None:
-    """Bring the marks up to what the graph says now."""
-    graph = load_graph(record.session_id)
-    stale, marked = graph.stale(), {node.id for node in graph.current() if node.freshness == Freshness.STALE}
-    changed = {Freshness.STALE: sorted(stale - marked), Freshness.FRESH: sorted(marked - stale)}
-    for freshness, ids in changed.items():
-        SummaryNode.objects.filter(id__in=ids).update(freshness=freshness)
-    if any(changed.values()):
-        record.publish(
-            EventType.SUMMARY_FRESHNESS_CHANGED,
-            stale=changed[Freshness.STALE],
-            fresh=changed[Freshness.FRESH],
-            because=because,
-        )
-
-
 def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) -> None:
     """End a compaction that did its work.
 
     :raises TakenOver: somebody else has the compaction, or it has ended.
     """
-    values = {"outcome": result.outcome, "tokens_after": result.tokens_after, "tries": encode_json(result.tries)}
+    values = {"outcome": result.outcome, "tokens_after": result.tokens_after}
     sums = _end(record, run_id, fence, state=RunState.COMPLETED.value, **values)
     record.publish(
         EventType.COMPACTION_COMPLETED,
@@ -346,6 +176,7 @@ def fail_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> 
     """
     _end(record, run_id, fence, state=RunState.FAILED.value, **_error_columns(error))
     record.publish(EventType.COMPACTION_FAILED, run_id=run_id, error_code=error.code)
+    _close_calls(record, run_id)
 
 
 def supersede_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> None:
@@ -355,6 +186,15 @@ def supersede_run(record: Change, run_id: str, error: MnesisError, *, fence: int
     """
     _end(record, run_id, fence, state=RunState.SUPERSEDED.value, **_error_columns(error))
     record.publish(EventType.COMPACTION_SUPERSEDED, run_id=run_id, error_code=error.code)
+    _close_calls(record, run_id)
+
+
+def _close_calls(record: Change, run_id: str) -> None:
+    """End the calls whose process died, or broke, before it wrote their end. What they cost is not known."""
+    reason = ModelCallAbandoned()
+    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
+    for call_id in running_summary_calls(record.session_id, run_id):
+        record_store.finish_call(record, call_id, end)
 
 
 def _error_columns(error: MnesisError) -> dict[str, str]:
@@ -372,11 +212,12 @@ def _end(record: Change, run_id: str, fence: int, **values: Any) -> dict[str, An
 
 
 def _sums(run_id: str) -> dict[str, Any]:
-    """What the summaries of a compaction come to, whichever of its attempts wrote them."""
+    """What a compaction comes to, whichever of its attempts did it, tries that came to nothing included."""
     nodes = SummaryNode.objects.filter(run_id=run_id)
     names = ("tokens_input", "tokens_output", "cost_micros")
-    sums = nodes.aggregate(level=Max("level", default=0), **{name: Sum(name, default=0) for name in names})
-    return sums | {
+    used = SummaryTry.objects.filter(run_id=run_id).aggregate(**{name: Sum(name, default=0) for name in names})
+    return used | {
+        "level": nodes.aggregate(level=Max("level", default=0))["level"],
         "summary_ids": list(nodes.order_by("created_at", "id").values_list("id", flat=True)),
         "source_count": SummaryEdge.objects.filter(node__run_id=run_id).count(),
     }
