@@ -108,7 +108,8 @@ def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     """How full the context is, and with what."""
     session = load_session(session_id, owner_id=reader_of(request))
     meter = shown_meter(load_meter(session.id))
-    return render(request, "compaction_app/_context.html", {"session": session, "meter": meter})
+    last = next(map(shown_run, list_runs(session.id, limit=1)), None)
+    return render(request, "compaction_app/_context.html", {"session": session, "meter": meter, "last": last})
 
 
 @signed_in

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from compaction_app import store
+from compaction_app.compact import compact_session, request_manual
 from compaction_app.context import Meter
 from compaction_app.models import CompactionRun
 from compaction_app.views import BAR_WIDTH, shown_meter
@@ -177,6 +178,18 @@ def test_a_divider_says_what_happened_and_where(browser: Client, reader: User) -
     for text in ("soft", "6.4k → 2.1k tokens", "level 1", "2 sources", "3 outputs pruned", "$0.0008"):
         assert text in page
     assert "divider-level3" not in page
+    assert "It ended because the context had become small enough." in page
+
+
+def test_the_panel_says_how_the_last_compaction_ended(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    path = f"/sessions/{session_id}/context/"
+    assert "compaction:" not in browser.get(path).content.decode()
+    run_id = request_manual(session_id)
+    assert "A compaction is on its way." in browser.get(path).content.decode()
+    compact_session(session_id, run_id=run_id)
+    page = browser.get(path).content.decode()
+    assert "Last compaction: It ended because the context had become small enough." in page
 
 
 def test_a_level_3_divider_warns_and_says_what_was_tried(browser: Client, reader: User) -> None:
