@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from compaction_app.context import Meter, load_meter
+from compaction_app.lineage import describe
 from compaction_app.queries import list_runs, load_summary
 from mnesis_core.calibration import CountSource
 from mnesis_core.compaction import Outcome
@@ -127,6 +128,7 @@ def summary(request: HttpRequest, summary_id: str) -> HttpResponse:
     node = load_summary(summary_id, owner_id=reader_of(request))
     context = {
         "summary": node,
+        "newest_id": describe(node).revisions[-1].id,
         "text": render_markdown(node.text) if node.level < 3 else None,
         "plain": show_invisible(node.text),
         "sources": node.source_ids[:SHOWN_SOURCES],

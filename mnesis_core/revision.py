@@ -58,7 +58,7 @@ def order_of_work(graph: Graph, summary_id: str, *, subtree: bool, only_stale: b
 
 
 def difference(before: str, after: str) -> list[str]:
-    """How a text became another one: the lines of a unified difference, empty when nothing changed.
+    """How a text became another one: the lines of a unified difference without its head; none when nothing changed.
 
     Long texts are not compared line by line: all of the one goes, all of the other comes.
     """
@@ -67,4 +67,4 @@ def difference(before: str, after: str) -> list[str]:
         return []
     if len(old) + len(new) > MOST_COMPARED_LINES:
         return [*(f"-{line}" for line in old), *(f"+{line}" for line in new)]
-    return list(unified_diff(old, new, "before", "after", lineterm=""))
+    return list(unified_diff(old, new, lineterm=""))[2:]

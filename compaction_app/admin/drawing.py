@@ -123,7 +123,7 @@ def _drawn(node: Node) -> dict[str, Any]:
         "id": node.id,
         "first": node.first_seq,
         "name": node.name,
-        "detail": f"L{node.level} · {node.token_count:,} tokens",
+        "detail": f"L{node.level} · {node.token_count:,} tokens{' · stale' if node.is_stale else ''}",
         "label": node.label,
         "url": node.url,
         "kind": node.kind,

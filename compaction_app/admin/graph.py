@@ -27,11 +27,17 @@ def load_nodes(session_id: str, *, active: Collection[str], limit: int) -> list[
     rows = sorted(chosen, key=lambda row: (row["first_seq"], row["depth"], row["id"]))
     summaries, spans = _sources(session_id, {row["id"] for row in rows})
     later = {row["revises_id"]: row["id"] for row in rows if row["revises_id"]}
-    # An edge names what was read; drawn is what stands there now, and under it what it took the place of.
-    now = {row["id"]: [_newest(id, later) for id in summaries[row["id"]]] for row in rows}
+    nodes = []
     for row in rows:
-        now[row["id"]] += [row["revises_id"]] if row["revises_id"] else []
-    return [_node(row, active, now, spans) for row in rows]
+        # What was revised stands for the same as its revision; drawn twice, that would hide the rest behind lines.
+        is_newest = row["id"] not in later
+        under = [_newest(id, later) for id in summaries[row["id"]]] if is_newest else []
+        nodes.append(_node(row, active, under, spans.get(row["id"], _whole(row)) if is_newest else ()))
+    return nodes
+
+
+def _whole(row: dict[str, Any]) -> tuple[Span, ...]:
+    return () if row["kind"] == "condensed" else ((row["first_seq"], row["last_seq"]),)
 
 
 def _newest(id: str, later: dict[str, str]) -> str:
@@ -42,16 +48,13 @@ def _newest(id: str, later: dict[str, str]) -> str:
     return id
 
 
-def _node(
-    row: dict[str, Any], active: Collection[str], summaries: dict[str, list[str]], spans: dict[str, tuple[Span, ...]]
-) -> Node:
-    whole = () if row["kind"] == "condensed" else ((row["first_seq"], row["last_seq"]),)
+def _node(row: dict[str, Any], active: Collection[str], sources: list[str], spans: tuple[Span, ...]) -> Node:
     return Node(
         **{name: row[name] for name in _COLUMNS},
         url=record_url(SummaryNode, row["id"]),
         is_active=row["id"] in active,
-        summary_ids=tuple(summaries.get(row["id"], ())),
-        spans=spans.get(row["id"], whole),
+        summary_ids=(*sources, *([row["revises_id"]] if row["revises_id"] else [])),
+        spans=spans,
     )
 
 

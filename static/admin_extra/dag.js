@@ -15,11 +15,9 @@
   };
 
   // Left is earlier. dagre's own order has fewer crossings in theory; a history read from right to left has no reader.
-  const orderInTime = (graph) => {
-    const first = (name) => {
-      const { first, edgeObj } = graph.node(name);
-      return first ?? (edgeObj ? graph.node(edgeObj.w).first : 0); // a long edge takes the place of where it leads
-    };
+  const orderInTime = (firsts) => (graph) => {
+    // dagre hands on no more of a node than its size. A long edge takes the place of where it leads.
+    const first = (name) => firsts.get(name) ?? firsts.get(graph.node(name).edgeObj?.w) ?? 0;
     const ranks = new Map();
     for (const name of graph.nodes()) {
       const { rank } = graph.node(name);
@@ -35,10 +33,12 @@
     const graph = new dagre.graphlib.Graph();
     graph.setGraph({ rankdir: "TB", nodesep: 14, ranksep: 44, marginx: MARGIN, marginy: MARGIN });
     graph.setDefaultEdgeLabel(() => ({}));
-    for (const node of drawing.nodes) graph.setNode(node.id, { ...NODE, first: node.first });
-    for (const box of drawing.boxes) graph.setNode(`box ${box.id}`, { ...BOX, first: box.first });
+    for (const node of drawing.nodes) graph.setNode(node.id, { ...NODE });
+    for (const box of drawing.boxes) graph.setNode(`box ${box.id}`, { ...BOX });
+    const boxes = drawing.boxes.map((box) => [`box ${box.id}`, box.first]);
+    const firsts = new Map([...drawing.nodes.map((node) => [node.id, node.first]), ...boxes]);
     for (const [from, to] of drawing.edges) graph.setEdge(from, graph.hasNode(to) ? to : `box ${to}`);
-    dagre.layout(graph, { customOrder: orderInTime });
+    dagre.layout(graph, { customOrder: orderInTime(firsts) });
     return graph;
   };
 

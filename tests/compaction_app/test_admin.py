@@ -15,13 +15,25 @@ from django.urls import reverse
 
 from compaction_app.admin.context import ITEMS_PER_PAGE, ContextView
 from compaction_app.admin.drawing import Node, drawing_of, outline_of
-from compaction_app.models import CompactionRun, SummaryNode
+from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview
 from mnesis_core.graph import Span
 from mnesis_core.messages import TextPart
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.models import ContextItem, Event, MessagePart
-from tests.support.inspected import ORIGINAL, add_session, add_summary, add_turn, claim, finish, texts_in, tool_part
+from tests.support.inspected import (
+    ORIGINAL,
+    add_preview,
+    add_session,
+    add_summary,
+    add_turn,
+    claim,
+    finish,
+    page_of,
+    revise,
+    texts_in,
+    tool_part,
+)
 
 
 @pytest.fixture
@@ -310,3 +322,37 @@ def test_a_chain_deeper_than_pythons_stack_is_written_out() -> None:
 def test_a_drawing_leaves_out_edges_to_what_is_not_drawn() -> None:
     values = drawing_of([node("top", (1, 4), summary_ids=("gone", "a")), node("a", (3, 4))], lambda span: "")
     assert values["edges"] == [["top", "a"]]
+
+
+def test_a_revision_is_drawn_in_place_with_what_it_took_the_place_of_under_it(
+    session_id: str, inspector: Client
+) -> None:
+    first, second = add_turn(session_id, "One"), add_turn(session_id, "Two")
+    run = claim(session_id)
+    leaves = [add_summary(session_id, run, first, (1, 2)), add_summary(session_id, run, second, (3, 4))]
+    top = add_summary(session_id, run, leaves, (1, 4), kind="condensed")
+    newer = revise(session_id, leaves[0], first)
+    drawn = drawing(inspector, session_id)
+    nodes = {node["id"]: node for node in drawn["nodes"]}
+    assert [top, newer] in drawn["edges"]
+    assert [newer, leaves[0]] in drawn["edges"]
+    assert [top, leaves[0]] not in drawn["edges"]
+    assert [edge for edge in drawn["edges"] if edge[0] == leaves[0]] == []
+    assert (nodes[top]["stale"], nodes[newer]["stale"], nodes[leaves[0]]["superseded"]) == (True, False, True)
+    assert nodes[top]["detail"].endswith("stale")
+
+
+def test_a_summarys_page_leads_to_its_revisions_and_previews(session_id: str, inspector: Client) -> None:
+    messages = add_turn(session_id, "One")
+    run = claim(session_id)
+    summary = add_summary(session_id, run, messages, (1, 2), text="First words.\nThe same.")
+    newer = revise(session_id, summary, messages)
+    top = add_summary(session_id, run, [newer], (1, 2), kind="condensed")
+    preview = add_preview(session_id, newer, messages, text="Other <b>words\u202e.\nThe same.")
+    page = inspector.get(page_of(SummaryNode.objects.get(id=summary)))
+    assert [revision["name"] for revision in page.context["revisions"]] == [summary, newer]
+    assert [url for url, _ in page.context["parents"]] == [page_of(SummaryNode.objects.get(id=top))]
+    shown = inspector.get(page_of(SummaryPreview.objects.get(id=preview))).content.decode()
+    assert "+Other &lt;b&gt;words" in shown
+    assert "\u202e" not in shown
+    assert "-Tides, once more." in shown
