@@ -45,7 +45,10 @@ def turn(*parts: Part | str) -> list[dict[str, Any]]:
 @settings(max_examples=100, deadline=None)
 @given(any_prompt())
 def test_every_payload_is_one_that_the_provider_accepts(prompt: Prompt) -> None:
-    made = render(prompt, provider="anthropic")
+    assert_accepted(render(prompt, provider="anthropic"))
+
+
+def assert_accepted(made: dict[str, Any]) -> None:
     assert set(made) <= {"system", "messages", "tools"}
     accepts(list[MessageParam], made["messages"])
     accepts(list[ToolParam], made.get("tools", []))
