@@ -3,38 +3,43 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Count, Q
-from django.db.models.query import QuerySet
+from django.db import connections
 
-from mnesis_core.ledger import row_commitment, row_text_names
+from mnesis_core.ledger import row_commitment, row_key
 from sessions_app.binding import SALT, Binding, binding_of
 from sessions_app.guards import guarded_models
+from sessions_app.statements import fetch
 
-IDS_A_QUERY = 500
+ROWS_A_QUERY = 200
+"""Which are held at once: more are hardly faster, and one may have 20 MB."""
+
+_ID, _SALT, _SESSION = -3, -2, -1
+"""Places in a row as it is read, after the proven columns."""
+Row = tuple[str, str]
+"""Table and id."""
 
 
-class Claim(NamedTuple):
-    """What an entry says of a row: the commitment to its frozen columns, or to the ``columns`` that it set."""
+class Cut(NamedTuple):
+    """Columns of a table that one commitment is made of."""
 
-    seq: int
-    table: str
-    id: str
-    commitment: str
-    columns: tuple[str, ...] = ()
+    later: tuple[str, ...]
+    """Their names, where they are not the frozen ones."""
+    names: tuple[str, ...]
+    values: Callable[[Sequence[Any]], Sequence[Any]]
+    """Takes them from a row as it is read."""
+    is_free: bool
+    """Whether they may be set again, so that only the last claim counts."""
 
-    @classmethod
-    def of(cls, seq: int, bound: Sequence[Any]) -> Claim:
-        """From an entry's body.
 
-        :raises ValueError: it has another shape.
-        """
-        table, id, commitment, *columns = bound
-        return cls(seq, table, id, commitment, tuple(columns[0]) if columns else ())
+Claim = tuple[int, str, Cut]
+"""What an entry says of a row: the entry's seq and its commitment to some columns."""
 
 
 class Finding(NamedTuple):
@@ -45,105 +50,171 @@ class Finding(NamedTuple):
     detail: str
 
 
+@dataclass(slots=True)
+class Accounts:
+    """What a stretch of entries accounts for, and what it leaves to other stretches of the same session."""
+
+    claimed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By table, the ids of rows that are there and whose insert is told."""
+    untold: dict[Row, set[str]] = field(default_factory=dict)
+    """Columns of those rows that hold a value of which no entry has told so far."""
+    told: dict[Row, set[str]] = field(default_factory=dict)
+    """Columns of which it tells in rows that an earlier stretch inserted."""
+    latest: dict[tuple[str, str, str], Claim] = field(default_factory=dict)
+    """By table, id and column, the last claim about a value that may be set again."""
+
+    def add(self, later: Accounts) -> None:
+        """Take in those of the next stretch."""
+        for table, ids in later.claimed.items():
+            self.claimed[table] |= ids
+        self.untold |= later.untold
+        for row, columns in later.told.items():
+            self.tell(row, columns)
+        self.latest |= later.latest
+
+    def tell(self, row: Row, columns: set[str]) -> None:
+        """Take in what an entry tells of a row after its insert."""
+        if row not in self.untold:
+            self.told[row] = self.told.get(row, set()) | columns
+        elif not (left := self.untold[row] - columns):
+            del self.untold[row]
+        else:
+            self.untold[row] = left
+
+
 class BoundRows:
     """Takes in the claims of a session's entries, in order; then says what no claim accounts for."""
 
-    def __init__(self, session_id: str, salt: str, database: BaseDatabaseWrapper) -> None:
+    def __init__(self, session_id: str, *, using: str, accounts: Accounts | None = None) -> None:
+        self.accounts = accounts or Accounts()
         self._session_id = session_id
-        self._salt = salt
-        self._database = database
-        self._bindings = {model._meta.db_table: binding_of(model) for model in guarded_models() if model.rules.bound}
-        self._claimed: dict[str, set[str]] = defaultdict(set)
-        self._told: dict[str, Counter[str]] = defaultdict(Counter)
-        self._latest: dict[tuple[str, str, str], Claim] = {}
+        self._using = using
+        [(self._salt,)] = fetch("SELECT salt FROM sessions WHERE id = %s", [session_id], using=using)
+        self._bindings = _bindings()
+        self._frozen = _frozen_cuts()
+        self._claims: dict[str, dict[str, list[Claim]]] = defaultdict(dict)
+        self._unknown: list[Finding] = []
 
-    def check(self, claims: Iterable[Claim]) -> Iterator[Finding]:
-        """What does not fit; a value that may be set again is kept for the end, where its last claim counts."""
-        groups: dict[tuple[str, tuple[str, ...]], list[Claim]] = defaultdict(list)
-        for claim in claims:
-            if not self._is_known(claim):
-                yield Finding(claim.seq, "row", f"{claim.table}: there is no such table or column")
-            elif self._bindings[claim.table].free.issuperset(claim.columns) and claim.columns:
-                self._latest[claim.table, claim.id, claim.columns[0]] = claim
+    def take(self, seq: int, bound: Sequence[Any]) -> None:
+        """Take in what an entry's body says of rows.
+
+        :raises ValueError: it has another shape.
+        :raises TypeError: the same.
+        """
+        for table, id, commitment, *columns in bound:
+            cut = _cut(table, tuple(columns[0])) if columns else self._frozen.get(table)
+            if type(id) is not str or "\x00" in id:
+                raise ValueError(f"{id!r} is no row's id")
+            if cut is None:
+                self._unknown.append(Finding(seq, "row", f"{table}: there is no such table or column"))
+            elif cut.is_free:
+                self.accounts.latest[table, id, cut.later[0]] = (seq, commitment, cut)
             else:
-                groups[claim.table, claim.columns].append(claim)
-        for (table, columns), members in groups.items():
-            yield from self._compare(self._bindings[table], columns, members)
+                self._claims[table].setdefault(id, []).append((seq, commitment, cut))
+
+    def check(self) -> Iterator[Finding]:
+        """What does not fit of what was taken in; a value that may be set again is kept for the end."""
+        unknown, self._unknown = self._unknown, []
+        yield from unknown
+        claims, self._claims = self._claims, defaultdict(dict)
+        for table, by_id in claims.items():
+            ids = list(by_id)
+            for start in range(0, len(ids), ROWS_A_QUERY):
+                yield from self._compare(self._bindings[table], ids[start : start + ROWS_A_QUERY], by_id)
 
     def finish(self) -> Iterator[Finding]:
         """What is left to say when every claim was taken in: last values, and what no entry tells of."""
-        latest, self._latest = self._latest, {}
-        for (table, _, column), claim in latest.items():
-            yield from self._compare(self._bindings[table], (column,), [claim])
-        for table, binding in self._bindings.items():
-            rows = self._rows_of(binding)
-            for id in sorted(set(rows.values_list("id", flat=True).iterator()) - self._claimed[table]):
-                yield Finding(0, "unexplained", f"{table} {id}")
+        latest, self.accounts.latest = self.accounts.latest, {}
+        for (table, id, _), claim in latest.items():
+            self._claims[table].setdefault(id, []).append(claim)
+        yield from self.check()
+        for table in self._bindings:
+            yield from self._unexplained(table)
+        yield from self._untold()
 
-    def count_entries(self) -> int:
-        """The session's entries, wherever they stand."""
-        with self._database.cursor() as cursor:
-            cursor.execute("SELECT COUNT(*) FROM events WHERE session_id = %s", [self._session_id])
-            return int(cursor.fetchone()[0])
+    def _compare(self, binding: Binding, ids: list[str], claims: dict[str, list[Claim]]) -> Iterator[Finding]:
+        table = binding.table
+        missing = set(ids)
+        for row in self._read(binding, ids):
+            id, told = row[_ID], 0
+            missing.discard(id)
+            key = row_key(row[_SALT] or self._salt, table=table, id=id)
+            for seq, commitment, cut in claims[id]:
+                held = {
+                    name: value for name, value in zip(cut.names, cut.values(row), strict=False) if value is not None
+                }
+                if row_commitment(key, held) != commitment:
+                    yield Finding(seq, "row", f"{table} {id} {', '.join(cut.later)}".rstrip())
+                if cut.later:
+                    told += len(held)
+            self._account(binding, row, claims[id], told)
+        for id in sorted(missing):
+            yield from (Finding(seq, "missing", f"{table} {id}") for seq, _, _ in claims[id])
 
-    def untold(self) -> list[tuple[str, str]]:
-        """(table, column) of values that more rows hold than entries tell of."""
-        found = []
-        for table, binding in self._bindings.items():
-            changeable = sorted(binding.provable.difference(binding.frozen))
-            counts = {f"count_{column}": Count("pk", filter=_holds(binding, column)) for column in changeable}
-            held = self._rows_of(binding).aggregate(**counts)
-            found += [(table, column) for column in changeable if held[f"count_{column}"] > self._told[table][column]]
-        return found
+    def _account(self, binding: Binding, row: Sequence[Any], claims: list[Claim], told: int) -> None:
+        id, later = row[_ID], row[len(binding.frozen) : _ID]
+        is_inserted = not claims[0][2].later or not all(cut.later for _, _, cut in claims)
+        if is_inserted:
+            self.accounts.claimed[binding.table].add(id)
+            if len(claims) < 3 and told == len(later) - later.count(None):
+                return
+        names = {name for _, _, cut in claims for name in cut.later}
+        if not is_inserted:
+            self.accounts.tell((binding.table, id), names)
+        elif untold := {name for name, value in zip(binding.later, later, strict=True) if value is not None} - names:
+            self.accounts.untold[binding.table, id] = untold
 
-    def holders(self, table: str, column: str) -> set[str]:
-        """The rows that hold a value in a column."""
-        binding = self._bindings[table]
-        return set(self._rows_of(binding).filter(_holds(binding, column)).values_list("id", flat=True))
+    def _untold(self) -> Iterator[Finding]:
+        """Values that no entry tells of, and that are there: a later look may have seen what was set meanwhile."""
+        for (table, id), columns in sorted(self.accounts.untold.items()):
+            for row in self._read(self._bindings[table], [id]):
+                named = zip(self._bindings[table].fields, row, strict=False)
+                for column in sorted(name for name, value in named if value is not None and name in columns):
+                    yield Finding(0, "unexplained", f"{table} {id} {column}")
 
-    def _is_known(self, claim: Claim) -> bool:
-        binding = self._bindings.get(claim.table)
-        return binding is not None and binding.provable.issuperset(claim.columns)
+    def _unexplained(self, table: str) -> Iterator[Finding]:
+        owner, claimed = _owner(self._bindings[table]), self.accounts.claimed[table]
+        among = f"FROM {table} WHERE {owner} = %s"
+        [(count,)] = fetch(f"SELECT COUNT(*) {among}", [self._session_id], using=self._using)
+        # All that is claimed is there, so that as many rows are the same rows.
+        if count != len(claimed):
+            ids = {id for (id,) in fetch(f"SELECT id {among}", [self._session_id], using=self._using)}
+            yield from (Finding(0, "unexplained", f"{table} {id}") for id in sorted(ids - claimed))
 
-    def _compare(self, binding: Binding, columns: tuple[str, ...], claims: list[Claim]) -> Iterator[Finding]:
-        chosen = columns or binding.frozen
-        for start in range(0, len(claims), IDS_A_QUERY):
-            some = claims[start : start + IDS_A_QUERY]
-            found = self._read(binding, chosen, [claim.id for claim in some])
-            for seq, table, id, commitment, named in some:
-                if id not in found:
-                    yield Finding(seq, "missing", f"{table} {id}")
-                    continue
-                salt, text = found[id]
-                if row_commitment(salt, table=table, id=id, text=text) != commitment:
-                    yield Finding(seq, "row", f"{table} {id} {', '.join(named)}".rstrip())
-                if named:
-                    self._told[table].update(row_text_names(text))
-            if not columns:
-                self._claimed[binding.table].update(found)
-
-    def _read(self, binding: Binding, columns: Sequence[str], ids: list[str]) -> dict[str, tuple[str, str]]:
-        """Id -> salt and text of the columns."""
-        expression = binding.sql(columns, self._database.vendor)
-        if expression is None:
-            rows = self._rows_of(binding).filter(id__in=ids).values()
-            return {row["id"]: (row.get(SALT) or self._salt, binding.text(row, columns)) for row in rows}
-        salt = SALT if binding.has_salt else "NULL"
-        owner = "id" if binding.table == "sessions" else "session_id"
-        text = expression.replace("%", "%%")
+    def _read(self, binding: Binding, ids: Sequence[str]) -> list[Sequence[Any]]:
+        """Proven columns, id, salt and session of those of the rows that are the session's."""
+        vendor = connections[self._using].vendor
+        columns = (binding.in_sql(vendor), "id", SALT if binding.has_salt else "NULL", _owner(binding))
+        among = "= ANY(%s)" if vendor == "postgresql" else f"IN ({', '.join(['%s'] * len(ids))})"
         # Not WHERE session_id = …: SQLite would walk through the whole session for each of the ids.
-        sql = f"SELECT id, {salt}, {text}, {owner} FROM {binding.table} WHERE id IN ({', '.join(['%s'] * len(ids))})"
-        with self._database.cursor() as cursor:
-            cursor.execute(sql, ids)
-            rows = cursor.fetchall()
-        return {id: (salt or self._salt, text) for id, salt, text, owner in rows if owner == self._session_id}
-
-    def _rows_of(self, binding: Binding) -> QuerySet[Any]:
-        rows: QuerySet[Any] = QuerySet(binding.model, using=self._database.alias)
-        return rows.filter(**{"id" if binding.table == "sessions" else "session_id": self._session_id})
+        sql = f"SELECT {', '.join(columns)} FROM {binding.table} WHERE id {among}"
+        rows = fetch(sql, [ids] if vendor == "postgresql" else ids, using=self._using)
+        return [binding.plain(row) for row in rows if row[_SESSION] == self._session_id]
 
 
-def _holds(binding: Binding, column: str) -> Q:
-    field = binding.fields[column]
-    holds = Q(**{f"{field.name}__isnull": False})
-    return holds if field.get_default() is None else holds & ~Q(**{field.name: field.get_default()})
+@cache
+def _bindings() -> dict[str, Binding]:
+    return {model._meta.db_table: binding_of(model) for model in guarded_models() if model.rules.bound}
+
+
+def _owner(binding: Binding) -> str:
+    return "id" if binding.table == "sessions" else "session_id"
+
+
+@cache
+def _frozen_cuts() -> dict[str, Cut | None]:
+    return {table: _cut(table, ()) for table in _bindings()}
+
+
+@lru_cache(maxsize=1_000)
+def _cut(table: str, columns: tuple[str, ...]) -> Cut | None:
+    """What a claim about these columns, or about the frozen ones, is about; ``None`` where it can be about nothing."""
+    if (binding := _bindings().get(table)) is None:
+        return None
+    places = {name: place for place, name in enumerate(binding.fields)}
+    if not places.keys() >= set(columns) or len(set(columns)) < len(columns):
+        return None
+    names = columns or binding.frozen
+    # With one place, an itemgetter gives no tuple.
+    values = itemgetter(*(places[name] for name in names), *([0] if len(names) == 1 else []))
+    return Cut(columns, names, values, bool(columns) and binding.free.issuperset(columns))

@@ -11,10 +11,10 @@ outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -22,29 +22,24 @@ import django
 import orjson
 from django.db import connections
 
-from audit_app.bound_rows import BoundRows, Claim, Finding
-from audit_app.chains import Entry, entry_problem
+from audit_app.bound_rows import BoundRows, Finding
+from audit_app.stretches import UNREADABLE, Progress, Stretch, follow, read_entries, stretch_ends
 from compaction_app.projection import load_projection
 from mnesis_core.errors import Conflict
-from mnesis_core.events import EventType
 from mnesis_core.ledger import GENESIS
 from mnesis_core.replay import Difference, Projection, differences
-from sessions_app.binding import time_in_sql
 from sessions_app.database import snapshot
 from sessions_app.guards import guard_differences
+from sessions_app.statements import fetch
 
-ENTRIES_AT_A_TIME = 4_000
+ENTRIES_A_STRETCH = 20_000
 WORTH_PROCESSES = 50_000
 """Entries: with fewer, the start of another process takes longer than they do."""
-_ENTRIES = (
-    "SELECT seq, type, body, prev_hash, hash, {at} FROM events WHERE session_id = %s AND seq > %s ORDER BY seq LIMIT %s"
-)
-UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
-"""What a body that somebody forged may raise."""
-_HEAD = "SELECT event_seq, head_hash, salt, owner_id FROM sessions WHERE id = %s"
+_HEAD = "SELECT event_seq, head_hash, owner_id FROM sessions WHERE id = %s"
+_COUNT = "SELECT COUNT(*) FROM events WHERE session_id = %s"
 
-Progress = Callable[[int], None]
-"""Entries done so far."""
+Spread = Callable[..., Iterable[Any]]
+"""``map``, or one that lets others do the work; the results are in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +97,31 @@ def verify_guards(*, using: str = "default") -> Report:
 def verify_session(session_id: str, *, using: str = "default", progress: Progress = lambda done: None) -> Report:
     """Everything that the ledger of one session, which exists, can prove; it may go on meanwhile."""
     with snapshot(using=using):
-        return _Verification(session_id, using).run(progress)
+        return _conclude(session_id, follow(session_id, using=using, progress=progress), using=using)
+
+
+def verify_in_stretches(
+    session_id: str, spread: Spread = map, *, entries: int = ENTRIES_A_STRETCH, progress: Progress = lambda done: None
+) -> Report:
+    """The same, of stretches of so many entries, each of which may be followed elsewhere and by other processes."""
+    # They look later than this snapshot. What has an entry in it is the same then; what has none is seen here alone.
+    with snapshot():
+        ends = stretch_ends(session_id, entries)
+        whole = Stretch(0, GENESIS)
+        for stretch in spread(partial(follow, session_id), [0, *ends], ends):
+            whole.add(stretch)
+            progress(whole.entries)
+        return _conclude(session_id, whole, using="default")
 
 
 def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress = lambda done: None) -> Report:
-    """Many sessions, by several processes where that is worth their start."""
+    """Many sessions, or a long one, by several processes where that is worth their start."""
     report = verify_guards()
-    if jobs > 1 and len(session_ids) > 1 and _count_entries() > WORTH_PROCESSES:
+    counts = _entry_counts(session_ids)
+    if jobs > 1 and sum(counts.values()) > WORTH_PROCESSES:
         # Not forked: a connection to a database survives no fork.
-        context = get_context("spawn")
-        with ProcessPoolExecutor(
-            min(jobs, len(session_ids)), mp_context=context, initializer=django.setup
-        ) as processes:
-            for part in processes.map(verify_session, session_ids):
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=django.setup) as processes:
+            for part in _by_processes(counts, processes.map, lambda done: progress(report.entries + done)):
                 report.add(part)
                 progress(report.entries)
         return report
@@ -123,11 +130,47 @@ def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress
     return report
 
 
-def _count_entries() -> int:
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT SUM(event_seq) FROM sessions")
-        [count] = cursor.fetchone()
-        return count or 0
+def _entry_counts(session_ids: Sequence[str]) -> dict[str, int]:
+    counts: dict[str, int] = dict(fetch("SELECT id, event_seq FROM sessions"))
+    return {session_id: counts[session_id] for session_id in session_ids}
+
+
+def _by_processes(counts: dict[str, int], spread: Spread, progress: Progress) -> Iterator[Report]:
+    """Each long session by all of them, then each of the others by one."""
+    long = [session_id for session_id, count in counts.items() if count > 2 * ENTRIES_A_STRETCH]
+    for session_id in long:
+        yield verify_in_stretches(session_id, spread, entries=ENTRIES_A_STRETCH, progress=progress)
+    yield from spread(verify_session, [session_id for session_id in counts if session_id not in long])
+
+
+def _conclude(session_id: str, whole: Stretch, *, using: str) -> Report:
+    """What a whole session's entries, followed to the last, leave to be looked at."""
+    [(seq, hash, owner_id)] = fetch(_HEAD, [session_id], using=using)
+    [(entries,)] = fetch(_COUNT, [session_id], using=using)
+    findings = [*whole.findings, *_head(whole, seq, hash, entries), *_replay(session_id, whole.projection, using)]
+    if not whole.is_unbound:
+        findings += BoundRows(session_id, using=using, accounts=whole.accounts).finish()
+    return Report(
+        sessions=1,
+        entries=whole.entries,
+        commitments=whole.commitments,
+        unbound_sessions=int(whole.is_unbound),
+        moved=[session_id] if whole.began_by not in ((), (owner_id,)) else [],
+        problems=[Problem(session=session_id, seq=seq, kind=kind, detail=detail) for seq, kind, detail in findings],
+    )
+
+
+def _head(whole: Stretch, seq: int, hash: str, entries: int) -> Iterator[Finding]:
+    if outside := entries - whole.entries:
+        yield Finding(0, "chain", f"{outside} entries stand outside of the chain")
+    if (seq, hash) != (whole.seq, whole.hash):
+        yield Finding(whole.seq, "head", f"the session names entry {seq} as its last one; the last is {whole.seq}")
+
+
+def _replay(session_id: str, replayed: Projection, using: str) -> Iterator[Finding]:
+    for difference in differences(replayed, load_projection(session_id, using=using)):
+        words = f"{difference.what} {difference.id}: {difference.ledger} by the ledger, {difference.rows} in the rows"
+        yield Finding(0, "replay", words)
 
 
 def replay_session(session_id: str, *, using: str = "default", at: int | None = None) -> Projection:
@@ -137,7 +180,7 @@ def replay_session(session_id: str, *, using: str = "default", at: int | None = 
     """
     projection, seq = Projection(), 0
     while entries := read_entries(session_id, seq, using=using):
-        for (seq, type, body, _, _), _ in entries:
+        for seq, type, body, *_ in entries:
             if at is not None and seq > at:
                 return projection
             try:
@@ -152,101 +195,3 @@ def check_replay(session_id: str, *, using: str = "default") -> list[Difference]
     with snapshot(using=using):
         rows = load_projection(session_id, using=using)
         return list(differences(replay_session(session_id, using=using), rows))
-
-
-def read_entries(session_id: str, after: int, *, using: str = "default") -> list[tuple[Entry, str]]:
-    """The next entries of a session's ledger with the times of their rows, some thousand at a time."""
-    sql = _ENTRIES.format(at=time_in_sql("created_at", connections[using].vendor))
-    with connections[using].cursor() as cursor:
-        cursor.execute(sql, [session_id, after, ENTRIES_AT_A_TIME])
-        return [(entry[:5], entry[5]) for entry in cursor.fetchall()]
-
-
-class _Verification:
-    """One session's entries followed from the first to the last."""
-
-    def __init__(self, session_id: str, using: str) -> None:
-        self.session_id = session_id
-        self.using = using
-        with connections[using].cursor() as cursor:
-            cursor.execute(_HEAD, [session_id])
-            self.head_seq, self.head_hash, salt, self.owner_id = cursor.fetchone()
-        self.rows = BoundRows(session_id, salt, connections[using])
-        self.projection = Projection()
-        self.seq, self.hash = 0, GENESIS
-        self.report = Report(sessions=1)
-
-    def run(self, progress: Progress) -> Report:
-        while entries := read_entries(self.session_id, self.seq, using=self.using):
-            claims = [claim for entry, at in entries for claim in self._follow(entry, at)]
-            self.report.commitments += len(claims)
-            self._found(self.rows.check(claims))
-            progress(self.seq)
-        self._found(self._head())
-        self._found(self._replay())
-        if not self.report.unbound_sessions:
-            self._found(self.rows.finish())
-            self._found(self._untold_values())
-        return self.report
-
-    def _follow(self, entry: Entry, at: str) -> list[Claim]:
-        """Take in the next entry; returns what it says of rows."""
-        seq, type, body, _, hash = entry
-        if words := entry_problem(self.seq, self.hash, entry):
-            self._found([Finding(seq, "chain", words)])
-        self.seq, self.hash = seq, hash
-        self.report.entries += 1
-        try:
-            data = orjson.loads(body)
-            self.projection.apply(seq, type, data)
-            claims = [Claim.of(seq, bound) for bound in data.get("rows", ())]
-        except UNREADABLE:
-            self._found([Finding(seq, "chain", f"the body of entry {seq} says nothing that could be understood")])
-            return []
-        if at != data.get("at", at):
-            self._found([Finding(seq, "row", f"events {seq} created_at")])
-        if type == EventType.SESSION_CREATED:
-            self.report.unbound_sessions = int(not claims)
-            self.report.moved = [self.session_id] if data.get("owner_id") != self.owner_id else []
-        return claims
-
-    def _head(self) -> Iterator[Finding]:
-        if outside := self.rows.count_entries() - self.report.entries:
-            yield Finding(0, "chain", f"{outside} entries stand outside of the chain")
-        if (self.head_seq, self.head_hash) != (self.seq, self.hash):
-            yield Finding(
-                self.seq, "head", f"the session names entry {self.head_seq} as its last one; the last is {self.seq}"
-            )
-
-    def _replay(self) -> Iterator[Finding]:
-        for difference in differences(self.projection, load_projection(self.session_id, using=self.using)):
-            yield Finding(
-                0,
-                "replay",
-                f"{difference.what} {difference.id}: {difference.ledger} by the ledger, {difference.rows} in the rows",
-            )
-
-    def _untold_values(self) -> Iterator[Finding]:
-        if not (untold := self.rows.untold()):
-            return
-        told: dict[tuple[str, str], set[str]] = {key: set() for key in untold}
-        seq = 0
-        while entries := read_entries(self.session_id, seq, using=self.using):
-            seq = entries[-1][0][0]
-            for claim in (claim for (_, _, body, _, _), _ in entries for claim in _claims(0, body)):
-                for column in claim.columns:
-                    told.get((claim.table, column), set()).add(claim.id)
-        for (table, column), ids in told.items():
-            for id in sorted(self.rows.holders(table, column) - ids):
-                yield Finding(0, "unexplained", f"{table} {id} {column}")
-
-    def _found(self, findings: Any) -> None:
-        self.report.problems += [
-            Problem(session=self.session_id, seq=seq, kind=kind, detail=detail) for seq, kind, detail in findings
-        ]
-
-
-def _claims(seq: int, body: str) -> list[Claim]:
-    with suppress(*UNREADABLE):
-        return [Claim.of(seq, bound) for bound in orjson.loads(body).get("rows", ())]
-    return []

@@ -1,17 +1,21 @@
-"""A record verified, against plain SQL that reads the same rows and hashes what they hold, without comparing anything."""
+"""A record verified, against plain SQL that reads the same rows and hashes their texts, without comparing anything."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from statistics import median
 from time import perf_counter
 
+import django
 from django.contrib.auth.models import User
 
 from audit_app.chains import entry_problem
-from audit_app.verify import Report, read_entries, verify_sessions
+from audit_app.stretches import read_entries, stretch_ends
+from audit_app.verify import Report, verify_sessions
 from benchmarks.databases import Plain, plain_connection
 from benchmarks.talk import make_turns, write_turn
 from mnesis_core.ledger import GENESIS
@@ -20,30 +24,45 @@ from sessions_app.guards import guarded_models
 from sessions_app.ledger import change
 
 SESSIONS, TURNS = 8, 1_500
+TURNS_OF_A_LONG_ONE = 12_000
 ROUNDS = 3
+START = "{} processes, their start alone"
 
 
 def measure() -> list[tuple[str, ...]]:
     """The rows of the table."""
     owner = User.objects.create_user("benchmark")
-    sessions = [make_session(owner) for _ in range(SESSIONS)]
+    every = [make_session(owner, turns) for turns in (*[TURNS] * SESSIONS, TURNS_OF_A_LONG_ONE)]
+    long = every[-1]
     with plain_connection() as plain:
-        rounds = [
-            (
-                _seconds(lambda: read_and_hash(plain)),
-                _seconds(lambda: _follow_chains(sessions)),
-                _seconds(lambda: _verify(sessions, 1)),
-                _seconds(lambda: _verify(sessions, jobs())),
-            )
-            for _ in range(ROUNDS)
-        ]
-    raw, chains, alone, together = (median(column) for column in zip(*rounds, strict=True))
-    entries = verify_sessions(sessions[:1], jobs=1).entries * SESSIONS
-    return [
-        ("1 process, chains alone", f"{entries:,}", "", f"{entries / chains:,.0f}", ""),
-        ("1 process", f"{entries:,}", f"{entries / raw:,.0f}", f"{entries / alone:,.0f}", f"{alone / raw:.2f}"),
-        (f"{jobs()} processes", f"{entries:,}", "", f"{entries / together:,.0f}", f"{together / raw:.2f}"),
-    ]
+        looks: dict[str, Callable[[], object]] = {
+            "plain SQL, reading alone": lambda: read_and_hash(plain, hashing=False),
+            "plain SQL, reading and hashing": lambda: read_and_hash(plain, hashing=True),
+            "chains alone": lambda: _follow_chains(every),
+            "1 process": lambda: _verify(every, 1),
+            START.format(jobs()): lambda: _start(long),
+            f"{jobs()} processes": lambda: _verify(every, jobs()),
+            f"{jobs()} processes, 1 session": lambda: _verify([long], jobs()),
+        }
+        rounds = [{name: _seconds(look) for name, look in looks.items()} for _ in range(ROUNDS)]
+    entries = {session_id: stretch_ends(session_id, 1_000)[-1] for session_id in every}
+    took = {name: median(seconds[name] for seconds in rounds) for name in looks}
+    return _rows(took, sum(entries.values()), entries[long])
+
+
+def _rows(took: dict[str, float], entries: int, entries_of_one: int) -> list[tuple[str, ...]]:
+    """Entries a second, of processes without their start; and our time to that of plain SQL for as many entries."""
+    plain, start = took["plain SQL, reading and hashing"] / entries, took[START.format(jobs())]
+    rows: list[tuple[str, ...]] = []
+    for name, seconds in took.items():
+        if name == START.format(jobs()):
+            rows.append((name, "", f"{seconds:.2f}", "", ""))
+            continue
+        count = entries_of_one if "1 session" in name else entries
+        working = seconds - start if "processes" in name else seconds
+        rate, ratio = f"{count / working:,.0f}", f"{working / count / plain:.2f}"
+        rows.append((name, f"{count:,}", f"{seconds:.2f}", rate, ratio))
+    return rows
 
 
 def jobs() -> int:
@@ -51,29 +70,30 @@ def jobs() -> int:
     return os.cpu_count() or 1
 
 
-def make_session(owner: User) -> str:
-    """A session of the usual turns; returns its id."""
+def make_session(owner: User, turns: int) -> str:
+    """A session of so many of the usual turns; returns its id."""
     session_id = store.create_session(owner=owner, model="demo")
-    for _ in range(TURNS // 100):
+    for _ in range(turns // 100):
         with change(session_id) as record:
             for user, assistant in make_turns(100):
                 write_turn(record, user, assistant)
     return session_id
 
 
-def read_and_hash(plain: Plain) -> None:
-    """Every row of every table of the record, once."""
+def read_and_hash(plain: Plain, *, hashing: bool) -> None:
+    """Every row of every table of the record, once, and its texts in one hash."""
     for model in guarded_models():
         for row in plain.rows(f"SELECT * FROM {model._meta.db_table}"):
-            hashlib.sha256(repr(row).encode()).digest()
+            if hashing:
+                hashlib.sha256("".join([value for value in row if type(value) is str]).encode()).digest()
 
 
 def _follow_chains(sessions: list[str]) -> None:
     for session_id in sessions:
         seq, head = 0, GENESIS
         while entries := read_entries(session_id, seq):
-            for entry, _ in entries:
-                assert not entry_problem(seq, head, entry)
+            for entry in entries:
+                assert not entry_problem(seq, head, entry[:5])
                 seq, head = entry[0], entry[4]
 
 
@@ -81,6 +101,11 @@ def _verify(sessions: list[str], jobs: int) -> Report:
     report = verify_sessions(sessions, jobs=jobs)
     assert report.ok, report.problems[:3]
     return report
+
+
+def _start(session_id: str) -> None:
+    with ProcessPoolExecutor(jobs(), mp_context=get_context("spawn"), initializer=django.setup) as processes:
+        list(processes.map(stretch_ends, [session_id] * jobs(), [1_000] * jobs()))
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -7,8 +7,8 @@ lists, objects; no floats), hashed as exact bytes and never serialised again.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -25,29 +25,22 @@ def new_salt() -> str:
     return secrets.token_hex(32)
 
 
-def column_text(name: str, text: str) -> str:
-    """A column of a row, so that no two rows' columns, joined, are the same text; the length is in characters."""
-    return f"{name}={len(text)}:{text}"
+def row_key(salt: str, *, table: str, id: str) -> bytes:
+    """The key of all commitments to one row, 32 bytes: whoever is shown it learns nothing about another row's."""
+    return hashlib.sha256(f"mnesis/row/1/{salt}/{table}/{id}".encode()).digest()
 
 
-def row_text_names(text: str) -> list[str]:
-    """The names of the columns in some joined ``column_text``."""
-    names, start = [], 0
-    while start < len(text):
-        equals = text.index("=", start)
-        colon = text.index(":", equals)
-        names.append(text[start:equals])
-        start = colon + 1 + int(text[equals + 1 : colon])
-    return names
+def row_commitment(key: bytes, columns: Mapping[str, str | int]) -> str:
+    """The commitment to columns of a row, by their names in the order of the alphabet: 64 hexadecimal digits.
 
-
-def row_commitment(salt: str, *, table: str, id: str, text: str) -> str:
-    """The commitment to joined ``column_text``: 64 hexadecimal digits.
-
-    The key is the row's own, made from the salt, so that one row can be proven without showing others.
+    Why it hides and binds: docs/record.md.
     """
-    key = hmac.digest(salt.encode(), f"{table}/{id}".encode(), "sha256")
-    return hmac.digest(key, text.encode(), "sha256").hex()
+    return hashlib.sha256(key + orjson.dumps(columns, _like_nothing_that_was_written)).hexdigest()
+
+
+def _like_nothing_that_was_written(value: Any) -> dict[str, str]:
+    """An object, which no column holds: SQLite keeps bytes in any column, where somebody puts them there."""
+    return {type(value).__name__: repr(value)}
 
 
 def canonical_body(body: dict[str, Any], *, rows: list[list[Any]] | None = None) -> str:

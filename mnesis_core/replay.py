@@ -51,6 +51,18 @@ class Projection:
         if (step := _STEPS.get(type)) is not None:
             step(self, seq, data)
 
+    def add(self, later: Projection) -> None:
+        """Take in what the events right after these come to, which were replayed by themselves."""
+        for id, item in later.items.items():
+            is_only_removed = id in self.items and not item.item_type
+            self.items[id] = self.items[id]._replace(removed_seq=item.removed_seq) if is_only_removed else item
+        for name in (entry.name for entry in fields(self) if entry.name != "items"):
+            found = getattr(later, name)
+            if isinstance(found, dict):
+                getattr(self, name).update(found)
+            elif found:
+                setattr(self, name, found)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
@@ -68,9 +80,10 @@ def differences(ledger: Projection, rows: Projection) -> Iterator[Difference]:
     """Where a replayed ledger and the rows disagree; nothing, when all is well."""
     for name in (entry.name for entry in fields(Projection)):
         replayed, found = getattr(ledger, name), getattr(rows, name)
-        if isinstance(replayed, int):
+        if isinstance(found, int):
             replayed, found = {"": replayed}, {"": found}
-        for id in () if replayed == found else sorted(replayed.keys() | found.keys()):
+        # A ledger that somebody forged has anything for an id.
+        for id in () if replayed == found else sorted(replayed.keys() | found.keys(), key=str):
             if replayed.get(id) != found.get(id):
                 yield Difference(what=name, id=id, ledger=replayed.get(id), rows=found.get(id))
 

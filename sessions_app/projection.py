@@ -4,30 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models.query import QuerySet
-
 from mnesis_core.replay import Item, Projection
-from sessions_app.models import ContextItem, MessagePart, ModelCall, Session, Turn
+from sessions_app.statements import fetch
+
+_COUNTERS = "SELECT message_seq, turn_seq FROM sessions WHERE id = %s"
+_ITEMS = (
+    "SELECT item_id, item_type, position, added_seq, removed_seq FROM context_items WHERE session_id = %s ORDER BY id"
+)
+_TURNS = "SELECT id, state FROM turns WHERE session_id = %s"
+_CALLS = "SELECT id, state FROM model_calls WHERE session_id = %s"
+_PARTS = (
+    "SELECT id, tool_state, compacted_seq FROM message_parts"
+    " WHERE session_id = %s AND (tool_state IS NOT NULL OR compacted_seq IS NOT NULL)"
+)
 
 
 def load_projection(session_id: str, *, using: str = "default") -> Projection:
     """The record's own part of it; that of the compactions is theirs."""
-    [counters] = Session.objects.using(using).filter(id=session_id).values_list("message_seq", "turn_seq")
-    items = ContextItem.objects.using(using).filter(session_id=session_id).order_by("id")
-    parts = MessagePart.objects.using(using).filter(session_id=session_id)
+
+    def rows(sql: str) -> list[Any]:
+        return fetch(sql, [session_id], using=using)
+
+    parts = rows(_PARTS)
+    [(message_seq, turn_seq)] = rows(_COUNTERS)
     return Projection(
-        message_seq=counters[0],
-        turn_seq=counters[1],
-        items={
-            id: Item(*item)
-            for id, *item in items.values_list("item_id", "item_type", "position", "added_seq", "removed_seq")
-        },
-        turns=_pairs(Turn.objects.using(using).filter(session_id=session_id), "state"),
-        calls=_pairs(ModelCall.objects.using(using).filter(session_id=session_id), "state"),
-        tools=_pairs(parts.filter(tool_state__isnull=False), "tool_state"),
-        tombstones=_pairs(parts.filter(compacted_seq__isnull=False), "compacted_seq"),
+        message_seq=message_seq,
+        turn_seq=turn_seq,
+        items={id: Item._make(item) for id, *item in rows(_ITEMS)},
+        turns=dict(rows(_TURNS)),
+        calls=dict(rows(_CALLS)),
+        tools={id: state for id, state, _ in parts if state is not None},
+        tombstones={id: seq for id, _, seq in parts if seq is not None},
     )
-
-
-def _pairs(rows: QuerySet[Any], column: str) -> dict[str, Any]:
-    return dict(rows.values_list("id", column).iterator())

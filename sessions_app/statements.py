@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import psycopg
-from django.db import DatabaseError, connection, models, transaction
+from django.db import DatabaseError, connection, connections, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
@@ -109,14 +109,14 @@ def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
     except DatabaseError:
         # As in the ORM: whoever catches it, nothing of this transaction can be committed any more.
         if cursor.db.in_atomic_block:
-            transaction.set_rollback(True)
+            transaction.set_rollback(True, using=cursor.db.alias)
         raise
 
 
-def fetch(sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+def fetch(sql: str, values: Sequence[Any] = (), *, using: str = "default") -> list[tuple[Any, ...]]:
     """All rows that a query finds."""
-    with connection.cursor() as cursor:
-        if not connection.execute_wrappers:
+    with connections[using].cursor() as cursor:
+        if not cursor.db.execute_wrappers:
             found: list[tuple[Any, ...]] = run(cursor, sql, values).fetchall()
             return found
         cursor.execute(sql, values)  # inside a change, whose rows wait until Django's cursor is asked for something

@@ -1,4 +1,4 @@
-"""Databases besides the one of the test run."""
+"""Databases besides the one of the test run, and a session that somebody tampers with."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 from django.core.management import call_command
-from django.db import connections
+from django.db import connection, connections
 
+from audit_app import stretches
 from mnesis_site.settings import database
+from sessions_app.guards import guarded_models, install_guards, remove_guards
+from tests.support.cast import make_user
 from tests.support.sample_record import Sample, make_sample
+from tests.support.tampered import make_rich_session
 
 OTHER_KIND = {"sqlite": "postgresql", "postgresql": "sqlite"}
 
@@ -94,3 +98,23 @@ def _connected(url: str, name: str) -> Iterator[str]:
     yield name
     connections[name].close()
     del connections[name]
+
+
+@pytest.fixture
+def session_id() -> str:
+    """A session with one row or more in every table of the record."""
+    return make_rich_session(make_user("alice"))
+
+
+@pytest.fixture(autouse=True)
+def few_entries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what is said of one row comes at several times."""
+    monkeypatch.setattr(stretches, "ENTRIES_AT_A_TIME", 2)
+
+
+@pytest.fixture
+def unguarded() -> Iterator[None]:
+    """What the owner of the database could do."""
+    remove_guards(connection, guarded_models())
+    yield
+    install_guards(connection, guarded_models())

@@ -21,6 +21,7 @@ from files_app.queries import find_file_by_path
 from files_app.store import store_file_reference
 from mnesis_core.errors import (
     Conflict,
+    ContextChanged,
     DuplicateIDError,
     ImmutableFieldError,
     MessageNotFoundError,
@@ -268,7 +269,7 @@ class Store(RuleBasedStateMachine):
             (PartNotFoundError, lambda r: store.tombstone_parts(r, [part_id])),
             (TurnNotFoundError, lambda r: store.append_message(r, turn_id=turn_id, message=message)),
             (TurnNotFoundError, lambda r: store.finish_turn(r, turn_id, state=TurnState.FAILED)),
-            (Conflict, lambda r: store.swap_context_items(r, removed_ids=[message_id], summary_id="sum_x")),
+            (ContextChanged, lambda r: store.swap_context_items(r, removed_ids=[message_id], summary_id="sum_x")),
         ]
 
     @precondition(

@@ -1,0 +1,77 @@
+"""A session with something of everything, what somebody may do to it past its guards, and what is found then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from audit_app.verify import verify_in_stretches, verify_session
+from files_app.store import store_file_reference
+from mnesis_core.ledger import GENESIS, entry_hash
+from mnesis_core.messages import TextPart
+from sessions_app import store
+from sessions_app.ledger import change
+from sessions_app.models import Event, MessagePart, Session
+from tests.sessions_app.record_rows import plain
+from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, tool_part
+
+
+def make_rich_session(owner: User) -> str:
+    """A session with one row or more in every table of the record."""
+    session_id = add_session(owner)
+    first = add_turn(session_id, "What about the tides?", TextPart(text="I look."), tool_part())
+    add_turn(session_id, "And \x00 the \ud800 wind?")
+    run = claim(session_id)
+    part_id = MessagePart.objects.get(part_type="tool", session_id=session_id).id
+    with change(session_id) as record:
+        store.tombstone_parts(record, [part_id])
+    summary = add_summary(session_id, run, first, (1, 2))
+    add_preview(session_id, summary, first)
+    finish(session_id, run)
+    with change(session_id) as record:
+        store.update_session(record, title="Tides", labels={"b": "c"}, config={"compaction": {"auto": False}})
+        store.update_session(record, title="Tides again")
+        store_file_reference(
+            record, content_id="ab" * 32, path="a.txt", file_type="text", token_count=3, exploration_summary="words"
+        )
+        store.archive_session(record)
+    return session_id
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """What happens in here has not happened afterwards; no foreign key is checked."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def chain_again(session_id: str, *, head: bool) -> None:
+    """The hashes of a session's entries made anew, as somebody could who knows how."""
+    previous, last = GENESIS, 0
+    for event in Event.objects.filter(session_id=session_id).order_by("seq"):
+        now = entry_hash(prev_hash=previous, seq=event.seq, type=event.type, body=event.body)
+        plain(Event).filter(pk=event.pk).update(prev_hash=previous, hash=now)
+        previous, last = now, event.seq
+    if head:
+        plain(Session).filter(pk=session_id).update(head_hash=previous, event_seq=last)
+
+
+def write_body(event: Event, body: Any) -> None:
+    """Give an entry another body, past the guards."""
+    plain(Event).filter(pk=event.pk).update(body=json.dumps(body, sort_keys=True, separators=(",", ":")))
+
+
+def found(session_id: str) -> list[str]:
+    """What is found at one look, in words: the same as in stretches of three entries."""
+    report = verify_session(session_id)
+    in_stretches = verify_in_stretches(session_id, entries=3)
+    assert in_stretches.as_dict() | {"problems": []} == report.as_dict() | {"problems": []}
+    words = [f"{problem.seq} {problem.kind} {problem.detail}" for problem in report.problems]
+    assert sorted(f"{one.seq} {one.kind} {one.detail}" for one in in_stretches.problems) == sorted(words)
+    return words
