@@ -15,13 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app import store
 from compaction_app.context import load_state, meter_of
 from compaction_app.queries import is_free_to_claim
-from sessions_app.database import db
+from sessions_app.database import AWAY, db
 from sessions_app.ledger import Change, change
 
 T = TypeVar("T")
@@ -75,7 +74,7 @@ class Attempt:
         while True:
             await asyncio.sleep(self.lease_seconds / 3)
             # A database that is away for a moment; if it stays away, the next write says so.
-            with suppress(DatabaseError):
+            with suppress(*AWAY):
                 await db(self.renew)
 
 

@@ -14,7 +14,6 @@ import time
 from dataclasses import dataclass, field
 
 from asgiref.sync import async_to_sync
-from django.db import DatabaseError
 
 from compaction_app import store
 from compaction_app.attempt import Attempt, claim
@@ -46,7 +45,7 @@ from mnesis_core.measure import Size
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
 from sessions_app.conf import get_model, session_config, site_prompts
-from sessions_app.database import db, work
+from sessions_app.database import AWAY, db, work
 from sessions_app.ledger import change
 from sessions_app.queries import load_session, running_turn
 
@@ -68,7 +67,7 @@ class Work:
 def compact_session(session_id: str, *, run_id: str) -> RunRecord:
     """Do the work of a requested compaction, unless somebody else has done it or is at it.
 
-    :raises DatabaseError: the database was away; the compaction is taken up again when its lease is over.
+    :raises OperationalError: the database was away; the compaction is taken up again when its lease is over.
     """
     attempt = claim(session_id, run_id)
     if attempt is not None:
@@ -86,7 +85,7 @@ def _compact_to_an_end(attempt: Attempt) -> None:
     """
     try:
         _compact(attempt)
-    except (TakenOver, DatabaseError):
+    except (TakenOver, *AWAY):
         raise
     except ContextChanged as error:
         with attempt.held() as record:
@@ -110,7 +109,7 @@ async def relieve(session_id: str, *, size: Size) -> None:
             await asyncio.shield(asyncio.ensure_future(_compact_until_it_fits(session_id, run_id, limit)))
     except TimeoutError:
         logger.warning("session %s goes on before its compaction has ended", session_id)
-    except DatabaseError:
+    except AWAY:
         logger.exception("session %s goes on without a compaction", session_id)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from compaction_app.compact import compact_session
 from compaction_app.queries import load_run
+from mnesis_core.errors import SessionNotFoundError
 
 
 def compact(*, run_id: str, **_later: Any) -> None:
     """Do the work of one compaction, unless somebody has done it or is at it."""
-    compact_session(load_run(run_id).session_id, run_id=run_id)
+    # Of a session that was deleted meanwhile nothing has to fit anywhere.
+    with suppress(SessionNotFoundError):
+        compact_session(load_run(run_id).session_id, run_id=run_id)

@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 from channels.db import DatabaseSyncToAsync
-from django.db import connections, transaction
+from django.db import InterfaceError, OperationalError, connections, transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+AWAY = (OperationalError, InterfaceError)
+"""The database does not answer, is locked or is full: no fault of what was asked, which may be asked again."""
 
 _THREADS = ThreadPoolExecutor(8, thread_name_prefix="database")
 _LONG_THREADS = ThreadPoolExecutor(16, thread_name_prefix="work")

@@ -9,7 +9,7 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import IntegrityError, OperationalError, connection, connections, transaction
 from django.utils import timezone
 
 from audit_app.verify import verify_session
@@ -19,6 +19,7 @@ from compaction_app.compact import compact_now, compact_session, request_manual
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import list_runs, list_summaries, load_run
 from compaction_app.schedule import wake_stale
+from compaction_app.tasks import compact
 from mnesis_core.config import Config
 from mnesis_core.errors import TakenOver
 from mnesis_core.ids import new_id
@@ -283,6 +284,31 @@ def lock(session: SessionRecord) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL lock_timeout = '{MOMENT_SECONDS}s'")
         cursor.execute("SELECT id FROM sessions WHERE id = %s FOR UPDATE", [session.id])
+
+
+def test_a_database_that_is_away_for_a_moment_ends_no_run(session, script):
+    def lose_database() -> None:
+        raise OperationalError("the database is away")
+
+    script(first_time(lose_database))
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    with pytest.raises(OperationalError):
+        compact_session(session.id, run_id=run_id)
+    assert load_run(run_id).state == "running"
+    lose_lease(run_id)
+    assert compact_session(session.id, run_id=run_id).state == "completed"
+    assert is_whole(session)
+
+
+def test_a_task_of_a_session_that_was_deleted_does_nothing(session):
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    with change(session.id) as record:
+        record_store.soft_delete_session(record)
+    compact(run_id=run_id)
+    assert load_run(run_id).state == "queued"
+    assert wake_stale() == 0
 
 
 def test_the_fence_refuses_each_write_of_a_run_that_was_taken_over(session):
