@@ -19,6 +19,8 @@ from sessions_app.conf import site_config
 from sessions_app.ledger import Change, change
 
 TASK = "compaction_app.tasks.compact"
+SLACK_SECONDS = 60
+"""A worker that takes longer than a compaction may by so much is killed by the cluster: it hangs."""
 
 
 def find_trigger(session_id: str) -> Trigger | None:
@@ -85,8 +87,7 @@ def request_compaction(record: Change, *, trigger: str, size: Size) -> str | Non
             tokens=size.tokens,
             source=size.source.value,
         )
-        # The broker's queue is a table of this database, so the wake-up commits with the run or not at all.
-        async_task(TASK, run_id=run_id)
+        _wake_worker(run_id)
     return run_id
 
 
@@ -97,5 +98,12 @@ def wake_stale() -> int:
     for session_id, run_id in stale:
         with change(session_id) as record:
             if store.requeue_run(record, run_id, max_attempts=max_attempts):
-                async_task(TASK, run_id=run_id)
+                _wake_worker(run_id)
     return len(stale)
+
+
+def _wake_worker(run_id: str) -> None:
+    # The broker's queue is a table of this database, so the wake-up commits with the run or not at all.
+    config = site_config().compaction
+    longest = config.run_timeout_seconds + config.model_timeout_seconds + SLACK_SECONDS
+    async_task(TASK, run_id=run_id, timeout=int(longest))

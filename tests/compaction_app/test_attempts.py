@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, OperationalError, connection, connections, transaction
 from django.utils import timezone
+from django_q.models import OrmQ
 
 from audit_app.verify import verify_session
 from compaction_app import store
@@ -20,7 +21,7 @@ from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import list_runs, list_summaries, load_run
 from compaction_app.schedule import wake_stale
 from compaction_app.tasks import compact
-from mnesis_core.config import Config
+from mnesis_core.config import CompactionConfig, Config
 from mnesis_core.errors import TakenOver
 from mnesis_core.ids import new_id
 from mnesis_core.llm import Request
@@ -299,6 +300,13 @@ def test_a_database_that_is_away_for_a_moment_ends_no_run(session, script):
     lose_lease(run_id)
     assert compact_session(session.id, run_id=run_id).state == "completed"
     assert is_whole(session)
+
+
+def test_the_queue_lets_a_worker_take_as_long_as_a_compaction_may(session):
+    add_turns(session, 8)
+    request_manual(session.id)
+    [task] = [queued.task for queued in OrmQ.objects.all()]
+    assert task["timeout"] > CompactionConfig().run_timeout_seconds
 
 
 def test_a_task_of_a_session_that_was_deleted_does_nothing(session):

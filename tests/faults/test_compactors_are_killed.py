@@ -19,6 +19,7 @@ from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import live_run
 from compaction_app.schedule import wake_stale
 from mnesis_core.record import SessionRecord
+from sessions_app.models import ModelCall
 from sessions_app.queries import load_events
 from tests.support.children import run_child
 from tests.support.compactors import SUMMARY, add_turn
@@ -50,9 +51,12 @@ def test_each_span_has_one_summary_and_one_bill(alice: User, script: Callable[..
     assert set(asked) == {"asked"}
     # Who dies while the model is asked has paid, and whoever takes over pays again: once for each life that was lost.
     assert 0 <= paid_in_vain <= lost
+    calls = ModelCall.objects.filter(purpose="summary")
+    assert calls.count() >= len(asked), "whatever is paid for is known before"
     for session in sessions:
         recover(session)
         check(session)
+    assert not calls.filter(state="running").exists()
     assert faults_of_record(ask) == []
 
 
