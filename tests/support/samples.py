@@ -50,6 +50,6 @@ def _read_locomo(path: Path) -> Iterator[Sample]:
     }
     for transcript in FORMATS["locomo"](text, name=path.name).transcripts:
         said = {message.external_id for message in transcript.messages}
-        # A few questions name turns that the conversation does not have.
+        # In some samples of LoCoMo a question names a turn that is not there.
         named = [id for id in dict.fromkeys(evidence[transcript.external_id]) if id in said]
         yield Sample(name=f"LoCoMo {transcript.external_id}", transcript=transcript, evidence=tuple(named))
