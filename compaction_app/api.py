@@ -12,7 +12,7 @@ from pydantic import Field
 
 from compaction_app import queries
 from compaction_app.compact import compact_now, request_manual
-from compaction_app.context import build_context
+from compaction_app.context import load_state
 from compaction_app.rebuilding import rebuild_payload
 from compaction_app.revising_api import router as revising_router
 from compaction_app.search_api import router as search_router
@@ -117,12 +117,16 @@ def read_context(
 ) -> dict[str, Any]:
     """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out.
 
+    ``estimate`` says what corrects our count (``source``, ``ratio``, ``samples``), and the ``error`` it had.
+
     Any other format than ``mnesis`` gives the payload for that kind of provider, and the digest of it.
     """
     load_session(session_id, owner_id=owner_id(request))
-    built = build_context(session_id, at=at)
+    state = load_state(session_id, at=at)
+    built = state.build()
     body: dict[str, Any] = {
-        "budget": asdict(built.budget),
+        "budget": asdict(built.budget) | {"window_source": state.spec.context_window_source},
+        "estimate": {"tokens": built.assembled.used_tokens} | state.calibration.as_dict(),
         "pressure": built.pressure.value,
         "breakdown": asdict(built.assembled.breakdown),
         "manifest": list(built.assembled.manifest),

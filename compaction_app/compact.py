@@ -38,9 +38,8 @@ from mnesis_core.compaction import (
 from mnesis_core.compaction.asking import messages_row, summary_rows
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
 from mnesis_core.ids import new_id
-from mnesis_core.limits import spec_in_session
 from mnesis_core.lineage import RunRecord
-from mnesis_core.llm import Model, ModelSpec
+from mnesis_core.llm import Model
 from mnesis_core.measure import Size
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
@@ -259,18 +258,12 @@ def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> R
         summary_id=new_id("sum"),
         kind=kind_of(chosen),
         model=task.model,
-        spec=_priced(task.model, state),
+        spec=state.priced(task.model.spec if task.model else state.spec),
         config=state.config.compaction,
         sources=list(sources),
         limit=piece_limit(state.summariser(), state.config),
         context_seq=state.session.event_seq,
     )
-
-
-def _priced(model: Model | None, state: ContextState) -> ModelSpec:
-    """The summarising model with its prices. The session's own prices are those of its own model."""
-    spec = model.spec if model else state.spec
-    return spec_in_session(spec, state.config) if spec.alias == state.spec.alias else spec
 
 
 async def _ask(task: Work, state: ContextState, chosen: Span | Condensation, recorder: RecordedTries) -> SummaryResult:

@@ -118,6 +118,10 @@ class ContextState(Frame):
         alias = self.config.compaction.model
         return get_spec_to_read(alias) if alias and alias != self.session.model else self.spec
 
+    def priced(self, asked: ModelSpec) -> ModelSpec:
+        """A model as it is paid here: the session's own prices are those of its own model."""
+        return spec_in_session(asked, self.config) if asked.alias == self.session.model else asked
+
     def situation(self, *, used: int, running_turn_id: str | None = None, everything: bool = False) -> Situation:
         """What a round of compaction decides on, ``used`` being the tokens of the whole context."""
         return Situation(
@@ -211,8 +215,5 @@ def meter_of(state: ContextState) -> Meter:
         window=state.budget.window,
         window_source=state.spec.context_window_source.value,
         breakdown=breakdown,
-        source=state.calibration.source.value,
-        ratio=state.calibration.ratio,
-        samples=state.calibration.samples,
-        error=state.calibration.error,
+        **state.calibration.as_dict(),
     )

@@ -166,7 +166,7 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
         prompt_version=result.prompt_version,
         tokens_input=result.usage.input_tokens,
         tokens_output=result.usage.output_tokens,
-        cost_micros=cost_micros(task.model.spec, result.usage) or 0,
+        cost_micros=cost_micros(task.state.priced(task.model.spec), result.usage) or 0,
         duration_ms=int((time.monotonic() - began) * 1000),
     )
     with change(summary.session_id) as record:

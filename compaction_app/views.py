@@ -10,7 +10,7 @@ from django.shortcuts import render
 from compaction_app.context import Meter, load_meter
 from compaction_app.lineage import describe
 from compaction_app.queries import list_runs, load_summary
-from mnesis_core.calibration import CountSource
+from mnesis_core.calibration import words_of
 from mnesis_core.compaction import Outcome
 from mnesis_core.lineage import RunRecord
 from sessions_app.queries import load_session
@@ -166,18 +166,8 @@ def shown_meter(meter: Meter) -> ShownMeter:
         soft_x=_place(meter.soft_tokens, scale),
         hard_x=_place(meter.hard_tokens, scale),
         used_width=_place(meter.used_tokens, scale),
-        counted=_counted(meter),
+        counted=words_of(source=meter.source, ratio=meter.ratio, samples=meter.samples, error=meter.error),
     )
-
-
-def _counted(meter: Meter) -> str:
-    correction = f"{100 * (meter.ratio - 1):+.0f} %"
-    if meter.source == CountSource.PROVIDER:
-        reports = f"{meter.samples} report{'' if meter.samples == 1 else 's'} of the provider"
-        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {100 * (meter.error or 0):.1f} %."
-    if meter.source == CountSource.MODEL:
-        return f"Estimated, and corrected as in other sessions with this model ({correction})."
-    return "Estimated; the provider has not reported yet."
 
 
 def shown_run(run: RunRecord) -> ShownRun:

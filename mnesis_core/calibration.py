@@ -48,6 +48,23 @@ class Calibration:
             return CountSource.PROVIDER
         return CountSource.MODEL if self.is_borrowed else CountSource.ESTIMATED
 
+    def as_dict(self) -> dict[str, Any]:
+        """What people are told of it."""
+        return {"source": self.source.value, "ratio": self.ratio, "samples": self.samples, "error": self.error}
+
+
+def words_of(*, source: str, ratio: float, samples: int, error: float | None) -> str:
+    """How tokens were counted, and how well, for people."""
+    correction = f"{100 * (ratio - 1):+.0f} %"
+    if source == CountSource.PROVIDER:
+        reports = f"{samples} report{'' if samples == 1 else 's'} of the provider"
+        return (
+            f"Estimated, and corrected by {reports} ({correction}); the last were missed by {100 * (error or 0):.1f} %."
+        )
+    if source == CountSource.MODEL:
+        return f"Estimated, and corrected as in other sessions with this model ({correction})."
+    return "Estimated; the provider has not reported yet."
+
 
 def first_calibration(shared_ratio: float | None) -> Calibration:
     """Where a session begins: with what other sessions have learnt of its model, if they have."""

@@ -11,7 +11,10 @@ from django.db.models.functions import Left
 from django.urls import reverse
 
 from compaction_app.admin.drawing import span_name
+from compaction_app.context import load_frame
 from compaction_app.models import SummaryNode
+from mnesis_core.calibration import words_of
+from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.record import ContextItemRecord
 from mnesis_core.text import decode_text
 from mnesis_core.visible import excerpt
@@ -75,6 +78,8 @@ class ContextView:
     page: Page
     items: list[ShownItem]
     tokens: int
+    measured: str
+    """What the session's next call is measured by; empty when there will be none."""
     added: Changes
     removed: Changes
     steps: list[tuple[str, int | None]]
@@ -102,9 +107,23 @@ def view_context(about: SessionHeading, *, at: str, page: str) -> ContextView:
         page=stretch,
         items=_show(records, at=seq),
         tokens=inspect_queries.sum_message_tokens(about.id, at=seq) + _summary_tokens(about.id, at=seq),
+        measured=_measured(about.id),
         added=_changes(inspect_queries.load_context_added(about.id, at=seq, limit=CHANGES_SHOWN), at=seq),
         removed=_changes(inspect_queries.load_context_removed(about.id, at=seq, limit=CHANGES_SHOWN), at=seq),
         steps=_steps(about, seq),
+    )
+
+
+def _measured(session_id: str) -> str:
+    try:
+        frame = load_frame(session_id)
+    except SessionNotFoundError:  # it was deleted
+        return ""
+    spec = frame.spec
+    return (
+        f"Window {spec.context_window:,} ({spec.context_window_source}), "
+        f"answer up to {spec.max_output_tokens:,} ({spec.max_output_source}), usable {frame.budget.usable:,}. "
+        f"{words_of(**frame.calibration.as_dict())}"
     )
 
 

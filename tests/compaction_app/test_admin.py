@@ -114,6 +114,16 @@ def test_each_item_says_what_it_is_and_what_it_takes(session_id: str, inspector:
     assert "<b>rising" not in page
 
 
+def test_the_context_says_what_it_is_measured_by(session_id: str, inspector: Client) -> None:
+    add_turn(session_id, "How high is the tide?")
+    page = inspector.get(reverse("admin:inspect_context", args=[session_id])).content.decode()
+    assert "Window 8,000 (configured), answer up to 1,000 (configured), usable 6,125." in page
+    assert "corrected by 1 report of the provider" in page
+    with change(session_id) as record:
+        store.soft_delete_session(record)
+    assert context_at(inspector, session_id).measured == ""
+
+
 def test_a_tombstone_takes_tokens_until_its_event(session_id: str, inspector: Client) -> None:
     answer = add_turn(session_id, "Read it", tool_part(ORIGINAL * 20))[1]
     part = MessagePart.objects.get(message_id=answer)

@@ -43,6 +43,15 @@ def test_every_format_shows_the_payload_that_its_digest_is_of(caller: Client, ow
     assert "messages" not in found
 
 
+def test_the_context_says_how_it_was_counted(caller: Client, owner: User) -> None:
+    session_id = new_session(owner)
+    exchange(session_id, "What is in a.txt?", "Rows.")
+    found = context(caller, session_id)
+    assert found["budget"]["window_source"] == "configured"
+    assert found["estimate"].pop("tokens") > 10
+    assert found["estimate"] == {"source": "estimated", "ratio": 1.0, "samples": 0, "error": None}
+
+
 def test_the_formats_are_those_that_can_be_rendered(caller: Client) -> None:
     document = caller.get("/api/openapi.json").json()
     [format] = [
