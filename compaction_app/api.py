@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Router, Schema, Status
+from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from compaction_app import queries
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import load_state
+from compaction_app.differences import compare_calls
 from compaction_app.rebuilding import rebuild_payload
 from compaction_app.revising_api import router as revising_router
 from compaction_app.search_api import router as search_router
@@ -46,6 +47,27 @@ class PayloadOut(Schema):
     stored_digest: str
     digest_matches: bool
     problems: list[str]
+
+
+class ChangeOut(Schema):
+    """One thing that the later prompt shows in another way."""
+
+    change: str
+    kind: str
+    id: str
+    reason: str
+    by: str
+
+
+class DifferenceOut(Schema):
+    """What a call showed in another way than an earlier one; ``from`` is null where there was none."""
+
+    from_: Annotated[str | None, Field(serialization_alias="from")]
+    to: str
+    changes: list[ChangeOut]
+    counts: dict[str, int]
+    total: int
+    is_cut: bool
 
 
 class CompactIn(Schema):
@@ -152,6 +174,27 @@ def read_payload(request: HttpRequest, call_id: str) -> dict[str, Any]:
     rebuilt = rebuild_payload(load_call(call_id, owner_id=owner_id(request)))
     names = ("payload", "digest", "stored_digest", "digest_matches", "problems")
     return {name: getattr(rebuilt, name) for name in names}
+
+
+@router.get(
+    "/calls/{call_id}/difference", response={200: DifferenceOut, **ERRORS}, by_alias=True, summary="Compare two calls"
+)
+def read_difference(
+    request: HttpRequest, call_id: str, earlier: Annotated[str | None, Query(alias="from")] = None
+) -> dict[str, Any]:
+    """What entered, left, was summarised, pruned or shortened since an earlier call of the session, and why.
+
+    ``from`` is that call; by default the one before. At most 1,000 changes are told one by one, all are counted.
+    """
+    compared = compare_calls(call_id, owner_id=owner_id(request), earlier_id=earlier)
+    return {
+        "from_": compared.earlier.id if compared.earlier else None,
+        "to": compared.later.id,
+        "changes": [asdict(change) for change in compared.changes],
+        "counts": compared.counts,
+        "total": compared.total,
+        "is_cut": compared.total > len(compared.changes),
+    }
 
 
 @router.post(

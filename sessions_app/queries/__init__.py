@@ -3,12 +3,19 @@
 from sessions_app.queries.calls import (
     list_calls,
     load_call,
+    load_call_before,
     load_prompt_texts,
     newest_call,
     running_calls,
     running_summary_calls,
 )
-from sessions_app.queries.context_items import load_context, load_context_items, newest_summary, standing_items
+from sessions_app.queries.context_items import (
+    load_context,
+    load_context_items,
+    newest_summary,
+    replaced_items,
+    standing_items,
+)
 from sessions_app.queries.events import load_events
 from sessions_app.queries.journal import journal_texts, load_live_texts
 from sessions_app.queries.messages import (
@@ -47,6 +54,7 @@ __all__ = [
     "list_sessions",
     "list_turns",
     "load_call",
+    "load_call_before",
     "load_context",
     "load_context_items",
     "load_events",
@@ -64,6 +72,7 @@ __all__ = [
     "load_turns",
     "newest_call",
     "newest_summary",
+    "replaced_items",
     "running_calls",
     "running_summary_calls",
     "running_turn",

@@ -28,6 +28,18 @@ def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
     return _call(row)
 
 
+def load_call_before(call: CallRecord) -> CallRecord | None:
+    """The call of the same kind that a session made before this one; ``None`` when it was the first."""
+    rows = ModelCall.objects.filter(session_id=call.session_id, purpose=call.purpose, created_at__lte=call.created_at)
+    row = (
+        rows.exclude(id=call.id)
+        .exclude(created_at=call.created_at, id__gt=call.id)
+        .order_by("-created_at", "-id")
+        .first()
+    )
+    return None if row is None else _call(row)
+
+
 def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, str]:
     """Texts that prompts of a session were made with, by their digests; those that were not kept are absent."""
     rows = PromptText.objects.filter(session_id=session_id, digest__in=list(digests))

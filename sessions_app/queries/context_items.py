@@ -33,6 +33,20 @@ def load_context_items(session_id: str, *, at: int | None = None) -> list[Contex
     ]
 
 
+def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
+    """For those of these messages and summaries that have left the context, the summary that took their place."""
+    removed: dict[str, int] = {}
+    for start in range(0, len(ids), 1000):
+        rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids[start : start + 1000])
+        removed |= dict(rows.exclude(removed_seq=None).values_list("item_id", "removed_seq"))
+    swaps = sorted(set(removed.values()))
+    came: dict[int, str] = {}
+    for start in range(0, len(swaps), 1000):
+        rows = ContextItem.objects.filter(session_id=session_id, added_seq__in=swaps[start : start + 1000])
+        came |= dict(rows.values_list("added_seq", "item_id"))
+    return {item_id: came[seq] for item_id, seq in removed.items() if seq in came}
+
+
 def standing_items(session_id: str, ids: Sequence[str]) -> set[str]:
     """Which of these messages and summaries stand in the context now."""
     rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids, removed_seq__isnull=True)

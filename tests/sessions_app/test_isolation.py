@@ -127,6 +127,9 @@ BY_SESSION: dict[str, Ask] = {
     "sessions_app.queries.load_turns": lambda who, its: queries.load_turns([its.turn], session_id=who.session_id),
     "sessions_app.queries.newest_call": lambda who, its: queries.newest_call(who.session_id),
     "sessions_app.queries.newest_summary": lambda who, its: queries.newest_summary(who.session_id),
+    "sessions_app.queries.replaced_items": lambda who, its: queries.replaced_items(
+        who.session_id, [message.id for message in queries.load_messages(who.session_id)]
+    ),
     "sessions_app.queries.running_summary_calls": lambda who, its: queries.running_summary_calls(
         who.session_id, its.run
     ),
@@ -224,6 +227,7 @@ BY_SESSION: dict[str, Ask] = {
 """Told which session, after a door has looked whose it is."""
 
 NOT_SCOPED = {
+    "sessions_app.queries.load_call_before": "the call is one that its owner has loaded",
     "sessions_app.queries.load_part_text": "the part comes from an event of the session that is followed",
     "sessions_app.queries.running_calls": "the turn is one that this process runs or takes over",
     "sessions_app.queries.unanswered_tools": "the turn is one that this process runs or takes over",
