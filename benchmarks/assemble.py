@@ -82,7 +82,7 @@ def measure() -> list[tuple[str, ...]]:
     frames = [load_frame(make_session(owner, messages)) for messages in SIZES]
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute("ANALYZE")  # as the database does by itself some time after
+            cursor.execute("VACUUM ANALYZE")  # as the database does by itself some time after
     with plain_connection() as plain:
         contexts = [PlainContext(plain, frame.session.id) for frame in frames]
         rounds = [

@@ -43,7 +43,7 @@ class Attempt:
         :raises TakenOver: it is not.
         """
         with change(self.session_id) as record:
-            store.require_run(self.run_id, fence=self.fence)
+            store.require_run(record, self.run_id, fence=self.fence)
             yield record
 
     def renew(self) -> None:

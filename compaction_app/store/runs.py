@@ -113,12 +113,12 @@ def renew_run(run_id: str, *, fence: int, lease_seconds: float, now: datetime | 
         raise TakenOver(run_id=run_id)
 
 
-def require_run(run_id: str, *, fence: int) -> None:
-    """Make sure, in a change of its session, that a compaction is still this process's.
+def require_run(record: Change, run_id: str, *, fence: int) -> None:
+    """Make sure that a compaction is still this process's, before anything is written for it.
 
     :raises TakenOver: somebody else has the compaction, or it has ended.
     """
-    if not _mine(run_id, fence).exists():
+    if record.find(_RUNS, "id", id=run_id, state=RunState.RUNNING, fence=fence) is None:
         raise TakenOver(run_id=run_id)
 
 

@@ -28,7 +28,7 @@ from sessions_app.ledger import Change
 from sessions_app.queries import standing_items
 from sessions_app.statements import Table
 
-_NODES, _PREVIEWS = Table(SummaryNode), Table(SummaryPreview)
+_NODES, _EDGES, _PREVIEWS = Table(SummaryNode), Table(SummaryEdge), Table(SummaryPreview)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def record_summary(
     :raises TakenOver: somebody else has the compaction, or it has ended.
     :raises ContextChanged: a source is not in the context any more.
     """
-    require_run(run_id, fence=fence)
+    require_run(record, run_id, fence=fence)
     node = _NODES.row(
         salt=new_salt(),
         session_id=record.session_id,
@@ -95,8 +95,9 @@ def record_summary(
     )
     _write_node(record, node, source_ids, run_id=run_id)
     record_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
-    _write_edges(node, source_ids, source_type=source_type)
-    if SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
+    _write_edges(record, node, source_ids, source_type=source_type)
+    is_condensed = source_type == "summary"
+    if is_condensed and SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
         _mark_freshness(record, because=node.id)
     return str(node.id)
 
@@ -138,7 +139,7 @@ def _revise(record: Change, revision: Revision) -> None:
         **columns,
     )
     _write_node(record, node, source_ids, revises=summary_id)
-    _write_edges(node, source_ids, source_type="message" if old.kind == "leaf" else "summary", of_revision=True)
+    _write_edges(record, node, source_ids, source_type="message" if old.kind == "leaf" else "summary", of_revision=True)
     record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
     record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
     if standing_items(record.session_id, [old.id]):
@@ -167,11 +168,12 @@ def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
     )
 
 
-def _write_edges(node: Any, source_ids: Sequence[str], **values: Any) -> None:
-    SummaryEdge.objects.bulk_create(
-        SummaryEdge(node_id=node.id, position=position, source_id=source_id, **values)
+def _write_edges(record: Change, node: Any, source_ids: Sequence[str], **values: Any) -> None:
+    edges = [
+        _EDGES.row(node_id=node.id, position=position, source_id=source_id, **values)
         for position, source_id in enumerate(source_ids)
-    )
+    ]
+    record.insert(_EDGES, *edges)
 
 
 def _write_node(record: Change, node: Any, source_ids: Sequence[str], **why: str) -> None:

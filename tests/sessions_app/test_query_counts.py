@@ -147,7 +147,7 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     "delete_journal": (lambda s: store.delete_journal(message_id=s.stub), 1),
     "swap_context_items": (
         in_change(lambda r, s: store.swap_context_items(r, removed_ids=[s.answer], summary_id="sum_1")),
-        6,
+        5,
     ),
     "request_run": (in_change(lambda r, s: compaction_store.request_run(r, trigger="soft")), 5),
     "store_file_reference": (in_change(store_file), (7, 6)),
