@@ -28,8 +28,8 @@ from sessions_app.queries import load_events, load_turn
 from tests.support.story import say
 
 OF_COMPACTION = ("compaction_runs", "summary_nodes", "summary_edges", "django_q")
-BY_THE_CLOCK = ("stream_journal", "lease_expires_at", "language_models", "pg_notify")
-"""Written or not, as time passes and as a model's counts are learnt."""
+BY_THE_CLOCK = ("stream_journal", "lease_owner", "lease_expires_at", "language_models", "pg_notify")
+"""Sent as time passes (by heartbeats and whoever looks for forgotten work), and as a model's counts are learnt."""
 READ_OR_WRITE = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 Statements = Callable[[], list[str]]
