@@ -161,6 +161,16 @@ def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[
     return [_entry(positions[row[0]], row) for row in rows]
 
 
+def load_preview_entries(positions: dict[str, int], *, session_id: str) -> list[SummaryEntry]:
+    """Previews of a session as the summaries that others are made from; those that are none are left out; one query."""
+    rows = SummaryPreview.objects.filter(id__in=list(positions), session_id=session_id)
+    own = ("id", "level", "text", "token_count")
+    return [
+        _entry(positions[row[0]], row)
+        for row in rows.values_list(*(name if name in own else f"summary__{name}" for name in _ENTRY))
+    ]
+
+
 def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int, str]:
     """For each message, the leaf that stands for it in its newest revision, where there is one."""
     if not message_seqs:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compaction_app.queries import load_drafts, load_summary_entries
+from compaction_app.queries import load_drafts, load_preview_entries, load_summary_entries
 from mnesis_core.assembly import rebuild
 from mnesis_core.assembly.manifest import Row, read_manifest
 from mnesis_core.compaction.asking import rebuild_question
@@ -102,7 +102,10 @@ def _summary_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
 
 def _sources_of_summary(session_id: str, manifest: Sequence[Row]) -> tuple[list[StoredMessage], list[SummaryEntry]]:
     positions = {row["id"]: place for place, row in enumerate(manifest) if row["kind"] == "summary"}
-    summaries = load_summary_entries(positions, session_id=session_id) if positions else []
+    # A preview that was applied since is the summary of the same id, with the same text.
+    summaries = load_preview_entries(positions, session_id=session_id) if positions else []
+    stored = {id: positions[id] for id in positions.keys() - {entry.id for entry in summaries}}
+    summaries += load_summary_entries(stored, session_id=session_id)
     ranges = [span for row in manifest if row["kind"] == "messages" for span in row["ranges"]]
     messages = [message for first, last in ranges for message in _messages_between(session_id, first, last)]
     return messages, sorted(summaries, key=lambda entry: entry.position)

@@ -6,28 +6,32 @@ that writes exactly the previewed texts, or nothing when something was revised m
 
 from __future__ import annotations
 
-import asyncio
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from asgiref.sync import async_to_sync
 
 from compaction_app import queries, store
 from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
+from compaction_app.summarising import RecordedTries
 from mnesis_core.assembly.fitting import whole
 from mnesis_core.compaction import Condensation, Span, SummaryResult, kind_of, piece_limit, reading_of, summarise
+from mnesis_core.compaction.asking import messages_row, summary_rows
 from mnesis_core.compaction.prompts import Prompts, SummaryPrompt
-from mnesis_core.dag import SummaryEntry, SummaryKind
+from mnesis_core.dag import SummaryEntry
 from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
-from mnesis_core.file_ids import find_file_ids
 from mnesis_core.graph import Graph, Node
 from mnesis_core.ids import new_id
 from mnesis_core.lineage import SummaryRecord
-from mnesis_core.llm import Model, cost_micros
+from mnesis_core.llm import Model
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.revision import PreviewRecord, difference, order_of_work
 from sessions_app.conf import get_model, site_prompts
-from sessions_app.ledger import change
-from sessions_app.queries import load_messages_by_ids
+from sessions_app.ledger import Change, change
+from sessions_app.queries import load_messages_by_ids, running_preview_calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,18 @@ class Comparison:
     lines: list[str]
     """The difference of the texts."""
     is_applied: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """A preview being asked for: see ``summarising.Work``."""
+
+    session_id: str
+    run_id: None = None
+
+    def held(self) -> AbstractContextManager[Change]:
+        """Nobody takes a preview over."""
+        return change(self.session_id)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +97,7 @@ def preview(
     state = load_state(summary.session_id)
     if state.session.archived_at is not None:
         raise SessionArchived(session_id=summary.session_id)
+    _close_lost_calls(state)
     task = _Task(
         state=state,
         graph=graph,
@@ -152,8 +169,9 @@ def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None,
 def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
     summary = queries.load_summary(node.id)
     chosen = _sources(task, summary)
-    began = time.monotonic()
-    result = asyncio.run(_ask(task, chosen))
+    recorder = _recorder(task, chosen, preview_id)
+    # A loop of its own: connections to models belong to one, and are closed with it.
+    result = async_to_sync(_ask, force_new_loop=True)(task, chosen, recorder)
     made = Revision(
         id=preview_id,
         summary_id=node.id,
@@ -166,12 +184,29 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
         prompt_version=result.prompt_version,
         tokens_input=result.usage.input_tokens,
         tokens_output=result.usage.output_tokens,
-        cost_micros=cost_micros(task.state.priced(task.model.spec), result.usage) or 0,
-        duration_ms=int((time.monotonic() - began) * 1000),
+        cost_micros=recorder.cost_micros,
+        duration_ms=int((time.monotonic() - recorder.began) * 1000),
     )
     with change(summary.session_id) as record:
         store.record_preview(record, made, batch_id=task.batch_id)
-    task.made[node.id] = _entry(summary, kind_of(chosen), made)
+    [task.made[node.id]] = queries.load_preview_entries({preview_id: 0}, session_id=summary.session_id)
+
+
+def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> RecordedTries:
+    sources = summary_rows(chosen.summaries) if isinstance(chosen, Condensation) else [messages_row(chosen.messages)]
+    return RecordedTries(
+        attempt=_Asking(session_id=task.state.session.id),
+        began=time.monotonic(),
+        owner_id=task.state.session.owner_id,
+        summary_id=preview_id,
+        kind=kind_of(chosen),
+        model=task.model,
+        spec=task.state.priced(task.model.spec),
+        config=task.state.config.compaction,
+        sources=list(sources),
+        limit=piece_limit(task.model.spec, task.state.config),
+        context_seq=task.state.context_seq,
+    )
 
 
 def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
@@ -187,8 +222,8 @@ def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
     return Condensation(summaries=chosen, tokens=sum(whole(entry).tokens for entry in chosen))
 
 
-async def _ask(task: _Task, chosen: Span | Condensation) -> SummaryResult:
-    pieces, quotables = reading_of(chosen, piece_limit(task.model.spec, task.state.config))
+async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedTries) -> SummaryResult:
+    pieces, quotables = reading_of(chosen, recorder.limit)
     try:
         return await summarise(
             pieces,
@@ -196,29 +231,22 @@ async def _ask(task: _Task, chosen: Span | Condensation) -> SummaryResult:
             task.model,
             task.state.config,
             task.state.budget,
-            kind=kind_of(chosen),
+            kind=recorder.kind,
             quotables=quotables,
             named=chosen.named,
             prompts=task.prompts,
+            recorder=recorder,
         )
     finally:
         await close_connections()
 
 
-def _entry(summary: SummaryRecord, kind: SummaryKind, made: Revision) -> SummaryEntry:
-    return SummaryEntry(
-        position=0,
-        id=made.id,
-        kind=kind,
-        depth=summary.depth,
-        level=made.level,
-        text=made.text,
-        token_count=made.token_count,
-        first_seq=summary.first_seq,
-        last_seq=summary.last_seq,
-        message_count=summary.message_count,
-        file_ids=find_file_ids(made.text),
-    )
+def _close_lost_calls(state: ContextState) -> None:
+    """A process that died while it asked for a preview has left calls behind that nobody else closes."""
+    session_id = state.session.id
+    longest = timedelta(seconds=2 * state.config.compaction.model_timeout_seconds)
+    with change(session_id) as record:
+        store.close_calls(record, running_preview_calls(session_id, before=record.now - longest))
 
 
 def _revision(preview: PreviewRecord) -> Revision:

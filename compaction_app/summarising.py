@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from compaction_app import store
-from compaction_app.attempt import Attempt
 from compaction_app.queries import compaction_micros, compaction_micros_of_owner
 from compaction_app.store import NewTry
 from mnesis_core.compaction.asking import (
@@ -42,14 +41,33 @@ from mnesis_core.recording import end_of_reply
 from mnesis_core.rendering import digest
 from sessions_app import store as record_store
 from sessions_app.conf import site_config
-from sessions_app.ledger import change
+from sessions_app.ledger import Change, change
+
+
+class Work(Protocol):
+    """On whose behalf a model is asked: a compaction under its lease, or a preview."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def run_id(self) -> str | None:
+        """The compaction; none for a preview."""
+        ...
+
+    def held(self) -> AbstractContextManager[Change]:
+        """A change of the session, if the work is still ours.
+
+        :raises TakenOver: it is not.
+        """
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
 class RecordedTries:
     """See ``mnesis_core.compaction.asking.Recorder``: the tries at one summary."""
 
-    attempt: Attempt
+    attempt: Work
     began: float
     """When this attempt did, by ``time.monotonic``."""
     owner_id: int

@@ -17,7 +17,7 @@ from compaction_app.store.runs import (
     supersede_run,
 )
 from compaction_app.store.summaries import NewSummary, Revision, record_preview, record_summary, revise_summaries
-from compaction_app.store.tries import NewTry, record_try
+from compaction_app.store.tries import NewTry, close_calls, record_try
 
 __all__ = [
     "LIVE",
@@ -29,6 +29,7 @@ __all__ = [
     "Revision",
     "RunResult",
     "claim_run",
+    "close_calls",
     "fail_run",
     "finish_run",
     "prune",

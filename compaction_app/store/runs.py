@@ -21,16 +21,14 @@ from compaction_app.models import (
     SummaryNode,
     SummaryTry,
 )
+from compaction_app.store.tries import close_calls
 from mnesis_core.errors import (
     CompactionAbandoned,
     MnesisError,
-    ModelCallAbandoned,
     TakenOver,
 )
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
-from mnesis_core.llm import Outcome
-from mnesis_core.record import MessageEnd
 from mnesis_core.text import encode_text
 from sessions_app import store as record_store
 from sessions_app.ledger import Change
@@ -190,11 +188,7 @@ def supersede_run(record: Change, run_id: str, error: MnesisError, *, fence: int
 
 
 def _close_calls(record: Change, run_id: str) -> None:
-    """End the calls whose process died, or broke, before it wrote their end. What they cost is not known."""
-    reason = ModelCallAbandoned()
-    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
-    for call_id in running_summary_calls(record.session_id, run_id):
-        record_store.finish_call(record, call_id, end)
+    close_calls(record, running_summary_calls(record.session_id, run_id))
 
 
 def _error_columns(error: MnesisError) -> dict[str, str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from compaction_app.models import SummaryTry
 from mnesis_core.compaction.asking import Try
+from mnesis_core.errors import ModelCallAbandoned
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.ledger import new_salt
-from mnesis_core.llm import ToolCall
+from mnesis_core.llm import Outcome, ToolCall
+from mnesis_core.record import MessageEnd
 from mnesis_core.text import encode_json, encode_text
+from sessions_app import store as record_store
 from sessions_app.ledger import Change
 from sessions_app.statements import Table
 
@@ -73,3 +77,11 @@ def record_try(record: Change, new: NewTry) -> str:
         reason=attempt.reason,
     )
     return str(row.id)
+
+
+def close_calls(record: Change, call_ids: Sequence[str]) -> None:
+    """End calls whose process died, or broke, before it wrote their end. What they cost is not known."""
+    reason = ModelCallAbandoned()
+    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
+    for call_id in call_ids:
+        record_store.finish_call(record, call_id, end)

@@ -7,6 +7,7 @@ from sessions_app.queries.calls import (
     load_prompt_texts,
     newest_call,
     running_calls,
+    running_preview_calls,
     running_summary_calls,
 )
 from sessions_app.queries.context_items import (
@@ -74,6 +75,7 @@ __all__ = [
     "newest_summary",
     "replaced_items",
     "running_calls",
+    "running_preview_calls",
     "running_summary_calls",
     "running_turn",
     "seq_of_message",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
 
 from mnesis_core.calibration import CallMeasure, read_measure
 from mnesis_core.errors import CallNotFoundError
@@ -61,8 +64,18 @@ def running_calls(turn_id: str) -> list[str]:
 
 def running_summary_calls(session_id: str, run_id: str) -> list[str]:
     """Calls to a summarising model that one compaction made and that have not ended."""
-    rows = ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="summary", state="running")
-    return list(rows.filter(parameters__run_id=run_id).order_by("created_at", "id").values_list("id", flat=True))
+    rows = _running_summary_calls(session_id).filter(parameters__run_id=run_id)
+    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
+
+
+def running_preview_calls(session_id: str, *, before: datetime) -> list[str]:
+    """Calls to a summarising model for previews that began before then and have not ended."""
+    rows = _running_summary_calls(session_id).filter(parameters__run_id=None, created_at__lt=before)
+    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
+
+
+def _running_summary_calls(session_id: str) -> QuerySet[Any]:
+    return ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="summary", state="running")
 
 
 def newest_call(session_id: str) -> CallMeasure | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,19 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
+from django.utils import timezone
 
 from compaction_app import lineage, revising
 from compaction_app.context import build_context
-from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview
+from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph, load_summary
+from compaction_app.rebuilding import rebuild_payload
 from mnesis_core.errors import Conflict, ModelUnreachable, SessionArchived, SummaryRevised
 from mnesis_core.llm import Request
 from sessions_app.ledger import change
 from sessions_app.models import ContextItem
-from sessions_app.queries import load_events
-from sessions_app.store import archive_session
+from sessions_app.queries import list_calls, load_call, load_events
+from sessions_app.store import archive_session, start_call, update_session
 from tests.compaction_app.test_lineage import Tree, get
 from tests.compaction_app.test_revisions import prove, stale, standing
 
@@ -180,6 +183,51 @@ def test_what_is_stale_is_made_again_alone(tree, script):
     assert revising.apply(preview) == [preview]
     assert stale(tree.id) == set()
     prove(tree.id)
+
+
+def test_every_question_is_kept_word_for_word_and_can_be_rebuilt(tree, script):
+    script(numbered())
+    preview = revising.preview(tree.top, subtree=True)
+    calls = [call for call in list_calls(tree.id, limit=50) if call.purpose == "summary"]
+    assert [call.state for call in calls] == ["completed"] * 3
+    assert [rebuild_payload(call).problems for call in calls] == [()] * 3
+    tries = SummaryTry.objects.filter(session_id=tree.id, run__isnull=True).order_by("created_at", "id")
+    assert [attempt.summary_id for attempt in tries] == [one.preview.id for one in revising.compare(preview)]
+    assert [attempt.text for attempt in tries] == [f"- Version {number} of it." for number in (1, 2, 3)]
+    revising.apply(preview)
+    assert [rebuild_payload(call).problems for call in calls] == [()] * 3
+
+
+def test_money_that_may_not_be_spent_is_not_spent_on_previews_either(tree, script):
+    model = script(numbered())
+    config = {"compaction": {"spend_limit_session_micros": 1}, "prices": {"input": 10**9, "output": 10**9}}
+    with change(tree.id) as record:
+        update_session(record, config=config)
+    [item] = revising.compare(revising.preview(tree.left))
+    assert (model.requests, item.preview.level) == ([], 3)
+    refused = SummaryTry.objects.filter(run__isnull=True, level__lt=3)
+    assert {attempt.reason for attempt in refused} == {"spend_limit_session"}
+
+
+def test_the_call_of_a_process_that_died_is_closed_by_the_next_preview(tree, script):
+    script(numbered())
+    with change(tree.id, now=timezone.now() - timedelta(days=1)) as record:
+        lost = start_call(
+            record,
+            turn_id=None,
+            message_id=None,
+            purpose="summary",
+            model="demo",
+            provider_model="scripted/demo",
+            parameters={"run_id": None},
+            manifest=[],
+            context_seq=1,
+            digest="ab" * 32,
+            estimated_tokens=1,
+        )
+    revising.preview(tree.left)
+    closed = load_call(lost)
+    assert (closed.state, closed.error_code) == ("failed", "MODEL_CALL_ABANDONED")
 
 
 def test_another_prompt_is_asked_and_named(tree, script, door):

@@ -130,6 +130,9 @@ BY_SESSION: dict[str, Ask] = {
     "sessions_app.queries.replaced_items": lambda who, its: queries.replaced_items(
         who.session_id, [message.id for message in queries.load_messages(who.session_id)]
     ),
+    "sessions_app.queries.running_preview_calls": lambda who, its: queries.running_preview_calls(
+        who.session_id, before=timezone.now()
+    ),
     "sessions_app.queries.running_summary_calls": lambda who, its: queries.running_summary_calls(
         who.session_id, its.run
     ),
@@ -215,6 +218,9 @@ BY_SESSION: dict[str, Ask] = {
     "compaction_app.queries.load_summary_entries": lambda who, its: compaction_queries.load_summary_entries(
         {its.summary: 1}, session_id=who.session_id
     ),
+    "compaction_app.queries.load_preview_entries": lambda who, its: compaction_queries.load_preview_entries(
+        {its.preview: 1}, session_id=who.session_id
+    ),
     "compaction_app.lineage.cover": lambda who, its: lineage.cover(who.session_id).messages,
     "compaction_app.lineage.trace_message": lambda who, its: lineage.trace_message(
         its.first, session_id=who.session_id
@@ -291,19 +297,20 @@ def things(alice: Person) -> Things:
         store.tombstone_parts(record, [tool])
         file = store_file_reference(record, content_id=CONTENT, path=f"/{SECRET}", exploration_summary=SECRET)
         live = compaction_store.request_run(record, trigger="soft")
-        store.start_call(
-            record,
-            turn_id=None,
-            message_id=None,
-            purpose="summary",
-            model="demo",
-            provider_model="demo",
-            parameters={"run_id": live},
-            manifest=[],
-            context_seq=1,
-            digest="",
-            estimated_tokens=1,
-        )
+        for run_id in (live, None):
+            store.start_call(
+                record,
+                turn_id=None,
+                message_id=None,
+                purpose="summary",
+                model="demo",
+                provider_model="demo",
+                parameters={"run_id": run_id},
+                manifest=[],
+                context_seq=1,
+                digest="",
+                estimated_tokens=1,
+            )
     with change(session_id, now=timezone.now() - timedelta(hours=1)) as record:
         running = store.start_turn(record, model="demo", lease_owner="x", lease_seconds=1, idempotency_key=SECRET)
         waits = ToolPart(tool_name="t", tool_call_id="c2")
