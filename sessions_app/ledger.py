@@ -148,7 +148,7 @@ class Change:
             head = (self.event_seq, self.head_hash, self.message_seq, self.turn_seq, now, self.session_id)
             _EVENTS.insert(self.cursor, self.entries)
             run(self.cursor, _UPDATE_HEAD, head)
-            live.announce(self.session_id)
+            live.announce(self.cursor, self.session_id)
         if self.texts:
             search_index.write(self.cursor, self.texts, owner_id=self.owner_id, session_id=self.session_id)
 

@@ -25,6 +25,7 @@ import redis
 import redis.asyncio
 from django.conf import settings
 from django.db import connection
+from django.db.backends.utils import CursorWrapper
 
 from mnesis_core.record import LiveText
 
@@ -135,11 +136,10 @@ def wake(session_id: str) -> None:
             logger.warning("Redis is unreachable: other processes learn of news late", exc_info=True)
 
 
-def announce(session_id: str) -> None:
+def announce(cursor: CursorWrapper, session_id: str) -> None:
     """Tell other processes inside the writing transaction, where the database can do that."""
-    if connection.vendor == "postgresql" and not settings.REDIS_URL:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, %s)", (CHANNEL, session_id))
+    if cursor.db.vendor == "postgresql" and not settings.REDIS_URL:
+        cursor.execute("SELECT pg_notify(%s, %s)", (CHANNEL, session_id))
 
 
 _redis_client: redis.Redis | None = None

@@ -30,7 +30,7 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece]) -> 
     :raises Conflict: the message is finalised: somebody else ended the turn while this process slept.
     """
     # Under the session's lock, so that recovery has either folded these pieces or was here first.
-    with change(session_id):
+    with change(session_id) as record:
         if not Message.objects.filter(id=message_id, session_id=session_id, finalized_at__isnull=True).exists():
             raise Conflict("this answer has ended already, or was taken over", message_id=message_id)
         StreamJournal.objects.bulk_create(
@@ -46,7 +46,7 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece]) -> 
                 for piece in pieces
             ]
         )
-        live.announce(session_id)
+        live.announce(record.cursor, session_id)
         transaction.on_commit(lambda: live.wake(session_id))
 
 
