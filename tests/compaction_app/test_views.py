@@ -13,7 +13,7 @@ from compaction_app.compact import compact_session, request_manual
 from compaction_app.context import Meter
 from compaction_app.models import CompactionRun
 from compaction_app.views import BAR_WIDTH, shown_meter
-from mnesis_core.errors import ModelUnreachable
+from mnesis_core.errors import ContextChanged, ModelUnreachable
 from mnesis_core.ids import new_id
 from sessions_app.ledger import change
 from sessions_app.queries import load_messages
@@ -56,6 +56,16 @@ def start_run(session_id: str, *, trigger: str = "soft") -> tuple[str, int]:
 def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **lighthouses**.") -> tuple[str, str]:
     """Summarise the first exchange; returns the ids of the run and the summary."""
     run_id, fence = start_run(session_id)
+    summary_id = summarise(session_id, run_id, fence, level=level, text=text)
+    with change(session_id) as record:
+        pruned = {"pruned_parts": 3, "pruned_tokens": 1_800}
+        CompactionRun.objects.filter(id=run_id).update(**pruned)
+        store.finish_run(record, run_id, store.RunResult(outcome="target_met", tokens_after=2_100), fence=fence)
+    return run_id, summary_id
+
+
+def summarise(session_id: str, run_id: str, fence: int, *, level: int = 1, text: str = "They spoke.") -> str:
+    """A summary of the first exchange in its place; returns its id."""
     sources = [message.id for message in load_messages(session_id)[:2]]
     summary = store.NewSummary(
         id=new_id("sum"),
@@ -79,14 +89,7 @@ def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **
         session_id, Claimed(id=run_id, fence=fence), summary.id, reason="" if level == 1 else "not_smaller", cost=800
     )
     with change(session_id) as record:
-        summary_id = store.record_summary(
-            record, run_id, summary, fence=fence, source_type="message", source_ids=sources
-        )
-    with change(session_id) as record:
-        pruned = {"pruned_parts": 3, "pruned_tokens": 1_800}
-        CompactionRun.objects.filter(id=run_id).update(**pruned)
-        store.finish_run(record, run_id, store.RunResult(outcome="target_met", tokens_after=2_100), fence=fence)
-    return run_id, summary_id
+        return store.record_summary(record, run_id, summary, fence=fence, source_type="message", source_ids=sources)
 
 
 def test_somebody_else_s_panels_and_summaries_are_not_found(browser: Client) -> None:
@@ -218,6 +221,33 @@ def test_a_running_compaction_is_a_quiet_line_and_a_failed_one_a_warning(browser
     page = browser.get(path).content.decode()
     assert "MODEL_UNREACHABLE" in page
     assert "<script>" not in page
+
+
+def test_a_superseded_compaction_says_so_and_what_it_had_done_before(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    path = f"/sessions/{session_id}/compactions/"
+    run_id, fence = start_run(session_id)
+    with change(session_id) as record:
+        store.supersede_run(record, run_id, ContextChanged(), fence=fence)
+    page = browser.get(path).content.decode()
+    assert "A compaction was superseded, and changed nothing." in page
+    assert "CONTEXT_CHANGED" in page
+    run_id, fence = start_run(session_id)
+    summary_id = summarise(session_id, run_id, fence)
+    with change(session_id) as record:
+        store.supersede_run(record, run_id, ContextChanged(), fence=fence)
+    page = browser.get(path).content.decode()
+    assert "Compacted in part, then superseded" in page
+    assert f"/summaries/{summary_id}/" in page
+
+
+def test_a_compaction_that_nobody_is_at_is_said_to_wait(browser: Client, reader: User) -> None:
+    session_id = talk(reader)
+    with change(session_id) as record:
+        store.request_run(record, trigger="soft")
+    page = browser.get(f"/sessions/{session_id}/compactions/").content.decode()
+    assert "A compaction waits for a worker." in page
+    assert "Compacting…" not in page
 
 
 def test_a_summary_stands_beside_its_sources(browser: Client, reader: User) -> None:
