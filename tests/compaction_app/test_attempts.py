@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from django.db import IntegrityError, OperationalError, connection, connections, transaction
-from django.utils import timezone
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django_q.models import OrmQ
 
-from audit_app.verify import verify_session
 from compaction_app import store
-from compaction_app.attempt import Attempt, claim
+from compaction_app.attempt import claim
 from compaction_app.compact import compact_now, compact_session, request_manual
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import list_runs, list_summaries, load_run
@@ -23,7 +19,6 @@ from compaction_app.schedule import wake_stale
 from compaction_app.tasks import compact
 from mnesis_core.config import CompactionConfig, Config
 from mnesis_core.errors import TakenOver
-from mnesis_core.ids import new_id
 from mnesis_core.llm import Request
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import SessionRecord
@@ -32,68 +27,23 @@ from sessions_app.database import db
 from sessions_app.ledger import change
 from sessions_app.queries import load_context_items, load_events
 from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
-from tests.support.inspected import Claimed, add_try, revise
+from tests.support.attempts import (
+    SUMMARY,
+    Killed,
+    at_once,
+    commit_summary,
+    die,
+    elsewhere,
+    first_items,
+    first_time,
+    is_whole,
+    lose_lease,
+    said,
+)
+from tests.support.inspected import revise
 from tests.support.story import say
 
-SUMMARY = "- A summary."
 MOMENT_SECONDS = 1
-
-
-class Killed(BaseException):
-    """What a process does not survive: nothing after it is written."""
-
-
-def first_time(act: Callable[[], None], answer: str = SUMMARY) -> Callable[[Request], Script]:
-    """A model that answers, and while it is asked for the first time something happens."""
-    waits = [act]
-
-    def reply(request: Request) -> Script:
-        if waits:
-            elsewhere(waits.pop())
-        return answer
-
-    return reply
-
-
-def elsewhere(act: Callable[[], None]) -> None:
-    """Do something on connections of its own, as another process would."""
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            act()
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-
-
-def die() -> None:
-    raise Killed
-
-
-def lose_lease(run_id: str) -> None:
-    """So much later that whoever had it counts as dead."""
-    past = timezone.now() - timedelta(seconds=1)
-    assert CompactionRun.objects.filter(id=run_id, state="running").update(lease_expires_at=past) == 1
-
-
-def said(session: SessionRecord) -> list[str]:
-    """What the ledger tells of compactions, in order."""
-    types = (event.type for event in load_events(session.id, limit=10_000))
-    return [type for type in types if type.startswith(("compaction", "summary", "prune"))]
-
-
-def is_whole(session: SessionRecord) -> bool:
-    """Nothing is live, and the ledger proves every row."""
-    assert verify_session(session.id).problems == []
-    return not CompactionRun.objects.filter(session_id=session.id, state__in=store.LIVE).exists()
 
 
 def test_a_run_whose_worker_was_killed_while_the_model_was_asked_is_done_by_the_next(session, script):
@@ -195,23 +145,30 @@ def test_of_two_commits_of_one_span_at_once_one_is_refused(session, script):
     add_turns(session, 8)
     attempt = claim(session.id, request_manual(session.id))
     assert attempt is not None
-    both, ends, sources = threading.Barrier(2), [], first_items(session)
+    ends, sources = [], first_items(session)
 
     def commit() -> None:
-        both.wait()
         try:
             ends.append(commit_summary(session, attempt, sources)[:4])
         except Exception as error:
             ends.append(type(error).__name__)
 
-    threads = [threading.Thread(target=elsewhere, args=[commit]) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([commit] * 2)
     assert sorted(ends) == ["ContextChanged", "sum_"]
     assert SummaryNode.objects.count() == 1
     assert len(load_context_items(session.id)) == 13
+
+
+def test_many_sweeps_at_once_wake_one_worker(session):
+    add_turns(session, 8)
+    run_id = request_manual(session.id)
+    assert claim(session.id, run_id)
+    lose_lease(run_id)
+    queued = OrmQ.objects.count()
+    at_once([wake_stale] * 8)
+    assert OrmQ.objects.count() == queued + 1
+    assert said(session)[-1] == "compaction.requested"
+    assert said(session).count("compaction.requested") == 2
 
 
 def test_a_run_that_kills_every_worker_is_given_up(session, script):
@@ -332,35 +289,3 @@ def test_the_fence_refuses_each_write_of_a_run_that_was_taken_over(session):
         pass
     with pytest.raises(TakenOver):
         commit_summary(session, old, first_items(session))
-
-
-def first_items(session: SessionRecord, count: int = 4) -> list[str]:
-    """The ids of the oldest things in a context."""
-    return [item.item_id for item in load_context_items(session.id)][:count]
-
-
-def commit_summary(session: SessionRecord, attempt: Attempt, source_ids: list[str], *, cost_micros: int = 0) -> str:
-    """A summary of some messages, as an attempt commits it."""
-    summary = store.NewSummary(
-        id=new_id("sum"),
-        kind="leaf",
-        depth=0,
-        level=1,
-        text=SUMMARY,
-        token_count=4,
-        source_tokens=900,
-        first_seq=1,
-        last_seq=4,
-        message_count=4,
-        model="demo",
-        prompt_version="level1.1",
-        tokens_input=900,
-        tokens_output=4,
-        cost_micros=cost_micros,
-        duration_ms=10,
-    )
-    add_try(session.id, Claimed(id=attempt.run_id, fence=attempt.fence), summary.id, cost=cost_micros)
-    with attempt.held() as record:
-        return store.record_summary(
-            record, attempt.run_id, summary, fence=attempt.fence, source_type="message", source_ids=source_ids
-        )

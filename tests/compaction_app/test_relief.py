@@ -17,8 +17,8 @@ from mnesis_core.record import SessionRecord, TurnRecord
 from sessions_app import store as record_store
 from sessions_app.database import db
 from sessions_app.ledger import change
-from tests.compaction_app.test_attempts import SUMMARY, elsewhere, is_whole, lose_lease
 from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
+from tests.support.attempts import SUMMARY, elsewhere, is_whole, lose_lease
 from tests.support.site import wait_until
 from tests.support.story import history, say, spoken
 
