@@ -58,7 +58,8 @@ def words_of(*, source: str, ratio: float, samples: int, error: float | None) ->
     correction = f"{100 * (ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
     if source == CountSource.PROVIDER:
         reports = f"{samples} report{'' if samples == 1 else 's'} of the provider"
-        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {100 * (error or 0):.1f}\N{NO-BREAK SPACE}%."
+        missed = f"{100 * (error or 0):.1f}\N{NO-BREAK SPACE}%"
+        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {missed}."
     if source == CountSource.MODEL:
         return f"Estimated, and corrected as in other sessions with this model ({correction})."
     return "Estimated; the provider has not reported yet."
