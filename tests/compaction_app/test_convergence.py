@@ -23,9 +23,13 @@ from sessions_app import store as record_store
 from sessions_app.ledger import change
 from sessions_app.queries import load_messages
 from tests.support.histories import Exchange, exchanges
-from tests.support.hostile_models import MODELS
+from tests.support.hostile_models import MODELS, hang
+
+KINDS = {**MODELS, "hanging": hang}
 
 ENOUGH_RUNS = 60
+TIMEOUT_SECONDS = 0.5
+"""Long enough for every model but the one that hangs."""
 
 
 def part_of(answer: Part | str) -> Part:
@@ -85,15 +89,16 @@ def expanded(session: SessionRecord) -> list[str]:
 )
 @given(
     st.lists(exchanges, min_size=3, max_size=12),
-    st.sampled_from(sorted(MODELS)),
+    st.sampled_from(sorted(KINDS)),
     st.sampled_from([4_000, 8_000, 16_000]),
     st.integers(1, 10),
 )
 def test_compaction_converges_over_the_real_stores(
     alice: User, script, talk: list[Exchange], kind: str, window: int, rounds: int
 ) -> None:
-    model = script(MODELS[kind], window=window)
-    config = {"context_window": window, "compaction": {"max_compaction_rounds": rounds, "model": "demo"}}
+    model = script(KINDS[kind], window=window)
+    compaction = {"max_compaction_rounds": rounds, "model": "demo", "model_timeout_seconds": TIMEOUT_SECONDS}
+    config = {"context_window": window, "compaction": compaction}
     session = lifecycle.create_session(owner=alice, config=config)
     tell(session, talk)
     before = load_messages(session.id, limit=1_000)
@@ -137,3 +142,13 @@ def test_asked_for_twice_it_works_once(alice: User, script, talk: list[Exchange]
     assert live_run(session.id) is None
     assert len(model.requests) == asked
     assert load_state(session.id).entries == context
+
+
+def test_a_model_that_hangs_costs_one_timeout_and_level_3_ends_it(alice: User, script) -> None:
+    model = script(hang)
+    session = lifecycle.create_session(owner=alice, config={"compaction": {"model_timeout_seconds": 0.05}})
+    tell(session, [Exchange(question="Where are the ledgers? " * 40, answers=("Here. ",), has_turn=True)] * 8)
+    run = compact_now(session.id)
+    assert (run.state, run.outcome, run.level) == ("completed", "target_met", 3)
+    assert len(model.requests) == len(run.summary_ids) == model.abandoned
+    assert [(attempt.level, attempt.reason) for attempt in run.tries] == [(1, "timeout"), (3, "")]

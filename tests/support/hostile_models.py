@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
-from mnesis_core.errors import ModelUnreachable
+from mnesis_core.errors import ModelTimeout, ModelUnreachable
 from mnesis_core.llm import Request, Source, ToolCall, Usage
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.tokens import characters_within
@@ -43,7 +44,13 @@ MODELS: dict[str, Callable[[Request], Script]] = {
     "calling tools in words": lambda request: '<tool_call>{"name": "rm"}</tool_call>',
     "naming files of its own": lambda request: f"{GOOD}\n\n[LCM File IDs: file_ffffffff]\n[LCM Summary IDs: sum_0]",
     "failing": lambda request: ModelUnreachable(),
+    "timing out": lambda request: ModelTimeout(),
     "cut off": lambda request: Step(text=GOOD, finish_reason="length"),
     "good at every second try": lambda request: "" if "five fields" not in _asked(request) else GOOD,
 }
 """What each answers, by what is wrong with it."""
+
+
+def hang(request: Request) -> Script:
+    """Say nothing for ever; somebody else has to end it."""
+    return Step(gate=asyncio.Event(), gate_after=0)
