@@ -37,7 +37,7 @@ def payload_view(admin: ReadOnlyAdmin, request: HttpRequest, call_id: str) -> Ht
         **admin.admin_site.each_context(request),
         "opts": admin.opts,
         "about": load_heading(call.session_id),
-        "title": f"What call {call.id} was sent",
+        "title": "What the model was sent",
         "call_url": reverse("admin:sessions_app_modelcall_change", args=[quote(call.id)]),
         "rebuilt": rebuilt,
         "text": show_text(text, label="Payload", pretty=True, url=url) if rebuilt.payload is not None else None,

@@ -14,8 +14,9 @@ Open = Callable[..., Page]
 WIDTHS = ((1280, "light"), (1280, "dark"), (360, "light"), (360, "dark"))
 LISTS = (
     "sessions_app/session", "sessions_app/turn", "sessions_app/message", "sessions_app/messagepart",
-    "sessions_app/contextitem", "sessions_app/event", "sessions_app/modelcall", "sessions_app/streamjournal",
-    "sessions_app/languagemodel", "sessions_app/apikey", "compaction_app/compactionrun", "compaction_app/summarynode",
+    "sessions_app/contextitem", "sessions_app/event", "sessions_app/modelcall", "sessions_app/prompttext",
+    "sessions_app/streamjournal", "sessions_app/languagemodel", "sessions_app/apikey", "compaction_app/compactionrun",
+    "compaction_app/summarynode", "compaction_app/summarytry", "compaction_app/summarypreview",
 )  # fmt: skip
 HOSTILE = "<img src=x onerror=alert(1)> \u202egpj.exe "
 
@@ -30,9 +31,9 @@ def compacted(portal: Portal) -> str:
     return session_id
 
 
-def inspect(session_id: str, place: str) -> str:
-    """The address of a page about a session."""
-    return f"/admin/compaction_app/summarynode/inspect/{session_id}/{place}/"
+def inspect(id: str, place: str) -> str:
+    """The address of a page about a session or a call."""
+    return f"/admin/compaction_app/summarynode/inspect/{id}/{place}/"
 
 
 def runs_over_the_edge(page: Page) -> bool:
@@ -42,7 +43,7 @@ def runs_over_the_edge(page: Page) -> bool:
 
 @pytest.mark.parametrize(("width", "scheme"), WIDTHS)
 def test_every_page_of_the_inspector_keeps_to_its_width_and_policy(
-    width: int, scheme: str, compacted: str, open_page: Open
+    width: int, scheme: str, portal: Portal, compacted: str, open_page: Open
 ) -> None:
     page = open_page("/admin/", viewport={"width": width, "height": 800}, color_scheme=scheme)
     assert not runs_over_the_edge(page)
@@ -56,9 +57,11 @@ def test_every_page_of_the_inspector_keeps_to_its_width_and_policy(
             assert not runs_over_the_edge(page), page.url
     tombstones = f"/admin/sessions_app/session/{compacted}/tombstones/"
     adding = "/admin/sessions_app/languagemodel/add/"
-    for place in (inspect(compacted, "context"), inspect(compacted, "summaries"), tombstones, adding):
+    payload = inspect(portal.call("GET", f"/api/sessions/{compacted}/calls")["items"][0]["id"], "payload")
+    for place in (inspect(compacted, "context"), inspect(compacted, "summaries"), tombstones, adding, payload):
         page.goto(place)
         assert not runs_over_the_edge(page), place
+    expect(page.get_by_text("byte for byte what the model was sent")).to_be_visible()
 
 
 def test_the_drawn_summaries_are_links_for_mouse_and_keyboard(compacted: str, open_page: Open) -> None:

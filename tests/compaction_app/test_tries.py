@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -312,8 +313,9 @@ def test_a_session_cannot_loosen_the_sites_limit(session, priced, settings, tmp_
 
 
 def test_a_model_that_hangs_is_given_up_and_what_it_said_is_kept(session, script):
-    model = script(lambda request: Step(text=("- A", " summary", "!"), delay_seconds=0.2))
-    configure(session, model_timeout_seconds=0.3)
+    never = asyncio.Event()
+    model = script(lambda request: Step(text=("- A", " summary"), gate=never, gate_after=1))
+    configure(session, model_timeout_seconds=1.0)
     add_turns(session, 8)
     run = compact_now(session.id)
     assert [(attempt.level, attempt.reason) for attempt in run.tries] == [(1, "timeout"), (3, "")]
