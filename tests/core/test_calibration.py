@@ -1,4 +1,4 @@
-"""A model's own counts correct the estimate: near after ten turns, by real tokenisers, offline; and it says how near."""
+"""A model's own counts correct the estimate: near after ten turns, by real tokenisers; and it says how near."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def corpus(kind: str) -> str:
         for language in ("zh_Hans", "ja", "ko")
         if (place / language / "LC_MESSAGES" / "django.mo").exists()
     ]
-    return "\n".join(text for catalog in catalogs for text in catalog._catalog.values() if text)  # type: ignore[attr-defined]
+    texts = [text for catalog in catalogs for text in catalog._catalog.values()]  # type: ignore[attr-defined]
+    return "\n".join(filter(None, texts))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Defects 16, 17, 28, 36 and 37 of the reference library: half commits, loose ends, silent events, order by the clock."""
+"""Defects 16, 17, 28, 36 and 37 of the reference library: half commits, loose ends, silent events, the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defects 3, 4, 10, 21, 29, 31 and 33 of the reference library: summaries of what was summarised, and of what nobody read."""
+"""Defects 3, 4, 10, 21, 29, 31 and 33 of the reference library: summaries of summaries, and of what nobody read."""
 
 from __future__ import annotations
 

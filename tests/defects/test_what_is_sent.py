@@ -1,4 +1,4 @@
-"""Defects 5, 6, 9, 18, 23 and 40 of the reference library: prompts without the question, with errors in them, ever new."""
+"""Defects 5, 6, 9, 18, 23 and 40 of the reference library: prompts without the question, or ever new."""
 
 from __future__ import annotations
 
