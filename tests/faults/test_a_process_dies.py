@@ -19,6 +19,7 @@ from mnesis_core.providers.demo import words
 from mnesis_core.providers.demo_prose import prose
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.databases import site_database
+from tests.support.openai_server import OpenAIServer
 from tests.support.site import Site, running_site, wait_until, wait_until_ready
 
 LEASE_SECONDS = 2.5
@@ -73,8 +74,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One site for all of them: it is killed so often, it may as well be the same."""
     directory = tmp_path_factory.mktemp("site")
     config = directory / "config.toml"
-    config.write_text(f"[turn]\nlease_seconds = {LEASE_SECONDS}\n")
-    settings = {"MNESIS_CONFIG": str(config)}
+    config.write_text("".join(f"[{part}]\nlease_seconds = {LEASE_SECONDS}\n" for part in ("turn", "compaction")))
+    settings = {"MNESIS_CONFIG": str(config), "LOOPBACK_KEY": "key"}
     with site_database("test_faults") as database, running_site(directory, **settings, **database) as site:
         wait_until_ready(site)
         yield site
@@ -133,6 +134,26 @@ def test_without_a_worker_the_web_process_keeps_the_context_small(site: Site, ca
         assert any(run["state"] == "completed" for run in runs)
         context = caller.call("GET", f"/api/sessions/{session}")["context"]
         assert context["used_tokens"] <= context["hard_tokens"]
+
+
+@pytest.mark.soak
+def test_a_compaction_whose_worker_is_killed_while_it_asks_is_done_by_the_next(site: Site, caller: Caller) -> None:
+    with OpenAIServer() as server:
+        address = ["--api-base", server.base_url, "--api-key-env", "LOOPBACK_KEY", "--context", "16000"]
+        assert site.manage("model", "add", "--alias", "held", "--litellm", "openai/held", *address).returncode == 0
+        session = caller.new_session(config={"compaction": {"model": "held"}})
+        for index in range(5):
+            caller.say(session, f"Chapter {index}. {STORY * 12}")
+        run = caller.call("POST", f"/api/sessions/{session}/compact")
+        wait_until(lambda: server.requests, seconds=30)
+        [worker] = [process for process in children(site, "qcluster") if process.ppid() == site.launcher.pid]
+        worker.kill()
+        server.release()
+        runs = f"/api/sessions/{session}/compactions"
+        wait_until(lambda: caller.call("GET", runs)["items"][0]["state"] == "completed", seconds=60)
+    [done] = caller.call("GET", runs)["items"]
+    assert (done["id"], done["attempts"], len(done["summary_ids"])) == (run["id"], 2, 1)
+    assert caller.say(session, "Hello again")["state"] == "completed"
 
 
 async def watch(caller: Caller, stream: Stream) -> None:
