@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from agents_app.tools import ToolContext, find_tool, tool_specs
@@ -11,6 +13,7 @@ from mnesis_core.record import SessionRecord
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.queries import load_messages
+from tests.support.inspected import add_summary, claim, revise
 
 NOWHERE = ToolContext(session_id="sess_none", owner_id=0)
 
@@ -94,6 +97,23 @@ def test_read_goes_through_a_long_message_page_by_page(context):
     assert "read on with offset=8000" in first
     last = call("lcm_read", f'{{"id": "{long}", "offset": 16000}}', context)
     assert last == "x" * 4_000
+
+
+def test_describe_leads_to_the_newest_revision_and_says_what_is_stale(context):
+    messages = [message.id for message in load_messages(context.session_id)]
+    run = claim(context.session_id)
+    leaf = add_summary(context.session_id, run, messages, (1, 2))
+    top = add_summary(context.session_id, run, [leaf], (1, 2), kind="condensed")
+    newer = revise(context.session_id, leaf, messages, text="Marigolds.")
+
+    def describe(id: str) -> str:
+        return call("lcm_describe", json.dumps({"id": id}), context)
+
+    assert f"newest revision: {newer}\n" in describe(leaf)
+    assert "stale: something below it was revised since\n" in describe(top)
+    assert "with all below: 2 summaries" in describe(top)
+    assert describe(newer).endswith("Marigolds.")
+    assert f"parents: {top}\n" in describe(newer)
 
 
 def test_tools_see_their_own_session_only(context, bob):

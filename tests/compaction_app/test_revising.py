@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
@@ -136,6 +138,25 @@ def test_a_preview_of_what_was_revised_meanwhile_is_refused(tree, script, door):
     assert standing(tree.id) == [first]
 
 
+def test_of_many_who_apply_at_once_one_does(tree, script):
+    script(numbered())
+    previews = [revising.preview(tree.top) for _ in range(4)]
+
+    def is_applied(preview: str) -> bool:
+        try:
+            return bool(revising.apply(preview))
+        except SummaryRevised:
+            return False
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(is_applied, previews)) == [False, False, False, True]
+    [winner] = standing(tree.id)
+    assert winner in previews
+    prove(tree.id)
+
+
 def test_a_preview_made_from_what_was_revised_meanwhile_is_refused(tree, script):
     script(numbered())
     top, leaf = revising.preview(tree.top), revising.preview(tree.left)
@@ -236,6 +257,9 @@ def test_another_prompt_is_asked_and_named(tree, script, door):
     assert shown["items"][0]["prompt_version"] == "custom.7"
     assert "pirate" in str(model.requests[0].payload)
     assert post(door, f"/summaries/{tree.left}/preview", {"prompt": "Arr"}, 422)["error"]["code"] == "INVALID_REQUEST"
+    hostile = post(door, f"/summaries/{tree.left}/preview", {"prompt": PROMPT + "\x00 \u202e 💩"}, 201)
+    assert hostile["items"][0]["level"] == 1
+    assert [rebuild_payload(call).problems for call in list_calls(tree.id, limit=2)] == [(), ()]
 
 
 def test_a_model_that_fails_gives_a_level_three_preview_that_says_so(tree, script, door):
@@ -275,6 +299,8 @@ def test_what_cannot_be_done_is_said(tree, script, door):
     assert post(door, f"/summaries/{tree.top}/undo", status=409)["error"]["code"] == "CONFLICT"
     assert post(door, f"/summaries/{tree.top}/undo", {"to": tree.left}, 409)["error"]["code"] == "CONFLICT"
     assert post(door, f"/summaries/{tree.top}/preview", {"model": "nobody"}, 404)["error"]["code"] == "MODEL_NOT_FOUND"
+    for hostile in ("\x00", "💩", "x" * 100):
+        post(door, f"/summaries/{tree.top}/preview", {"model": hostile}, 404)
     preview = revising.preview(tree.left)
     other = post(door, f"/summaries/{tree.right}/apply", {"preview_id": preview}, 422)
     assert other["error"]["code"] == "INVALID_REQUEST"

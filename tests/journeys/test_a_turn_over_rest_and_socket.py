@@ -180,6 +180,11 @@ def test_hostile_text_is_answered_and_kept(caller: Caller):
         "/api/sessions/x/events?after=99999999999999999999",
         "/api/calls/%00",
         "/api/summaries/%F0%9F%92%A9",
+        "/api/summaries/%00/lineage",
+        "/api/summaries/%ED%A0%80/expand?deep=true",
+        "/api/previews/%00",
+        "/api/sessions/%00/cover",
+        "/api/sessions/x/messages/%00/lineage",
     ],
 )
 def test_no_wrong_address_is_a_server_error(caller: Caller, path):
