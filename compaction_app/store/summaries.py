@@ -14,11 +14,7 @@ from compaction_app.models import (
 )
 from compaction_app.queries import load_graph
 from compaction_app.store.runs import require_run
-from mnesis_core.errors import (
-    SessionArchived,
-    SummaryNotFoundError,
-    SummaryRevised,
-)
+from mnesis_core.errors import SessionArchived, SummaryNotFoundError, SummaryRevised
 from mnesis_core.events import EventType
 from mnesis_core.ledger import new_salt
 from mnesis_core.text import encode_text
