@@ -45,5 +45,5 @@ def test_somebody_may_ask_for_it_and_wait(caller: Caller):
     for index in range(4):
         caller.say(session, f"Chapter {index}. {STORY * 3}")
     run = caller.call("POST", f"/api/sessions/{session}/compact", {"wait": True})
-    assert (run["state"], run["trigger"]) == ("completed", "manual")
+    assert (run["state"], run["trigger"], run["outcome"]) == ("completed", "manual", "target_met")
     assert len(caller.call("GET", f"/api/sessions/{session}/summaries")["items"]) == 1
