@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from mnesis_core.assembly import assemble
 from mnesis_core.context import EMPTY_MESSAGE, ContextMessage, Prompt
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm import ToolCall
-from mnesis_core.rendering import RENDERERS, render
+from mnesis_core.rendering import RENDERERS, digest, render
 from mnesis_core.rendering.accepted import INTERRUPTED, CallIds, arguments_object
 from mnesis_core.text import printable
 from tests.core import contexts as make
@@ -179,3 +180,16 @@ def test_arguments_are_those_of_the_call(provider: str) -> None:
     prompt = Prompt(messages=(ContextMessage(role="assistant", text="", tool_calls=(call,)),), tools=())
     said = [item for item in read(render(prompt, provider=provider), provider) if isinstance(item, Called)]
     assert said == [Called("call_1", "read_file", {"path": "a.txt", "lines": [1, 2.5, None, True]})]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(st.characters()),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner),
+    max_leaves=20,
+)
+
+
+@given(payload=st.dictionaries(st.text(st.characters()), JSON))
+def test_a_digest_is_that_of_the_one_canonical_text(payload: dict[str, Any]) -> None:
+    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert digest(payload) == hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
