@@ -133,11 +133,9 @@ class BoundRows:
         yield from self._untold()
 
     def _compare(self, binding: Binding, ids: list[str], claims: dict[str, list[Claim]]) -> Iterator[Finding]:
-        table = binding.table
-        missing = set(ids)
-        for row in self._read(binding, ids):
+        table, rows = binding.table, self._read(binding, ids)
+        for row in rows:
             id, told = row[_ID], 0
-            missing.discard(id)
             key = row_key(row[_SALT] or self._salt, table=table, id=id)
             for seq, commitment, cut in claims[id]:
                 held = {
@@ -148,8 +146,9 @@ class BoundRows:
                 if cut.later:
                     told += len(held)
             self._account(binding, row, claims[id], told)
-        for id in sorted(missing):
-            yield from (Finding(seq, "missing", f"{table} {id}") for seq, _, _ in claims[id])
+        if len(rows) < len(ids):
+            missing = sorted(set(ids) - {row[_ID] for row in rows})
+            yield from (Finding(seq, "missing", f"{table} {id}") for id in missing for seq, _, _ in claims[id])
 
     def _account(self, binding: Binding, row: Sequence[Any], claims: list[Claim], told: int) -> None:
         id, later = row[_ID], row[len(binding.frozen) : _ID]
@@ -184,12 +183,16 @@ class BoundRows:
     def _read(self, binding: Binding, ids: Sequence[str]) -> list[Sequence[Any]]:
         """Proven columns, id, salt and session of those of the rows that are the session's."""
         vendor = connections[self._using].vendor
-        columns = (binding.in_sql(vendor), "id", SALT if binding.has_salt else "NULL", _owner(binding))
-        among = "= ANY(%s)" if vendor == "postgresql" else f"IN ({', '.join(['%s'] * len(ids))})"
-        # Not WHERE session_id = …: SQLite would walk through the whole session for each of the ids.
-        sql = f"SELECT {', '.join(columns)} FROM {binding.table} WHERE id {among}"
-        rows = fetch(sql, [ids] if vendor == "postgresql" else ids, using=self._using)
+        rows = fetch(_select(binding, vendor, len(ids)), [ids] if vendor == "postgresql" else ids, using=self._using)
         return [binding.plain(row) for row in rows if row[_SESSION] == self._session_id]
+
+
+@lru_cache(maxsize=1_000)
+def _select(binding: Binding, vendor: str, ids: int) -> str:
+    columns = (binding.in_sql(vendor), "id", SALT if binding.has_salt else "NULL", _owner(binding))
+    among = "= ANY(%s)" if vendor == "postgresql" else f"IN ({', '.join(['%s'] * ids)})"
+    # Not WHERE session_id = …: SQLite would walk through the whole session for each of the ids.
+    return f"SELECT {', '.join(columns)} FROM {binding.table} WHERE id {among}"
 
 
 @cache

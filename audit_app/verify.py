@@ -11,6 +11,7 @@ outside of it.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -18,11 +19,11 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
-import django
 import orjson
 from django.db import connections
 
 from audit_app.bound_rows import BoundRows, Finding
+from audit_app.start import start
 from audit_app.stretches import UNREADABLE, Progress, Stretch, follow, read_entries, stretch_ends
 from compaction_app.projection import load_projection
 from mnesis_core.errors import Conflict
@@ -120,13 +121,15 @@ def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress
     counts = _entry_counts(session_ids)
     if jobs > 1 and sum(counts.values()) > WORTH_PROCESSES:
         # Not forked: a connection to a database survives no fork.
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=django.setup) as processes:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=start) as processes:
             for part in _by_processes(counts, processes.map, lambda done: progress(report.entries + done)):
                 report.add(part)
                 progress(report.entries)
         return report
+    gc.freeze()  # as in the processes (start)
     for session_id in session_ids:
         report.add(verify_session(session_id, progress=lambda done: progress(report.entries + done)))
+    gc.unfreeze()
     return report
 
 
