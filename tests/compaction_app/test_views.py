@@ -186,12 +186,12 @@ def test_a_divider_says_what_happened_and_where(browser: Client, reader: User) -
 def test_the_panel_says_how_the_last_compaction_ended(browser: Client, reader: User) -> None:
     session_id = talk(reader)
     path = f"/sessions/{session_id}/context/"
-    assert "compaction:" not in browser.get(path).content.decode()
+    assert "Last compaction" not in browser.get(path).content.decode()
     run_id = request_manual(session_id)
     assert "A compaction is on its way." in browser.get(path).content.decode()
     compact_session(session_id, run_id=run_id)
     page = browser.get(path).content.decode()
-    assert "Last compaction: It ended because the context had become small enough." in page
+    assert "<b>Last compaction.</b> It ended because the context had become small enough." in page
 
 
 def test_a_level_3_divider_warns_and_says_what_was_tried(browser: Client, reader: User) -> None:
