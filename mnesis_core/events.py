@@ -51,7 +51,6 @@ class EventType(StrEnum):
     SUMMARY_FRESHNESS_CHANGED = "summary.freshness_changed"
     FILE_ADDED = "file.added"
     DOOM_LOOP_DETECTED = "doom_loop.detected"
-    BUDGET_WARNING = "budget.warning"
     BUDGET_EXHAUSTED = "budget.exhausted"
 
 
