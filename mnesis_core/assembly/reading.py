@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -29,7 +30,7 @@ from mnesis_core.messages import (
     ToolPart,
     ToolState,
 )
-from mnesis_core.tokens import characters_within, estimate_text
+from mnesis_core.tokens import SHORT, characters_within, estimate_text
 
 _OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation)\b)", re.IGNORECASE)
 
@@ -53,6 +54,16 @@ def valid_arguments(text: str) -> str:
 
 def is_object(text: str) -> bool:
     """Whether a text is a JSON object that a provider accepts."""
+    return _is_short_object(text) if len(text) < SHORT else _is_object(text)
+
+
+@lru_cache(maxsize=4096)
+def _is_short_object(text: str) -> bool:
+    """Every call of a session asks the same of the same inputs again."""
+    return _is_object(text)
+
+
+def _is_object(text: str) -> bool:
     try:
         return isinstance(orjson.loads(text), dict)
     except ValueError:  # it is stricter than we are: with numbers, lone surrogates, depth
