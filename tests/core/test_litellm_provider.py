@@ -8,22 +8,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mnesis_core.llm import (
-    Model,
     ModelSpec,
     Outcome,
-    Prices,
     ReasoningDelta,
     Reply,
     Request,
@@ -32,8 +25,7 @@ from mnesis_core.llm import (
     ToolCall,
     complete,
 )
-from mnesis_core.providers import make_model
-from mnesis_core.providers.litellm_ import LiteLLMModel, close_connections, load_litellm, stated_limits, warm_up
+from mnesis_core.providers.litellm_ import LiteLLMModel, close_connections, warm_up
 from tests.support.openai_scenarios import SCENARIOS
 from tests.support.openai_server import TEXT, WORDS, OpenAIServer
 
@@ -395,110 +387,3 @@ async def test_a_request_that_is_too_deep_to_be_written_fails_and_does_not_crash
     request = Request(payload={"messages": [{"role": "user", "content": "x"}], "tools": [deep]}, max_output_tokens=5)
     reply = await complete(LiteLLMModel(spec_for("ok", server)), request)
     assert (reply.outcome, reply.error and reply.error.code) == (Outcome.FAILED, "MODEL_ERROR")
-
-
-async def test_the_demo_model_is_reached_through_the_same_door() -> None:
-    model: Model = make_model(demo_spec())
-    reply = await complete(model, REQUEST)
-    assert (reply.outcome, reply.usage.source) == (Outcome.COMPLETE, Source.PROVIDER)
-    assert "demo model" in reply.text
-
-
-def demo_spec() -> ModelSpec:
-    return ModelSpec(alias="demo", litellm_model="demo/chat", context_window=32_000, max_output_tokens=4_000)
-
-
-@pytest.mark.parametrize(
-    ("command", "outcome", "code"),
-    [
-        ("!fail 401", Outcome.FAILED, "MODEL_AUTHENTICATION_FAILED"),
-        ("!fail 429", Outcome.FAILED, "MODEL_RATE_LIMITED"),
-        ("!fail 500", Outcome.FAILED, "MODEL_UNAVAILABLE"),
-        ("!fail cut", Outcome.INCOMPLETE, "MODEL_REPLY_INCOMPLETE"),
-        ("!fail empty", Outcome.INCOMPLETE, "MODEL_REPLY_INCOMPLETE"),
-    ],
-)
-async def test_the_demo_model_fails_as_it_is_told(command: str, outcome: Outcome, code: str) -> None:
-    reply = await complete(LiteLLMModel(demo_spec()), say(command))
-    assert (reply.outcome, reply.error and reply.error.code) == (outcome, code)
-
-
-def say(text: str, *, max_output_tokens: int = 500) -> Request:
-    return Request(payload={"messages": [{"role": "user", "content": text}]}, max_output_tokens=max_output_tokens)
-
-
-async def test_the_demo_model_streams_words_thinks_and_calls_tools() -> None:
-    function = {"name": "calculator", "description": "Sums.", "parameters": {"required": ["expression"]}}
-    payload = {**say("!think what is 3 * 4?").payload, "tools": [{"type": "function", "function": function}]}
-    items = [item async for item in LiteLLMModel(demo_spec()).stream(Request(payload=payload, max_output_tokens=100))]
-    reply = items[-1]
-    assert isinstance(reply, Reply)
-    assert sum(isinstance(item, ReasoningDelta) for item in items) > 10
-    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("calculator", '{"expression": "3 * 4"}')]
-
-
-async def test_the_demo_model_keeps_to_the_largest_answer() -> None:
-    reply = await complete(LiteLLMModel(demo_spec()), say("!long 2000", max_output_tokens=60))
-    assert (reply.outcome, reply.finish_reason) == (Outcome.COMPLETE, "length")
-    assert reply.usage.output_tokens <= 60
-
-
-async def test_the_demo_model_also_answers_litellm_without_a_stream() -> None:
-    whole_reply = await load_litellm().acompletion(
-        model="demo/chat", messages=[{"role": "user", "content": "!tool now {}"}], tools=[_offered("now")]
-    )
-    assert whole_reply.choices[0].message.tool_calls[0].function.name == "now"
-    assert whole_reply.choices[0].finish_reason == "tool_calls"
-
-
-def _offered(name: str) -> dict[str, object]:
-    return {"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object"}}}
-
-
-@pytest.mark.parametrize(
-    ("litellm_model", "expected"),
-    [
-        ("openai/gpt-4o", (128_000, 16_384, Prices(input=2_500_000, output=10_000_000, cache_read=1_250_000))),
-        ("gpt-4o", (128_000, 16_384, Prices(input=2_500_000, output=10_000_000, cache_read=1_250_000))),
-        (
-            "anthropic/claude-sonnet-4-5",
-            (200_000, 64_000, Prices(input=3_000_000, output=15_000_000, cache_read=300_000, cache_write=3_750_000)),
-        ),
-        ("gemini/gemini-gemma-2-9b-it", (8_192, 8_192, Prices(input=350_000, output=1_050_000))),
-        ("demo/chat", (32_000, 4_000, Prices())),
-        ("openai/claude-sonnet-4-5", None),
-        ("openai/text-embedding-3-small", None),
-        ("openai/nobody-knows-this", None),
-        ("", None),
-    ],
-)
-def test_litellm_s_table_gives_window_and_prices(litellm_model: str, expected: object) -> None:
-    stated = stated_limits(litellm_model)
-    assert (stated and (stated.context_window, stated.max_output_tokens, stated.prices)) == expected
-
-
-def test_a_model_without_prices_in_the_table_is_not_free() -> None:
-    unpriced = [name for name, entry in load_litellm().model_cost.items() if _has_window_only(entry)]
-    stated = [limits for name in unpriced if (limits := stated_limits(name))]
-    assert stated
-    assert all(limits.prices is None for limits in stated)
-
-
-def _has_window_only(entry: dict[str, Any]) -> bool:
-    return entry.get("mode") == "chat" and entry.get("max_input_tokens") and "input_cost_per_token" not in entry
-
-
-def test_importing_the_adapters_imports_no_litellm_and_warming_up_reads_no_dotenv(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("MNESIS_TEST_CANARY=read\n")
-    script = (
-        "import asyncio, os, sys\n"
-        "from mnesis_core.providers import litellm_\n"
-        "assert 'litellm' not in sys.modules\n"
-        "asyncio.run(litellm_.warm_up())\n"
-        "assert 'litellm' in sys.modules and 'MNESIS_TEST_CANARY' not in os.environ\n"
-    )
-    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ.get("PATH", "")}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -26,7 +26,7 @@ from mnesis_core.errors import NotFound
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
 from mnesis_core.text import text_digest
 from sessions_app import inspect_queries, queries, search, store, transcript
-from sessions_app.ledger import change
+from sessions_app.ledger import Change, change
 from tests.support.cast import make_user
 from tests.support.inspected import add_preview, add_summary, add_turn, claim, finish, tool_part
 from tests.support.talks import exchange, new_session
@@ -298,19 +298,7 @@ def things(alice: Person) -> Things:
         file = store_file_reference(record, content_id=CONTENT, path=f"/{SECRET}", exploration_summary=SECRET)
         live = compaction_store.request_run(record, trigger="soft")
         for run_id in (live, None):
-            store.start_call(
-                record,
-                turn_id=None,
-                message_id=None,
-                purpose="summary",
-                model="demo",
-                provider_model="demo",
-                parameters={"run_id": run_id},
-                manifest=[],
-                context_seq=1,
-                digest="",
-                estimated_tokens=1,
-            )
+            start_summary_call(record, run_id)
     with change(session_id, now=timezone.now() - timedelta(hours=1)) as record:
         running = store.start_turn(record, model="demo", lease_owner="x", lease_seconds=1, idempotency_key=SECRET)
         waits = ToolPart(tool_name="t", tool_call_id="c2")
@@ -330,6 +318,23 @@ def things(alice: Person) -> Things:
         file=file,
         child=child,
         stub=stub,
+    )
+
+
+def start_summary_call(record: Change, run_id: str | None) -> None:
+    """A question to a summarising model, of a compaction or of a preview."""
+    store.start_call(
+        record,
+        turn_id=None,
+        message_id=None,
+        purpose="summary",
+        model="demo",
+        provider_model="demo",
+        parameters={"run_id": run_id},
+        manifest=[],
+        context_seq=1,
+        digest="",
+        estimated_tokens=1,
     )
 
 

@@ -1,0 +1,57 @@
+"""Level 3, which needs no model: beginnings and ends, within its limit."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mnesis_core.compaction import (
+    excerpt,
+    message_quotables,
+    summary_quotables,
+    transcript_pieces,
+)
+from mnesis_core.footers import Named
+from mnesis_core.tokens import estimate_text
+from tests.core import contexts as make
+from tests.core.contexts import summaries
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(make.parts, min_size=1, max_size=8), st.integers(64, 512), st.integers(0, 6))
+def test_an_excerpt_is_always_smaller_than_its_source(parts: list[object], limit: int, files: int) -> None:
+    message = make.message(1, "user", *parts)  # type: ignore[arg-type]
+    pieces = transcript_pieces([message], 10**6)
+    names = [f"file_{number:016x}" for number in range(files)]
+    source = sum(map(estimate_text, pieces))
+    text = excerpt(message_quotables([message]), limit, source, Named(files=tuple(names)))
+    if source > 60:
+        assert estimate_text(text) < source
+    if source > limit + 40 * files + 60:
+        assert all(name in text for name in names)
+        assert estimate_text(text) <= limit + 24 * files
+
+
+def test_an_excerpt_quotes_users_first_with_beginnings_and_ends_in_order() -> None:
+    messages = [item for n in range(1, 9) for item in make.turn(n, f"ASK{n} {make.prose(60)} END{n}", make.prose(900))]
+    text = excerpt(message_quotables(messages), 512, 8_000)
+    places = [text.index(f"ASK{number}") for number in range(1, 9)]
+    assert places == sorted(places)
+    assert all(f"END{number}" in text for number in range(1, 9))
+    assert 400 < estimate_text(text) <= 512
+
+
+def test_an_excerpt_of_very_many_texts_quotes_the_first_and_the_last() -> None:
+    messages = [
+        item for number in range(1, 300) for item in make.turn(number, f"question {number}", f"answer {number}")
+    ]
+    text = excerpt(message_quotables(messages), 512, 8_000)
+    assert "question 1\n" in text
+    assert "question 299" in text
+    assert "question 150" not in text
+    assert estimate_text(text) <= 512
+
+
+def test_an_excerpt_of_summaries_quotes_each() -> None:
+    text = excerpt(summary_quotables(summaries(0, 0, 1)), 512, 2_000)
+    assert all(f"[{first}-{first + 1}]" in text for first in (1, 3, 5))

@@ -1,0 +1,78 @@
+"""The demo model behind litellm, reached as any other is."""
+
+from __future__ import annotations
+
+import pytest
+
+from mnesis_core.llm import (
+    Model,
+    ModelSpec,
+    Outcome,
+    ReasoningDelta,
+    Reply,
+    Request,
+    Source,
+    complete,
+)
+from mnesis_core.providers import make_model
+from mnesis_core.providers.litellm_ import LiteLLMModel, load_litellm
+
+REQUEST = Request(payload={"messages": [{"role": "user", "content": "What is the answer?"}]}, max_output_tokens=50)
+
+
+async def test_the_demo_model_is_reached_through_the_same_door() -> None:
+    model: Model = make_model(demo_spec())
+    reply = await complete(model, REQUEST)
+    assert (reply.outcome, reply.usage.source) == (Outcome.COMPLETE, Source.PROVIDER)
+    assert "demo model" in reply.text
+
+
+def demo_spec() -> ModelSpec:
+    return ModelSpec(alias="demo", litellm_model="demo/chat", context_window=32_000, max_output_tokens=4_000)
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome", "code"),
+    [
+        ("!fail 401", Outcome.FAILED, "MODEL_AUTHENTICATION_FAILED"),
+        ("!fail 429", Outcome.FAILED, "MODEL_RATE_LIMITED"),
+        ("!fail 500", Outcome.FAILED, "MODEL_UNAVAILABLE"),
+        ("!fail cut", Outcome.INCOMPLETE, "MODEL_REPLY_INCOMPLETE"),
+        ("!fail empty", Outcome.INCOMPLETE, "MODEL_REPLY_INCOMPLETE"),
+    ],
+)
+async def test_the_demo_model_fails_as_it_is_told(command: str, outcome: Outcome, code: str) -> None:
+    reply = await complete(LiteLLMModel(demo_spec()), say(command))
+    assert (reply.outcome, reply.error and reply.error.code) == (outcome, code)
+
+
+def say(text: str, *, max_output_tokens: int = 500) -> Request:
+    return Request(payload={"messages": [{"role": "user", "content": text}]}, max_output_tokens=max_output_tokens)
+
+
+async def test_the_demo_model_streams_words_thinks_and_calls_tools() -> None:
+    function = {"name": "calculator", "description": "Sums.", "parameters": {"required": ["expression"]}}
+    payload = {**say("!think what is 3 * 4?").payload, "tools": [{"type": "function", "function": function}]}
+    items = [item async for item in LiteLLMModel(demo_spec()).stream(Request(payload=payload, max_output_tokens=100))]
+    reply = items[-1]
+    assert isinstance(reply, Reply)
+    assert sum(isinstance(item, ReasoningDelta) for item in items) > 10
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("calculator", '{"expression": "3 * 4"}')]
+
+
+async def test_the_demo_model_keeps_to_the_largest_answer() -> None:
+    reply = await complete(LiteLLMModel(demo_spec()), say("!long 2000", max_output_tokens=60))
+    assert (reply.outcome, reply.finish_reason) == (Outcome.COMPLETE, "length")
+    assert reply.usage.output_tokens <= 60
+
+
+async def test_the_demo_model_also_answers_litellm_without_a_stream() -> None:
+    whole_reply = await load_litellm().acompletion(
+        model="demo/chat", messages=[{"role": "user", "content": "!tool now {}"}], tools=[_offered("now")]
+    )
+    assert whole_reply.choices[0].message.tool_calls[0].function.name == "now"
+    assert whole_reply.choices[0].finish_reason == "tool_calls"
+
+
+def _offered(name: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object"}}}
