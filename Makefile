@@ -30,9 +30,11 @@ format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/djlint templates --reformat --quiet
+	$(BIN)/python -m tests.support.client_sources
 
 soak: .venv/installed-dev
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=0 $(ARGS)
+	@$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=soak -o faulthandler_timeout=0 tests/core
 
 bench: .venv/installed-dev
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mnesis_core.config import StreamConfig
-from mnesis_core.llm import Model, ReasoningDelta, Reply, Request, TextDelta
+from mnesis_core.llm import Model, Outcome, ReasoningDelta, Reply, Request, TextDelta
 from mnesis_core.messages import ReasoningPart, TextPart
 from sessions_app import store
 from sessions_app.database import db
@@ -34,7 +34,7 @@ class Answer:
         self._flushed_at = self.clock()
         async for item in model.stream(request):
             if isinstance(item, Reply):
-                return item
+                return self._as_streamed(item)
             self._take(item)
             if self._is_due():
                 await self.flush()
@@ -49,12 +49,22 @@ class Answer:
             await db(store.append_journal, session_id=self.session_id, message_id=self.message_id, pieces=pieces)
 
     @property
+    def is_journalled(self) -> bool:
+        """Whether anything of it was, or is being, written to the journal."""
+        return any(self.lengths)
+
+    @property
     def parts(self) -> list[TextPart | ReasoningPart]:
         """What came, as parts of the record."""
         return [
             TextPart(text="".join(pieces)) if kind == TextPart.type else ReasoningPart(text="".join(pieces))
             for kind, pieces in zip(self.types, self.texts, strict=True)
         ]
+
+    def _as_streamed(self, reply: Reply) -> Reply:
+        """The reply; one that says it gave nothing after it was passed on in part would else be asked for again."""
+        is_begun = self.types and reply.outcome is Outcome.FAILED
+        return replace(reply, outcome=Outcome.BROKEN) if is_begun else reply
 
     def _take(self, delta: TextDelta | ReasoningDelta) -> None:
         kind = TextPart.type if isinstance(delta, TextDelta) else ReasoningPart.type

@@ -1,4 +1,4 @@
-"""The websocket door of a session: frames out, turns and interrupts in."""
+"""The websocket door of a session: frames out; turns, answers to what they wait for, and interrupts in."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from urllib.parse import parse_qs
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from agents_app import lifecycle
-from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, PermissionDenied
+from agents_app.schemas import AnswerIn, DecisionIn, TurnStartIn
+from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
+from mnesis_core.record import TurnRecord
+from mnesis_core.strict_json import read_json
+from sessions_app.asking import check_may_write
+from sessions_app.conf import site_config
 from sessions_app.database import db
-from sessions_app.follow import follow
-from sessions_app.queries import load_session
+from sessions_app.faults import as_error
+from sessions_app.follow import Frame, follow
+from sessions_app.viewing import check_viewer, viewer_of_socket
 
-NOT_SIGNED_IN, NOT_FOUND, REVOKED = 4401, 4404, 4409
-CHECK_AGAIN_SECONDS = 30.0
+NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED = 4401, 4404, 4408, 4409
 
 
 class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
@@ -46,11 +51,16 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def disconnect(self, code: int) -> None:
         """The client is gone; whatever it started goes on."""
+        self._stop()
+
+    def _stop(self) -> None:
         for task in self.tasks:
-            task.cancel()
+            if task is not asyncio.current_task():
+                task.cancel()
+        self.tasks = []
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """One frame of the client: ``{"type": "turn" | "interrupt" | "ping", …}``."""
+        """One frame of the client: ``{"type": "turn" | "answer" | "approve" | "interrupt" | "ping", …}``."""
         if not self.tasks:
             return
         reference: Any = None
@@ -59,33 +69,47 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             reference = frame.get("id")
             await self._authorise()
             await self._act(frame)
-        except MnesisError as error:
+        except Exception as exception:
+            error = as_error(exception, asked="websocket frame")
             await self._send({"type": "error", "id": reference, "error": error.as_dict()})
 
     async def _act(self, frame: dict[str, Any]) -> None:
         actions: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
             "turn": self._turn,
+            "answer": self._answer,
+            "approve": self._approve,
             "interrupt": self._interrupt,
             "ping": self._ping,
         }
         act = actions.get(str(frame.get("type")))
         if act is None:
             raise InvalidRequest(f"type must be one of {', '.join(actions)}", field="type")
-        if act != self._ping and not self.scope.get("may_write", False):
-            raise PermissionDenied("This API key may only read.")
+        if act != self._ping:
+            check_may_write(self.scope.get("may_write", False))
         await act(frame)
 
     async def _turn(self, frame: dict[str, Any]) -> None:
-        message, key = frame.get("message"), frame.get("idempotency_key")
-        if not isinstance(message, str) or not isinstance(key, str | None):
-            raise InvalidRequest("message must be text, idempotency_key too where there is one", field="message")
+        asked = TurnStartIn.model_validate(frame)
         started = await lifecycle.start_turn(
-            self.session_id, owner_id=self.scope["user"].pk, message=message, idempotency_key=key
+            self.session_id, owner_id=self.owner_id, message=asked.text(), **asked.options()
         )
-        await self._send({"type": "accepted", "id": frame.get("id"), "turn_id": started.turn.id})
+        await self._accepted(frame, started.turn)
+
+    async def _answer(self, frame: dict[str, Any]) -> None:
+        asked = AnswerIn.model_validate(frame)
+        results = [lifecycle.ToolResult(**result.dict()) for result in asked.results]
+        answered = await lifecycle.answer_tools(self.session_id, asked.turn_id, owner_id=self.owner_id, results=results)
+        await self._accepted(frame, answered.turn)
+
+    async def _approve(self, frame: dict[str, Any]) -> None:
+        asked = DecisionIn.model_validate(frame)
+        turn = await lifecycle.decide_approval(self.session_id, owner_id=self.owner_id, **asked.dict())
+        await self._accepted(frame, turn)
 
     async def _interrupt(self, frame: dict[str, Any]) -> None:
-        turn = await db(lifecycle.interrupt, self.session_id, owner_id=self.scope["user"].pk)
+        await self._accepted(frame, await db(lifecycle.interrupt, self.session_id, owner_id=self.owner_id))
+
+    async def _accepted(self, frame: dict[str, Any], turn: TurnRecord) -> None:
         await self._send({"type": "accepted", "id": frame.get("id"), "turn_id": turn.id})
 
     async def _ping(self, frame: dict[str, Any]) -> None:
@@ -97,36 +121,35 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 await self._send(frame)
 
     async def _recheck(self) -> None:
-        """Channels keeps the user of the handshake for ever; sign-out and deletion close the socket here."""
+        """Channels keeps the user of the handshake for ever; the end of an account, a key or a sign-in is seen here."""
         while True:
-            await asyncio.sleep(CHECK_AGAIN_SECONDS)
+            await asyncio.sleep(site_config().stream.recheck_seconds)
             try:
                 await self._authorise()
             except MnesisError:
-                await self.close(REVOKED)
+                await self._end(REVOKED)
                 return
 
+    @property
+    def owner_id(self) -> int:
+        """Whose session it is: only its owner is accepted."""
+        return int(self.scope["user"].pk)
+
     async def _authorise(self) -> None:
-        await db(authorise, self.scope["user"], self.scope.get("session"), self.session_id)
+        await db(check_viewer, viewer_of_socket(self.scope), self.session_id)
+
+    async def _end(self, code: int) -> None:
+        """Close, and send nothing more."""
+        self._stop()
+        await self.close(code)
 
     async def _send(self, frame: dict[str, Any]) -> None:
-        await self.send(text_data=json.dumps(frame))
-
-
-def authorise(user: Any, cookie_session: Any, session_id: str) -> None:
-    """Make sure that this user may still see this session.
-
-    :raises SessionNotFoundError: they may not, signed out, were disabled, or it is gone.
-    """
-    user.refresh_from_db(fields=["is_active"])
-    is_signed_out = (
-        cookie_session is not None
-        and cookie_session.session_key
-        and not cookie_session.exists(cookie_session.session_key)
-    )
-    if not user.is_active or is_signed_out:
-        raise NotFound()
-    load_session(session_id, owner_id=user.pk)
+        """Send a frame, which takes as long as what was sent before is not read (``mnesis_site.server``)."""
+        try:
+            async with asyncio.timeout(site_config().stream.slow_seconds):
+                await self.send(text_data=frame.as_json() if isinstance(frame, Frame) else json.dumps(frame))
+        except TimeoutError:
+            await self._end(TOO_SLOW)
 
 
 def _after(query_string: bytes) -> int:
@@ -137,10 +160,7 @@ def _after(query_string: bytes) -> int:
 
 
 def _parse(text: str | None) -> dict[str, Any]:
-    try:
-        frame = json.loads(text or "")
-    except (ValueError, RecursionError):
-        raise InvalidRequest("the frame is not JSON") from None
+    frame = read_json(text or "")
     if not isinstance(frame, dict):
         raise InvalidRequest("the frame must be an object")
     return frame

@@ -1,62 +1,67 @@
-"""The one contract behind every door: create, start or record a turn, interrupt, fork, archive, delete (decision 8).
+"""The one contract behind every door: create, start or record a turn, answer what it waits for, interrupt, fork,
+archive, delete (decision 8).
 
 Doors parse, call one of these, and translate the answer. Rules and error codes are here and below.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass, replace
+import asyncio
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from agents_app.recovery import recover_turn
+from agents_app import suspended
+from agents_app.claiming import (
+    TITLE_FROM_MESSAGE,
+    check_length,
+    check_message,
+    check_stored,
+    claim_recorded_turn,
+    claim_turn,
+    compact_if_due,
+)
+from agents_app.claiming import StartedTurn as StartedTurn
+from agents_app.hosting import change_hosting
+from agents_app.recovery import end_waiting
 from agents_app.runner import runner
-from compaction_app.schedule import act_on, find_trigger
-from files_app.queries import load_file_reference
+from agents_app.sending import send_message as send_message
+from agents_app.suspended import ToolResult as ToolResult
+from agents_app.tools import check_tools
 from mnesis_core.config import Config
-from mnesis_core.errors import IdempotencyMismatch, InvalidRequest, RequestTooLarge, SessionBusy
+from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotFoundError, SessionNotRunning
 from mnesis_core.events import EventType
-from mnesis_core.llm import Outcome
-from mnesis_core.messages import FileRefPart, Message, Part, TextPart, text_of
-from mnesis_core.record import MessageEnd, SessionRecord, TurnRecord, TurnState
-from mnesis_core.recording import RecordedTurn, check_recorded, request_digest
+from mnesis_core.inbox import Hosting, hosting_after
+from mnesis_core.llm import ToolSpec
+from mnesis_core.messages import Message
+from mnesis_core.record import SessionRecord, TurnRecord, TurnState
+from mnesis_core.recording import RecordedTurn
+from mnesis_core.spending import TurnLimits
 from mnesis_core.text import encode_text
+from mnesis_core.turn_options import TurnOptions
 from sessions_app import forking, store
-from sessions_app.conf import default_model, get_spec, session_config, site_config
+from sessions_app.conf import checked_config, default_model, get_spec, site_config
 from sessions_app.database import db
-from sessions_app.ledger import Change, change
-from sessions_app.queries import expired_turns, find_turn_by_key, load_session, load_turn, running_turn
-from sessions_app.ready import ReadyPart, make_all_ready
+from sessions_app.group_commit import durable_transaction
+from sessions_app.ledger import change
+from sessions_app.live import hub
+from sessions_app.queries import list_sessions, load_launched, load_session, load_turn, open_turn
 
-TURN_ENDS = {
-    EventType.TURN_COMPLETED,
-    EventType.TURN_CANCELLED,
-    EventType.TURN_INTERRUPTED,
-    EventType.TURN_FAILED,
-    EventType.TURN_INCOMPLETE,
-}
+TURN_ENDS = {EventType(f"turn.{state}") for state in TurnState if state.is_end}
 """The events of which each turn has one, its last."""
-TITLE_LENGTH, AGENT_LENGTH, KEY_LENGTH = 400, 100, 200
+TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}
+"""The events after which a turn does nothing until somebody acts."""
+TITLE_LENGTH, AGENT_LENGTH = 400, 100
 """Stored characters of the columns."""
-TITLE_FROM_MESSAGE = 60
-"""Characters of the first message that name a session nobody has named."""
-
-
 FORK_SUFFIX = " (fork)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartedTurn:
-    """A turn, and whether this very request started it."""
-
-    turn: TurnRecord
-    seq: int
-    """The turn's first event, to follow it from; 1 when it was started before."""
-    is_new: bool
-    """False when the idempotency key has started it before."""
+BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
+"""How a session is named that was changed lately."""
+LOOK_AGAIN_SECONDS = 5.0
+"""Whoever waits for a turn looks by themselves after this, should every word about news get lost."""
+LOOK_PAUSE_SECONDS = 0.1
+"""And never more often: another process's turn may have news with every word."""
 
 
 def create_session(
@@ -70,21 +75,25 @@ def create_session(
     config: dict[str, Any] | None = None,
     parent_id: str | None = None,
     first_message: str | None = None,
+    origin: str = "chat",
+    external_id: str = "",
+    host_mode: bool = False,
+    peer_name: str = "",
 ) -> SessionRecord:
     """Create a session. A ``first_message`` is checked only: when it is refused, no empty session is left behind.
 
+    :param external_id: what the caller calls it; with owner and origin it names one session
+    :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
     :raises ModelNotFoundError: there is no such model.
+    :raises DuplicateIDError: there is a session of this owner, origin and external id, perhaps a deleted one.
     :raises SessionNotFoundError: the parent is not there, or belongs to somebody else.
+    :raises PeerNameTaken: another session of the owner in host mode has this name.
     :raises InvalidRequest: a value is out of its bounds.
     """
     alias = model or default_model()
     get_spec(alias)
-    configured = session_config(config or {})
-    check_title(title, configured.limits.title_characters)
-    _check_stored("agent", agent, AGENT_LENGTH)
-    _check_length("system_prompt", system_prompt, configured.limits.message_characters)
-    if first_message is not None:
-        _check_message(first_message, configured)
+    _check_new(_checked_config(config or {}), title, agent, system_prompt, first_message)
+    hosting = hosting_after(Hosting(), host_mode=host_mode, peer_name=peer_name, agent=agent)
     if parent_id is not None:
         load_session(parent_id, owner_id=owner.pk)
     session_id = store.create_session(
@@ -96,8 +105,31 @@ def create_session(
         labels=labels,
         config=config,
         parent_id=parent_id,
+        origin=origin,
+        external_id=external_id,
+        host_mode=hosting.is_on,
+        peer_name=hosting.name,
     )
     return load_session(session_id)
+
+
+def _check_new(config: Config, title: str, agent: str, system_prompt: str, first_message: str | None) -> None:
+    check_title(title, config.limits.title_characters)
+    check_stored("agent", agent, AGENT_LENGTH)
+    check_length("system_prompt", system_prompt, config.limits.message_characters)
+    if first_message is not None:
+        check_message(first_message, config)
+
+
+async def begin_session(*, owner: AbstractBaseUser, message: str, **values: Any) -> tuple[SessionRecord, StartedTurn]:
+    """Create a session and start its first turn in this process; when either is refused, neither is there.
+
+    :param values: as ``create_session`` takes them
+    :raises MnesisError: as ``create_session`` and ``start_turn`` do
+    """
+    with runner.permit():
+        session = await db(create_session, owner=owner, first_message=message, **values)
+        return session, await _set_going(claim_turn, session.id, owner_id=owner.pk, message=message)
 
 
 def update_session(
@@ -107,100 +139,191 @@ def update_session(
     title: str | None = None,
     labels: dict[str, str] | None = None,
     config: dict[str, Any] | None = None,
+    host_mode: bool | None = None,
+    peer_name: str | None = None,
 ) -> SessionRecord:
-    """Rename, relabel or reconfigure a session.
+    """Rename, relabel or reconfigure a session, or change whether it stays alive for messages of peers.
 
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises PeerNameTaken: another session of the owner in host mode has this name.
     :raises InvalidRequest: a value is out of its bounds.
+    :raises ModelNotFoundError: a fallback is not there.
     """
     load_session(session_id, owner_id=owner_id)
     if title is not None:
         check_title(title, site_config().limits.title_characters)
-    session_config(config or {})
+    _checked_config(config or {})
     with change(session_id) as record:
         store.update_session(record, title=title, labels=labels, config=config)
+        change_hosting(record, host_mode=host_mode, peer_name=peer_name)
     return load_session(session_id)
 
 
 def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
-    """Close a session for new turns; a running turn still ends.
+    """Close a session and its sub-agents' for new turns; a running turn still ends, and so do the tasks it hands out.
 
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
     """
     load_session(session_id, owner_id=owner_id)
-    with change(session_id) as record:
-        store.archive_session(record)
+    for id in (session_id, *load_launched(session_id)):
+        with change(id) as record:
+            store.archive_session(record)
     return load_session(session_id)
 
 
 def delete_session(session_id: str, *, owner_id: int) -> None:
-    """Take a session out of sight, for good. Every row of it stays (decision 1).
+    """Take a session out of sight, for good, with its sub-agents': all of them or none. Every row stays (decision 1).
 
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
-    :raises SessionBusy: a turn is running.
+    :raises SessionBusy: a turn of one of them is running, or waits.
     """
     load_session(session_id, owner_id=owner_id)
+    with durable_transaction():
+        # Its own first: under its lock it launches no more.
+        _delete(session_id)
+        for id in load_launched(session_id):
+            _delete(id)
+
+
+def _delete(session_id: str) -> None:
     with change(session_id) as record:
-        turn_id = running_turn(session_id)
-        if turn_id is not None:
-            raise SessionBusy(session_id=session_id, turn_id=turn_id)
+        turn = open_turn(session_id)
+        if turn is not None:
+            raise SessionBusy(session_id=session_id, turn_id=turn[0], state=turn[1])
         store.soft_delete_session(record)
 
 
+def find_session(reference: str, *, owner_id: int) -> SessionRecord:
+    """The session to resume: by its id, ``last``, or ``~N`` for the Nth before the last changed. ``start_turn`` goes on with it.
+
+    Sub-agents are resumed by their ids only: they are changed last by every delegation.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    """
+    back = BACK.fullmatch(reference)
+    if back is None:
+        return load_session(reference, owner_id=owner_id)
+    place = int(back["place"] or 0)
+    sessions = list_sessions(owner_id=owner_id, archived=None, sub_agents=False, limit=place + 1)
+    if place >= len(sessions):
+        raise SessionNotFoundError(f"there is no session {reference}; there are {len(sessions)}", session_id=reference)
+    return sessions[place]
+
+
 async def start_turn(
-    session_id: str, *, owner_id: int, message: str, idempotency_key: str | None = None
+    session_id: str,
+    *,
+    owner_id: int,
+    message: str | None,
+    earlier: Sequence[Message] = (),
+    idempotency_key: str | None = None,
+    tools: Sequence[ToolSpec] = (),
+    system_prompt: str | None = None,
+    limits: TurnLimits | None = None,
+    on_doom_loop: str | None = None,
+    host_mode: bool | None = None,
 ) -> StartedTurn:
     """Write the user's message, claim the session and set the turn going in this process; returns at once.
 
+    :param message: ``None`` when what happened elsewhere is itself what is to be answered: results of tools
+    :param earlier: what happened elsewhere before the message, kept as a turn of its own; no part of the request's digest
+    :param tools: tools that the caller runs itself, offered beside the session's and in place of one of the same name;
+        a call of one suspends the turn until ``answer_tools``
+    :param system_prompt: in place of the session's, for this turn
+    :param limits: the most that this turn may use
+    :param on_doom_loop: ``continue`` or ``stop``, in place of what the configuration says
+    :param host_mode: whether the session stays alive for messages of peers from now on; ``None``: as it does already
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
-    :raises SessionBusy: another turn is running.
+    :raises SessionBusy: another turn is running, or waits.
     :raises SessionArchived: the session takes no more turns.
-    :raises IdempotencyMismatch: the key was used for another message.
-    :raises InvalidRequest: the message is empty or too long.
+    :raises IdempotencyMismatch: the key was used for another request.
+    :raises PeerNameTaken: another session of the owner in host mode has this one's name.
+    :raises InvalidRequest: the message is empty or too long, or an option is out of its bounds.
     :raises AtCapacity: this process runs as many turns as it may.
     """
-    runner.check_capacity()
-    started = await db(
-        claim_turn,
-        session_id,
-        owner_id=owner_id,
-        message=message,
-        idempotency_key=idempotency_key,
-        lease_owner=runner.owner,
+    options = TurnOptions(
+        tools=tuple(tools), system_prompt=system_prompt, limits=limits, on_doom_loop=on_doom_loop, host_mode=host_mode
     )
+    with runner.permit():
+        return await _set_going(
+            claim_turn,
+            session_id,
+            owner_id=owner_id,
+            message=message,
+            earlier=earlier,
+            idempotency_key=idempotency_key,
+            options=options,
+        )
+
+
+async def _set_going(
+    claim: Callable[..., StartedTurn], *place: str, is_resumed: bool = False, **values: Any
+) -> StartedTurn:
+    """Claim a turn for this process, and run it here if this claim has it."""
+    started = await db(claim, *place, lease_owner=runner.owner, **values)
     if started.is_new:
-        runner.start(started.turn)
+        runner.start(started.turn, is_resumed=is_resumed)
     return started
 
 
-def claim_turn(
-    session_id: str, *, owner_id: int, message: str, idempotency_key: str | None, lease_owner: str
-) -> StartedTurn:
-    """The part of ``start_turn`` that is one transaction: claim, user message, context item, events."""
-    session = load_session(session_id, owner_id=owner_id)
-    config = session_config(session.config)
-    _check_message(message, config)
-    idempotency_key = _stored_key(idempotency_key)
-    digest = hashlib.sha256(json.dumps(message).encode()).hexdigest()
-    _free_if_dead(session, lease_owner)
-    question = Message(role="user", parts=(TextPart(text=message),))
-    parts = make_all_ready(question.parts)
-    with change(session_id) as record:
-        seq = record.next_seq
-        known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
-        if known is not None:
-            return _replayed(session_id, known, digest)
-        turn_id = store.start_turn(
-            record,
-            model=session.model,
-            lease_owner=lease_owner,
-            lease_seconds=config.turn.lease_seconds,
-            idempotency_key=idempotency_key,
-            request_digest=digest,
+async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results: Sequence[ToolResult]) -> StartedTurn:
+    """Give a turn the results of tools that its caller runs; it goes on here when nothing is waited for any more.
+
+    All results are taken or none. One that comes after its turn has ended is kept with that turn, and goes no further.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises ToolCallNotFoundError: the turn made no call with this id.
+    :raises ToolCallAnswered: the call has its result.
+    :raises ToolCallNotCallers: the tool runs here.
+    :raises InvalidRequest: there is no result, or two for one call, or one that is neither output nor error.
+    :raises AtCapacity: this process runs as many turns as it may.
+    """
+    with runner.permit():
+        return await _set_going(
+            suspended.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=tuple(results)
         )
-        store.append_message(record, turn_id=turn_id, message=question, parts=parts)
-        _name(record, session, message)
-    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
+
+
+async def decide_approval(
+    session_id: str, part_id: str, *, owner_id: int, approved: bool, note: str = ""
+) -> TurnRecord:
+    """Say yes or no to a tool call that waits for it; its turn goes on here when nothing is waited for any more.
+
+    :param note: what the person says to it; the model is told why a call was refused
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises PartNotFoundError: the session has no such tool call.
+    :raises ApprovalNotPending: it was decided already, or does not wait for an approval.
+    :raises AtCapacity: this process runs as many turns as it may.
+    """
+    with runner.permit():
+        decided = await _set_going(
+            suspended.decide_approval,
+            session_id,
+            part_id,
+            is_resumed=True,
+            owner_id=owner_id,
+            approved=approved,
+            note=note,
+        )
+    return decided.turn
+
+
+async def wait_turn(session_id: str, turn_id: str, *, owner_id: int) -> TurnRecord:
+    """The turn when it has ended or is suspended, wherever it runs.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises TurnNotFoundError: the session has no such turn.
+    """
+    await db(load_session, session_id, owner_id=owner_id)
+    with hub.follow(session_id) as follower:
+        while True:
+            await runner.wait(turn_id)
+            turn = await db(load_turn, turn_id, session_id=session_id)
+            if turn.state != TurnState.RUNNING:
+                return turn
+            await asyncio.sleep(LOOK_PAUSE_SECONDS)
+            await follower.news(seconds=LOOK_AGAIN_SECONDS)
 
 
 def record_turn(
@@ -209,27 +332,15 @@ def record_turn(
     """Write a turn that the caller ran with its own model client, whole and ended, and ask for a compaction if due.
 
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
-    :raises SessionBusy: a turn is running.
+    :raises SessionBusy: a turn is running, or waits.
     :raises SessionArchived: the session takes no more turns.
     :raises IdempotencyMismatch: the key was used for another request.
     :raises InvalidRequest: a value is missing or out of its bounds.
     :raises FileReferenceNotFoundError: a part names a file that the owner does not have.
     """
-    session = load_session(session_id, owner_id=owner_id)
-    check_recorded(turn, characters=session_config(session.config).limits.message_characters)
-    digest, key = request_digest(turn), _stored_key(idempotency_key)
-    turn = replace(turn, user=_with_files(turn.user, owner_id), assistant=_with_files(turn.assistant, owner_id))
-    _free_if_dead(session, runner.owner)
-    parts = make_all_ready(turn.user), make_all_ready(turn.assistant)
-    with change(session_id) as record:
-        seq = record.next_seq
-        known = find_turn_by_key(session_id, key) if key else None
-        if known is not None:
-            return _replayed(session_id, known, digest)
-        turn_id = _write_recorded(record, session, turn, parts, idempotency_key=key, request_digest=digest)
-        _name(record, session, text_of(turn.user))
-    _compact_if_due(session_id)
-    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
+    return claim_recorded_turn(
+        session_id, owner_id=owner_id, turn=turn, idempotency_key=idempotency_key, lease_owner=runner.owner
+    )
 
 
 def fork_session(session_id: str, *, owner: AbstractBaseUser, at_message_id: str) -> SessionRecord:
@@ -242,123 +353,45 @@ def fork_session(session_id: str, *, owner: AbstractBaseUser, at_message_id: str
     source = load_session(session_id, owner_id=owner.pk)
     title = _title_of_fork(source.title)
     fork_id = forking.fork_session(source, owner=owner, at_message_id=at_message_id, title=title)
-    _compact_if_due(fork_id)
+    compact_if_due(fork_id)
     return load_session(fork_id)
 
 
 def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
-    """Ask for the end of the running turn, from any process; what was said is kept.
+    """Ask for the end of the running turn, from any process, or end a suspended one at once; what was said is kept.
 
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
-    :raises SessionNotRunning: no turn is running.
+    :raises SessionNotRunning: no turn is running, and none waits.
     """
     load_session(session_id, owner_id=owner_id)
-    turn_id = store.request_interrupt(session_id=session_id)
+    try:
+        turn_id: str | None = store.request_interrupt(session_id=session_id)
+    except SessionNotRunning:
+        turn_id = end_waiting(session_id, TurnState.CANCELLED)
+    if turn_id is None:
+        raise SessionNotRunning(session_id=session_id)
     return load_turn(turn_id, session_id=session_id)
+
+
+def _checked_config(values: dict[str, Any]) -> Config:
+    """The configuration of a session as somebody asks for it.
+
+    :raises InvalidRequest: a value is unknown or out of its bounds, or a tool that it names is not there.
+    :raises ModelNotFoundError: it names a fallback that there is not.
+    """
+    config = checked_config(values)
+    for alias in config.fallbacks:
+        get_spec(alias)
+    # Only where it is set: a tool that vanishes later breaks no session.
+    check_tools(values.get("turn", {}).get("tools", ()))
+    return config
 
 
 def check_title(title: str, limit: int) -> None:
     """:raises InvalidRequest: the title is too long."""
     if len(title) > limit:
         raise InvalidRequest(f"title has {len(title)} characters; {limit} are allowed", field="title")
-    _check_stored("title", title, TITLE_LENGTH)
-
-
-def _check_stored(name: str, text: str, limit: int) -> None:
-    """A short text must fit its column also after NUL and the like were escaped; only one database would say so."""
-    if len(encode_text(text)) > limit:
-        raise InvalidRequest(f"{name} is too long, or has too many characters that must be escaped", field=name)
-
-
-def _stored_key(idempotency_key: str | None) -> str | None:
-    if idempotency_key is None:
-        return None
-    _check_stored("idempotency_key", idempotency_key, KEY_LENGTH)
-    return encode_text(idempotency_key)
-
-
-def _check_message(message: str, config: Config) -> None:
-    if not message.strip():
-        raise InvalidRequest("message is empty", field="message")
-    _check_length("message", message, config.limits.message_characters)
-
-
-def _check_length(name: str, text: str, limit: int) -> None:
-    if len(text) > limit:
-        raise RequestTooLarge(
-            f"{name} has {len(text):,} characters; {limit:,} are allowed. Upload long texts as files.", field=name
-        )
-
-
-def _free_if_dead(session: SessionRecord, lease_owner: str) -> None:
-    """A turn whose process died does not keep the session busy."""
-    if session.running_turn_id is None:
-        return
-    if (session.id, session.running_turn_id) in expired_turns(session_id=session.id):
-        recover_turn(session.id, session.running_turn_id, lease_owner=lease_owner)
-
-
-def _replayed(session_id: str, known: tuple[str, str], digest: str) -> StartedTurn:
-    turn_id, earlier = known
-    if earlier != digest:
-        raise IdempotencyMismatch(turn_id=turn_id)
-    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
-
-
-def _write_recorded(
-    record: Change,
-    session: SessionRecord,
-    turn: RecordedTurn,
-    parts: tuple[list[ReadyPart], list[ReadyPart]],
-    **key: Any,
-) -> str:
-    model = turn.model or session.model
-    turn_id = store.start_turn(record, model=encode_text(model), origin="record", **key)
-    store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=turn.user), parts=parts[0])
-    store.append_message(
-        record,
-        turn_id=turn_id,
-        message=Message(role="assistant", parts=turn.assistant),
-        parts=parts[1],
-        model=model,
-        end=MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage),
-    )
-    store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=turn.usage)
-    return turn_id
-
-
-def _with_files(parts: tuple[Part, ...], owner_id: int) -> tuple[Part, ...]:
-    return tuple(_known_file(part, owner_id) if isinstance(part, FileRefPart) else part for part in parts)
-
-
-def _known_file(part: FileRefPart, owner_id: int) -> FileRefPart:
-    file = load_file_reference(part.file_id, owner_id=owner_id)
-    return FileRefPart(
-        file_id=file.id,
-        path=file.path,
-        file_type=file.file_type,
-        token_count=file.token_count,
-        exploration_summary=file.exploration_summary,
-    )
-
-
-def _compact_if_due(session_id: str) -> None:
-    """As at the end of any turn; here the context is measured after the commit, so that the lock stays short."""
-    trigger = find_trigger(session_id)
-    if trigger is not None:
-        with change(session_id) as record:
-            act_on(record, trigger)
-
-
-def _name(record: Change, session: SessionRecord, message: str) -> None:
-    """The first message names a session that nobody has named."""
-    if not session.title and session.turn_seq == 0:
-        store.update_session(record, title=_title_of(message))
-
-
-def _title_of(message: str) -> str:
-    line = " ".join(message.split())
-    return line if len(line) <= TITLE_FROM_MESSAGE else line[: TITLE_FROM_MESSAGE - 1].rstrip() + "…"
+    check_stored("title", title, TITLE_LENGTH)
 
 
 def _title_of_fork(title: str) -> str:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import logging
 
-from mnesis_core.errors import TurnInterrupted
+from agents_app.progress import load_progress
+from mnesis_core.endings import TurnCancelled, TurnInterrupted
+from mnesis_core.errors import MnesisError
 from mnesis_core.llm import Outcome
 from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.record import LiveText, MessageEnd, TurnState
 from sessions_app import store
 from sessions_app.ledger import Change, change
-from sessions_app.queries import expired_turns, journal_texts, running_calls, unanswered_tools, unfinished_messages
+from sessions_app.queries import (
+    expired_turns,
+    journal_texts,
+    launched_by_turn,
+    leaves_open,
+    load_turn,
+    open_turn,
+    running_calls,
+    unanswered_tools,
+    unfinished_messages,
+)
 
 logger = logging.getLogger(__name__)
 CLOSING_SECONDS = 30.0
+CUT_OFF = "The turn was interrupted before this ended."
+"""What stands in the place of a result that an interrupt kept from coming."""
 
 
 def recover_turns(*, lease_owner: str) -> int:
@@ -38,12 +52,44 @@ def recover_turn(session_id: str, turn_id: str, *, lease_owner: str) -> bool:
             error_message=reason.message,
         )
     logger.warning("turn %s was left by its process and is closed as interrupted", turn_id)
+    for child_id in launched_by_turn(session_id, turn_id):
+        end_waiting(child_id, TurnState.INTERRUPTED, reason)  # nobody waits for its answer any more
     return True
 
 
-def close_open_rows(record: Change, turn_id: str, *, error_code: str, error_message: str) -> None:
-    """End whatever a turn left open: streamed text becomes parts, calls and tools get their error."""
-    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=error_code, error_message=error_message)
+def end_waiting(session_id: str, state: TurnState, reason: MnesisError | None = None) -> str | None:
+    """End the turn that a session waits in, at once, for it has no lease; or ask for the end of one that runs.
+
+    Returns its id, ``None`` where there is none.
+    """
+    code, message = (reason.code, reason.message) if reason else (None, None)
+    with change(session_id) as record:
+        found = open_turn(session_id)
+        if found is None:
+            return None
+        turn = load_turn(found[0], session_id=session_id)
+        if turn.state != TurnState.SUSPENDED:
+            return store.request_interrupt(session_id=session_id)
+        close_open_rows(record, turn.id, error_code=code, error_message=message)
+        store.finish_turn(
+            record,
+            turn.id,
+            state=state,
+            before=TurnState.SUSPENDED,
+            fence=turn.fence,
+            usage=load_progress(turn).usage,
+            error_code=code,
+            error_message=message,
+        )
+    return turn.id
+
+
+def close_open_rows(record: Change, turn_id: str, *, error_code: str | None, error_message: str | None) -> None:
+    """End whatever a turn left open: streamed text becomes parts, calls and tools get its error, or that of a cut."""
+    if not leaves_open(turn_id):
+        return
+    code, message = error_code or TurnCancelled.code, error_message or CUT_OFF
+    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=code, error_message=message)
     for call_id in running_calls(turn_id):
         store.finish_call(record, call_id, end)
     for message_id in unfinished_messages(turn_id):
@@ -52,7 +98,7 @@ def close_open_rows(record: Change, turn_id: str, *, error_code: str, error_mess
         store.finalize_message(record, message_id, end)
         store.delete_journal(message_id=message_id)
     for part_id in unanswered_tools(turn_id):
-        store.finish_tool(record, part_id, output=None, error=error_message)
+        store.finish_tool(record, part_id, output=None, error=message)
 
 
 def _part(text: LiveText) -> TextPart | ReasoningPart:

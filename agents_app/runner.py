@@ -9,8 +9,14 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
+from agents_app.inbox import claim_waiting
+from agents_app.queries import waiting_sessions
 from agents_app.recovery import recover_turns
+from agents_app.tools.attached import close_connections
 from agents_app.turns import run_turn
 from compaction_app.schedule import wake_stale
 from mnesis_core.errors import AtCapacity
@@ -20,6 +26,8 @@ from sessions_app.conf import site_config
 from sessions_app.database import db
 
 SWEEP_SECONDS = 5.0
+SESSIONS_A_SWEEP = 50
+"""For which messages wait: leases must not wait long for them."""
 logger = logging.getLogger(__name__)
 
 
@@ -28,35 +36,79 @@ class Runner:
 
     def __init__(self) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[bool]] = {}
         self._heart: asyncio.Task[None] | None = None
+        self.takes_messages = False
+        """Whether sessions in host mode may live here: in a process that stays, as one that serves the web does."""
+        self._called = asyncio.Event()
+        self._due: set[str] = set()
+        """Sessions for which messages may wait."""
+        self._looked_up_to = ""
         self._swept_at = 0.0
         self._interrupted: set[str] = set()
         self._is_stopping = False
+        self._permits = 0
+        self._aside: dict[str, int] = {}
+        """Turns that hold no permit, and for how many reasons."""
 
-    def check_capacity(self) -> None:
-        """:raises AtCapacity: as many turns run here as may."""
-        if len(self._tasks) >= site_config().turn.capacity:
+    @contextmanager
+    def permit(self) -> Iterator[None]:
+        """Room for one more turn, kept while it is claimed and set going.
+
+        :raises AtCapacity: as many turns run here as may.
+        """
+        if len(self._tasks.keys() - self._aside.keys()) + self._permits >= site_config().turn.capacity:
             raise AtCapacity()
+        self._permits += 1
+        try:
+            yield
+        finally:
+            self._permits -= 1
 
-    def start(self, turn: TurnRecord) -> None:
+    @contextmanager
+    def aside(self, turn_id: str) -> Iterator[None]:
+        """A turn holds no permit meanwhile: it waits for sub-agents, or has a permit of another kind."""
+        self._aside[turn_id] = self._aside.get(turn_id, 0) + 1
+        try:
+            yield
+        finally:
+            self._aside[turn_id] -= 1
+            if not self._aside[turn_id]:
+                del self._aside[turn_id]
+
+    def start(self, turn: TurnRecord, *, is_resumed: bool = False) -> None:
         """Set a claimed turn going. The task belongs to this runner, not to the caller."""
         # An empty context: a request's own must not outlive it (asgiref keeps the request's thread there).
         task = asyncio.get_running_loop().create_task(
-            run_turn(turn, is_shutdown=lambda: self._is_stopping), name=turn.id, context=contextvars.Context()
+            run_turn(turn, is_resumed=is_resumed, is_shutdown=lambda: self._is_stopping),
+            name=turn.id,
+            context=contextvars.Context(),
         )
         self._tasks[turn.id] = task
-        task.add_done_callback(lambda _: self._forget(turn.id))
+        task.add_done_callback(partial(self._forget, session_id=turn.session_id))
         self.beat()
 
-    def _forget(self, turn_id: str) -> None:
-        self._tasks.pop(turn_id, None)
-        self._interrupted.discard(turn_id)
+    def _forget(self, task: asyncio.Task[bool], session_id: str) -> None:
+        turn_id = task.get_name()
+        if not task.cancelled() and task.result():
+            self.look(session_id)
+        # A turn that was suspended here may have been resumed before its first task came to its last line.
+        if self._tasks.get(turn_id) is task:
+            del self._tasks[turn_id]
+            self._interrupted.discard(turn_id)
+
+    def look(self, session_id: str) -> None:
+        """Have messages that wait for a session taken at once, if it is idle and they may be taken here."""
+        if self.takes_messages and not self._is_stopping:
+            self._due.add(session_id)
+            self.beat()
+            self._called.set()
 
     def beat(self) -> None:
         """Start the heart, if it does not beat: leases, interrupts, and the sweep for what others left behind."""
         loop = asyncio.get_running_loop()
         if self._heart is None or self._heart.done() or self._heart.get_loop() is not loop:
+            self._called = asyncio.Event()
             self._heart = loop.create_task(self._run_heart(), name="turn heartbeat", context=contextvars.Context())
 
     async def wait(self, turn_id: str) -> None:
@@ -64,17 +116,24 @@ class Runner:
         if task := self._tasks.get(turn_id):
             await asyncio.wait([task])
 
+    def interrupt(self, turn_id: str) -> None:
+        """Cancel a turn that runs here, once: a second cancellation would hit it while it writes what it has."""
+        if (task := self._tasks.get(turn_id)) and turn_id not in self._interrupted:
+            self._interrupted.add(turn_id)
+            task.cancel()
+
     async def shutdown(self) -> None:
-        """Cancel every turn and wait until each has written what it has."""
+        """Cancel every turn, wait until each has written what it has, and end what tools have started."""
         self._is_stopping = True
+        self._due.clear()
         if self._heart is not None:
             self._heart.cancel()
         tasks = list(self._tasks.values())
-        for turn_id, task in self._tasks.items():
-            if turn_id not in self._interrupted:
-                task.cancel()
+        for turn_id in self._tasks:
+            self.interrupt(turn_id)
         if tasks:
             await asyncio.wait(tasks, timeout=10)
+        await close_connections()
         self._is_stopping = False
 
     async def _run_heart(self) -> None:
@@ -85,7 +144,13 @@ class Runner:
             except Exception:
                 # A database that is away for a moment must not stop the heart; the lease has slack for it.
                 logger.exception("the heartbeat of the turns failed and tries again")
-            await asyncio.sleep(config.heartbeat_seconds if self._tasks else SWEEP_SECONDS)
+            await self._pause(config.heartbeat_seconds if self._tasks else SWEEP_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._called.wait()
+        self._called.clear()
 
     async def _beat_once(self, lease_seconds: float) -> None:
         if self._tasks:
@@ -95,15 +160,34 @@ class Runner:
                 turn_ids=list(self._tasks),
                 lease_seconds=lease_seconds,
             )
-            # Once only: a second cancellation would hit the turn while it writes what it has.
-            for turn_id in wanted - self._interrupted:
-                if task := self._tasks.get(turn_id):
-                    self._interrupted.add(turn_id)
-                    task.cancel()
+            for turn_id in wanted:
+                self.interrupt(turn_id)
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = time.monotonic()
             await db(recover_turns, lease_owner=self.owner)
             await db(wake_stale)
+            if self.takes_messages:
+                self._due |= await db(self._find_due)
+        while self._due:
+            await self._take_messages(self._due.pop())
+
+    def _find_due(self) -> set[str]:
+        """The next of the sessions for which messages wait: each gets its turn, however many may not begin."""
+        found = waiting_sessions(after=self._looked_up_to, limit=SESSIONS_A_SWEEP)
+        self._looked_up_to = found[-1] if len(found) == SESSIONS_A_SWEEP else ""
+        return set(found)
+
+    async def _take_messages(self, session_id: str) -> None:
+        """Begin a turn that reads what waits for a session; what cannot be taken now waits for the next sweep."""
+        try:
+            with self.permit():
+                turn = await db(claim_waiting, session_id, lease_owner=self.owner)
+                if turn is not None:
+                    self.start(turn)
+        except AtCapacity:
+            pass
+        except Exception:
+            logger.exception("the messages that wait for session %s were not taken", session_id)
 
 
 runner = Runner()

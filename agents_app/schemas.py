@@ -1,4 +1,4 @@
-"""The JSON shapes that the REST door takes: a turn to be recorded, where to fork."""
+"""The JSON shapes that the doors take: a session, a message, a turn to be recorded, where to fork."""
 
 from __future__ import annotations
 
@@ -7,15 +7,169 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import BeforeValidator, ConfigDict, StrictInt
+from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt
 
-from mnesis_core.llm import Source
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.inbox import Draft, MessageKind
+from mnesis_core.llm import Source, ToolSpec
 from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.record import UsageRecord
 from mnesis_core.recording import RecordedTurn
+from mnesis_core.spending import TurnLimits
 
 Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000
+
+
+class SessionIn(Schema):
+    """A new session. With ``message`` its first turn starts at once.
+
+    In ``host_mode`` it stays alive for messages of peers, who address it as ``peer_name``; without one, as ``agent``.
+    """
+
+    model: str = ""
+    title: str = ""
+    agent: Annotated[str, Field(max_length=100)] = "default"
+    system_prompt: str = ""
+    labels: dict[str, str] = {}
+    config: dict[str, Any] = {}
+    parent_id: str | None = None
+    message: str | None = None
+    host_mode: StrictBool = False
+    peer_name: str = ""
+
+
+class SessionPatch(Schema):
+    """What may change about a session."""
+
+    title: str | None = None
+    labels: dict[str, str] | None = None
+    config: dict[str, Any] | None = None
+    host_mode: StrictBool | None = None
+    peer_name: str | None = None
+
+
+class MessageIn(Schema):
+    """A user's message, as text or as text parts."""
+
+    message: str | None = None
+    parts: list[dict[str, Any]] | None = None
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    def text(self) -> str:
+        """What the user says.
+
+        :raises InvalidRequest: there are a message and parts, or neither, or a part is no text.
+        """
+        if (self.message is None) == (self.parts is None):
+            raise InvalidRequest("send either message or parts", field="message")
+        if self.message is not None:
+            return self.message
+        texts = [part.get("text") for part in self.parts or [] if part.get("type") == "text"]
+        if len(texts) != len(self.parts or []) or not all(isinstance(text, str) for text in texts):
+            raise InvalidRequest("parts may be {type: text, text} only", field="parts")
+        return "\n".join(str(text) for text in texts)
+
+
+class CallersToolIn(Schema):
+    """A tool that the caller runs itself; ``parameters`` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}
+
+    def spec(self) -> ToolSpec:
+        """The tool as a value."""
+        return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
+
+
+class LimitsIn(Schema):
+    """The most that a turn may use: tokens, millionths of the currency unit, seconds, tool calls."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: Tokens | None = None
+    cost_micros: Tokens | None = None
+    seconds: Annotated[float, Field(ge=0, le=10**9, allow_inf_nan=False)] | None = None
+    tool_calls: Tokens | None = None
+
+    def limits(self) -> TurnLimits:
+        """The limits as a value."""
+        return TurnLimits(**self.dict())
+
+
+class TurnStartIn(MessageIn):
+    """A user's message, and what of the session is different for this turn."""
+
+    tools: list[CallersToolIn] = []
+    system_prompt: str | None = None
+    limits: LimitsIn | None = None
+    on_doom_loop: Literal["continue", "stop"] | None = None
+    host_mode: StrictBool | None = None
+    """Whether the session stays alive for messages of peers from now on; null: as it does already."""
+
+    def options(self) -> dict[str, Any]:
+        """What ``lifecycle.start_turn`` takes beside the message."""
+        return {
+            "idempotency_key": self.idempotency_key,
+            "tools": [tool.spec() for tool in self.tools],
+            "system_prompt": self.system_prompt,
+            "limits": self.limits and self.limits.limits(),
+            "on_doom_loop": self.on_doom_loop,
+            "host_mode": self.host_mode,
+        }
+
+
+class TurnIn(TurnStartIn):
+    """The same, and how the answer comes."""
+
+    stream: bool = False
+
+
+class ToolResultIn(Schema):
+    """What a tool of the caller's answered: ``output``, or ``error`` if it failed."""
+
+    tool_call_id: str
+    output: str | None = None
+    error: str | None = None
+
+
+class ToolResultsIn(Schema):
+    """Results of one or more tool calls of a turn."""
+
+    results: Annotated[list[ToolResultIn], Field(min_length=1, max_length=1_000)]
+
+
+class AnswerIn(ToolResultsIn):
+    """The same, and of which turn."""
+
+    turn_id: str
+
+
+class ApprovalIn(Schema):
+    """A person's word on a tool call."""
+
+    approved: StrictBool
+    note: str = ""
+
+
+class DecisionIn(ApprovalIn):
+    """The same, and on which."""
+
+    part_id: str
+
+
+class InboxIn(Schema):
+    """A message to a session in host mode. A ``response`` says in ``in_reply_to`` which message it answers."""
+
+    text: str
+    kind: MessageKind = MessageKind.MESSAGE
+    in_reply_to: str = ""
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    def draft(self) -> Draft:
+        """The message as a value."""
+        return Draft(text=self.text, kind=self.kind, in_reply_to=self.in_reply_to)
 
 
 class TextIn(Schema):

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from agents_app.answer import Answer
+from agents_app.progress import OpenCall
+from agents_app.purse import TurnPurse
 from agents_app.recovery import close_open_rows
+from agents_app.results import long_result, write_result
 from compaction_app.context import BuiltContext, Frame
 from compaction_app.schedule import act_on, trigger_after
 from mnesis_core.events import EventType
-from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, ToolCall, write_tools
+from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, Usage, cost_micros, write_tools
 from mnesis_core.measure import Size
 from mnesis_core.messages import Message, ToolPart
+from mnesis_core.outputs import cap_output
 from mnesis_core.record import MessageEnd, TurnRecord, TurnState, UsageRecord
-from mnesis_core.recording import end_of_reply
+from mnesis_core.recording import end_of_reply, usage_record
+from mnesis_core.retrying import Retry
+from mnesis_core.spending import ONE_TOOL_CALL, highest_of
+from mnesis_core.tokens import estimate_text
 from sessions_app import store
 from sessions_app.ledger import Change, change
-from sessions_app.queries import unfinished_messages
+from sessions_app.queries import unanswered_tools, unfinished_messages
 from sessions_app.ready import make_all_ready
+
+logger = logging.getLogger(__name__)
+LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)
+"""Seconds before each look for the place of a late output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +43,8 @@ class TurnEnd:
     state: TurnState
     error_code: str | None = None
     error_message: str | None = None
+    exhausted: dict[str, Any] | None = None
+    """The limit that ended it, as ``spending.event_body`` has it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +54,19 @@ class Step:
     message_id: str
     call_id: str
     answer: Answer
+    spec: ModelSpec
+    """Of who is asked."""
+    prompt_tokens: int
+    """Estimated."""
     attempts: int = 1
+    is_counted: bool = False
+    """Whether the turn's usage has it already."""
+
+    def used_so_far(self) -> UsageRecord:
+        """What a call that is cut off took, by our own estimate: no provider sends a bill for what it did not finish."""
+        said = sum(estimate_text(part.text) for part in self.answer.parts)
+        usage = Usage(input_tokens=self.prompt_tokens, output_tokens=said)
+        return usage_record(usage, cost=cost_micros(self.spec, usage))
 
 
 @contextmanager
@@ -52,34 +80,53 @@ def held(turn: TurnRecord) -> Iterator[Change]:
         yield record
 
 
-def begin_step(turn: TurnRecord, spec: ModelSpec, context: BuiltContext, request: Request) -> tuple[str, str]:
-    """Write the assistant's stub and the call before the model is asked; returns their ids."""
-    tools = context.assembled.tools
+def begin_step(
+    turn: TurnRecord,
+    spec: ModelSpec,
+    context: BuiltContext,
+    request: Request,
+    *,
+    purse: TurnPurse,
+    system_prompt: str | None = None,
+) -> tuple[str, str]:
+    """Write the assistant's stub and the call before the model is asked; returns their ids.
+
+    :param system_prompt: the turn's own, if it has one in place of the session's
+    :raises BudgetExhausted: the call could pass a limit, so it is not made.
+    """
+    most = Usage(input_tokens=context.assembled.used_tokens, output_tokens=request.max_output_tokens)
+    highest = highest_of(most.total_tokens, cost_micros(spec, most))
+    texts = {"tools": write_tools(context.assembled.tools)} if context.assembled.tools else {}
+    if system_prompt is not None:
+        texts["system"] = system_prompt
     with held(turn) as record:
+        purse.draw(record, highest)
         stub = Message(role="assistant", parts=())
-        message_id = store.append_message(record, turn_id=turn.id, message=stub, model=turn.model)
+        message_id = store.append_message(record, turn_id=turn.id, message=stub, model=spec.alias)
         call_id = store.start_call(
             record,
             turn_id=turn.id,
             message_id=message_id,
-            model=turn.model,
+            model=spec.alias,
             provider_model=spec.litellm_model,
             parameters={
                 "max_output_tokens": request.max_output_tokens,
                 "tool_tokens": context.assembled.breakdown.tools,
                 "calibration": asdict(context.calibration),
+                **highest.as_parameters(),
+                **({"in_place_of": turn.model} if spec.alias != turn.model else {}),
             },
             manifest=list(context.assembled.manifest),
             context_seq=context.context_seq,
             digest=context.digest,
             estimated_tokens=context.estimated_tokens,
-            texts={"tools": write_tools(tools)} if tools else {},
+            texts=texts,
         )
     return message_id, call_id
 
 
-def end_step(turn: TurnRecord, spec: ModelSpec, step: Step, reply: Reply) -> list[tuple[ToolCall, str]]:
-    """Fold what was streamed into parts and write every number, once; returns the tool calls with their part ids."""
+def end_step(turn: TurnRecord, spec: ModelSpec, step: Step, reply: Reply) -> list[OpenCall]:
+    """Fold what was streamed into parts and write every number, once; returns the tool calls, which are to be run."""
     end = end_of_reply(reply, spec)
     calls = list(reply.tool_calls) if reply.error is None else []
     tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
@@ -88,28 +135,74 @@ def end_step(turn: TurnRecord, spec: ModelSpec, step: Step, reply: Reply) -> lis
         part_ids = store.append_parts(record, message_id=step.message_id, parts=parts)
         store.finalize_message(record, step.message_id, end)
         store.finish_call(record, step.call_id, end, attempts=step.attempts)
-        store.delete_journal(message_id=step.message_id)
-    return list(zip(calls, part_ids[len(part_ids) - len(tools) :], strict=True))
+        if step.answer.is_journalled:
+            store.delete_journal(message_id=step.message_id)
+    made = zip(calls, part_ids[len(part_ids) - len(tools) :], strict=True)
+    return [OpenCall(call=call, part_id=part_id) for call, part_id in made]
 
 
-def note_retry(turn: TurnRecord, step: Step, error_code: str) -> None:
-    """Tell followers that the call is tried again."""
+def note_retry(turn: TurnRecord, step: Step, retry: Retry) -> None:
+    """Tell followers that the call is tried again, and after what pause."""
     with held(turn) as record:
-        record.publish(EventType.CALL_RETRIED, call_id=step.call_id, attempt=step.attempts, error_code=error_code)
+        store.note_retry(record, step.call_id, retry)
 
 
-def start_tool(turn: TurnRecord, part_id: str, *, repeats: int | None) -> None:
-    """Mark a tool call as running; ``repeats`` is set when the model goes round in circles (seed 000 "doom loop")."""
+def start_tool(turn: TurnRecord, part_id: str, *, purse: TurnPurse, repeats: int | None) -> None:
+    """Mark a tool call as running; ``repeats`` is set when the model goes round in circles (seed 000 "doom loop").
+
+    :raises BudgetExhausted: no more tool calls may be made; this one still waits.
+    """
     with held(turn) as record:
+        purse.draw(record, ONE_TOOL_CALL)
         store.start_tool(record, part_id)
         if repeats is not None:
             record.publish(EventType.DOOM_LOOP_DETECTED, turn_id=turn.id, part_id=part_id, repeats=repeats)
 
 
-def finish_tool(turn: TurnRecord, part_id: str, *, output: str | None, error: str | None) -> None:
-    """Make a tool's result durable."""
+def finish_tool(turn: TurnRecord, part_id: str, *, output: str | None, error: str | None, inline: int) -> int:
+    """Make a tool's result durable; returns the estimated tokens that it adds to the context.
+
+    Of a result longer than ``inline`` characters the whole becomes a file, and its two ends stay.
+    """
+    long = long_result((output if error is None else error) or "", inline)
     with held(turn) as record:
-        store.finish_tool(record, part_id, output=output, error=error)
+        kept = write_result(record, part_id, output=output, error=error, long=long)
+    return estimate_text(kept)
+
+
+def keep_late_output(turn: TurnRecord, part_id: str, output: str, *, limit: int) -> None:
+    """Keep what a tool answered after its time or its turn was over, with the call that asked for it.
+
+    Whoever stopped waiting is about to close the call, or has: it takes a moment until the answer has its place.
+    """
+    for pause in LATE_PAUSES:
+        time.sleep(pause)
+        with change(turn.session_id) as record:
+            if store.keep_late_output(record, part_id, cap_output(output, limit)):
+                return
+    logger.warning("the late output of tool call %s has no place", part_id)
+
+
+def suspend_turn(
+    turn: TurnRecord, *, ratio: float | None = None, context: tuple[Frame, Size] | None = None
+) -> TurnState:
+    """Let a turn wait for the calls that have no answer; returns the state that it is in then.
+
+    ``RUNNING``: every answer came meanwhile. ``CANCELLED``: somebody asked for its end, which is to be written.
+
+    :param ratio: as for ``finish_turn``, and so is ``context``
+    """
+    trigger = trigger_after(*context) if context else None
+    with held(turn) as record:
+        waiting = unanswered_tools(turn.id)
+        if not waiting:
+            return TurnState.RUNNING
+        if not store.suspend_turn(record, turn.id, fence=turn.fence, part_ids=waiting):
+            return TurnState.CANCELLED
+        if ratio is not None:
+            store.share_ratio(turn.model, ratio)
+        act_on(record, trigger)
+    return TurnState.SUSPENDED
 
 
 def finish_turn(
@@ -118,6 +211,7 @@ def finish_turn(
     *,
     step: Step | None,
     usage: UsageRecord,
+    purse: TurnPurse | None = None,
     ratio: float | None = None,
     context: tuple[Frame, Size] | None = None,
 ) -> None:
@@ -130,12 +224,7 @@ def finish_turn(
     with held(turn) as record:
         if step is not None:
             _close_step(record, turn, step, end)
-        close_open_rows(
-            record,
-            turn.id,
-            error_code=end.error_code or "TURN_CANCELLED",
-            error_message=end.error_message or "The turn was interrupted before this ended.",
-        )
+        close_open_rows(record, turn.id, error_code=end.error_code, error_message=end.error_message)
         store.finish_turn(
             record,
             turn.id,
@@ -147,6 +236,10 @@ def finish_turn(
         )
         if ratio is not None:
             store.share_ratio(turn.model, ratio)
+        if purse is not None:
+            purse.warn(record)
+        if end.exhausted is not None:
+            record.publish(EventType.BUDGET_EXHAUSTED, turn_id=turn.id, **end.exhausted)
         act_on(record, trigger)
 
 
@@ -159,6 +252,7 @@ def _close_step(record: Change, turn: TurnRecord, step: Step, end: TurnEnd) -> N
         outcome=(Outcome.CANCELLED if end.state is TurnState.CANCELLED else Outcome.BROKEN).value,
         error_code=end.error_code,
         error_message=end.error_message,
+        usage=step.used_so_far(),
     )
     store.append_parts(record, message_id=step.message_id, parts=step.answer.parts)
     store.finalize_message(record, step.message_id, message_end)

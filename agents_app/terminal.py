@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 
 from agents_app import lifecycle
 from agents_app.runner import runner
-from mnesis_core.errors import InvalidRequest, SessionNotFoundError
+from mnesis_core.errors import InvalidRequest, SessionNotRunning
+from mnesis_core.events import EventType
+from mnesis_core.messages import ToolPart, ToolState
 from mnesis_core.providers.litellm_ import close_connections
-from mnesis_core.record import SessionRecord, TurnRecord
+from mnesis_core.record import TurnRecord, TurnState
+from mnesis_core.visible import excerpt
 from sessions_app.database import db
-from sessions_app.follow import follow
-from sessions_app.queries import list_sessions, load_session, load_turn
+from sessions_app.follow import Frame, follow
+from sessions_app.queries import load_part, load_session, load_turn
+
+TOLD = (EventType.PART_STATE_CHANGED, EventType.DELEGATION_SUSPENDED)
+"""Events that a line may be told about."""
+LINE = 100
+"""Characters of a tool's arguments that are shown."""
 
 
 def find_user(username: str | None) -> User:
@@ -35,44 +45,110 @@ def find_user(username: str | None) -> User:
     return user
 
 
-def find_session(reference: str, *, owner_id: int) -> SessionRecord:
-    """A session by its id, ``last``, or ``~N`` for the Nth before the last.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """Where a turn is shown."""
 
-    :raises SessionNotFoundError: there is no such session.
+    text: Callable[[str], None]
+    """Takes a piece of the answer."""
+    note: Callable[[str], None]
+    """Takes a line about what happens beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A person's word on a tool call."""
+
+    part_id: str
+    approved: bool
+    note: str = ""
+
+
+def run_turn(session_id: str, *, owner_id: int, message: str, screen: Screen) -> TurnRecord:
+    """Run one turn here and now, until it ends or waits. Ctrl-C interrupts it and keeps what was said.
+
+    :raises MnesisError: see ``lifecycle.start_turn``
     """
-    if reference != "last" and not reference.startswith("~"):
-        return load_session(reference, owner_id=owner_id)
-    back = 0 if reference == "last" else int(reference[1:]) if reference[1:].isdecimal() else -1
-    sessions = list_sessions(owner_id=owner_id, archived=None, limit=back + 1)
-    if not 0 <= back < len(sessions):
-        raise SessionNotFoundError(f"there is no session {reference}; there are {len(sessions)}", session_id=reference)
-    return sessions[back]
+
+    async def begin() -> TurnRecord:
+        return (await lifecycle.start_turn(session_id, owner_id=owner_id, message=message)).turn
+
+    return asyncio.run(_watch(session_id, owner_id, begin, screen))
 
 
-def run_turn(session_id: str, *, owner_id: int, message: str, write: Callable[[str], None]) -> TurnRecord:
-    """Run one turn here and now, writing its text as it comes. Ctrl-C interrupts it and keeps what was said."""
-    return asyncio.run(_run_turn(session_id, owner_id=owner_id, message=message, write=write))
+def decide(session_id: str, decisions: Sequence[Decision], *, owner_id: int, screen: Screen) -> TurnRecord:
+    """Decide on tool calls, and go on with their turn here and now if it waits for nothing more.
+
+    :raises MnesisError: see ``lifecycle.decide_approval``
+    """
+
+    async def begin() -> TurnRecord:
+        turns = [
+            await lifecycle.decide_approval(
+                session_id, said.part_id, owner_id=owner_id, approved=said.approved, note=said.note
+            )
+            for said in decisions
+        ]
+        return turns[-1]
+
+    return asyncio.run(_watch(session_id, owner_id, begin, screen))
 
 
-async def _run_turn(session_id: str, *, owner_id: int, message: str, write: Callable[[str], None]) -> TurnRecord:
-    started = await lifecycle.start_turn(session_id, owner_id=owner_id, message=message)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(
-        signal.SIGINT, lambda: loop.create_task(db(lifecycle.interrupt, session_id, owner_id=owner_id))
-    )
-    ending = asyncio.create_task(runner.wait(started.turn.id))
+async def _watch(
+    session_id: str, owner_id: int, begin: Callable[[], Awaitable[TurnRecord]], screen: Screen
+) -> TurnRecord:
+    """Set a turn going, show it, and give it as it is when it has ended or waits."""
     try:
-        await _write_text(session_id, started.seq - 1, write)
-        await ending
-        return await db(load_turn, started.turn.id, session_id=session_id)
+        after = (await db(load_session, session_id, owner_id=owner_id)).event_seq
+        turn = await begin()
+        with _interrupted_by_ctrl_c(session_id, owner_id):
+            if turn.state == TurnState.RUNNING:
+                await _show(turn, after, screen)
+            return await lifecycle.wait_turn(session_id, turn.id, owner_id=owner_id)
     finally:
         await runner.shutdown()
         await close_connections()
 
 
-async def _write_text(session_id: str, after: int, write: Callable[[str], None]) -> None:
-    async for frame in follow(session_id, after=after):
-        if frame["type"] == "delta" and frame["part_type"] == "text":
-            write(frame["text"])
-        if frame["type"] in lifecycle.TURN_ENDS:
-            return
+@contextlib.contextmanager
+def _interrupted_by_ctrl_c(session_id: str, owner_id: int) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    asked: set[asyncio.Task[None]] = set()  # the loop itself keeps no hold of its tasks
+
+    async def interrupt() -> None:
+        with contextlib.suppress(SessionNotRunning):
+            await db(lifecycle.interrupt, session_id, owner_id=owner_id)
+
+    loop.add_signal_handler(signal.SIGINT, lambda: asked.add(loop.create_task(interrupt())))
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _show(turn: TurnRecord, after: int, screen: Screen) -> None:
+    async with contextlib.aclosing(follow(turn.session_id, after=after)) as frames:  # type: ignore[type-var]
+        async for frame in frames:
+            if frame["type"] == "delta" and frame["part_type"] == "text":
+                screen.text(frame["text"])
+            elif frame["type"] in TOLD:
+                for line in await db(notes, frame, turn.session_id):
+                    screen.note(line)
+            elif frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn.id:
+                return
+
+
+def notes(frame: Frame, session_id: str) -> list[str]:
+    """Lines about what a frame tells beside the answer: a tool that begins, a sub-agent that waits for a person."""
+    if frame["type"] == EventType.PART_STATE_CHANGED and frame["data"]["state"] == ToolState.RUNNING:
+        part = load_part(frame["data"]["part_id"], session_id=session_id).part
+        return [f"[{part.tool_name} {excerpt(part.input, LINE)}]"] if isinstance(part, ToolPart) else []
+    if frame["type"] != EventType.DELEGATION_SUSPENDED:
+        return []
+    child_id = frame["data"]["child_id"]
+    child = load_turn(frame["data"]["child_turn_id"], session_id=child_id)
+    return [
+        f"[a sub-agent waits: {waiting.tool_name} {excerpt(waiting.input, LINE)}; answer it in the browser, or with "
+        f"'manage.py sessions approve {child_id} {waiting.part_id}' or 'refuse']"
+        for waiting in child.waits_for
+    ]

@@ -56,7 +56,12 @@ def verify(request: HttpRequest, session_id: str) -> Any:
     return verify_session(session.id).as_dict()
 
 
-@router.get("/sessions/{session_id}/export", response={200: Any, **ERRORS}, summary="Export a session")
+@router.get(
+    "/sessions/{session_id}/export",
+    response={200: None, **ERRORS},
+    summary="Export a session",
+    openapi_extra={"responses": {200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}}},
+)
 def export(request: HttpRequest, session_id: str) -> Any:
     """A whole session as JSON Lines, for 'manage.py import_session' on this site or another."""
     session = queries.load_session(session_id, owner_id=owner_id(request))

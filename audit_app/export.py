@@ -1,4 +1,4 @@
-"""A session as JSON Lines (``mnesis_core.session_file``): every row of it, from one state of the database."""
+"""A session as JSON Lines (``mnesis_core.session_file``): every row of it, from one state of the database, and its files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import IO, Any
 from django.apps import apps
 from django.db.models.query import QuerySet
 
+from audit_app.file_contents import CONTENTS, Kept, count_pieces, pieces_of
 from audit_app.session_tables import session_tables
+from files_app.contents import find_size
+from files_app.queries import list_contents
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.session_file import Header, session_lines
 from sessions_app.database import snapshot
@@ -24,9 +27,10 @@ def export_session(session_id: str, *, progress: Progress = lambda verb, what, d
     :raises SessionNotFoundError: there is no such session.
     """
     with snapshot():
-        header = header_of(session_id)
+        kept = [(id, size) for id in list_contents(session_id) if (size := find_size(id)) is not None]
+        header = _header_of(session_id, kept)
         total = sum(header.rows.values())
-        yield from _told(session_lines(header, _rows(header)), session_id, total, progress)
+        yield from _told(session_lines(header, _rows(header, kept)), session_id, total, progress)
 
 
 def exported_file(session_id: str) -> IO[bytes]:
@@ -42,15 +46,12 @@ def exported_file(session_id: str) -> IO[bytes]:
     return file
 
 
-def header_of(session_id: str) -> Header:
-    """What an export of the session begins with.
-
-    :raises SessionNotFoundError: there is no such session.
-    """
+def _header_of(session_id: str, kept: Kept) -> Header:
     session: Any = _sessions().filter(pk=session_id).first()
     if session is None:
         raise SessionNotFoundError(f"there is no session {session_id}", session_id=session_id)
     counts = {name: table.rows(session_id).count() for name, table in session_tables().items()}
+    counts[CONTENTS] = count_pieces(kept)
     rows = {name: count for name, count in counts.items() if count}
     return Header(session_id=session.id, event_seq=session.event_seq, head_hash=session.head_hash, rows=rows)
 
@@ -80,9 +81,10 @@ def parents_of(session_ids: list[str]) -> dict[str, str | None]:
     return {session_id: parents[session_id] for session_id in session_ids}
 
 
-def _rows(header: Header) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(header: Header, kept: Kept) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in header.rows:
-        yield from ((name, values) for values in session_tables()[name].values(header.session_id))
+        rows = pieces_of(kept) if name == CONTENTS else session_tables()[name].values(header.session_id)
+        yield from ((name, values) for values in rows)
 
 
 def _told(lines: Iterator[bytes], session_id: str, total: int, progress: Progress) -> Iterator[bytes]:

@@ -18,7 +18,9 @@ from django.apps import apps
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models.query import QuerySet
 
+from agents_app.queries import count_waiting
 from audit_app.export import export_session
+from audit_app.file_contents import CONTENTS, ContentsTaken, piece_in
 from audit_app.session_tables import session_tables
 from audit_app.tables import BATCH_CHARACTERS, BATCH_ROWS, insert_rows
 from audit_app.verify import verify_session
@@ -59,7 +61,7 @@ def import_sessions(
     """
     for item in read_sessions(read()):
         if isinstance(item, RowLine):
-            _row_of(item, owner_id)
+            _check(item, owner_id)
     items = read_sessions(read())
     return [_import(item, items, owner_id, progress) for item in items if isinstance(item, Header)]
 
@@ -106,11 +108,17 @@ def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int)
 
 
 def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
+    contents = ContentsTaken(header.session_id)
     with transaction.atomic():
         for batch in _batches(rows):
+            if batch[0].table == CONTENTS:
+                contents.take(batch)
+                continue
             _refuse_foreign_ids(batch, owner_id)
             _refuse_loose(batch, header.session_id)
             _insert(batch, owner_id)
+        contents.finish()
+        _refuse_awake(header.session_id)
         _refuse_strays(header)
         _refuse_unreadable(header)
         _index(header.session_id)
@@ -144,6 +152,14 @@ def _insert(batch: list[RowLine], owner_id: int) -> None:
             insert_rows(table.table.name, [*table.fields, *table.account_fields], rows, using="default")
     except (DatabaseError, ValueError) as error:
         raise InvalidRequest(f"{lines} cannot be stored: {error}", line=batch[0].line) from error
+
+
+def _check(row: RowLine, owner_id: int) -> None:
+    """:raises InvalidRequest: a line that no table of ours takes."""
+    if row.table == CONTENTS:
+        piece_in(row)
+    else:
+        _row_of(row, owner_id)
 
 
 def _row_of(row: RowLine, owner_id: int) -> tuple[Any, ...]:
@@ -218,6 +234,20 @@ def _refuse_strays(header: Header) -> None:
     for name, table in session_tables().items():
         if table.rows(header.session_id).count() != header.rows.get(name, 0):
             raise InvalidRequest(f"Not every row of {name} belongs to session {header.session_id}.", table=name)
+
+
+def _refuse_awake(session_id: str) -> None:
+    """A file may come from anybody: nothing of it is to run before its new owner has looked at it.
+
+    :raises InvalidRequest: it is in host mode and messages wait for it, so that it would begin a turn by itself.
+    """
+    awake = _rows("Session").filter(pk=session_id, host_mode=True, archived_at__isnull=True, deleted_at__isnull=True)
+    if awake.exists() and count_waiting(session_id):
+        raise InvalidRequest(
+            f"Session {session_id} is in host mode, and the messages that wait for it would begin a turn here at once. End "
+            "its host mode, or archive it, and export it again.",
+            session=session_id,
+        )
 
 
 def _refuse_unproven(header: Header) -> None:

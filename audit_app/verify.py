@@ -4,6 +4,7 @@
 2. Each commitment of an entry to a row fits the row (``sessions_app.binding``): nothing was edited or taken away.
 3. There is no row, and no value that is set once, of which no entry tells: nothing was put in.
 4. Context items, states and counters are what the entries come to (``mnesis_core.replay``).
+5. Contents of files are what their names say: the SHA-256 that such a row has.
 
 What cannot be seen from inside the database (an old copy put back, everything rewritten) needs a head that was kept
 outside of it.
@@ -26,8 +27,11 @@ from audit_app.bound_rows import BoundRows, Finding
 from audit_app.start import start
 from audit_app.stretches import UNREADABLE, Progress, Stretch, follow, read_entries, stretch_ends
 from compaction_app.projection import load_projection
-from mnesis_core.errors import Conflict
+from files_app.contents import is_whole
+from files_app.queries import list_contents
+from mnesis_core.errors import Conflict, FileContentNotFound
 from mnesis_core.ledger import GENESIS
+from mnesis_core.outputs import OUTPUTS
 from mnesis_core.replay import Difference, Projection, differences
 from sessions_app.database import snapshot
 from sessions_app.guards import guard_differences
@@ -52,7 +56,7 @@ class Problem:
     seq: int
     """The entry that says otherwise; 0 where no entry tells of it."""
     kind: str
-    """``guard``, ``chain``, ``head``, ``row``, ``missing``, ``unexplained`` or ``replay``."""
+    """``guard``, ``chain``, ``head``, ``row``, ``missing``, ``unexplained``, ``replay`` or ``content``."""
     detail: str
 
 
@@ -151,6 +155,7 @@ def _conclude(session_id: str, whole: Stretch, *, using: str) -> Report:
     [(seq, hash, owner_id)] = fetch(_HEAD, [session_id], using=using)
     [(entries,)] = fetch(_COUNT, [session_id], using=using)
     findings = [*whole.findings, *_head(whole, seq, hash, entries), *_replay(session_id, whole.projection, using)]
+    findings += _contents(session_id, using)
     if not whole.is_unbound:
         findings += BoundRows(session_id, using=using, accounts=whole.accounts).finish()
     return Report(
@@ -174,6 +179,18 @@ def _replay(session_id: str, replayed: Projection, using: str) -> Iterator[Findi
     for difference in differences(replayed, load_projection(session_id, using=using)):
         words = f"{difference.what} {difference.id}: {difference.ledger} by the ledger, {difference.rows} in the rows"
         yield Finding(0, "replay", words)
+
+
+def _contents(session_id: str, using: str) -> Iterator[Finding]:
+    """The rows, which the ledger binds, name contents by their SHA-256."""
+    for content_id, path in list_contents(session_id, using=using).items():
+        try:
+            if not is_whole(content_id):
+                yield Finding(0, "content", f"the content {content_id} of {path!r} is another than was kept")
+        except FileContentNotFound:
+            # Of a file that somebody else has told of, only this may ever have been known.
+            if path.startswith(OUTPUTS):
+                yield Finding(0, "content", f"the content {content_id} of {path!r} is gone")
 
 
 def replay_session(session_id: str, *, using: str = "default", at: int | None = None) -> Projection:

@@ -38,6 +38,31 @@ BENCHMARKS = {
             "… / raw",
         ),
     ),
+    "turns": (
+        "Whole turns with a model that answers at once, against plain SQL that reads and writes the same rows",
+        (
+            *("turn", "turns before", "raw ms", "our ms", "our time / raw"),
+            *("raw CPU ms", "our CPU ms", "our CPU / raw", "our time / at 100 turns", "first word ms"),
+        ),
+    ),
+    "fanout": (
+        "One answer followed by many sockets, against a plain asyncio server that broadcasts each piece",
+        (
+            *(
+                "sockets",
+                "raw deliveries/s",
+                "ours",
+                "ours / raw",
+                "raw CPU \N{MICRO SIGN}s each",
+                "our CPU \N{MICRO SIGN}s each",
+            ),
+            *("raw CPU / ours", "delivered", "raw p50 ms at 20/s", "our p50 ms", "raw p99 ms", "our p99 ms"),
+        ),
+    ),
+    "crowd": (
+        "Turns of many sessions at once in one process, with a model that answers at once",
+        ("at once", "turns/s", "CPU ms a turn", "p50 ms", "p99 ms", "first call p99 ms", "MB for them"),
+    ),
     "swap": (
         "A hundred messages swapped for a summary, against plain SQL that writes the same rows",
         ("messages", "raw ms", "our ms", "our p99 ms", "our time / raw"),

@@ -10,10 +10,15 @@ import sys
 import django
 from django.core.management import call_command
 
+OF_WEB = ("turns", "crowd", "fanout")
+"""What a web process does."""
+
 
 def main() -> None:
     """Migrate the new database and measure."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "mnesis_site.settings"
+    if sys.argv[1] in OF_WEB:
+        os.environ["MNESIS_ROLE"] = "web"  # with its pool of connections
     django.setup()
     call_command("migrate", verbosity=0)
     # After the setup: what is measured imports models.

@@ -6,6 +6,7 @@ final state. Both write to one database in turns, at equal durability.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -29,7 +30,7 @@ LONG = 20_000
 Talk = list[tuple[Message, Message]]
 Rows = dict[str, list[tuple[Any, ...]]]
 
-_FROM = {
+TABLES = {
     "turns": "turns t WHERE t.id = ?",
     "messages": "messages t WHERE t.turn_id = ? ORDER BY t.seq",
     "message_parts": "message_parts t JOIN messages m ON m.id = t.message_id WHERE m.turn_id = ?",
@@ -38,7 +39,7 @@ _FROM = {
     "search_entries": "search_entries t WHERE t.session_id = ? AND t.id > ? AND t.source_id IN (SELECT p.id"
     " FROM message_parts p JOIN messages m ON m.id = p.message_id WHERE m.turn_id = ?) ORDER BY t.id",
 }
-_NUMBERED = ("context_items", "events", "search_entries")
+NUMBERED = ("context_items", "events", "search_entries")
 """Tables whose ``id`` the database makes."""
 _RENAMED = ("id", "turn_id", "message_id", "item_id", "source_id")
 _TEXTS = "SELECT tool_name, content, tool_input, output FROM message_parts WHERE id = ?"
@@ -56,11 +57,12 @@ class WrittenTurn:
 class Copier:
     """Copies turns of one session into another one, with plain SQL."""
 
-    def __init__(self, plain: Plain, *, source_id: str, target_id: str) -> None:
+    def __init__(self, plain: Plain, *, source_id: str, target_id: str, tables: dict[str, str] = TABLES) -> None:
         self._plain, self._source_id, self._target_id = plain, source_id, target_id
+        self._tables = tables
         self._entries_before = 0
         self._columns = {
-            table: [name for name in plain.names(table) if name != "id" or table not in _NUMBERED] for table in _FROM
+            table: [name for name in plain.names(table) if name != "id" or table not in NUMBERED] for table in tables
         }
 
     def read(self, turn: WrittenTurn) -> Rows:
@@ -72,12 +74,22 @@ class Copier:
                 keys = (self._source_id, turn.after_seq, turn.last_seq)
             elif table == "search_entries":
                 keys = (self._source_id, self._entries_before, turn.turn_id)
-            found = self._plain.rows(f"SELECT {', '.join(f't.{name}' for name in columns)} FROM {_FROM[table]}", *keys)
+            found = self._plain.rows(
+                f"SELECT {', '.join(f't.{name}' for name in columns)} FROM {self._tables[table]}", *keys
+            )
             assert found, f"the store wrote no {table}"
             rows[table] = [tuple(map(self._free, columns, row)) for row in found]
         if self._plain.is_sqlite:
             rows["search_words"] = [(words,) for words in self._words(rows["search_entries"])]
         return rows
+
+    def read_as_dicts(self, turn: WrittenTurn) -> dict[str, list[dict[str, Any]]]:
+        """Likewise, each row with the names of its columns."""
+        columns = self._columns | {"search_words": ["words"]}
+        return {
+            table: [dict(zip(columns[table], row, strict=True)) for row in rows]
+            for table, rows in self.read(turn).items()
+        }
 
     def _words(self, entries: list[tuple[Any, ...]]) -> Iterator[str]:
         """What FTS5 was given with each entry; it does not keep it."""
@@ -100,20 +112,27 @@ class Copier:
 
     def write(self, turns: list[Rows]) -> None:
         """Turns, each a transaction under the lock of its session."""
-        lock = f"SELECT event_seq, head_hash FROM sessions WHERE id = ?{self._plain.lock}"
         for rows in turns:
             with self._plain.transaction():
-                self._plain.rows(lock, self._target_id)
+                self.lock()
                 self.insert(rows)
+
+    def lock(self) -> None:
+        """Lock the session in the transaction that runs."""
+        self._plain.rows(f"SELECT event_seq, head_hash FROM sessions WHERE id = ?{self._plain.lock}", self._target_id)
+
+    def insert_words(self, words: list[tuple[Any, ...]]) -> None:
+        """Give FTS5 the words of the newest index entries."""
+        [[last]] = self._plain.rows("SELECT MAX(id) FROM search_entries")
+        numbered = enumerate(words, last - len(words) + 1)
+        self._plain.insert("search_words", ("rowid", "words"), [(id, *word) for id, word in numbered])
 
     def insert(self, rows: Rows) -> None:
         """The rows of one turn, and the session's new head."""
         for table, columns in self._columns.items():
             self._plain.insert(table, columns, rows[table])
         if self._plain.is_sqlite:
-            [[last]] = self._plain.rows("SELECT MAX(id) FROM search_entries")
-            words = enumerate(rows["search_words"], last - len(rows["search_words"]) + 1)
-            self._plain.insert("search_words", ("rowid", "words"), [(id, *word) for id, word in words])
+            self.insert_words(rows["search_words"])
         event, message, turn = (
             dict(zip(self._columns[table], rows[table][-1], strict=True)) for table in ("events", "messages", "turns")
         )
@@ -126,6 +145,8 @@ class Copier:
     def _free(self, column: str, value: Any) -> Any:
         if column == "session_id":
             return self._target_id
+        if isinstance(value, dict | list):
+            return json.dumps(value)  # PostgreSQL's, read
         # Every id has a 0 after its prefix until the year 3084.
         return value.replace("_0", "_Z", 1) if column in _RENAMED else value
 

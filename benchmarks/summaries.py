@@ -5,6 +5,7 @@ from __future__ import annotations
 from compaction_app import store
 from mnesis_core.dag import SummaryKind
 from mnesis_core.ids import new_id
+from mnesis_core.lineage import NewSummary
 from sessions_app.ledger import Change, change
 
 TEXT = "They read the file and wrote down what is in it. " * 40
@@ -24,9 +25,9 @@ def finish(record: Change, run_id: str, fence: int) -> None:
     store.finish_run(record, run_id, store.RunResult(outcome="target_met", tokens_after=1), fence=fence)
 
 
-def new_summary(kind: SummaryKind, sources: int) -> store.NewSummary:
+def new_summary(kind: SummaryKind, sources: int) -> NewSummary:
     """A summary that stands for so many messages or summaries."""
-    return store.NewSummary(
+    return NewSummary(
         id=new_id("sum"),
         kind=kind,
         depth=0 if kind == "leaf" else 1,

@@ -49,7 +49,7 @@ def write_turn(record: Change, user: Message, assistant: Message, ready: Ready |
 
 
 def _user(random: Random) -> Message:
-    return Message(role="user", parts=(TextPart(text=_text(random, 200)),))
+    return Message(role="user", parts=(TextPart(text=make_text(random, 200)),))
 
 
 def _assistant(random: Random, turn: int) -> Message:
@@ -58,14 +58,15 @@ def _assistant(random: Random, turn: int) -> Message:
             tool_name="read_file",
             tool_call_id=f"call_{turn}_{index}",
             input='{"path": "docs/architecture.md"}',
-            output=_text(random, 1000),
+            output=make_text(random, 1000),
             state=ToolState.COMPLETED,
         )
         for index in range(2)
     ]
-    return Message(role="assistant", parts=(TextPart(text=_text(random, 400)), *tools))
+    return Message(role="assistant", parts=(TextPart(text=make_text(random, 400)), *tools))
 
 
-def _text(random: Random, tokens: int) -> str:
+def make_text(random: Random, tokens: int) -> str:
+    """A text of so many tokens."""
     text = " ".join(random.choices(_SENTENCE.split(), k=tokens))
     return text[: len(text) * tokens // estimate_text(text)]

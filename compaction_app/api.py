@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
@@ -12,18 +11,15 @@ from pydantic import Field
 
 from compaction_app import queries
 from compaction_app.compact import compact_now, request_manual
-from compaction_app.context import load_state
 from compaction_app.differences import compare_calls
 from compaction_app.rebuilding import rebuild_payload
 from compaction_app.revising_api import router as revising_router
 from compaction_app.search_api import router as search_router
+from compaction_app.showing import CompactionOut, ContextFormat, compaction_out, show_context
 from compaction_app.summaries_api import router as summaries_router
-from mnesis_core.lineage import RunRecord, TryRecord
-from mnesis_core.rendering import digest, render
-from mnesis_core.text import printable
 from sessions_app.asking import owner_id
 from sessions_app.queries import load_call, load_session
-from sessions_app.schemas import CallOut, ErrorOut, call_out, error_out
+from sessions_app.schemas import CallOut, ErrorOut, call_out
 
 router = Router(tags=["context"])
 router.add_router("", search_router)
@@ -76,49 +72,8 @@ class CompactIn(Schema):
     wait: bool = False
 
 
-class TryOut(Schema):
-    """One attempt at a summary, or at a piece of one."""
-
-    id: str
-    call_id: str | None
-    summary_id: str
-    kind: str
-    level: int
-    piece: int
-    pieces: int
-    target_tokens: int | None
-    prompt_version: str
-    accepted: bool
-    reason: str
-    input_tokens: int
-    output_tokens: int
-    source: str
-    cost_micros: int | None
-    created_at: datetime
-
-
-class CompactionOut(Schema):
-    """A compaction."""
-
-    id: str
-    state: str
-    trigger: str
-    attempts: int
-    """Workers that have taken it up; more than one when one died."""
-    outcome: str | None
-    level: int | None
-    tries: list[TryOut]
-    tokens_before: int | None
-    tokens_after: int | None
-    summary_id: str | None
-    summary_ids: list[str]
-    source_count: int | None
-    pruned_parts: int | None
-    cost_micros: int | None
-    error: dict[str, Any] | None
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
+LATER = CompactIn()
+"""What an empty body asks for."""
 
 
 class CompactionList(Schema):
@@ -134,7 +89,7 @@ class CompactionList(Schema):
 def read_context(
     request: HttpRequest,
     session_id: str,
-    format: Literal["mnesis", "openai_chat", "openai_responses", "anthropic", "gemini"] = "mnesis",
+    format: ContextFormat = "mnesis",
     at: Annotated[int | None, Field(ge=0, le=2**53)] = None,
 ) -> dict[str, Any]:
     """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out.
@@ -143,22 +98,7 @@ def read_context(
 
     Any other format than ``mnesis`` gives the payload for that kind of provider, and the digest of it.
     """
-    load_session(session_id, owner_id=owner_id(request))
-    state = load_state(session_id, at=at)
-    built = state.build()
-    body: dict[str, Any] = {
-        "budget": asdict(built.budget) | {"window_source": state.spec.context_window_source},
-        "estimate": {"tokens": built.assembled.used_tokens} | state.calibration.as_dict(),
-        "pressure": built.pressure.value,
-        "breakdown": asdict(built.assembled.breakdown),
-        "manifest": list(built.assembled.manifest),
-        "digest": built.digest,
-        "left_out": [asdict(item) for item in built.assembled.left_out],
-    }
-    if format != "mnesis":
-        payload = render(built.assembled, provider=format)
-        return body | {"payload": payload, "digest": digest(payload)}
-    return body | {"messages": _printable([asdict(message) for message in built.assembled.messages])}
+    return show_context(session_id, owner_id=owner_id(request), provider=format, at=at)
 
 
 @router.get("/calls/{call_id}", response={200: CallRead, **ERRORS}, summary="Read a model call")
@@ -200,10 +140,10 @@ def read_difference(
 @router.post(
     "/sessions/{session_id}/compact", response={200: CompactionOut, 202: CompactionOut, **ERRORS}, summary="Compact now"
 )
-def compact(request: HttpRequest, session_id: str, body: CompactIn | None = None) -> Any:
+def compact(request: HttpRequest, session_id: str, body: CompactIn = LATER) -> Any:
     """Summarise everything but the newest turns. With ``wait`` the answer comes when it is done."""
     load_session(session_id, owner_id=owner_id(request))
-    if body is not None and body.wait:
+    if body.wait:
         return compaction_out(compact_now(session_id))
     return Status(202, compaction_out(queries.load_run(request_manual(session_id))))
 
@@ -213,32 +153,3 @@ def list_compactions(request: HttpRequest, session_id: str) -> dict[str, Any]:
     """Compactions with every level tried, the reasons, tokens before and after, and cost."""
     load_session(session_id, owner_id=owner_id(request))
     return {"items": [compaction_out(run) for run in queries.list_runs(session_id)]}
-
-
-def _try_out(attempt: TryRecord) -> dict[str, Any]:
-    return asdict(attempt) | {
-        "input_tokens": attempt.tokens_input,
-        "output_tokens": attempt.tokens_output,
-        "source": attempt.usage_source,
-    }
-
-
-def compaction_out(run: RunRecord) -> dict[str, Any]:
-    """A compaction as JSON."""
-    names = ("id", "state", "trigger", "outcome", "level", "tokens_before", "tokens_after", "summary_ids")
-    more = ("attempts", "source_count", "pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
-    return {name: getattr(run, name) for name in names + more} | {
-        "tries": [_try_out(attempt) for attempt in run.tries],
-        "summary_id": run.summary_ids[-1] if run.summary_ids else None,
-        "error": error_out(run.error_code, run.error_message),
-    }
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {key: _printable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_printable(item) for item in value]
-    return value

@@ -20,8 +20,8 @@ from compaction_app.attempt import Attempt, claim
 from compaction_app.context import ContextState, load_state, meter_of, size_of
 from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import act_on, request_compaction, trigger_of
-from compaction_app.store import NewSummary, RunResult
-from compaction_app.summarising import RecordedTries
+from compaction_app.store import RunResult
+from compaction_app.summarising import RecordedTries, summarisers_of
 from mnesis_core.compaction import (
     Condensation,
     Situation,
@@ -38,15 +38,16 @@ from mnesis_core.compaction import (
 from mnesis_core.compaction.asking import messages_row, summary_rows
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
 from mnesis_core.ids import new_id
-from mnesis_core.lineage import RunRecord
+from mnesis_core.lineage import NewSummary, RunRecord
 from mnesis_core.llm import Model
 from mnesis_core.measure import Size
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
+from mnesis_core.retrying import patience_of
 from sessions_app.conf import get_model, session_config, site_prompts
 from sessions_app.database import AWAY, db, work
 from sessions_app.ledger import change
-from sessions_app.queries import load_session, running_turn
+from sessions_app.queries import load_session, open_turn
 
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
@@ -205,9 +206,10 @@ def _summarise(task: Work, state: ContextState) -> ContextState:
 
 
 def _situation(task: Work, state: ContextState) -> Situation:
+    turn = open_turn(state.session.id)
     return state.situation(
         used=size_of(state).tokens,
-        running_turn_id=running_turn(state.session.id),
+        running_turn_id=turn and turn[0],
         everything=task.trigger == "manual",
     )
 
@@ -230,7 +232,7 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
         first_seq=chosen.first_seq,
         last_seq=chosen.last_seq,
         message_count=chosen.message_count,
-        model=task.model.spec.alias if task.model and result.level < 3 else "",
+        model=recorder.alias if result.level < 3 else "",
         prompt_version=result.prompt_version,
         tokens_input=result.usage.input_tokens,
         tokens_output=result.usage.output_tokens,
@@ -257,9 +259,9 @@ def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> R
         owner_id=state.session.owner_id,
         summary_id=new_id("sum"),
         kind=kind_of(chosen),
-        model=task.model,
-        spec=state.priced(task.model.spec if task.model else state.spec),
+        summarisers=summarisers_of(state, task.model) if task.model else (),
         config=state.config.compaction,
+        patience=patience_of(state.config.turn),
         sources=list(sources),
         limit=piece_limit(state.summariser(), state.config),
         context_seq=state.session.event_seq,

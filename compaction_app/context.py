@@ -17,7 +17,7 @@ from mnesis_core.compaction import Situation, piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context import Assembled
 from mnesis_core.dag import ContextEntry, in_order
-from mnesis_core.limits import spec_in_session
+from mnesis_core.limits import spec_in_place, spec_in_session
 from mnesis_core.llm import ModelSpec, ToolSpec
 from mnesis_core.measure import Size
 from mnesis_core.record import SessionRecord
@@ -136,14 +136,17 @@ class ContextState(Frame):
         )
 
 
-def load_frame(session_id: str) -> Frame:
-    """The session, its model and how that counts.
+def load_frame(session_id: str, *, model: str | None = None) -> Frame:
+    """The session, its model and how that counts; or those of another ``model``, which is asked in its place.
 
     :raises SessionNotFoundError: there is no such session.
     """
     session = queries.load_session(session_id)
     config = session_config(session.config)
+    is_own = model is None or model == session.model
     spec = spec_in_session(get_spec_to_read(session.model), config)
+    if model is not None and not is_own:
+        spec = spec_in_place(get_spec_to_read(model), config)
     newest = queries.newest_call(session_id)
     return Frame(
         session=session,

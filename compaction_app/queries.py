@@ -214,9 +214,9 @@ def load_drafts(try_ids: Sequence[str], *, session_id: str) -> list[tuple[int, s
     return [found[id] for id in try_ids if id in found]
 
 
-def usage_of_compaction(session_id: str) -> UsageRecord:
-    """What the summaries of a session have used so far, rejected tries included."""
-    sums = SummaryTry.objects.filter(session_id=session_id).aggregate(
+def usage_of_compaction(*session_ids: str) -> UsageRecord:
+    """What the summaries of a session, or of several together, have used so far, rejected tries included; one query."""
+    sums = SummaryTry.objects.filter(session_id__in=session_ids).aggregate(
         tokens_input=Sum("tokens_input"), tokens_output=Sum("tokens_output"), cost_micros=Sum("cost_micros")
     )
     return UsageRecord(

@@ -64,14 +64,15 @@ def _turn_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
     :raises NotFound: it names something that is not there.
     """
     manifest = read_manifest(call.manifest)
-    tools, problems = _tools(call)
+    texts = _texts(call)
+    tools, problems = _tools(texts)
     named = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     if missing := named - {tool.name for tool in tools}:
         problems.append(f"the descriptions of then are missing of: {', '.join(sorted(missing))}")
     prompt = rebuild(
         manifest,
         _sources(call.session_id, manifest),
-        system_prompt=queries.load_session(call.session_id).system_prompt,
+        system_prompt=texts["system"] if "system" in texts else queries.load_session(call.session_id).system_prompt,
         tools=tools,
     )
     return render(prompt), problems
@@ -115,8 +116,8 @@ def _messages_between(session_id: str, first: int, last: int) -> list[StoredMess
     return queries.load_messages(session_id, after=first - 1, limit=max(0, last - first + 1))
 
 
-def _tools(call: CallRecord) -> tuple[Sequence[ToolSpec], list[str]]:
-    text = _texts(call).get("tools")
+def _tools(texts: Mapping[str, str]) -> tuple[Sequence[ToolSpec], list[str]]:
+    text = texts.get("tools")
     if text is None:
         return (), []
     try:

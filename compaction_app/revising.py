@@ -16,7 +16,7 @@ from asgiref.sync import async_to_sync
 from compaction_app import queries, store
 from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
-from compaction_app.summarising import RecordedTries
+from compaction_app.summarising import RecordedTries, summarisers_of
 from mnesis_core.assembly.fitting import whole
 from mnesis_core.compaction import Condensation, Span, SummaryResult, kind_of, piece_limit, reading_of, summarise
 from mnesis_core.compaction.asking import messages_row, summary_rows
@@ -28,6 +28,7 @@ from mnesis_core.ids import new_id
 from mnesis_core.lineage import SummaryRecord
 from mnesis_core.llm import Model
 from mnesis_core.providers.litellm_ import close_connections
+from mnesis_core.retrying import patience_of
 from mnesis_core.revision import PreviewRecord, difference, order_of_work
 from sessions_app.conf import get_model, site_prompts
 from sessions_app.ledger import Change, change
@@ -180,7 +181,7 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
         text=result.text,
         token_count=result.token_count,
         source_tokens=chosen.tokens,
-        model=task.model.spec.alias if result.level < 3 else "",
+        model=recorder.alias if result.level < 3 else "",
         prompt_version=result.prompt_version,
         tokens_input=result.usage.input_tokens,
         tokens_output=result.usage.output_tokens,
@@ -200,9 +201,9 @@ def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> Reco
         owner_id=task.state.session.owner_id,
         summary_id=preview_id,
         kind=kind_of(chosen),
-        model=task.model,
-        spec=task.state.priced(task.model.spec),
+        summarisers=summarisers_of(task.state, task.model),
         config=task.state.config.compaction,
+        patience=patience_of(task.state.config.turn),
         sources=list(sources),
         limit=piece_limit(task.model.spec, task.state.config),
         context_seq=task.state.context_seq,

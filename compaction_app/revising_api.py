@@ -46,6 +46,10 @@ class UndoIn(Schema):
     subtree: bool = False
 
 
+PLAIN_PREVIEW, PLAIN_UNDO = PreviewIn(), UndoIn()
+"""What an empty body asks for."""
+
+
 class PreviewedOut(Schema):
     """One summary of a preview. ``difference`` has the lines of a unified difference, none where the text is the same."""
 
@@ -90,17 +94,16 @@ class RevisionsOut(Schema):
 @router.post(
     "/summaries/{summary_id}/preview", response={201: PreviewOut, **WRITE_ERRORS}, summary="Summarise again, to see it"
 )
-def preview(request: HttpRequest, summary_id: str, body: PreviewIn | None = None) -> Any:
+def preview(request: HttpRequest, summary_id: str, body: PreviewIn = PLAIN_PREVIEW) -> Any:
     """Ask for a summary again, or for all under it. The answer comes when the model has answered; nothing changes."""
-    asked = body or PreviewIn()
     caller = owner_id(request)
     made = revising.preview(
         summary_id,
         owner_id=caller,
-        subtree=asked.subtree,
-        only_stale=asked.only_stale,
-        model=asked.model,
-        prompt=None if asked.prompt is None else _prompt(asked.prompt),
+        subtree=body.subtree,
+        only_stale=body.only_stale,
+        model=body.model,
+        prompt=None if body.prompt is None else _prompt(body.prompt),
     )
     return Status(201, _preview_out(made, caller))
 
@@ -121,10 +124,10 @@ def apply(request: HttpRequest, summary_id: str, body: ApplyIn) -> dict[str, Any
 
 
 @router.post("/summaries/{summary_id}/undo", response={200: RevisionsOut, **WRITE_ERRORS}, summary="Undo a revision")
-def undo(request: HttpRequest, summary_id: str, body: UndoIn | None = None) -> dict[str, Any]:
+def undo(request: HttpRequest, summary_id: str, body: UndoIn = PLAIN_UNDO) -> dict[str, Any]:
     """Give a summary the text of an earlier revision, as one more revision."""
-    asked, caller = body or UndoIn(), owner_id(request)
-    return _revisions_out(revising.undo(summary_id, owner_id=caller, to=asked.to, subtree=asked.subtree), caller)
+    caller = owner_id(request)
+    return _revisions_out(revising.undo(summary_id, owner_id=caller, to=body.to, subtree=body.subtree), caller)
 
 
 def _prompt(text: str) -> SummaryPrompt:

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Field, Query, Router, Schema
 
 from compaction_app.queries import covering_summaries, load_summary
-from mnesis_core.lineage import SummaryRecord
 from mnesis_core.text import printable
 from sessions_app.asking import owner_id
 from sessions_app.queries import load_session
@@ -41,7 +40,7 @@ class HitOut(Schema):
     file_id: str | None
     covered_by: str | None
     snippet: str
-    matches: list[tuple[int, int]]
+    matches: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
 
 
 class SearchOut(Schema):
@@ -71,11 +70,7 @@ def search_session(
     Words must all be there; "in quotes" side by side; begin* of words. Patterns are RE2's. With ``summary_id`` only
     the messages that this summary stands for.
     """
-    caller = owner_id(request)
-    load_session(session_id, owner_id=caller)
-    where = Scope(owner_id=caller, session_id=session_id, kind=scope)
-    if summary_id is not None:
-        where = _behind(load_summary(summary_id, session_id=session_id), where)
+    where = where_to_search(owner_id(request), scope, session_id=session_id, summary_id=summary_id)
     return search_out(search(where, q, mode=mode, limit=limit, cursor=cursor))
 
 
@@ -90,10 +85,23 @@ def search_all(
     cursor: str | None = None,
 ) -> dict[str, Any]:
     """The same in every session of the caller."""
-    where = Scope(owner_id=owner_id(request), kind=scope)
-    if summary_id is not None:
-        where = _behind(load_summary(summary_id, owner_id=where.owner_id), where)
+    where = where_to_search(owner_id(request), scope, session_id=None, summary_id=summary_id)
     return search_out(search(where, q, mode=mode, limit=limit, cursor=cursor))
+
+
+def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summary_id: str | None) -> Scope:
+    """All sessions of a person, one of them, or the messages that a summary stands for.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SummaryNotFoundError: there is no such summary there.
+    """
+    if session_id is not None:
+        load_session(session_id, owner_id=owner_id)
+    where = Scope(owner_id=owner_id, session_id=session_id, kind=kind)
+    if summary_id is None:
+        return where
+    summary = load_summary(summary_id, session_id=session_id, owner_id=owner_id)
+    return replace(where, session_id=summary.session_id, first_seq=summary.first_seq, last_seq=summary.last_seq)
 
 
 def search_out(result: SearchResult) -> dict[str, Any]:
@@ -127,7 +135,3 @@ def _covering(hits: tuple[Hit, ...]) -> dict[tuple[str, int], str]:
     for hit in hits:
         seqs[hit.session_id].append(hit.message_seq)
     return {(id, seq): leaf for id in seqs for seq, leaf in covering_summaries(id, seqs[id]).items()}
-
-
-def _behind(summary: SummaryRecord, where: Scope) -> Scope:
-    return replace(where, session_id=summary.session_id, first_seq=summary.first_seq, last_seq=summary.last_seq)

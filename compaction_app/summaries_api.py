@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Field, Query, Router, Schema
 
 from compaction_app import lineage, queries
 from mnesis_core.errors import InvalidRequest
@@ -148,6 +148,10 @@ class ExpandedOut(Schema):
     next_cursor: str | None
 
 
+Run = Annotated[list[int], Field(min_length=2, max_length=2)]
+"""The first and the last message's place."""
+
+
 class CoverOut(Schema):
     """Whether a context stands for every message exactly once, in order. Runs of messages are (first, last)."""
 
@@ -155,9 +159,9 @@ class CoverOut(Schema):
     messages: int
     verbatim: int
     summarised: int
-    missing: list[tuple[int, int]]
-    twice: list[tuple[int, int]]
-    out_of_order: list[tuple[int, int]]
+    missing: list[Run]
+    twice: list[Run]
+    out_of_order: list[Run]
     miscounted: list[str]
 
 

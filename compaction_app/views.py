@@ -13,8 +13,11 @@ from compaction_app.queries import list_runs, load_summary
 from mnesis_core.calibration import words_of
 from mnesis_core.compaction import Outcome
 from mnesis_core.lineage import RunRecord
+from mnesis_core.record import SessionRecord
+from mnesis_core.spending import lines_of
 from sessions_app.queries import load_session
 from sessions_app.rendering import format_count, format_duration, format_money, render_markdown, show_invisible
+from sessions_app.spending import look, purses_now
 from sessions_app.views import number_in, reader_of, signed_in
 
 SEGMENTS = {
@@ -110,7 +113,8 @@ def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     session = load_session(session_id, owner_id=reader_of(request))
     meter = shown_meter(load_meter(session.id))
     last = next(map(shown_run, list_runs(session.id, limit=1)), None)
-    return render(request, "compaction_app/_context.html", {"session": session, "meter": meter, "last": last})
+    context = {"session": session, "meter": meter, "last": last, "allowances": shown_allowances(session)}
+    return render(request, "compaction_app/_context.html", context)
 
 
 @signed_in
@@ -229,3 +233,26 @@ def _segment(name: str, label: str, at: int, tokens: int, scale: int, usable: in
 
 def _place(tokens: int, scale: int) -> int:
     return min(BAR_WIDTH, round(BAR_WIDTH * tokens / scale))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownLimit:
+    """A limit as the page shows it."""
+
+    words: str
+    is_near: bool
+    unpriced_calls: int
+    """Calls that count as nothing, since nobody knows their price; only where money is limited."""
+
+
+def shown_allowances(session: SessionRecord) -> list[ShownLimit]:
+    """Every limit that the session's next call draws on."""
+    return [
+        ShownLimit(
+            words=line.words,
+            is_near=line.is_near,
+            unpriced_calls=allowance.spent.unpriced_calls if line.measure == "cost_micros" else 0,
+        )
+        for allowance in look(purses_now(session))
+        for line in lines_of([allowance])
+    ]

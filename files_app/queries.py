@@ -6,10 +6,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from files_app.contents import content_size, read_content
 from files_app.models import FileReference as Row
-from mnesis_core.errors import FileReferenceNotFoundError
-from mnesis_core.record import FileReference
-from mnesis_core.text import decode_text, encode_text
+from mnesis_core.errors import FileReferenceNotFoundError, InvalidRequest
+from mnesis_core.record import FileRange, FileReference
+from mnesis_core.text import LONGEST_CHARACTER, character_start, decode_text, encode_text
 
 
 def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference:
@@ -33,6 +34,35 @@ def find_file_by_content(
 def find_file_by_path(path: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference | None:
     """The newest reference to whatever stood at this path."""
     return _newest(session_id, owner_id, path=encode_text(path))
+
+
+def list_contents(session_id: str, *, using: str = "default") -> dict[str, str]:
+    """The contents that files of a session have, deleted or not, each once and in order, and a path of each."""
+    rows = Row.objects.using(using).filter(session_id=encode_text(session_id)).order_by("content_id", "-added_seq")
+    return {content_id: decode_text(path) for content_id, path in rows.values_list("content_id", "path")}
+
+
+def read_range(
+    file_id: str, *, offset: int = 0, limit: int, session_id: str | None = None, owner_id: int | None = None
+) -> FileRange:
+    """At most ``limit`` bytes of a file from byte ``offset`` on, of a session, or of one person's sessions.
+
+    In UTF-8 no character is cut at either end: the stretch may begin and end up to three bytes earlier.
+
+    :raises FileReferenceNotFoundError: there is no such file there.
+    :raises FileContentNotFound: what is known of it is here, its content is not.
+    :raises InvalidRequest: ``offset`` is negative, or ``limit`` smaller than a character may be (4).
+    """
+    if offset < 0 or limit < LONGEST_CHARACTER:
+        raise InvalidRequest(f"offset must be at least 0 and limit at least {LONGEST_CHARACTER}", field="offset")
+    file = load_file_reference(file_id, session_id=session_id, owner_id=owner_id)
+    size = content_size(file.content_id)
+    begin = min(offset, size)
+    before = max(0, begin - LONGEST_CHARACTER)
+    around = read_content(file.content_id, before, limit + 2 * LONGEST_CHARACTER)
+    first = character_start(around, begin - before)
+    last = character_start(around, first + limit)
+    return FileRange(file=file, data=around[first:last], offset=before + first, size=size)
 
 
 def _scope(session_id: str | None, owner_id: int | None) -> QuerySet[Any]:

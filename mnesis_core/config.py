@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, get_type_hints
 
 from mnesis_core.errors import InvalidRequest
@@ -86,21 +88,61 @@ class TurnConfig:
 
     max_steps: int = 50
     """Model calls of one turn."""
-    tools: tuple[str, ...] = ("lcm_grep", "lcm_describe", "lcm_read", "calculator")
+    tools: tuple[str, ...] = ("lcm_grep", "lcm_describe", "lcm_read", "lcm_expand", "task", "tasks", "calculator")
     """Names of the tools that the model is offered."""
+    ask_before: tuple[str, ...] = ()
+    """Names of tools that a person is asked about before each call, beside those that always ask."""
     doom_loop_threshold: int = 3
     """Identical consecutive tool calls (seed 000)."""
+    on_doom_loop: str = "continue"
+    """What follows when they are too many: the model is told and goes on, or with ``stop`` the turn ends."""
     lease_seconds: float = 15.0
     heartbeat_seconds: float = 0.25
     """How often leases are renewed and interrupts read."""
     tool_timeout_seconds: float = 60.0
-    tool_output_limit: int = 400_000
-    """Characters of one tool output that are kept."""
+    tool_output_inline: int = 100_000
+    """Characters of one tool output that stay in the conversation, about 25,000 tokens (LCM paper: large files). The
+    whole of a longer one becomes a file."""
+    tool_output_limit: int = 20_000_000
+    """Characters of one tool output that are kept at all; the output then says that it was cut."""
     max_retries: int = 2
     """Of a call that failed before its first token, for errors that may pass."""
     retry_base_seconds: float = 0.5
+    """Before the first retry; before each later one twice as long."""
+    retry_longest_seconds: float = 60.0
+    """The longest pause before a retry. A provider that says to come back later than this is not asked again: nobody
+    watches a silent turn for longer."""
     capacity: int = 200
     """Turns that one web process runs at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationConfig:
+    """What a turn may hand to sub-agents."""
+
+    max_depth: int = 3
+    """Sub-agents below one another; with the guard of scope reduction it makes every delegation end."""
+    max_siblings: int = 8
+    """Of one call of ``tasks``: they run at the same time."""
+    max_children: int = 32
+    """Sub-agents that one turn may launch, however many calls it takes."""
+    timeout_seconds: float = 3_600.0
+    """How long a turn waits for one call's sub-agents; after that they are interrupted. Waiting for a person counts."""
+    expand_tokens: int = 40_000
+    """What one sub-agent may read by ``lcm_expand``: about ten pages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxConfig:
+    """What a session in host mode takes from its peers."""
+
+    waiting: int = 100
+    """Messages that may wait; one more is refused."""
+    message_characters: int = 50_000
+    """Of one message, and of all that one turn reads together: about 12,000 tokens."""
+    max_hops: int = 16
+    """Messages of agents that may follow each other, each the answer to the one before: two that thank each other must
+    come to an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +154,39 @@ class StreamConfig:
     coalesce_seconds: float = 0.03
     """Pause between two frames to one client, so that fast models do not cost a frame a token."""
     max_answer_characters: int = 8_000_000
+    recheck_seconds: float = 30.0
+    """How often a stream looks whether who follows it still may: half of the minute that they may go on at the most."""
+    slow_seconds: float = 20.0
+    """How long a client may leave what was sent unread before its stream is closed: it could be held for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingConfig:
+    """The most that may be spent; 0: no limit. A site knows its models and people, so it has none until it says so."""
+
+    tokens: int = 0
+    """Of prompts and answers, summaries included."""
+    cost_micros: int = 0
+    """Millionths of the currency unit. A model whose price nobody knows counts as nothing, and that is shown."""
+    seconds: float = 0.0
+    """While models are asked and tools run; waiting for people takes none."""
+    tool_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitConfig:
-    """What a door accepts."""
+    """What a door accepts, and what may be spent. A session may tighten what its site allows, never loosen it."""
 
     message_characters: int = 5_000_000
     title_characters: int = 200
+    turn: SpendingConfig = field(default_factory=SpendingConfig)
+    """Of one turn, with the sessions it launches."""
+    session: SpendingConfig = field(default_factory=SpendingConfig)
+    """Of a session, with the sessions it launched."""
+    user: SpendingConfig = field(default_factory=SpendingConfig)
+    """Of all sessions of one person."""
+    day: SpendingConfig = field(default_factory=SpendingConfig)
+    """Likewise since midnight UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +210,14 @@ class Config:
     prune: PruneConfig = field(default_factory=PruneConfig)
     compaction: CompactionConfig = field(default_factory=CompactionConfig)
     turn: TurnConfig = field(default_factory=TurnConfig)
+    delegation: DelegationConfig = field(default_factory=DelegationConfig)
+    inbox: InboxConfig = field(default_factory=InboxConfig)
     stream: StreamConfig = field(default_factory=StreamConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
     prices: PriceConfig = field(default_factory=PriceConfig)
+    fallbacks: tuple[str, ...] = ()
+    """Aliases of the models that are asked, in this order, when the session's own gives nothing; empty: those that its
+    entry names. The session's own model alone means none."""
     context_window: int = 0
     """Tokens; overrides the model's window when above 0."""
     max_output_tokens: int = 0
@@ -182,21 +254,40 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "turn.lease_seconds": (0.05, 86_400),
     "turn.heartbeat_seconds": (0.01, 3_600),
     "turn.tool_timeout_seconds": (0.01, 86_400),
+    "turn.tool_output_inline": (200, 20_000_000),
     "turn.tool_output_limit": (1, 20_000_000),
     "turn.max_retries": (0, 20),
     "turn.retry_base_seconds": (0, 600),
+    "turn.retry_longest_seconds": (0, 3_600),
     "turn.capacity": (1, 1_000_000),
+    "delegation.max_depth": (0, 10),
+    "delegation.max_siblings": (1, 100),
+    "delegation.max_children": (0, 1_000),
+    "delegation.timeout_seconds": (0.01, 86_400),
+    "delegation.expand_tokens": (0, 10_000_000),
+    "inbox.waiting": (0, 10_000),
+    "inbox.message_characters": (1, 1_000_000),
+    "inbox.max_hops": (0, 1_000),
     "stream.journal_seconds": (0, 60),
     "stream.journal_bytes": (1, 10_000_000),
     "stream.coalesce_seconds": (0, 10),
     "stream.max_answer_characters": (1, 100_000_000),
+    "stream.recheck_seconds": (0.05, 60),
+    "stream.slow_seconds": (0.1, 600),
     "limits.message_characters": (1, 100_000_000),
     "limits.title_characters": (1, 200),
+    **{
+        f"limits.{scope}.{measure}": (0, 10**12 if measure == "seconds" else 10**15)
+        for scope in ("turn", "session", "user", "day")
+        for measure in ("tokens", "cost_micros", "seconds", "tool_calls")
+    },
     "context_window": (0, 10_000_000),
     "max_output_tokens": (0, 10_000_000),
     **{f"prices.{item.name}": (-1, 10**12) for item in fields(PriceConfig)},
 }
 """Smallest and largest value of every number, both allowed."""
+CHOICES = {"turn.on_doom_loop": ("continue", "stop")}
+"""The texts that a setting may be, where not any."""
 LONGEST_TEXT = 200
 """Characters of a value that is a text."""
 LONGEST_LIST = 100
@@ -219,11 +310,38 @@ def override(config: Config, values: dict[str, Any], *, path: str = "") -> Confi
     return changed
 
 
+def override_as_stored(config: Config, values: dict[str, Any]) -> Config:
+    """Likewise with values that were accepted once. What is no setting any more, or does not fit by now, is passed over.
+
+    Of another version, or of a site that has other defaults since: neither makes a session unreadable.
+    """
+    try:
+        return override(config, values)
+    except InvalidRequest:
+        pending, count = list(_single_changes(values)), 0
+    while len(pending) != count:  # one may fit after another one
+        count, changes, pending = len(pending), pending, []
+        for change in changes:
+            try:
+                config = override(config, change)
+            except InvalidRequest:
+                pending.append(change)
+    return config
+
+
+def _single_changes(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, value in values.items():
+        inner = _single_changes(value) if isinstance(value, dict) else [value]
+        yield from ({name: change} for change in inner)
+
+
 def _override(value: Any, changes: Any, path: str) -> Any:
     if not isinstance(changes, dict):
         raise InvalidRequest(f"{path or 'config'} must be an object", field=path or "config")
-    known = {item.name for item in fields(value)}
-    types = get_type_hints(type(value))
+    if not changes:
+        return value
+    types = _types(value.__class__)
+    known = types.keys()
     result: dict[str, Any] = {}
     for name, change in changes.items():
         where = f"{path}.{name}" if path else str(name)
@@ -236,6 +354,12 @@ def _override(value: Any, changes: Any, path: str) -> Any:
     return replace(value, **result)
 
 
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    """The type of each setting; cached, since each turn asks several times and the hints take long to read."""
+    return get_type_hints(kind)
+
+
 def _checked(where: str, kind: Any, change: Any) -> Any:
     if kind is float and isinstance(change, int) and not isinstance(change, bool):
         change = float(change)
@@ -245,6 +369,8 @@ def _checked(where: str, kind: Any, change: Any) -> Any:
         raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
     if kind is str and len(change) > LONGEST_TEXT:
         raise InvalidRequest(f"{where} may have {LONGEST_TEXT} characters, not {len(change):,}", field=where)
+    if where in CHOICES and change not in CHOICES[where]:
+        raise InvalidRequest(f"{where} must be one of {', '.join(CHOICES[where])}", field=where)
     if kind in (int, float) and not BOUNDS[where][0] <= change <= BOUNDS[where][1]:
         low, high = BOUNDS[where]
         raise InvalidRequest(f"{where} must lie between {low:,} and {high:,}, not {change}", field=where)

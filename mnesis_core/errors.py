@@ -1,4 +1,4 @@
-"""Every error of Mnesis, and what each door answers for it.
+"""Why a request is refused, and the class of every error: what each door answers for it.
 
 * MnesisError
   + InvalidRequest            the caller's input is wrong
@@ -15,34 +15,35 @@
     - PreviewNotFoundError
     - CompactionNotFoundError
     - FileReferenceNotFoundError
+    - FileContentNotFound
     - ModelNotFoundError
     - ToolNotFoundError
+    - ToolCallNotFoundError
+    - ToolServerNotFound
+    - PeerNotFoundError
+    - InboxMessageNotFoundError
   + Conflict                  it exists, and its state forbids this
     - SessionBusy
     - SessionNotRunning
     - SessionArchived
+    - ApprovalNotPending
+    - ToolCallAnswered
+    - ToolCallNotCallers
     - DuplicateIDError
     - IdempotencyMismatch
     - ContextChanged
     - TakenOver
+    - DelegationRefused
     - SummaryRevised
     - ImmutableFieldError
+    - NotInHostMode
+    - PeerNameTaken
+    - TooManyHops
   + AtCapacity
-  + TurnInterrupted           how a turn ended whose process died
-  + CompactionAbandoned       how a compaction ended whose workers died
+    - InboxFull
   + NotReady
-  + ModelError                a model call ended badly
-    - ModelNotConfigured
-    - ModelAuthenticationFailed
-    - ModelRateLimited
-    - ModelUnreachable
-    - ModelTimeout
-    - ModelRefusedRequest
-    - ContextWindowExceeded
-    - ModelUnavailable
-    - ModelStreamBroken
-    - ModelReplyIncomplete
-    - ModelCallAbandoned
+
+The errors that work ends with are in ``mnesis_core.endings``.
 
 The class docstring is the default message. The class attributes are the one registry behind every
 door: ``code`` (stable, public), ``status`` (HTTP), ``rpc_code`` (JSON-RPC 2.0) and ``exit_status``
@@ -156,6 +157,12 @@ class FileReferenceNotFoundError(NotFound):
     code = "FILE_NOT_FOUND"
 
 
+class FileContentNotFound(NotFound):
+    """What is known of this file is here, its content is not: it was never kept, or was left behind by a move."""
+
+    code = "FILE_CONTENT_NOT_FOUND"
+
+
 class ModelNotFoundError(NotFound):
     """No model has this name. 'manage.py model list' shows the ones there are."""
 
@@ -168,6 +175,30 @@ class ToolNotFoundError(NotFound):
     code = "TOOL_NOT_FOUND"
 
 
+class ToolCallNotFoundError(NotFound):
+    """This turn made no tool call with this id. Read the turn: waits_for names the calls."""
+
+    code = "TOOL_CALL_NOT_FOUND"
+
+
+class ToolServerNotFound(NotFound):
+    """No server of tools has this name. 'manage.py mcp_server list' shows the ones there are."""
+
+    code = "TOOL_SERVER_NOT_FOUND"
+
+
+class PeerNotFoundError(NotFound):
+    """No session of yours in host mode has this name."""
+
+    code = "PEER_NOT_FOUND"
+
+
+class InboxMessageNotFoundError(NotFound):
+    """There is no such message in an inbox, or it is not yours."""
+
+    code = "INBOX_MESSAGE_NOT_FOUND"
+
+
 class Conflict(MnesisError):
     """The thing is in a state that forbids this."""
 
@@ -178,6 +209,10 @@ class SessionBusy(Conflict):
     """A turn is already running in this session. Wait for it, or interrupt it."""
 
     code, rpc_code, exit_status = "SESSION_BUSY", -32010, 6
+    waiting = "A turn of this session waits for an approval, or for results of its caller's tools. Answer it, or interrupt it."
+
+    def __init__(self, message: str = "", **details: Any) -> None:
+        super().__init__(message or (self.waiting if details.get("state") == "suspended" else ""), **details)
 
 
 class SessionNotRunning(Conflict):
@@ -190,6 +225,24 @@ class SessionArchived(Conflict):
     """This session is archived. It can be read and exported; fork it to go on."""
 
     code, rpc_code, exit_status = "SESSION_ARCHIVED", -32012, 8
+
+
+class ApprovalNotPending(Conflict):
+    """This tool call does not wait for an approval: it was decided already, or needs none."""
+
+    code = "APPROVAL_NOT_PENDING"
+
+
+class ToolCallAnswered(Conflict):
+    """This tool call has its result already."""
+
+    code = "TOOL_CALL_ANSWERED"
+
+
+class ToolCallNotCallers(Conflict):
+    """This tool runs here, so its result does not come from the caller."""
+
+    code = "TOOL_CALL_NOT_CALLERS"
 
 
 class DuplicateIDError(Conflict):
@@ -216,10 +269,34 @@ class ImmutableFieldError(Conflict):
     code = "IMMUTABLE_FIELD"
 
 
+class NotInHostMode(Conflict):
+    """This session is not in host mode, so it takes no messages. Set host_mode, or start a turn."""
+
+    code = "NOT_IN_HOST_MODE"
+
+
+class PeerNameTaken(Conflict):
+    """Another session of yours in host mode has this name. Choose another peer_name."""
+
+    code = "PEER_NAME_TAKEN"
+
+
+class TooManyHops(Conflict):
+    """Too many agents have answered each other without a word of a person (inbox.max_hops), so this was not sent."""
+
+    code = "TOO_MANY_HOPS"
+
+
 class ContextChanged(Conflict):
     """The context changed meanwhile: what this was to stand for has left it."""
 
     code = "CONTEXT_CHANGED"
+
+
+class DelegationRefused(Conflict):
+    """This may not be handed to a sub-agent."""
+
+    code = "DELEGATION_REFUSED"
 
 
 class TakenOver(Conflict):
@@ -234,92 +311,13 @@ class AtCapacity(MnesisError):
     code, status, rpc_code, exit_status = "AT_CAPACITY", 503, -32015, 9
 
 
-class TurnInterrupted(MnesisError):
-    """The server stopped while this turn was running. What had arrived is kept; send a message to go on."""
+class InboxFull(AtCapacity):
+    """Too many messages wait in this session's inbox (inbox.waiting). Try again when it has read some."""
 
-    code, rpc_code = "TURN_INTERRUPTED", -32017
-
-
-class CompactionAbandoned(MnesisError):
-    """Every process that took this compaction up died over it, so nobody tries again. The next one is a new one."""
-
-    code = "COMPACTION_ABANDONED"
+    code, rpc_code = "INBOX_FULL", -32023
 
 
 class NotReady(MnesisError):
     """The server is not ready. /readyz says which part is missing."""
 
     code, status, rpc_code, exit_status = "NOT_READY", 503, -32016, 9
-
-
-class ModelError(MnesisError):
-    """The model call failed."""
-
-    code, status, rpc_code, exit_status = "MODEL_ERROR", 502, -32020, 10
-    retriable: ClassVar[bool] = False
-
-
-class ModelNotConfigured(ModelError):
-    """The model has no key. Set the environment variable that its entry names."""
-
-    code = "MODEL_NOT_CONFIGURED"
-
-
-class ModelAuthenticationFailed(ModelError):
-    """The provider refused the key. Check the key that this model's entry names."""
-
-    code = "MODEL_AUTHENTICATION_FAILED"
-
-
-class ModelRateLimited(ModelError):
-    """The provider says: too many requests. Wait, then try again."""
-
-    code, retriable = "MODEL_RATE_LIMITED", True
-
-
-class ModelUnreachable(ModelError):
-    """The model's server cannot be reached. Check its address and that it runs."""
-
-    code, retriable = "MODEL_UNREACHABLE", True
-
-
-class ModelTimeout(ModelError):
-    """The model did not answer in time."""
-
-    code, retriable = "MODEL_TIMEOUT", True
-
-
-class ModelRefusedRequest(ModelError):
-    """The provider refused the request."""
-
-    code = "MODEL_REFUSED_REQUEST"
-
-
-class ContextWindowExceeded(ModelRefusedRequest):
-    """The provider says that the context is larger than the model's window. Correct the model's limit."""
-
-    code = "CONTEXT_WINDOW_EXCEEDED"
-
-
-class ModelUnavailable(ModelError):
-    """The provider answered with a server error. Try again in a moment."""
-
-    code, retriable = "MODEL_UNAVAILABLE", True
-
-
-class ModelStreamBroken(ModelError):
-    """The answer broke off. What arrived is kept; send a message to go on."""
-
-    code = "MODEL_STREAM_BROKEN"
-
-
-class ModelReplyIncomplete(ModelError):
-    """The stream ended without proof that the answer is whole. What arrived is kept."""
-
-    code = "MODEL_REPLY_INCOMPLETE"
-
-
-class ModelCallAbandoned(ModelError):
-    """The process that asked ended before the answer was written."""
-
-    code = "MODEL_CALL_ABANDONED"

@@ -6,10 +6,11 @@ import os
 import re
 import time
 
-PREFIXES = ("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try")
+PREFIXES = ("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox")
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[0-9A-HJKMNP-TV-Z]{{26}}")
+_IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){_PATTERN.pattern}(?![0-9A-Za-z])")
 
 
 def new_id(prefix: str) -> str:
@@ -27,3 +28,8 @@ def new_id(prefix: str) -> str:
 def is_id(text: str) -> bool:
     """Whether ``text`` has the shape of an id of ours."""
     return _PATTERN.fullmatch(text) is not None
+
+
+def find_ids(text: str) -> tuple[str, ...]:
+    """Ids of ours in ``text``, each once, in order of appearance; linear in its length."""
+    return tuple(dict.fromkeys(_IN_TEXT.findall(text)))

@@ -61,3 +61,14 @@ def spec_in_session(spec: ModelSpec, config: Config) -> ModelSpec:
     if prices:
         changes |= {"prices": replace(spec.prices, **prices), "prices_source": LimitSource.CONFIGURED}
     return replace(spec, **changes)
+
+
+def spec_in_place(spec: ModelSpec, config: Config) -> ModelSpec:
+    """A model that is asked in place of a session's own: at its own prices, and within the session's limits if they are
+    tighter, since a session may be made small on purpose."""
+    changes: dict[str, Any] = {}
+    if 0 < config.context_window < spec.context_window:
+        changes |= {"context_window": config.context_window, "context_window_source": LimitSource.CONFIGURED}
+    if 0 < config.max_output_tokens < spec.max_output_tokens:
+        changes |= {"max_output_tokens": config.max_output_tokens, "max_output_source": LimitSource.CONFIGURED}
+    return replace(spec, **changes)

@@ -63,13 +63,11 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryRecord:
-    """One summary node."""
+class NewSummary:
+    """A summary that was accepted and waits for its commit."""
 
     id: str
-    session_id: str
-    run_id: str | None
-    """The compaction that wrote it; none for a revision."""
+    """Known from the first try on."""
     kind: str
     depth: int
     level: int
@@ -85,6 +83,15 @@ class SummaryRecord:
     tokens_output: int
     cost_micros: int
     duration_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRecord(NewSummary):
+    """One summary node."""
+
+    session_id: str
+    run_id: str | None
+    """The compaction that wrote it; none for a revision."""
     created_at: datetime
     superseded_seq: int | None
     revises: str | None

@@ -13,7 +13,7 @@ from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from mnesis_core.errors import ModelError
+from mnesis_core.endings import ModelError
 from mnesis_core.values import dataclass
 
 
@@ -87,7 +87,13 @@ class ModelSpec:
     timeout_seconds: float = 120.0
     """Longest silence inside a stream."""
     total_timeout_seconds: float = 1800.0
-    """Longest whole call."""
+    """Longest whole call, with every retry and pause."""
+    fallbacks: tuple[str, ...] = ()
+    """Aliases of the models that are asked, in this order, when this one gives nothing."""
+
+
+DEEPEST_SCHEMA = 100
+"""Objects and lists inside each other in a tool's parameters, whoever brings it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +172,7 @@ class Reply:
     text: str
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    """None unless the outcome is COMPLETE: half of what was meant must not be run."""
     finish_reason: str = ""
     """What the provider said, shortened to 64 characters; empty when it said nothing."""
     usage: Usage
@@ -182,6 +189,10 @@ class Request:
     """``{"messages": […], "tools": […]?}`` in the shape of OpenAI Chat Completions."""
     max_output_tokens: int
     temperature: float | None = None
+    seconds: float | None = None
+    """How long the whole call may take, where that is less than the model's entry allows. Not sent."""
+    max_characters: int | None = None
+    """Of the answer, everything together: what is longer is cut. None: the adapter's own limit. Not sent."""
 
 
 class Model(Protocol):

@@ -20,9 +20,15 @@ class ToolState(StrEnum):
     """How far a tool call is. It only moves forward."""
 
     PENDING = "pending"
+    """It waits to be run; in a suspended turn for a person's approval, or for the caller's result."""
+    APPROVED = "approved"
+    """A person said yes; it runs when nothing of its turn is waited for any more."""
     RUNNING = "running"
     COMPLETED = "completed"
     ERROR = "error"
+
+
+UNANSWERED_STATES = (ToolState.PENDING, ToolState.APPROVED, ToolState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,10 @@ class ToolPart:
     """When the output was tombstoned: it stays in the record and leaves the context."""
     started_at: datetime | None = None
     completed_at: datetime | None = None
+    decision_note: str | None = None
+    """What the person said who approved or refused the call."""
+    late_output: str | None = None
+    """What the tool answered after its call had been closed. Kept here; never sent to a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

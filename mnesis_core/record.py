@@ -7,11 +7,15 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from mnesis_core.text import text_of_bytes
+
 
 class TurnState(StrEnum):
     """How far a turn is, and how it ended."""
 
     RUNNING = "running"
+    SUSPENDED = "suspended"
+    """It waits for a person's approval or for results of its caller, for as long as it takes; no end."""
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     """Somebody interrupted it; what was said is kept."""
@@ -21,6 +25,20 @@ class TurnState(StrEnum):
     """There is no answer, and the error says why."""
     INCOMPLETE = "incomplete"
     """The stream ended without proof that the answer is whole."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing follows."""
+        return self not in (TurnState.RUNNING, TurnState.SUSPENDED)
+
+
+class WaitsFor(StrEnum):
+    """Whose word a tool call of a suspended turn waits for."""
+
+    APPROVAL = "approval"
+    """A person's yes or no."""
+    CALLER = "caller"
+    """The result, from the program that started the turn and runs the tool itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +62,35 @@ def total_usage(*usages: UsageRecord) -> UsageRecord:
     )
 
 
+def add_usage(before: UsageRecord, call: UsageRecord) -> UsageRecord:
+    """What a turn has used after one more call.
+
+    The tokens are the provider's only where it counted everything that there is to count, and nobody knows what the
+    turn costs once nobody knows it of a call. A call that took nothing changes nothing.
+    """
+    if not _total(before) or not _total(call):
+        return call if _total(call) or before.tokens_input is None else before
+    is_known = before.cost_micros is not None and call.cost_micros is not None
+    return UsageRecord(
+        tokens_input=(before.tokens_input or 0) + (call.tokens_input or 0),
+        tokens_output=(before.tokens_output or 0) + (call.tokens_output or 0),
+        tokens_cache_read=(before.tokens_cache_read or 0) + (call.tokens_cache_read or 0),
+        tokens_cache_write=(before.tokens_cache_write or 0) + (call.tokens_cache_write or 0),
+        usage_source=call.usage_source if call.usage_source == before.usage_source else "estimated",
+        cost_micros=(before.cost_micros or 0) + (call.cost_micros or 0) if is_known else None,
+    )
+
+
+def _total(usage: UsageRecord) -> int:
+    return (usage.tokens_input or 0) + (usage.tokens_output or 0)
+
+
+FORK = "fork"
+"""The origin of a session that was made as a copy of another one's beginning, and of its turns."""
+SUB_AGENT = "task"
+"""The origin of a session that a turn of its parent works with, by the tool ``task`` or ``tasks``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
     """One session."""
@@ -65,16 +112,59 @@ class SessionRecord:
     message_seq: int
     turn_seq: int
     running_turn_id: str | None
+    """The turn that has the session, running or suspended: no other one may begin."""
     last_turn_state: str | None
+    account_limits: dict[str, Any]
+    """What an administrator lets its owner spend, as in a configuration."""
+    host_mode: bool = False
+    """Whether it stays alive for messages of peers."""
+    peer_name: str = ""
+    """By which they address it."""
+
+    @property
+    def is_sub_agent(self) -> bool:
+        """Whether a turn of its parent works with it, by the tool ``task`` or ``tasks``."""
+        return self.origin == SUB_AGENT
 
     @property
     def state(self) -> str:
-        """``running``, ``archived`` or how the last turn ended; ``idle`` when there was none or it went well."""
+        """``running``, ``suspended``, ``archived`` or how the last turn ended; ``idle`` when there was none or it went well."""
         if self.running_turn_id:
-            return "running"
+            return "suspended" if self.last_turn_state == TurnState.SUSPENDED else "running"
         if self.archived_at:
             return "archived"
         return "idle" if self.last_turn_state in (None, "completed") else str(self.last_turn_state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kin:
+    """A session among its relations."""
+
+    id: str
+    parent_id: str | None
+    origin: str
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a fork: it begins with a copy of its parent's messages."""
+        return self.origin == FORK
+
+    @property
+    def is_sub_agent(self) -> bool:
+        """Whether a turn of its parent works with it, by the tool ``task`` or ``tasks``."""
+        return self.origin == SUB_AGENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A tool call that a suspended turn waits for."""
+
+    part_id: str
+    tool_call_id: str
+    tool_name: str
+    input: str
+    """The arguments exactly as the model wrote them, usually JSON."""
+    reason: WaitsFor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +185,10 @@ class TurnRecord:
     fence: int
     message_ids: tuple[str, ...]
     usage: UsageRecord
+    options: str = ""
+    """What its caller asked of this turn alone, as ``turn_options.write_options`` has it."""
+    waits_for: tuple[Waiting, ...] = ()
+    """Of a suspended turn: in the order of the calls. Empty in every other state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +220,8 @@ class CallRecord:
     context_seq: int
     digest: str
     estimated_tokens: int
+    attempts: int | None
+    """How often the model was asked; None while it runs."""
     outcome: str | None
     finish_reason: str | None
     error_code: str | None
@@ -160,6 +256,29 @@ class FileReference:
     """Tokens of the whole file."""
     exploration_summary: str
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """A stretch of a file's bytes. It begins and ends between two characters where the file is UTF-8."""
+
+    file: FileReference
+    data: bytes
+    offset: int
+    """Of the first byte."""
+    size: int
+    """Bytes of the whole file."""
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where to read on; None at the end of the file."""
+        end = self.offset + len(self.data)
+        return end if end < self.size else None
+
+    @property
+    def text(self) -> str:
+        """The bytes as text; what is no UTF-8 becomes U+FFFD."""
+        return text_of_bytes(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

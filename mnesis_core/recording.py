@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
@@ -74,6 +75,11 @@ def check_recorded(turn: RecordedTurn, *, characters: int) -> None:
 def request_digest(turn: RecordedTurn) -> str:
     """What tells two requests with one idempotency key apart: 64 hexadecimal digits."""
     return hashlib.sha256(repr(turn).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def texts_of(part: Part) -> Iterator[str]:
+    """Every text of a part that may be long."""
+    return iter(_texts(part).values())
 
 
 def _check_parts(name: str, parts: tuple[Part, ...], allowed: tuple[type[Part], ...], characters: int) -> None:

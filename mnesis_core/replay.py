@@ -140,6 +140,8 @@ def _state(collection: str, key: str, value: str) -> Callable[[Projection, int, 
 
 _STEPS: Mapping[str, Callable[[Projection, int, Data], None]] = {
     EventType.TURN_STARTED: _turn_started,
+    EventType.TURN_SUSPENDED: _state("turns", "turn_id", "suspended"),
+    EventType.TURN_RESUMED: _state("turns", "turn_id", "running"),
     EventType.TURN_COMPLETED: _state("turns", "turn_id", "completed"),
     EventType.TURN_CANCELLED: _state("turns", "turn_id", "cancelled"),
     EventType.TURN_INTERRUPTED: _state("turns", "turn_id", "interrupted"),

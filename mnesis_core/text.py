@@ -12,7 +12,10 @@ import re
 from typing import Any
 
 ESCAPE = "␛"
+LONGEST_CHARACTER = 4
+"""Bytes of one character in UTF-8, at most."""
 _UNSAFE = re.compile(f"[\x00\ud800-\udfff{ESCAPE}]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(f"{ESCAPE}([0-9A-F]{{4}})")
 
 
@@ -33,6 +36,14 @@ def decode_text(text: str) -> str:
 def printable(text: str) -> str:
     """Text that can leave as UTF-8: every lone surrogate becomes U+FFFD. For doors, never for the record."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def printable_piece(text: str) -> str:
+    """Likewise, and as many characters as before: for a piece whose place is counted in characters.
+
+    Two halves of a pair, which came one after the other, ``printable`` makes one character of.
+    """
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def text_digest(text: str) -> str:
@@ -58,3 +69,24 @@ def decode_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {decode_text(key): decode_json(item) for key, item in value.items()}
     return [decode_json(item) for item in value] if isinstance(value, list) else value
+
+
+def bytes_of_text(text: str) -> bytes:
+    """UTF-8 of any Python string, so that ``text_of_bytes`` gives it back, a lone surrogate included."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def text_of_bytes(data: bytes) -> str:
+    """The text of bytes; what is no UTF-8 becomes U+FFFD."""
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")
+
+
+def character_start(data: bytes, index: int) -> int:
+    """Where the UTF-8 character begins that ``data[index]`` is part of; ``index`` itself where that is no UTF-8."""
+    for start in range(index, max(-1, index - LONGEST_CHARACTER), -1):
+        if start >= len(data) or data[start] & 0xC0 != 0x80:
+            return min(start, len(data))
+    return index

@@ -47,6 +47,11 @@ def visible_text(text: str) -> str:
     return _SPACES.sub(" ", line).strip()
 
 
+def without_hidden(text: str) -> str:
+    """A text without what a reader could not see or would be misled by."""
+    return _HIDDEN.sub("", text)
+
+
 def excerpt(text: str, length: int) -> str:
     """The beginning of a text on one visible line of at most ``length`` characters."""
     # Cut first: a text of 20 MB is not made visible for the sake of a table cell.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import cast
 
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.urls import path, re_path
 from twisted.internet.defer import Deferred
@@ -20,8 +22,10 @@ http_application = get_asgi_application()
 from agents_app.consumers import SessionConsumer  # noqa: E402
 from agents_app.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
-from mnesis_site.auth import Receive, Scope, Send, SocketAuth  # noqa: E402
+from mnesis_site import mcp  # noqa: E402
+from mnesis_site.auth import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
 from mnesis_site.readiness import report_unguarded  # noqa: E402
+from sessions_app.conf import has_real_models  # noqa: E402
 from sessions_app.database import db  # noqa: E402
 
 
@@ -33,10 +37,14 @@ async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def begin() -> None:
-    """What a web process does first: close turns that were left, say what is not guarded, load the models' library."""
+    """What a web process does first: close turns that were left, take messages that wait, say what is not guarded, load the large libraries."""
+    runner.takes_messages = True
     runner.beat()
     await db(report_unguarded)
-    await warm_up()
+    if settings.WARM_UP:
+        if await db(has_real_models):
+            await warm_up()
+        await mcp.load()
 
 
 async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,5 +71,7 @@ def begin_and_end_with_daphne() -> None:
 routes = URLRouter(
     [path("ws/sessions/<str:session_id>", SessionConsumer.as_asgi()), re_path(r"", no_such_socket)]  # type: ignore[arg-type]
 )
-application = ProtocolTypeRouter({"http": http_application, "websocket": SocketAuth(routes), "lifespan": lifespan})
+application = ProtocolTypeRouter(
+    {"http": mcp.McpDoor(cast(Application, http_application)), "websocket": SocketAuth(routes), "lifespan": lifespan}
+)
 begin_and_end_with_daphne()

@@ -15,9 +15,11 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 from ninja.security import HttpBearer
+from ninja.utils import check_csrf
 
 from mnesis_core.errors import NotSignedIn, PermissionDenied
 from mnesis_core.keys import KeyRecord, parse_key
+from sessions_app.asking import Caller, check_may_write
 from sessions_app.database import db
 from sessions_app.queries_keys import find_key
 from sessions_app.store.keys import touch_key
@@ -52,14 +54,41 @@ class KeyAuth(HttpBearer):
         :raises PermissionDenied: the key may only read.
         """
         record = check_key(token)
-        if not record.may_write and request.method not in READING:
-            raise PermissionDenied("This API key may only read. Make one with '--scope all' to write.")
+        check_may_write(record.may_write or request.method in READING)
         request.user = get_user_model().objects.get(pk=record.owner_id)
+        request.key_prefix = record.prefix  # type: ignore[attr-defined]
         return request.user
 
 
+def holder_of(token: str) -> Caller:
+    """Who holds a key.
+
+    :raises NotSignedIn: it is not valid.
+    """
+    key = check_key(token)
+    return Caller(user=get_user_model().objects.get(pk=key.owner_id), may_write=key.may_write)
+
+
+def caller_of(request: HttpRequest) -> Caller:
+    """Who asks at a door that is not the REST API: by key, or by cookie together with its CSRF token.
+
+    :raises NotSignedIn: nobody is recognised.
+    :raises PermissionDenied: the cookie came without its token.
+    """
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme:
+        if scheme.lower() != "bearer":
+            raise NotSignedIn()
+        return holder_of(token)
+    if not request.user.is_authenticated:
+        raise NotSignedIn()
+    if check_csrf(request) is not None:
+        raise PermissionDenied("CSRF check Failed")
+    return Caller(user=request.user, may_write=True)
+
+
 class SocketAuth:
-    """Puts ``user`` and ``may_write`` into a socket's scope; who is not known is an ``AnonymousUser``.
+    """Puts ``user``, ``may_write`` and a key's ``key_prefix`` into a socket's scope; who is not known is an ``AnonymousUser``.
 
     A cookie counts only together with an ``Origin`` of ours: any page may open a socket to us, and the
     browser adds the cookie. A key is never added by itself, so there the ``Origin`` does not matter.
@@ -75,8 +104,7 @@ class SocketAuth:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         scheme, _, token = headers.get(b"authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            user, may_write = await db(_key_holder, token)
-            await self.application({**scope, "user": user, "may_write": may_write}, receive, send)
+            await self.application({**scope, **await db(_key_holder, token)}, receive, send)
         elif (origin := headers.get(b"origin")) is None:
             await self.application({**scope, "user": AnonymousUser(), "may_write": False}, receive, send)
         elif origin_is_ours(origin, host=headers.get(b"host", "")):
@@ -85,12 +113,13 @@ class SocketAuth:
             await self.denied(scope, receive, send)
 
 
-def _key_holder(token: str) -> tuple[User | AnonymousUser, bool]:
+def _key_holder(token: str) -> Scope:
     try:
         record = check_key(token)
     except NotSignedIn:
-        return AnonymousUser(), False
-    return get_user_model().objects.get(pk=record.owner_id), record.may_write
+        return {"user": AnonymousUser(), "may_write": False}
+    user = get_user_model().objects.get(pk=record.owner_id)
+    return {"user": user, "may_write": record.may_write, "key_prefix": record.prefix}
 
 
 def origin_is_ours(origin: str, *, host: str) -> bool:

@@ -121,13 +121,14 @@ SECRET_KEY = env_secret("SECRET_KEY", DATA_DIR)
 ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
 REDIS_URL = env_str("REDIS_URL", "")
+USER_IS_SESSION = env_bool("MNESIS_USER_IS_SESSION", False)
+WARM_UP = env_bool("MNESIS_WARM_UP", True)
 ROLE = env_str("MNESIS_ROLE", "worker" if "qcluster" in sys.argv else "command")
 
 DATABASES = {"default": database(env_str("DATABASE_URL", f"sqlite:///{DATA_DIR}/mnesis.sqlite3"), pooled=ROLE == "web")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
-    "daphne",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -197,6 +198,13 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 SERVESTATIC_USE_FINDERS = True
 SERVESTATIC_AUTOREFRESH = False
 
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": DATA_DIR / "media"}},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    # Contents of files by their SHA-256. Another backend must write a file whole or not at all.
+    "files": {"BACKEND": "files_app.contents.ContentStorage", "OPTIONS": {"location": DATA_DIR / "files"}},
+}
+
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -254,7 +262,12 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env_str("MNESIS_LOG_LEVEL", "WARNING")},
     # Django's own console output is for DEBUG only; ours is for the operator, once.
-    "loggers": {"django": {"handlers": [], "level": "WARNING"}, "django.request": {"level": "ERROR"}},
+    "loggers": {
+        "django": {"handlers": [], "level": "WARNING"},
+        "django.request": {"level": "ERROR"},
+        # It logs a traceback for each line of a server that is no message; what matters comes as an error of the call.
+        "mcp": {"level": "CRITICAL"},
+    },
 }
 
 MNESIS = {

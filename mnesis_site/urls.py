@@ -7,6 +7,8 @@ from django.urls import include, path
 
 from mnesis_site import views
 from mnesis_site.api import api
+from mnesis_site.openai_door import openai_door
+from mnesis_site.rpc import rpc
 
 urlpatterns = [
     path("livez", views.livez, name="livez"),
@@ -17,8 +19,11 @@ urlpatterns = [
     path("password/", views.set_password, name="set-password"),
     path("admin/", admin.site.urls),
     path("api/", api.urls),
+    path("v1/", openai_door.urls),
+    path("rpc", rpc, name="rpc"),
     path("", include("sessions_app.urls")),
     path("", include("compaction_app.urls")),
+    path("", include("agents_app.urls")),
 ]
 
 handler400 = "mnesis_site.error_pages.bad_request"

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from mnesis_core.compaction.prompts import SHIPPED, Prompts, read_prompts
-from mnesis_core.config import Config, override
+from mnesis_core.config import Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.limits import settle_limits
 from mnesis_core.llm import LimitSource, Model, ModelSpec, Prices
@@ -66,7 +66,12 @@ def site_prompts() -> Prompts:
 
 
 def session_config(overrides: dict[str, Any]) -> Config:
-    """The configuration of one session.
+    """The configuration of a session, as far as it is understood still."""
+    return override_as_stored(site_config(), overrides)
+
+
+def checked_config(overrides: dict[str, Any]) -> Config:
+    """The configuration of a session as somebody asks for it.
 
     :raises InvalidRequest: an override is unknown or out of its bounds.
     """
@@ -78,10 +83,20 @@ def default_model() -> str:
     return str(settings.MNESIS["DEFAULT_MODEL"])
 
 
+def users_are_sessions() -> bool:
+    """Whether ``user`` in an OpenAI-style request names a session of the key's owner, made when it is first named."""
+    return bool(settings.USER_IS_SESSION)
+
+
 def list_models() -> list[ModelSpec]:
     """Every model there is, the shipped demo first; without keys."""
     rows = [spec_of(row) for row in LanguageModel.objects.order_by("alias")]
     return rows if any(spec.alias == DEMO.alias for spec in rows) else [DEMO, *rows]
+
+
+def has_real_models() -> bool:
+    """Whether any model is entered that is not the demo."""
+    return LanguageModel.objects.exclude(litellm_model__startswith="demo/").exists()
 
 
 def get_spec(alias: str) -> ModelSpec:
@@ -137,4 +152,6 @@ def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
         prices_source=LimitSource(row.prices_source),
         shared_ratio=row.shared_ratio,
         timeout_seconds=row.timeout_seconds,
+        total_timeout_seconds=row.total_timeout_seconds,
+        fallbacks=tuple(row.fallbacks),
     )

@@ -8,25 +8,19 @@ One generator behind the websocket and the server-sent events. Frames are dictio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-from mnesis_core.events import EventType, LedgerEvent
-from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.record import LiveText
-from mnesis_core.text import printable
 from sessions_app.conf import site_config
 from sessions_app.database import db
-from sessions_app.live import hub
-from sessions_app.queries import load_events, load_live_texts, load_part_text
+from sessions_app.queries import load_events
+from sessions_app.rooms import PAGE, Frame, News, Room, delta_frame, event_frame, is_part, room_of, whole_text
 
-PAGE = 500
-LOOK_AGAIN_SECONDS = 5.0
-"""A follower looks by itself after this, should every word about news get lost."""
+__all__ = ["Check", "Frame", "follow"]
 
-STREAMED = (TextPart.type, ReasoningPart.type)
-
-Frame = dict[str, Any]
+Check = Callable[[], Awaitable[object]]
+"""Raises when whoever follows may not any more."""
 
 
 class Progress:
@@ -39,69 +33,93 @@ class Progress:
         self.sent: dict[tuple[str, int], int] = {}
         self.final: set[str] = set()
 
-    async def events(self) -> AsyncIterator[Frame]:
-        """Every event that is new since last time, in order."""
+    async def read(self) -> AsyncIterator[Frame]:
+        """Every event that is new since last time, in order, from the ledger."""
         while events := await db(load_events, self.session_id, after=self.seq, limit=PAGE):
             for event in events:
-                self.seq = event.seq
-                if event.type == EventType.PART_CREATED and (last_words := await self._last_words(event.data)):
-                    yield last_words
-                yield event_frame(event)
+                whole = await db(whole_text, event.data) if self.is_live and is_part(event) else None
+                for frame in self._frames(News(event=event, frame=event_frame(event), whole=whole)):
+                    yield frame
             if len(events) < PAGE:
                 return
 
-    async def deltas(self) -> list[Frame]:
+    def frames(self, news: list[News]) -> Iterator[Frame]:
+        """Likewise, of events that the room has read."""
+        for item in news:
+            yield from self._frames(item)
+
+    def deltas(self, room: Room) -> Iterator[Frame]:
         """What the running answer says beyond what was sent."""
-        frames = []
-        for live in await db(load_live_texts, self.session_id):
-            key = (live.message_id, live.part_index)
-            offset = self.sent.get(key, 0)
-            if live.message_id in self.final or len(live.text) <= offset:
-                continue
-            self.sent[key] = len(live.text)
-            frames.append(delta_frame(live, offset))
-        return frames
+        for live in room.texts:
+            offset = self._offset(live)
+            if live.message_id not in self.final and len(live.text) > offset:
+                self.sent[live.message_id, live.part_index] = len(live.text)
+                yield room.delta(live, offset)
 
-    async def _last_words(self, part: dict[str, Any]) -> Frame | None:
-        """What of a finished part was not sent: it may have ended between two looks at the running text."""
-        self.final.add(part["message_id"])
-        if not self.is_live or part["part_type"] not in STREAMED:
-            return None
-        offset = self.sent.get((part["message_id"], part["part_index"]), 0)
-        whole = await db(load_part_text, part["part_id"])
-        return delta_frame(whole, offset) if len(whole.text) > offset else None
+    def _frames(self, news: News) -> Iterator[Frame]:
+        """The event; before that of a finished part what of it was not sent: it may have ended between two looks."""
+        self.seq = news.event.seq
+        if is_part(news.event):
+            self.final.add(news.event.data["message_id"])
+        if self.is_live and news.whole is not None and len(news.whole.text) > self._offset(news.whole):
+            yield delta_frame(news.whole, self._offset(news.whole))
+        yield news.frame
+
+    def _offset(self, live: LiveText) -> int:
+        return self.sent.get((live.message_id, live.part_index), 0)
 
 
-async def follow(session_id: str, *, after: int = 0) -> AsyncIterator[Frame]:
-    """Frames of a session from event ``after + 1`` on, without end. The caller has checked who may see it."""
-    progress = Progress(session_id, after)
-    # Subscribed before the first read, so that nothing falls between the two.
-    with hub.follow(session_id) as follower:
-        async for frame in progress.events():
+class Recheck:
+    """Asks again, now and then, whether somebody may follow."""
+
+    def __init__(self, check: Check | None) -> None:
+        self.seconds = site_config().stream.recheck_seconds
+        self._check = check
+        self._asked_at = time.monotonic()
+
+    async def wait(self, news: asyncio.Event) -> None:
+        """Wait for news, and ask when it is due.
+
+        :raises Exception: what the check raises
+        """
+        while not news.is_set():
+            try:
+                async with asyncio.timeout(self._seconds_left()):
+                    await news.wait()
+            except TimeoutError:
+                await self.when_due()
+        news.clear()
+
+    async def when_due(self) -> None:
+        """Ask, if it was not asked for so long."""
+        if self._check is not None and self._seconds_left() == 0:
+            await self._check()
+            self._asked_at = time.monotonic()
+
+    def _seconds_left(self) -> float | None:
+        return None if self._check is None else max(0.0, self._asked_at + self.seconds - time.monotonic())
+
+
+async def follow(session_id: str, *, after: int = 0, check: Check | None = None) -> AsyncIterator[Frame]:
+    """Frames of a session from event ``after + 1`` on, without end. The caller has checked who may see it.
+
+    :param check: asked every ``stream.recheck_seconds``; what it raises ends the stream
+    """
+    progress, recheck, room = Progress(session_id, after), Recheck(check), room_of(session_id)
+    with room.member() as news:
+        async for frame in progress.read():
             yield frame
-        yield {"type": "caught_up", "seq": progress.seq}
+        yield Frame(type="caught_up", seq=progress.seq)
         progress.is_live = True
+        room.begin(progress.seq)
         while True:
-            for frame in await progress.deltas():
+            await recheck.when_due()
+            for frame in progress.deltas(room):
                 yield frame
-            async for frame in progress.events():
+            new = room.since(progress.seq)
+            if new is None:
+                async for frame in progress.read():
+                    yield frame
+            for frame in progress.frames(new or []):
                 yield frame
-            await follower.news(seconds=LOOK_AGAIN_SECONDS)
-            await asyncio.sleep(site_config().stream.coalesce_seconds)
-
-
-def delta_frame(live: LiveText, offset: int) -> Frame:
-    """What a part says from ``offset`` on, as clients see it."""
-    return {
-        "type": "delta",
-        "message_id": live.message_id,
-        "part_index": live.part_index,
-        "part_type": live.part_type,
-        "offset": offset,
-        "text": printable(live.text[offset:]),
-    }
-
-
-def event_frame(event: LedgerEvent) -> Frame:
-    """An event as clients see it."""
-    return {"seq": event.seq, "type": event.type, "data": event.data, "created_at": event.created_at.isoformat()}
+            await recheck.wait(news)

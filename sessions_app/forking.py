@@ -16,14 +16,13 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
-from mnesis_core.messages import Message, Part, StoredMessage, ToolPart, ToolState
-from mnesis_core.record import MessageEnd, SessionRecord, TurnRecord, TurnState
+from mnesis_core.messages import UNANSWERED_STATES, Message, Part, StoredMessage, ToolPart, ToolState
+from mnesis_core.record import FORK, MessageEnd, SessionRecord, TurnRecord, TurnState
 from mnesis_core.text import decode_text
 from sessions_app import store
 from sessions_app.ledger import Change, change
 from sessions_app.queries import load_message, load_message_rows, load_messages, load_turns, usage_of
 
-ORIGIN = "fork"
 MESSAGES, TURNS = 500, 100
 """Read, and written, at a time."""
 UNANSWERED = "The session was forked before this tool had answered."
@@ -50,7 +49,7 @@ def fork_session(source: SessionRecord, *, owner: AbstractBaseUser, at_message_i
         config=source.config,
         parent_id=source.id,
         forked_message_id=last.id,
-        origin=ORIGIN,
+        origin=FORK,
     )
     _copy_turns(source.id, fork_id, until=last.seq)
     with change(source.id) as record:
@@ -77,7 +76,7 @@ def _messages(source_id: str, until: int) -> Iterator[StoredMessage]:
 
 
 def _copy_turn(record: Change, original: TurnRecord, messages: list[StoredMessage], rows: dict[str, Any]) -> None:
-    turn_id = store.start_turn(record, model=original.model, origin=ORIGIN, created_at=original.created_at)
+    turn_id = store.start_turn(record, model=original.model, origin=FORK, created_at=original.created_at)
     for message in messages:
         _copy_message(record, turn_id, message, rows[message.id])
     if original.ended_at is None or len(messages) < len(original.message_ids):
@@ -122,6 +121,6 @@ def _end_of(row: Any) -> MessageEnd:
 def _copy_of(part: Part) -> Part:
     if not isinstance(part, ToolPart):
         return part
-    if part.state in (ToolState.PENDING, ToolState.RUNNING):
+    if part.state in UNANSWERED_STATES:
         return replace(part, state=ToolState.ERROR, error=UNANSWERED)
     return replace(part, compacted_at=None)

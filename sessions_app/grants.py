@@ -33,6 +33,10 @@ HELD_BY_TABLE = f"""
     SELECT relname, privilege, '', has_table_privilege(%(role)s, pg_class.oid, privilege)
     FROM pg_class, unnest(ARRAY['DELETE', 'TRUNCATE', 'TRIGGER']) AS privilege WHERE {IN_SCHEMA}
     ORDER BY relname, privilege"""
+TABLES = f"""
+    SELECT relname, array_agg(attname::text) FROM pg_class
+    JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
+    WHERE {IN_SCHEMA} GROUP BY relname ORDER BY relname"""
 BEYOND_TABLES = """
     SELECT 'create temporary tables, which hide those of the record'
     WHERE has_database_privilege(%(role)s, current_database(), 'TEMPORARY')
@@ -170,14 +174,17 @@ def _table_differences(connection: BaseDatabaseWrapper, role: Role) -> Iterator[
 
 
 def _grants(connection: BaseDatabaseWrapper, role: Role) -> Iterator[tuple[str, list[str]]]:
-    """Each table with what is granted on it, where that is anything."""
-    for [table] in _rows(connection, f"SELECT relname FROM pg_class WHERE {IN_SCHEMA} ORDER BY relname"):
+    """Each table with what is granted on it, where that is anything.
+
+    A column that is not there yet, because migrations are half way, gets its grant when it is.
+    """
+    for table, columns in _rows(connection, TABLES):
         rights = role.rights(table)
         granted = [privilege for privilege in ("SELECT", "INSERT", "DELETE") if rights.permit(privilege)]
         if rights.update is None:
             granted.append("UPDATE")
-        elif rights.update:
-            granted.append("UPDATE (" + ", ".join(f'"{column}"' for column in sorted(rights.update)) + ")")
+        elif changeable := rights.update.intersection(columns):
+            granted.append("UPDATE (" + ", ".join(f'"{column}"' for column in sorted(changeable)) + ")")
         if granted:
             yield table, granted
 

@@ -42,18 +42,27 @@ class Follower:
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
         self._news = asyncio.Event()
         self._news.set()
 
     def wake(self) -> None:
         """Say that there is news; from any thread."""
+        # Who is told clears it before looking, so what is set still covers this.
+        if self._news.is_set():
+            return
+        if threading.get_ident() == self._thread_id:
+            self._news.set()
+            return
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def news(self, *, seconds: float) -> None:
         """Wait until there is news, or for so many seconds."""
+        # Not wait_for: until Python 3.12 it forgets a cancellation that comes in the moment of the news.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
         self._news.clear()
 
 
@@ -84,12 +93,8 @@ class Hub:
     def wake(self, session_id: str | None) -> None:
         """Wake the followers of one session here, or of all."""
         with self._lock:
-            chosen = [
-                follower
-                for followed, followers in self._followers.items()
-                if session_id in (None, followed)
-                for follower in followers
-            ]
+            groups = self._followers.values() if session_id is None else [self._followers.get(session_id, set())]
+            chosen = [follower for group in groups for follower in group]
         for follower in chosen:
             follower.wake()
 

@@ -39,6 +39,11 @@ class Guard:
     sql: str
     """The statements that make it."""
 
+    @property
+    def rule(self) -> str:
+        """The short name of what it refuses."""
+        return self.name.removeprefix(f"guard_{self.table}_")
+
 
 def update_refusals(model: Model, changed: Callable[[Column], str]) -> Iterator[Refusal]:
     """The updates that the rules do not permit; ``changed`` is a database's SQL for "this column changes".

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from mnesis_core.messages import (
+    UNANSWERED_STATES,
     CompactionMarkerPart,
     DataPart,
     FileRefPart,
@@ -35,7 +36,6 @@ _AS_JSON: dict[str, type[Part]] = {
 }
 
 _STATES = {state.value: state for state in ToolState}
-_UNANSWERED = (ToolState.PENDING, ToolState.RUNNING)
 
 
 def columns_of(part: Part) -> dict[str, Any]:
@@ -67,7 +67,11 @@ def _columns_of_tool(part: ToolPart) -> dict[str, Any]:
         "started_at": part.started_at,
         "completed_at": part.completed_at,
         "compacted_at": part.compacted_at,
-        "output_token_estimate": None if part.state in _UNANSWERED else estimate_text(part.output or part.error or ""),
+        "decision_note": None if part.decision_note is None else encode_text(part.decision_note),
+        "late_output": None if part.late_output is None else encode_text(part.late_output),
+        "output_token_estimate": None
+        if part.state in UNANSWERED_STATES
+        else estimate_text(part.output or part.error or ""),
     }
 
 
@@ -88,24 +92,26 @@ PART_COLUMNS = (
     "started_at",
     "completed_at",
     "compacted_at",
+    "decision_note",
+    "late_output",
 )
 """What ``part_of`` takes of ``message_parts``, in this order."""
 
 
 def part_of(columns: Sequence[Any]) -> StoredPart:
     """The part that a row holds; ``columns`` are ``PART_COLUMNS`` (``statements.select_columns``)."""
-    id, index, part_type, tokens, result_tokens, content, label = columns[:7]
+    id, index, part_type, tokens, result_tokens, content, label, *call = columns
     if part_type == "text":  # nearly every part is one or the other
         part: Part = TextPart(text=decode_text(content))
     elif part_type == "tool":
-        part = _tool_part(columns[7:])
+        part = _tool_part(call)
     else:
         part = _other_part(part_type, decode_text(content), decode_text(label))
     return StoredPart(id=id, index=index, part=part, token_estimate=tokens + (result_tokens or 0))
 
 
 def _tool_part(columns: Sequence[Any]) -> ToolPart:
-    name, call_id, input, state, output, error, started_at, completed_at, compacted_at = columns
+    name, call_id, input, state, output, error, started_at, completed_at, compacted_at, note, late = columns
     return ToolPart(
         tool_name=decode_text(name),
         tool_call_id=decode_text(call_id),
@@ -116,6 +122,8 @@ def _tool_part(columns: Sequence[Any]) -> ToolPart:
         compacted_at=compacted_at and time_of(compacted_at),
         started_at=started_at and time_of(started_at),
         completed_at=completed_at and time_of(completed_at),
+        decision_note=note and decode_text(note),
+        late_output=late and decode_text(late),
     )
 
 
@@ -132,17 +140,18 @@ def _other_part(part_type: str, content: str, label: str) -> Part:
 MESSAGE_COLUMNS = ("id", "seq", "turn_id", "role", "is_summary", "created_at")
 """What ``messages_of`` takes of ``messages``, in this order."""
 _PART = len(MESSAGE_COLUMNS)
+_END = _PART + len(PART_COLUMNS)
 
 
 def messages_of(rows: Iterable[Sequence[Any]]) -> Iterator[StoredMessage]:
-    """Messages with their parts from rows of both, joined: ``MESSAGE_COLUMNS``, then ``PART_COLUMNS``.
+    """Messages with their parts from rows of both, joined: ``MESSAGE_COLUMNS``, then ``PART_COLUMNS``, then any others.
 
     The rows of a message stand together, in the order of its parts; a message without parts has one row.
     """
     for _, group in groupby(rows, key=itemgetter(0)):
         own = list(group)
         id, seq, turn_id, role, is_summary, created_at = own[0][:_PART]
-        parts = tuple([part_of(row[_PART:]) for row in own if row[_PART] is not None])
+        parts = tuple([part_of(row[_PART:_END]) for row in own if row[_PART] is not None])
         yield StoredMessage(
             id=id,
             seq=seq,

@@ -9,7 +9,7 @@ from ninja import Schema
 
 from mnesis_core.events import LedgerEvent
 from mnesis_core.messages import DataPart, FileRefPart, ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart
-from mnesis_core.record import CallRecord, SessionRecord, TurnRecord, UsageRecord
+from mnesis_core.record import CallRecord, SessionRecord, TurnRecord, UsageRecord, Waiting
 from mnesis_core.text import decode_text, printable
 
 
@@ -39,7 +39,7 @@ class UsageOut(Schema):
 
 
 class SessionOut(Schema):
-    """A session in a list."""
+    """A session in a list. In ``host_mode`` it stays alive for messages of peers, who address it as ``peer_name``."""
 
     id: str
     state: str
@@ -51,6 +51,8 @@ class SessionOut(Schema):
     config: dict[str, Any]
     origin: str
     parent_id: str | None
+    host_mode: bool
+    peer_name: str
     running_turn_id: str | None
     last_seq: int
     message_count: int
@@ -74,6 +76,8 @@ class PartOut(Schema):
     output: str | None = None
     error: str | None = None
     state: str | None = None
+    decision_note: str | None = None
+    late_output: str | None = None
     compacted_at: datetime | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
@@ -96,8 +100,18 @@ class MessageOut(Schema):
     error: ErrorBody | None
 
 
+class WaitingOut(Schema):
+    """A tool call that a suspended turn waits for: ``approval`` of a person, or a result of the ``caller``."""
+
+    part_id: str
+    tool_call_id: str
+    tool_name: str
+    input: str
+    reason: str
+
+
 class TurnOut(Schema):
-    """A turn."""
+    """A turn. ``waits_for`` is empty unless its state is ``suspended``."""
 
     id: str
     session_id: str
@@ -108,6 +122,7 @@ class TurnOut(Schema):
     message_ids: list[str]
     usage: UsageOut
     cost_micros: int | None
+    waits_for: list[WaitingOut]
     created_at: datetime
     ended_at: datetime | None
 
@@ -128,6 +143,7 @@ class CallOut(Schema):
     context_seq: int
     digest: str
     estimated_tokens: int
+    attempts: int | None
     usage: UsageOut
     outcome: str | None
     finish_reason: str | None
@@ -158,6 +174,8 @@ def session_out(session: SessionRecord) -> dict[str, Any]:
         "config": session.config,
         "origin": session.origin,
         "parent_id": session.parent_id,
+        "host_mode": session.host_mode,
+        "peer_name": session.peer_name,
         "running_turn_id": session.running_turn_id,
         "last_seq": session.event_seq,
         "message_count": session.message_seq,
@@ -196,8 +214,19 @@ def turn_out(turn: TurnRecord) -> dict[str, Any]:
         "message_ids": list(turn.message_ids),
         "usage": usage_out(turn.usage),
         "cost_micros": turn.usage.cost_micros,
+        "waits_for": [_waiting_out(waiting) for waiting in turn.waits_for],
         "created_at": turn.created_at,
         "ended_at": turn.ended_at,
+    }
+
+
+def _waiting_out(waiting: Waiting) -> dict[str, Any]:
+    return {
+        "part_id": waiting.part_id,
+        "tool_call_id": printable(waiting.tool_call_id),
+        "tool_name": printable(waiting.tool_name),
+        "input": printable(waiting.input),
+        "reason": waiting.reason.value,
     }
 
 
@@ -210,6 +239,7 @@ def call_out(call: CallRecord) -> dict[str, Any]:
         "context_seq",
         "digest",
         "estimated_tokens",
+        "attempts",
         "outcome",
         "finish_reason",
         "created_at",
@@ -271,6 +301,8 @@ def _tool_out(part: ToolPart) -> dict[str, Any]:
         "output": None if part.output is None else printable(part.output),
         "error": None if part.error is None else printable(part.error),
         "state": part.state.value,
+        "decision_note": None if part.decision_note is None else printable(part.decision_note),
+        "late_output": None if part.late_output is None else printable(part.late_output),
         "compacted_at": part.compacted_at,
         "started_at": part.started_at,
         "completed_at": part.completed_at,

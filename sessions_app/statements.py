@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cache, lru_cache
 from types import SimpleNamespace
@@ -34,7 +34,10 @@ class Table:
         self.model = model
         self.name = model._meta.db_table
         self.binding = binding_of(model)
-        self._changeable = frozenset(model.rules.changeable)
+        changeable = model.rules.changeable
+        self._changeable = frozenset(
+            str(field.column) for field in model._meta.concrete_fields if field.name in changeable
+        )
         fields = [field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)]
         # A column without a constant default (NOT_PROVIDED is callable too) starts as NULL, so that the database
         # refuses a row for which nobody names it.
@@ -127,16 +130,22 @@ def fetch(sql: str, values: Sequence[Any] = (), *, using: str = "default") -> li
 def select_columns(model: type[models.Model], alias: str, names: tuple[str, ...]) -> str:
     """Columns for a SELECT; the times among them come as ``time_of`` takes them."""
     fields = {str(field.column): field for field in model._meta.concrete_fields}
-    # As text: Django's converters of times take several times as long as ``time_of``.
-    as_text = " || '+00:00'" if connection.vendor == "sqlite" else "::text"
-    return ", ".join(
-        f"{alias}.{name}{as_text if isinstance(fields[name], models.DateTimeField) else ''}" for name in names
-    )
+    return ", ".join(_selected(fields[name], f"{alias}.{name}") for name in names)
 
 
+def _selected(field: models.Field[Any, Any], column: str) -> str:
+    # A time as text: Django's converters take several times as long as ``time_of``. SQLite's driver calls them by a
+    # column's declared type, which an expression has not; PostgreSQL's makes times by itself.
+    if connection.vendor == "sqlite":
+        return f"+{column}" if isinstance(field, models.DateTimeField | models.BooleanField) else column
+    return f"{column}::text" if isinstance(field, models.DateTimeField) else column
+
+
+@lru_cache(maxsize=8192)
 def time_of(text: str) -> datetime:
-    """A time of the record, from a column that ``select_columns`` named."""
-    return datetime.fromisoformat(text)
+    """A time of the record, from a column that ``select_columns`` named. Every turn reads those of its context again."""
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)  # SQLite keeps no zone
 
 
 def _driver(database: BaseDatabaseWrapper) -> Any:

@@ -1,7 +1,7 @@
 """What the session page shows of the record: messages with the beginnings of their parts, never a whole long text.
 
-A page of fifty messages is three queries and a bounded number of characters, whatever the messages hold;
-the rest of a text is read piece by piece (``load_piece``).
+A page of fifty messages is three queries, and one more where tools launched sub-agents, and a bounded number of
+characters, whatever the messages hold; the rest of a text is read piece by piece (``load_piece``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,12 +19,14 @@ from django.db.models.functions import Length, Substr
 from django.utils.safestring import SafeString
 
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
-from mnesis_core.record import UsageRecord
+from mnesis_core.inbox import INBOX
+from mnesis_core.outputs import file_of_output
+from mnesis_core.record import TurnState, UsageRecord
 from mnesis_core.text import ESCAPE, decode_text, encode_text
 from mnesis_core.visible import excerpt
 from sessions_app.models import Message, MessagePart
-from sessions_app.queries import usage_of
-from sessions_app.queries.sessions import visible_sessions
+from sessions_app.queries import load_turn, usage_of
+from sessions_app.relatives import LAUNCHING_TOOLS, Relative, list_launched
 from sessions_app.rendering import (
     MARKDOWN_LIMIT,
     format_characters,
@@ -44,7 +46,13 @@ PIECE = 100_000
 RECORDS = 50
 """Imported records of one load."""
 
-FIELDS = {"content": "content", "input": "tool_input", "output": "output", "error": "error_message"}
+FIELDS = {
+    "content": "content",
+    "input": "tool_input",
+    "output": "output",
+    "error": "error_message",
+    "late": "late_output",
+}
 """The names that addresses use, and the columns behind them."""
 _FIRST_TEXT = re.compile(r':\s*"((?:[^"\\]|\\.)+)')
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
@@ -95,6 +103,16 @@ class ShownPart:
     input: LongText | None = None
     output: LongText | None = None
     error: LongText | None = None
+    whole_file: str = ""
+    """The id of the file that has all of a long output or error."""
+    late: LongText | None = None
+    """What the tool answered after its call had been closed."""
+    note: str = ""
+    """What the person said who approved or refused the call."""
+    asks: str = ""
+    """Of a call that its turn waits for: ``approval`` or ``caller``."""
+    launched: tuple[Relative, ...] = ()
+    """The sub-agents of a tool call."""
     duration: str = ""
     compacted_at: datetime | None = None
 
@@ -116,10 +134,12 @@ class ShownMessage:
     is_running: bool
     ending: str
     """What to say about an end that was not a good one: ``failed``, ``cancelled``, ``interrupted``, ``incomplete``,
-    ``length``; empty otherwise."""
+    ``length``, ``passed_on`` to another model; empty otherwise."""
     error_code: str
     error_message: str
     usage: UsageRecord
+    is_from_inbox: bool = False
+    """Whether it joins messages of peers."""
 
     @property
     def numbers(self) -> list[str]:
@@ -194,22 +214,16 @@ def load_records(session_id: str, message_id: str, *, after: int) -> list[ShownP
     return [_part(row) for row in _heads(rows.order_by("part_index"))[:RECORDS]]
 
 
-def list_children(session_id: str) -> list[tuple[str, str]]:
-    """(id, title) of the sessions that this one launched, or that were forked from it, oldest first."""
-    rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
-    return [(id, decode_text(title)) for id, title in rows.values_list("id", "title")[:200]]
-
-
 def _messages(session_id: str) -> QuerySet[Any]:
     later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
     rows: QuerySet[Any] = Message.objects.filter(session_id=session_id)
-    shown: QuerySet[Any] = rows.select_related("turn").annotate(ends_turn=~Exists(later))
+    shown: QuerySet[Any] = rows.select_related("turn").defer("turn__options").annotate(ends_turn=~Exists(later))
     return shown
 
 
 def _heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]:
     plain = ("id", "message_id", "part_index", "part_type", "label", "tool_name", "tool_state")
-    times = ("started_at", "completed_at", "compacted_at")
+    times = ("started_at", "completed_at", "compacted_at", "decision_note")
     cut = {
         "content_head": Substr("content", 1, MARKDOWN_LIMIT),
         "content_length": Length("content"),
@@ -219,6 +233,8 @@ def _heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]
         "output_length": Length("output"),
         "error_head": Substr("error_message", 1, HEAD),
         "error_length": Length("error_message"),
+        "late_head": Substr("late_output", 1, HEAD),
+        "late_length": Length("late_output"),
     }
     heads: QuerySet[MessagePart, dict[str, Any]] = rows.values(*plain, *times, **cut)
     return heads
@@ -227,12 +243,26 @@ def _heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]
 def _shown(rows: Sequence[Any]) -> list[ShownMessage]:
     ids = [row.id for row in rows]
     all_parts = MessagePart.objects.filter(message_id__in=ids)
+    asking = _asking(rows)
+    heads = list(_heads(all_parts.exclude(part_type="data").order_by("message_id", "part_index")))
+    calls = [part["id"] for part in heads if part["tool_name"].lower() in LAUNCHING_TOOLS]
+    launched = list_launched(rows[0].session_id, calls) if calls else {}
     parts: dict[str, list[ShownPart]] = defaultdict(list)
-    for part in _heads(all_parts.exclude(part_type="data").order_by("message_id", "part_index")):
-        parts[part["message_id"]].append(_part(part))
+    for part in heads:
+        shown = replace(_part(part), asks=asking.get(part["id"], ""), launched=launched.get(part["id"], ()))
+        parts[part["message_id"]].append(shown)
     counted = all_parts.filter(part_type="data").values("message_id").annotate(number=Count("id"))
     records = dict(counted.values_list("message_id", F("number")))
     return [_message(row, tuple(parts[row.id]), records.get(row.id, 0)) for row in rows]
+
+
+def _asking(rows: Sequence[Any]) -> dict[str, str]:
+    """By part: whose word the calls of a suspended turn wait for. A session has one such turn at the most."""
+    turn_id = next((row.turn_id for row in rows if row.turn.state == TurnState.SUSPENDED), None)
+    if turn_id is None:
+        return {}
+    turn = load_turn(turn_id, session_id=rows[0].session_id)
+    return {waiting.part_id: waiting.reason.value for waiting in turn.waits_for}
 
 
 def _message(row: Any, parts: tuple[ShownPart, ...], record_count: int) -> ShownMessage:
@@ -254,6 +284,7 @@ def _message(row: Any, parts: tuple[ShownPart, ...], record_count: int) -> Shown
         error_code=code or "",
         error_message=show_invisible(decode_text(message or "")),
         usage=usage_of(row),
+        is_from_inbox=row.role == "user" and row.turn.origin == INBOX,
     )
 
 
@@ -263,6 +294,8 @@ def _ending(row: Any, error_code: str | None) -> str:
         return "cancelled"
     if state in ("interrupted", "incomplete", "failed"):
         return str(state)
+    if row.outcome in ("failed", "incomplete") and not row.ends_turn:
+        return "passed_on"
     if row.outcome in ("broken", "incomplete", "failed"):
         return "interrupted" if row.outcome == "broken" else str(row.outcome)
     if error_code:
@@ -304,6 +337,9 @@ def _tool(row: dict[str, Any]) -> ShownPart:
         input=_readable(_head_of(row, "input")),
         output=_head_of(row, "output"),
         error=_head_of(row, "error"),
+        whole_file=file_of_output(decode_text(row["output_head"] or row["error_head"] or "")),
+        late=_head_of(row, "late"),
+        note=show_invisible(decode_text(row["decision_note"] or "")),
         duration=format_duration((completed - started).total_seconds()) if started and completed else "",
         compacted_at=row["compacted_at"],
     )

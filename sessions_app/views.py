@@ -21,7 +21,8 @@ from mnesis_core.record import SessionRecord
 from mnesis_core.text import printable
 from sessions_app import transcript
 from sessions_app.conf import default_model, list_models
-from sessions_app.queries import list_sessions, load_session
+from sessions_app.queries import list_sessions, load_session, titles_of
+from sessions_app.relatives import list_children, parent_titles, shown_title
 from sessions_app.rendering import format_count, show_invisible
 
 PAGE = 50
@@ -68,7 +69,11 @@ def session_rows(request: HttpRequest) -> HttpResponse:
     found = _found(request)
     response = render(request, "sessions_app/_session_rows.html", found)
     if found["is_first_page"]:
-        wanted = {"q": found["query"], "archived": "1" if found["archived"] else ""}
+        wanted = {
+            "q": found["query"],
+            "archived": "1" if found["archived"] else "",
+            "own": "1" if found["own_only"] else "",
+        }
         search = urlencode({name: value for name, value in wanted.items() if value})
         response.headers["HX-Replace-Url"] = (
             f"{reverse('session-list')}?{search}" if search else reverse("session-list")
@@ -83,14 +88,16 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
     around = number_in(request, "around")
     before = None if around is None else min(around + transcript.CHUNK // 2, LARGEST)
     messages = transcript.load_chunk(session.id, before=before)
+    parents = titles_of([session.parent_id], owner_id=session.owner_id) if session.parent_id else {}
     context = {
         "session": session,
-        "title": _title(session),
+        "title": shown_title(session.title),
         "messages_shown": messages,
         "older_than": _older_than(messages),
         # The page asks for the newest message it does not have; none is newer than the session's own count.
         "newer_than": messages[-1].seq if messages and messages[-1].seq < session.message_seq else None,
-        "children": [(id, show_invisible(title) or "Untitled session") for id, title in _children(session)],
+        "parent_title": shown_title(parents[session.parent_id]) if session.parent_id in parents else "",
+        "children": [(id, shown_title(title)) for id, title in list_children(session.id)],
     }
     return render(request, "sessions_app/session.html", context)
 
@@ -165,14 +172,6 @@ def reader_of(request: HttpRequest) -> int:
     return int(request.user.pk)  # type: ignore[arg-type]
 
 
-def _title(session: SessionRecord) -> str:
-    return show_invisible(session.title).strip() or "Untitled session"
-
-
-def _children(session: SessionRecord) -> list[tuple[str, str]]:
-    return transcript.list_children(session.id)
-
-
 def _older_than(messages: list[transcript.ShownMessage]) -> int | None:
     """The ``before`` of the next older messages; a session's first message has seq 1."""
     return messages[0].seq if messages and messages[0].seq > 1 else None
@@ -181,21 +180,27 @@ def _older_than(messages: list[transcript.ShownMessage]) -> int | None:
 def _found(request: HttpRequest) -> dict[str, Any]:
     query = request.GET.get("q", "").strip()
     archived = request.GET.get("archived") == "1"
+    own_only = request.GET.get("own") == "1"
     cursor = request.GET.get("cursor", "")
     rows = list_sessions(
         owner_id=reader_of(request),
         archived=archived,
         query=query,
+        sub_agents=False if own_only else None,
         before=_read_cursor(cursor) if cursor else None,
         limit=PAGE + 1,
     )
     sessions = rows[:PAGE]
+    parents = parent_titles(sessions, owner_id=reader_of(request))
     return {
-        "sessions": [(session, _title(session)) for session in sessions],
+        "sessions": [
+            (session, shown_title(session.title), parents.get(session.parent_id or "")) for session in sessions
+        ],
         "next_cursor": _write_cursor(sessions[-1]) if len(rows) > PAGE else "",
         "is_first_page": not cursor,
         "query": printable(query),
         "archived": archived,
+        "own_only": own_only,
     }
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 import redis
@@ -19,6 +20,10 @@ from tests.support.samples import FOLDER
 from tests.support.site_role import acting_as, drop_role, make_site_role
 
 MISSING_DATA = pytest.StashKey[int]()
+
+hypothesis.settings.register_profile("soak", max_examples=2_000, deadline=None)
+hypothesis.settings.register_profile("suite", max_examples=40, deadline=None)
+hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture

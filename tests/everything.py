@@ -11,13 +11,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from typing import IO
 
 import psycopg
 import redis
 
-NO_DATABASE = ["tests/core", "tests/test_architecture.py", "tests/browser", "tests/mnesis_site/test_up.py"]
+NO_DATABASE = [
+    *("tests/core", "tests/test_architecture.py", "tests/browser", "tests/mnesis_site/test_up.py"),
+    *("tests/defects/test_the_process.py",),
+    *("tests/agents_app/test_mcp_calls.py", "tests/journeys/test_ctrl_c.py", "tests/journeys/test_examples.py"),
+    *("tests/journeys/test_importing.py", "tests/journeys/test_models_that_fail.py"),
+    *("tests/journeys/test_history_without_end.py", "tests/faults/test_clients_that_do_not_read.py"),
+    *("tests/faults/test_many_streams.py", "tests/faults/test_power_cut.py", "tests/faults/test_full_disk.py"),
+]
 """What cannot come out differently on another database, or brings its own."""
+_WITHOUT = [f"--ignore={path}" for path in NO_DATABASE]
+DROPPED = ("DATABASE_URL", "REDIS_URL", "PYTHONDONTWRITEBYTECODE")
+"""Names of the environment that the suite does without: compiling anew makes each process that a test starts slower."""
 
 
 def find_postgres() -> str:
@@ -49,36 +60,59 @@ def find_redis() -> str:
     return url
 
 
-def start_pytest(arguments: list[str], environment: dict[str, str], output: IO[str] | None) -> subprocess.Popen[str]:
-    """Start the suite; into a file, or to the terminal."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the suite that runs in a process of its own."""
+
+    title: str
+    process: subprocess.Popen[str]
+    output: IO[str] | None
+    """Where what it prints waits for its turn; ``None`` is the terminal."""
+
+
+def start(title: str, arguments: list[str], environment: dict[str, str], *, is_shown: bool = False) -> Part:
+    """Start a part of the suite."""
+    output = None if is_shown else tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed where it is read
     command = [sys.executable, "-m", "pytest", *arguments, *sys.argv[1:]]
-    return subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
+    process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
+    return Part(title, process, output)
+
+
+def finish(part: Part) -> int:
+    """Wait for a part and print what it said."""
+    print(f"\n=== {part.title} ===", flush=True)
+    status = part.process.wait()
+    if part.output is not None:
+        with part.output as output:
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout)
+    return status
 
 
 def main() -> int:
     """Run the suite on SQLite and, beside it, on PostgreSQL with Redis where they are; say what was missing."""
     postgres, redis_server = find_postgres(), find_redis()
-    shared = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    shared = {name: value for name, value in os.environ.items() if name not in DROPPED}
     shared |= {"TEST_POSTGRES_URL": postgres, "TEST_REDIS_URL": redis_server}
-    with tempfile.TemporaryFile("w+") as output:
-        beside = start_on_postgres(postgres, redis_server, shared, output) if postgres else None
-        print("\n=== The suite on SQLite ===", flush=True)
-        status = start_pytest([], shared, None).wait()
-        if beside is not None:
-            print("\n=== The suite on PostgreSQL ===", flush=True)
-            status = beside.wait() or status
-            output.seek(0)
-            shutil.copyfileobj(output, sys.stdout)
+    statuses = [finish(part) for part in start_all(shared)]
     missing = [name for name, url in (("PostgreSQL", postgres), ("Redis", redis_server)) if not url]
-    return status or report(missing)
+    return max(statuses) or report(missing)
 
 
-def start_on_postgres(
-    postgres: str, redis_server: str, shared: dict[str, str], output: IO[str]
-) -> subprocess.Popen[str]:
-    """Start what a database can change, on PostgreSQL: at the same time, since most of a test is waiting."""
-    names = {"DATABASE_URL": postgres, "REDIS_URL": redis_server, "MNESIS_TEST_DATABASE": f"test_mnesis_{os.getpid()}"}
-    return start_pytest([f"--ignore={path}" for path in NO_DATABASE], shared | names, output)
+def start_all(shared: dict[str, str]) -> list[Part]:
+    """Start everything at the same time, since most of a test is waiting; what is on SQLite is seen as it runs."""
+    if sys.argv[1:]:
+        parts = [start("On SQLite", [], shared, is_shown=True)]
+    else:
+        parts = [
+            start("The suite on SQLite", _WITHOUT, shared, is_shown=True),
+            start("What no database can change", NO_DATABASE, shared),
+        ]
+    if url := shared["TEST_POSTGRES_URL"]:
+        name = f"test_mnesis_{os.getpid()}"
+        names = {"DATABASE_URL": url, "REDIS_URL": shared["TEST_REDIS_URL"], "MNESIS_TEST_DATABASE": name}
+        parts.append(start("The suite on PostgreSQL", _WITHOUT, shared | names))
+    return parts
 
 
 def report(missing: list[str]) -> int:

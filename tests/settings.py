@@ -6,13 +6,14 @@ import atexit
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 # Before the real settings are read: a test run never sees, or fills, anybody's data directory.
 os.environ["MNESIS_DATA_DIR"] = tempfile.mkdtemp(prefix="mnesis-tests-")
 atexit.register(shutil.rmtree, os.environ["MNESIS_DATA_DIR"], ignore_errors=True)
 
 from mnesis_site.settings import *  # noqa: E402, F403
-from mnesis_site.settings import DATABASES, env_str  # noqa: E402
+from mnesis_site.settings import DATABASES, MNESIS, env_str  # noqa: E402
 
 if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     # Several people may test on one server, each with a name of their own.
@@ -20,3 +21,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
 
 # The real one is slow on purpose.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+# Nothing here is worth the pauses of a real retry.
+MNESIS["CONFIG_FILE"] = Path(os.environ["MNESIS_DATA_DIR"]) / "tests.toml"
+MNESIS["CONFIG_FILE"].write_text("[turn]\nretry_base_seconds = 0.005\n")

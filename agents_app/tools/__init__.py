@@ -1,6 +1,36 @@
 """Tools that a model may call. Importing the package registers the ones that are shipped."""
 
 from agents_app.tools import arithmetic, memory
-from agents_app.tools.registry import Tool, ToolContext, find_tool, tool, tool_specs
+from agents_app.tools.calling import call_tool
+from agents_app.tools.definition import SHIPPED
+from agents_app.tools.registry import (
+    Tool,
+    ToolContext,
+    ToolScope,
+    check_tools,
+    find_tool,
+    list_tools,
+    not_offered,
+    offered_tools,
+    shipped_tools,
+    tool,
+    tool_specs,
+)
 
-__all__ = ["Tool", "ToolContext", "arithmetic", "find_tool", "memory", "tool", "tool_specs"]
+__all__ = [
+    "SHIPPED",
+    "Tool",
+    "ToolContext",
+    "ToolScope",
+    "arithmetic",
+    "call_tool",
+    "check_tools",
+    "find_tool",
+    "list_tools",
+    "memory",
+    "not_offered",
+    "offered_tools",
+    "shipped_tools",
+    "tool",
+    "tool_specs",
+]

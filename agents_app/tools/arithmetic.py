@@ -21,7 +21,7 @@ _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
 _LONGEST = 500
 
 
-@tool(timeout_seconds=5)
+@tool(timeout_seconds=5, read_only=True)
 def calculator(context: ToolContext, expression: str) -> str:
     """Compute an arithmetic expression with + - * / // % and parentheses, such as (3 + 4) * 12."""
     if len(expression) > _LONGEST:

@@ -1,6 +1,6 @@
 """The registry: a tool is a Python function with type hints, registered by one decorator.
 
-@tool(timeout_seconds=5)
+@tool(timeout_seconds=5, read_only=True)
 def word_count(context: ToolContext, text: str) -> str:
     \"\"\"Count the words of a text.\"\"\"
     return str(len(text.split()))
@@ -9,79 +9,165 @@ def word_count(context: ToolContext, text: str) -> str:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, get_type_hints
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, create_model
 
-from mnesis_core.errors import InvalidRequest, ToolNotFoundError
+from agents_app.tools.attached import attached_tools
+from agents_app.tools.definition import Tool, ToolContext, ToolScope
+from mnesis_core.attached import SEPARATOR
+from mnesis_core.errors import InvalidRequest, MnesisError, PermissionDenied, ToolNotFoundError
 from mnesis_core.llm import ToolSpec
 
+__all__ = [
+    "Tool",
+    "ToolContext",
+    "ToolScope",
+    "check_tools",
+    "find_tool",
+    "list_tools",
+    "not_offered",
+    "offered_tools",
+    "shipped_tools",
+    "tool",
+    "tool_specs",
+]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolContext:
-    """On whose behalf a tool runs: it sees this session and nothing else."""
-
-    session_id: str
-    owner_id: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """One registered tool."""
-
-    spec: ToolSpec
-    run: Callable[..., str]
-    arguments: type[BaseModel]
-    timeout_seconds: float
-
-    def call(self, context: ToolContext, arguments: str) -> str:
-        """Check the arguments (JSON) and run.
-
-        :raises InvalidRequest: they are no JSON, or do not fit the schema; the message says where.
-        """
-        try:
-            values = self.arguments.model_validate_json(arguments or "{}")
-        except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
-            raise InvalidRequest(f"the arguments do not fit: {problems}") from None
-        return self.run(context, **{name: getattr(values, name) for name in type(values).model_fields})
+Function = TypeVar("Function", bound=Callable[..., str | Awaitable[str]])
+EVERY = "*"
+"""``server__*``: every tool of a server."""
 
 
 _TOOLS: dict[str, Tool] = {}
 
 
-def tool(*, timeout_seconds: float = 60.0) -> Callable[[Callable[..., str]], Callable[..., str]]:
+def tool(
+    *,
+    timeout_seconds: float | None = 60.0,
+    read_only: bool = False,
+    needs_approval: bool = False,
+    scope: ToolScope | str = ToolScope.SESSION,
+) -> Callable[[Function], Function]:
     """Register a function whose first parameter is the ``ToolContext``; its docstring tells the model what it does."""
 
-    def register(function: Callable[..., str]) -> Callable[..., str]:
-        hints = get_type_hints(function)
-        parameters = list(inspect.signature(function).parameters.values())[1:]
-        fields: dict[str, Any] = {
-            parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
-            for parameter in parameters
-        }
-        arguments = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-        schema = arguments.model_json_schema()
+    def register(function: Function) -> Function:
+        arguments = _arguments_of(function)
+        schema = _inlined(arguments.model_json_schema())
         schema.pop("title", None)
-        spec = ToolSpec(name=function.__name__, description=inspect.getdoc(function) or "", parameters=schema)
-        _TOOLS[function.__name__] = Tool(spec=spec, run=function, arguments=arguments, timeout_seconds=timeout_seconds)
+        _TOOLS[function.__name__] = Tool(
+            spec=ToolSpec(name=function.__name__, description=inspect.getdoc(function) or "", parameters=schema),
+            run=function,
+            arguments=arguments,
+            timeout_seconds=timeout_seconds,
+            read_only=read_only,
+            needs_approval=needs_approval,
+            scope=ToolScope(scope),
+        )
         return function
 
     return register
 
 
+def _arguments_of(function: Callable[..., Any]) -> type[BaseModel]:
+    hints = get_type_hints(function)
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    fields: dict[str, Any] = {
+        parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
+        for parameter in parameters
+    }
+    return create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with its definitions in their places: not every provider follows references."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolve(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if name := str(value.get("$ref", "")).removeprefix("#/$defs/"):
+            return resolve(definitions[name])
+        return {key: resolve(item) for key, item in value.items()}
+
+    return cast(dict[str, Any], resolve(schema))
+
+
+def shipped_tools() -> frozenset[str]:
+    """The names of the tools that this program brings."""
+    return frozenset(_TOOLS)
+
+
+def list_tools() -> list[Tool]:
+    """Every tool there is, by name. Reads the database: call it in a database thread."""
+    everything = _TOOLS | attached_tools()
+    return [everything[name] for name in sorted(everything)]
+
+
 def find_tool(name: str) -> Tool:
-    """The tool of this name.
+    """The tool of this name. Reads the database for one that an MCP server brings: call it in a database thread.
 
     :raises ToolNotFoundError: there is none.
     """
-    if name not in _TOOLS:
+    found = _named([name], _attached_of([name])).get(name)
+    if found is None:
         raise ToolNotFoundError(f"no tool is called {name!r}; there are: {', '.join(sorted(_TOOLS))}")
-    return _TOOLS[name]
+    return found
+
+
+def offered_tools(names: Iterable[str], *, depth: int = 0) -> dict[str, Tool]:
+    """The tools of these names that a session of this depth may be offered, in this order; ``server__*`` is all of a server.
+
+    Unknown names are left out, so that a removed tool breaks no session. Reads the database, as ``find_tool`` does.
+    """
+    wanted = tuple(names)
+    return {name: found for name, found in _named(wanted, _attached_of(wanted)).items() if found.is_for(depth)}
+
+
+def check_tools(names: Iterable[str]) -> None:
+    """Refuse names that are no tool's now. Reads the database.
+
+    :raises InvalidRequest: there are such names; the message says which.
+    """
+    wanted = tuple(dict.fromkeys(names))
+    attached = _attached_of(wanted)
+    unknown = [name for name in wanted if not _named([name], attached)]
+    if unknown:
+        raise InvalidRequest(
+            f"turn.tools: no tool is called {', '.join(unknown)}; GET /api/tools lists the ones there are",
+            field="turn.tools",
+        )
+
+
+def not_offered(name: str, offered: Iterable[str]) -> MnesisError:
+    """What to say of a call to a tool that the session is not offered."""
+    known = _TOOLS.get(name)
+    if known is not None and known.scope is ToolScope.SUB_AGENT:
+        return PermissionDenied(f"{name} is for sub-agents, who have a context of their own. Delegate with task.")
+    return ToolNotFoundError(f"no tool is called {name!r}; there are: {', '.join(offered)}")
 
 
 def tool_specs(names: Iterable[str]) -> tuple[ToolSpec, ...]:
-    """How a model sees the tools of these names; unknown names are left out, so that a removed tool breaks no session."""
-    return tuple(_TOOLS[name].spec for name in names if name in _TOOLS)
+    """How a model sees the tools of these names; unknown names are left out."""
+    return tuple(found.spec for found in offered_tools(names).values())
+
+
+def _attached_of(names: Iterable[str]) -> dict[str, Tool]:
+    """The tools of all servers that these names may be about. The database is asked only if there are any."""
+    servers = {name.partition(SEPARATOR)[0] for name in names if name not in _TOOLS and SEPARATOR in name}
+    return attached_tools(servers) if servers else {}
+
+
+def _named(names: Iterable[str], attached: Mapping[str, Tool]) -> dict[str, Tool]:
+    """The tools of these names, in this order."""
+    found: dict[str, Tool] = {}
+    for name in names:
+        if name in _TOOLS:
+            found[name] = _TOOLS[name]
+        elif name.endswith(SEPARATOR + EVERY):
+            found |= {key: value for key, value in attached.items() if key.startswith(name[: -len(EVERY)])}
+        elif name in attached:
+            found[name] = attached[name]
+    return found

@@ -16,7 +16,7 @@ from compaction_app.store.runs import (
     require_run,
     supersede_run,
 )
-from compaction_app.store.summaries import NewSummary, Revision, record_preview, record_summary, revise_summaries
+from compaction_app.store.summaries import Revision, record_preview, record_summary, revise_summaries
 from compaction_app.store.tries import NewTry, close_calls, record_try
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "LOST_AFTER",
     "WAKE_AGAIN_AFTER",
     "WAKE_AGAIN_AT_LAST_AFTER",
-    "NewSummary",
     "NewTry",
     "Revision",
     "RunResult",

@@ -22,11 +22,8 @@ from compaction_app.models import (
     SummaryTry,
 )
 from compaction_app.store.tries import close_calls
-from mnesis_core.errors import (
-    CompactionAbandoned,
-    MnesisError,
-    TakenOver,
-)
+from mnesis_core.endings import CompactionAbandoned
+from mnesis_core.errors import MnesisError, TakenOver
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.text import encode_text

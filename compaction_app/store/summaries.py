@@ -17,6 +17,7 @@ from compaction_app.store.runs import require_run
 from mnesis_core.errors import SessionArchived, SummaryNotFoundError, SummaryRevised
 from mnesis_core.events import EventType
 from mnesis_core.ledger import new_salt
+from mnesis_core.lineage import NewSummary
 from mnesis_core.text import encode_text
 from sessions_app import search_index
 from sessions_app import store as record_store
@@ -25,29 +26,6 @@ from sessions_app.queries import standing_items
 from sessions_app.statements import Table
 
 _NODES, _EDGES, _PREVIEWS = Table(SummaryNode), Table(SummaryEdge), Table(SummaryPreview)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewSummary:
-    """A summary that was accepted and waits for its commit."""
-
-    id: str
-    """Known from the first try on."""
-    kind: str
-    depth: int
-    level: int
-    text: str
-    token_count: int
-    source_tokens: int
-    first_seq: int
-    last_seq: int
-    message_count: int
-    model: str
-    prompt_version: str
-    tokens_input: int
-    tokens_output: int
-    cost_micros: int
-    duration_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

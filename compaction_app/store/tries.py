@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from compaction_app.models import SummaryTry
 from mnesis_core.compaction.asking import Try
-from mnesis_core.errors import ModelCallAbandoned
+from mnesis_core.endings import ModelCallAbandoned
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.ledger import new_salt

@@ -131,21 +131,24 @@ def _gap(items: Sequence[Item], chosen: Mapping[str, Item]) -> dict[str, Any] | 
 
 def _rows(items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
     """The rows in order, the note about the missing in the place of the newest of them."""
+    if gap is None:
+        yield from [kept.row for item in items if (kept := chosen.get(item.row["id"]))]
+        return
     missing = [index for index, item in enumerate(items) if item.row["id"] not in chosen]
     for index, item in enumerate(items):
         if item.row["id"] in chosen:
             yield chosen[item.row["id"]].row
-        elif gap is not None and index == missing[-1]:
+        elif index == missing[-1]:
             yield gap
 
 
 def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Counter[str]:
-    cost = Counter(system=opening.system_tokens, tools=opening.tool_tokens)
+    cost = {"system": opening.system_tokens, "tools": opening.tool_tokens}
+    cost["messages"] = PRIMING + (GAP_TOKENS if gap else 0)
     for item in chosen.values():
         for category, tokens in item.cost.items():
-            cost[category] += tokens
-    cost["messages"] += PRIMING + (GAP_TOKENS if gap else 0)
-    return cost
+            cost[category] = cost.get(category, 0) + tokens
+    return Counter(cost)
 
 
 def _breakdown(cost: Counter[str], calibration: float, used: int, free: int) -> Breakdown:
@@ -159,12 +162,12 @@ def _read(
 ) -> Iterator[ContextMessage]:
     for row in rows:
         match row["kind"]:
-            case "system":
-                yield read_system(row, system_prompt)
-            case "summary":
-                yield read_summary(_summary(sources, row["id"]))
             case "message":
                 yield from read_message(_message(sources, row["id"]).message, row)
+            case "summary":
+                yield read_summary(_summary(sources, row["id"]))
+            case "system":
+                yield read_system(row, system_prompt)
             case "gap":
                 yield read_gap(row)
 
@@ -185,11 +188,14 @@ def _message(sources: Mapping[str, ContextEntry], message_id: str) -> MessageEnt
 
 def _left_out(everything: Sequence[Item], chosen: Mapping[str, Item]) -> Iterator[LeftOut]:
     for item in everything:
-        kind, item_id = item.row["kind"], item.row["id"]
-        if not item.cost:
-            yield LeftOut(id=item_id, kind=kind, reason="nothing_to_send")
-        elif item_id not in chosen:
-            yield LeftOut(id=item_id, kind=kind, reason="over_budget")
-        else:
-            omitted = chosen[item_id].row.get("omitted", ())
-            yield from (LeftOut(id=part_id, kind="part", reason="over_budget") for part_id in omitted)
+        kept = chosen.get(item.row["id"])
+        if kept is not item:
+            yield from _lost(item, kept)
+
+
+def _lost(item: Item, kept: Item | None) -> list[LeftOut]:
+    """What of an entry is not in the prompt, or not whole."""
+    if kept is not None:
+        return [LeftOut(id=part_id, kind="part", reason="over_budget") for part_id in kept.row.get("omitted", ())]
+    reason = "over_budget" if item.cost else "nothing_to_send"
+    return [LeftOut(id=item.row["id"], kind=item.row["kind"], reason=reason)]

@@ -7,7 +7,6 @@ prompt stays the same bytes while a session grows, and a stored row gives the sa
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,14 +29,8 @@ from mnesis_core.messages import (
     ToolPart,
     ToolState,
 )
+from mnesis_core.quoting import quote
 from mnesis_core.tokens import SHORT, characters_within, estimate_text
-
-_OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation)\b)", re.IGNORECASE)
-
-
-def quote(text: str) -> str:
-    """Text as data: it can neither open nor close one of the tags that we put around quoted text."""
-    return _OWN_TAGS.sub("&lt;", text)
 
 
 def tombstone(tool_name: str, compacted_at: datetime) -> str:
@@ -117,11 +110,9 @@ def _result_text(part: ToolPart, tombstoned: bool) -> str:
     return "\n".join(text for text in (part.output, error) if text)
 
 
-def is_unanswered(part: Part) -> bool:
-    """Whether a part is a tool call without a result."""
-    if not isinstance(part, ToolPart) or part.state is ToolState.COMPLETED:
-        return False
-    return part.output is None and part.error is None
+def is_unanswered(part: ToolPart) -> bool:
+    """Whether a tool call has no result."""
+    return part.output is None and part.error is None and part.state is not ToolState.COMPLETED
 
 
 def is_tombstoned(part: Part) -> bool:
@@ -136,14 +127,14 @@ def message_row(
 
     ``parts`` and ``unanswered`` tell the state at that time: parts are appended and calls answered later.
     """
-    calls = [stored for stored in message.parts if isinstance(stored.part, ToolPart)]
+    calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
     return {
         "kind": "message",
         "id": message.id,
         "seq": message.seq,
         "parts": len(message.parts),
-        "tombstoned": [stored.id for stored in calls if is_tombstoned(stored.part)],
-        "unanswered": [stored.id for stored in calls if is_unanswered(stored.part)],
+        "tombstoned": [part_id for part_id, part in calls if part.compacted_at is not None],
+        "unanswered": [part_id for part_id, part in calls if is_unanswered(part)],
         "shortened": list(shortened),
         "omitted": list(omitted),
     }
@@ -207,20 +198,21 @@ def read_field(message: StoredMessage, stored: StoredPart, name: str, text: str,
 def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[ContextMessage]:
     """A message as the model reads it under its row: one message, or more where text follows a tool's result."""
     segments: list[_Segment] = []
+    omitted, unanswered = row["omitted"], row["unanswered"]
     for stored in message.parts[: row["parts"]]:
-        if stored.id in row["omitted"]:
+        if stored.id in omitted:
             continue
         texts = _field_texts(message, stored, row)
         if isinstance(stored.part, ToolPart):
             if not segments or segments[-1].role != "assistant":  # only it may call, whoever an import says did
-                segments.append(_Segment("assistant", [], [], []))
-            segments[-1].add_call(stored, stored.part, texts, answered=stored.id not in row["unanswered"])
+                segments.append(_Segment("assistant", [], [], [], {""}))
+            segments[-1].add_call(stored, stored.part, texts, answered=stored.id not in unanswered)
         elif texts:
             if not segments or segments[-1].calls:
-                segments.append(_Segment(message.role, [], [], []))
+                segments.append(_Segment(message.role, [], [], [], {""}))
             segments[-1].texts.append(texts["text"])
     if not segments and message.role == "user":
-        segments.append(_Segment("user", [EMPTY_MESSAGE], [], []))
+        segments.append(_Segment("user", [EMPTY_MESSAGE], [], [], {""}))
     return [segment.as_message(message.id) for segment in segments]
 
 
@@ -243,11 +235,13 @@ class _Segment:
     texts: list[str]
     calls: list[ToolCall]
     results: list[ToolResult]
+    taken: set[str]
+    """Ids that no further call can have."""
 
     def add_call(self, stored: StoredPart, part: ToolPart, texts: dict[str, str], *, answered: bool) -> None:
         # Providers refuse calls without an id, and two of one id.
-        taken = [call.id for call in self.calls]
-        call_id = part.tool_call_id if part.tool_call_id and part.tool_call_id not in taken else stored.id
+        call_id = stored.id if part.tool_call_id in self.taken else part.tool_call_id
+        self.taken.add(call_id)
         self.calls.append(ToolCall(id=call_id, name=part.tool_name, arguments=texts["input"]))
         if answered:
             is_error = part.error is not None

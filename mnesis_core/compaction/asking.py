@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,8 +9,7 @@ from typing import Any, Protocol
 from mnesis_core.compaction.prompts import SummaryPrompt
 from mnesis_core.compaction.transcript import summary_pieces, text_pieces, transcript_pieces
 from mnesis_core.dag import SummaryEntry
-from mnesis_core.errors import ModelTimeout
-from mnesis_core.llm import Model, Outcome, ReasoningDelta, Reply, Request, Source, TextDelta, Usage
+from mnesis_core.llm import Model, Reply, Request, Source, complete
 from mnesis_core.messages import StoredMessage
 from mnesis_core.text import printable
 from mnesis_core.tokens import estimate_text
@@ -105,7 +103,7 @@ class Unrecorded:
         """
         if self._model is None:
             raise ValueError("there is no model to ask")
-        reply = await complete_within(self._model, question.request)
+        reply = await complete(self._model, question.request)
         return Answer(try_id=self._next(), attempt=try_of(question, reply, judge(reply)), reply=reply)
 
     async def excerpt(self, attempt: Try, text: str) -> str:
@@ -144,36 +142,6 @@ def refused(question: Question, reason: str) -> Try:
         source=Source.ESTIMATED,
         piece=question.piece,
         pieces=question.pieces,
-    )
-
-
-async def complete_within(model: Model, request: Request, seconds: float | None = None) -> Reply:
-    """The whole answer; when the time is up, what had arrived of it, with the error ``ModelTimeout``."""
-    texts: list[str] = []
-    thoughts: list[str] = []
-    try:
-        async with asyncio.timeout(seconds):
-            async for item in model.stream(request):
-                match item:
-                    case Reply():
-                        return item
-                    case TextDelta():
-                        texts.append(item.text)
-                    case ReasoningDelta():
-                        thoughts.append(item.text)
-    except TimeoutError:
-        return _late(request, "".join(texts), "".join(thoughts), seconds)
-    raise AssertionError("a model's stream must end with a Reply")
-
-
-def _late(request: Request, text: str, reasoning: str, seconds: float | None) -> Reply:
-    asked = sum(estimate_text(str(message["content"])) for message in request.payload["messages"])
-    return Reply(
-        text=text,
-        reasoning=reasoning,
-        usage=Usage(input_tokens=asked, output_tokens=estimate_text(text) + estimate_text(reasoning)),
-        outcome=Outcome.BROKEN if text or reasoning else Outcome.FAILED,
-        error=ModelTimeout(f"The summary was not there after {seconds:g} seconds.", reason="compaction_timeout"),
     )
 
 

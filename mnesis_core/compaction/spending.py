@@ -1,54 +1,48 @@
-"""Whether one more question to a summarising model may be asked: what it may cost, and how long a run may take."""
+"""Whether one more question to a summarising model may be asked: compaction's own limits, beside those of all spending."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from mnesis_core.config import CompactionConfig
+from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
+
+SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
+"""The scopes of compaction's own limits, and the reasons that a refused try gives for them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """What compaction has taken so far. Money in millionths of the currency unit."""
+def own_allowances(
+    site: CompactionConfig, session: CompactionConfig, *, session_micros: int, day_micros: int, seconds: float
+) -> list[Allowance]:
+    """What compaction alone may take; a session's configuration may tighten the site's, never loosen it.
 
-    session_micros: int
-    """Of the session, since it began."""
-    day_micros: int
-    """Of all sessions of its owner, since midnight UTC."""
-    seconds: float
-    """Of this run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The most that compaction may take; 0 is no limit, of money."""
-
-    session_micros: int
-    day_micros: int
-    seconds: float
-
-
-def limits_of(site: CompactionConfig, session: CompactionConfig) -> Limits:
-    """The limits of a session: its own configuration may tighten the site's, never loosen them."""
-    return Limits(
-        session_micros=_tighter(site.spend_limit_session_micros, session.spend_limit_session_micros),
-        day_micros=_tighter(site.spend_limit_day_micros, session.spend_limit_day_micros),
-        seconds=min(site.run_timeout_seconds, session.run_timeout_seconds),
-    )
-
-
-def _tighter(*limits: int) -> int:
-    return min((limit for limit in limits if limit > 0), default=0)
-
-
-def refusal(spent: Spent, limits: Limits, most_micros: int) -> str | None:
-    """Why a question that may cost ``most_micros`` may not be asked, or ``None`` when it may.
-
-    ``spend_limit_session``, ``spend_limit_day`` or ``run_timeout``. What a question may cost counts before it is
-    asked, so that no limit is passed by the last one.
+    :param session_micros: what the session's summaries have cost since it began
+    :param day_micros: what those of all sessions of its owner have since midnight UTC
+    :param seconds: what this run has taken
     """
-    if 0 < limits.session_micros < spent.session_micros + most_micros:
-        return "spend_limit_session"
-    if 0 < limits.day_micros < spent.day_micros + most_micros:
-        return "spend_limit_day"
-    return "run_timeout" if spent.seconds >= limits.seconds else None
+    allowed = tightest(_limits_of_session(site), _limits_of_session(session))
+    allowed_today = tightest(_limits_of_day(site), _limits_of_day(session))
+    time = TurnLimits(seconds=min(site.run_timeout_seconds, session.run_timeout_seconds))
+    return [
+        Allowance(scope=SESSION, limits=allowed, spent=Spent(cost_micros=session_micros)),
+        Allowance(scope=DAY, limits=allowed_today, spent=Spent(cost_micros=day_micros)),
+        Allowance(scope=RUN, limits=time, spent=Spent(seconds=seconds)),
+    ]
+
+
+def _limits_of_session(config: CompactionConfig) -> TurnLimits:
+    return TurnLimits(cost_micros=config.spend_limit_session_micros or None)
+
+
+def _limits_of_day(config: CompactionConfig) -> TurnLimits:
+    return TurnLimits(cost_micros=config.spend_limit_day_micros or None)
+
+
+def refusal(allowances: Sequence[Allowance], highest: Spent) -> str | None:
+    """Why a question that may take ``highest`` may not be asked, or ``None`` when it may.
+
+    ``spend_limit_session``, ``spend_limit_day`` or ``run_timeout``. Where all spending is at a limit, and not that of
+    compaction alone, a refused try says ``budget_turn``, ``budget_session``, ``budget_user`` or ``budget_day``.
+    """
+    line = passed_by(highest, allowances)
+    return None if line is None else line.scope

@@ -1,7 +1,8 @@
 """Level 1 -> 2 -> 3: text in, a summary that is proven useful out. Never fails and never loops.
 
 Each piece escalates by itself, so that what one call did well is not paid for again. After two errors of
-the model on one piece, one that took too long, or one that may not be asked, it is not asked again: level 3 needs none.
+the model on one piece, one that took too long, one that gave nothing however often it was asked (``retrying``), or one that
+may not be asked, it is not asked again: level 3 needs none.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from mnesis_core.compaction.prompts import SHIPPED, Prompts, SummaryPrompt
 from mnesis_core.compaction.transcript import piece_limit, text_pieces
 from mnesis_core.config import Config
 from mnesis_core.dag import SummaryKind
-from mnesis_core.errors import ModelTimeout
+from mnesis_core.endings import ModelTimeout
 from mnesis_core.footers import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.llm import Model, Reply, Request, Source, Usage
+from mnesis_core.retrying import gave_nothing
 from mnesis_core.tokens import estimate_text
 
 LARGEST_SHARE = 0.35
@@ -213,7 +215,7 @@ class _Run:
             question = self._question(self.model, level, prompt, piece, target)
             answer = await self.recorder.ask(question, partial(_reason, piece, target))
             self.tries.append(answer.attempt)
-            if answer.reply is None or isinstance(answer.reply.error, ModelTimeout):
+            if answer.reply is None or _is_given_up(answer.reply):
                 self.model = None
                 return None
             if answer.attempt.accepted:
@@ -280,6 +282,12 @@ def _reason(piece: _Piece, target: int, reply: Reply) -> str | None:
         return "cut_off"
     whole = with_footer(draft_text(reply.text), piece.named)
     return judge(whole, source=piece.text, source_tokens=piece.tokens, target=target, named=piece.named)
+
+
+def _is_given_up(reply: Reply) -> bool:
+    """Whether another prompt would not help: the model is slow, or it is away and was asked again already."""
+    is_away = reply.error is not None and reply.error.retriable and gave_nothing(reply)
+    return is_away or isinstance(reply.error, ModelTimeout)
 
 
 def _total(tries: Sequence[Try]) -> Usage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from mnesis_core.assembly.reading import quote
 from mnesis_core.config import Config
 from mnesis_core.dag import SummaryEntry
 from mnesis_core.llm import ModelSpec
@@ -17,6 +16,7 @@ from mnesis_core.messages import (
     TextPart,
     ToolPart,
 )
+from mnesis_core.quoting import quote
 from mnesis_core.tokens import MOST_CHARACTERS_PER_TOKEN, characters_within, estimate_text
 
 PROMPT_TOKENS = 500

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from mnesis_core.llm import Model, ModelSpec
+from mnesis_core.providers.demo_model import DemoModel
+from mnesis_core.providers.endpoint import provider_of
 from mnesis_core.providers.litellm_ import LiteLLMModel
 
 
 def make_model(spec: ModelSpec) -> Model:
     """The model that a specification names. Reaches nothing until it is asked something."""
-    return LiteLLMModel(spec)
+    return DemoModel(spec) if provider_of(spec.litellm_model) == "demo" else LiteLLMModel(spec)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from mnesis_core.errors import ModelError, ModelReplyIncomplete
+from mnesis_core.endings import ModelError, ModelReplyIncomplete
 from mnesis_core.llm import Outcome, ReasoningDelta, Reply, Source, TextDelta, ToolCall, Usage
+from mnesis_core.text import printable
 from mnesis_core.tokens import estimate_text
 
 LARGEST_COUNT = 2**53
 """Token counts above this cannot be true, and not every database and browser can hold them."""
 LONGEST_FINISH_REASON = 64
 LONGEST_JSON_WORD = len("false")
+LONGEST_CALL_ID = 128
 LONGEST_CUT_ARGUMENTS = 2_000
 """Characters of a broken tool call that its error shows."""
 
@@ -60,9 +63,8 @@ class PartialAnswer:
     def add_fragment(self, *, index: int, id: str, name: str, arguments: str) -> None:
         """Take a piece of a tool call. Only the first piece of a call has an id and a name."""
         call = self._current.get(index)
-        # Some servers number every call 0: a new id then means a new call.
-        if call is None or (id and id != call.id):
-            call = _Fragments(id=id or f"call_{len(self._calls) + 1}", name="")
+        if call is None or _is_another(call, id, name):
+            call = _Fragments(id=id, name="")
             self._calls.append(call)
             self._current[index] = call
         call.name = call.name or name
@@ -82,7 +84,8 @@ class PartialAnswer:
         return Reply(
             text="".join(self._text),
             reasoning="".join(self._reasoning),
-            tool_calls=calls,
+            # What was asked for in an answer that is not whole may be half of what was meant.
+            tool_calls=() if error else calls,
             finish_reason=finish_reason[:LONGEST_FINISH_REASON],
             usage=usage or self._estimated_usage(request_tokens if self.has_begun or finish_reason else 0),
             outcome=outcome,
@@ -111,11 +114,12 @@ class PartialAnswer:
 
     def _whole_calls(self) -> tuple[tuple[ToolCall, ...], list[_Fragments]]:
         whole, cut = [], []
+        taken: set[str] = set()
         for call in self._calls:
             # A model that has no arguments to give may write nothing at all, which means an empty object.
             arguments = "".join(call.arguments) or "{}"
             if call.name and not _is_cut(arguments):
-                whole.append(ToolCall(id=call.id, name=call.name, arguments=arguments))
+                whole.append(ToolCall(id=_own_id(call.id, taken), name=call.name, arguments=arguments))
             else:
                 cut.append(call)
         return tuple(whole), cut
@@ -123,6 +127,21 @@ class PartialAnswer:
     def _estimated_usage(self, input_tokens: int) -> Usage:
         written = "".join([*self._text, *self._reasoning, *(piece for call in self._calls for piece in call.arguments)])
         return Usage(input_tokens=input_tokens, output_tokens=estimate_text(written))
+
+
+def _is_another(call: _Fragments, id: str, name: str) -> bool:
+    """Whether a piece with the number of a call begins another one: some servers number every call 0."""
+    if id or call.id:
+        return bool(id) and id != call.id
+    return bool(name) and call.name != "" and is_json("".join(call.arguments))
+
+
+def _own_id(id: str, taken: set[str]) -> str:
+    """The id of a call; a new one where it has none, shares it with another call, or where nobody could send it back."""
+    is_usable = 0 < len(id) <= LONGEST_CALL_ID and id.isascii() and id.isprintable()
+    own = id if is_usable and id not in taken else f"call_{secrets.token_hex(12)}"
+    taken.add(own)
+    return own
 
 
 def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_write: Any = 0) -> Usage | None:
@@ -137,6 +156,21 @@ def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_wri
         cache_write_tokens=counts[3],
         source=Source.PROVIDER,
     )
+
+
+def sendable(value: Any) -> Any:
+    """A copy, since litellm changes messages in place; what UTF-8 cannot write becomes U+FFFD."""
+    if isinstance(value, dict):
+        return {sendable(name): sendable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sendable(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return printable(value)
+    return value
 
 
 def estimate_payload(payload: dict[str, Any]) -> int:
@@ -170,6 +204,15 @@ def _cut_call(call: _Fragments) -> ModelReplyIncomplete:
         tool_name=call.name,
         arguments=arguments[:LONGEST_CUT_ARGUMENTS],
     )
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is whole JSON."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _is_cut(arguments: str) -> bool:

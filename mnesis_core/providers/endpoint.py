@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from mnesis_core.errors import ModelNotConfigured
+from mnesis_core.endings import ModelNotConfigured
 from mnesis_core.llm import ModelSpec
 
 PLACEHOLDER_KEY = "none"

@@ -1,7 +1,7 @@
 """Every real provider, through litellm: the one place that knows it.
 
 litellm is pinned exactly: it has no way to ask how a stream really ended, so some of its internals are
-read here, each with a comment, and ``tests/core/test_litellm_provider.py`` is the contract that a new
+read here, each with a comment, and ``tests/core/litellm`` is the contract that a new
 version must pass. It takes seconds to import, so it is imported inside functions (``warm_up`` does it early,
 in a thread).
 """
@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import os
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from mnesis_core.config import StreamConfig
-from mnesis_core.errors import ModelError
+from mnesis_core.endings import ModelError
 from mnesis_core.limits import StatedLimits
 from mnesis_core.llm import LimitSource, ModelSpec, Prices, ReasoningDelta, Reply, Request, TextDelta, Usage
-from mnesis_core.providers.answer import PartialAnswer, believable_usage, estimate_payload
+from mnesis_core.providers.answer import PartialAnswer, believable_usage, estimate_payload, sendable
+from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of, seconds_of
 from mnesis_core.providers.demo import DEMO_LIMITS
-from mnesis_core.providers.demo_provider import DemoProvider
 from mnesis_core.providers.endpoint import key_and_address, provider_of
 from mnesis_core.providers.litellm_faults import model_error, out_of_time
 from mnesis_core.text import printable
@@ -48,10 +48,6 @@ _PRICES = (
 """In litellm's table, in dollars for one token."""
 
 
-class _DeadlinePassed(Exception):
-    """The whole call has taken longer than its model's entry allows."""
-
-
 class LiteLLMModel:
     """A model behind litellm. See ``mnesis_core.llm.Model``."""
 
@@ -61,21 +57,21 @@ class LiteLLMModel:
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
         """Ask, and yield the answer as it comes."""
-        answer, usage = PartialAnswer(limit=self._limit), _UsageCount()
+        answer, usage = PartialAnswer(limit=request.max_characters or self._limit), _UsageCount()
         upstream: Any = None
         failure: ModelError | None = None
         try:
             key, address = key_and_address(self.spec)
             litellm = await _loaded()
-            deadline = asyncio.get_running_loop().time() + self.spec.total_timeout_seconds
-            upstream = await _before(deadline, litellm.acompletion(**self._options(request, key, address)))
-            while not answer.is_cut and (chunk := await _before(deadline, anext(upstream, None))) is not None:
+            deadline = deadline_of(self.spec, request)
+            upstream = await before(deadline, litellm.acompletion(**self._options(request, key, address)))
+            while not answer.is_cut and (chunk := await before(deadline, anext(upstream, None))) is not None:
                 usage.take(upstream)
                 for delta in _deltas(chunk, answer):
                     yield delta
             usage.take(upstream)
-        except _DeadlinePassed:
-            failure = out_of_time(self.spec, has_begun=answer.has_begun)
+        except DeadlinePassed:
+            failure = out_of_time(self.spec, seconds_of(self.spec, request), has_begun=answer.has_begun)
         except ModelError as error:
             failure = error
         except Exception as error:  # a model never raises for what a provider did
@@ -92,7 +88,7 @@ class LiteLLMModel:
 
     def _options(self, request: Request, key: str | None, address: str | None) -> dict[str, Any]:
         options = {
-            **_sendable(request.payload),
+            **sendable(request.payload),
             "model": self.spec.litellm_model,
             "api_key": key,
             "api_base": address,
@@ -161,17 +157,6 @@ def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[TextDelta | Reasoning
             )
 
 
-async def _before(deadline: float, awaitable: Awaitable[Any]) -> Any:
-    # A timeout must not be held over a yield: it would cancel whoever consumes the stream.
-    try:
-        async with asyncio.timeout_at(deadline) as scope:
-            return await awaitable
-    except TimeoutError:
-        if scope.expired():
-            raise _DeadlinePassed from None
-        raise
-
-
 async def _close(upstream: Any) -> None:
     # Without this the connection stays open, and the provider goes on writing and billing.
     if upstream is None or not hasattr(upstream, "aclose"):
@@ -179,21 +164,6 @@ async def _close(upstream: Any) -> None:
     with suppress(Exception):
         async with asyncio.timeout(CLOSE_SECONDS):
             await upstream.aclose()
-
-
-def _sendable(value: Any) -> Any:
-    """A copy, since litellm changes messages in place; what UTF-8 cannot write becomes U+FFFD."""
-    if isinstance(value, dict):
-        return {_sendable(name): _sendable(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_sendable(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return printable(value)
-    return value
 
 
 @cache
@@ -207,7 +177,6 @@ def load_litellm() -> Any:
     litellm.disable_hf_tokenizer_download = True  # else names like llama-3 cost a 23 s stall offline
     litellm.disable_token_counter = True  # we count ourselves
     litellm.drop_params = True
-    litellm.custom_provider_map = [{"provider": "demo", "custom_handler": DemoProvider()}]
     _refuse_redirects()
     return litellm
 

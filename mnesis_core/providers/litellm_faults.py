@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mnesis_core.errors import (
+from mnesis_core.endings import (
     ContextWindowExceeded,
     ModelAuthenticationFailed,
     ModelError,
@@ -29,6 +29,8 @@ from mnesis_core.text import printable
 LONGEST_QUOTE = 300
 """Characters of a provider's own words that a message repeats."""
 LONGEST_CHAIN = 20
+LONGEST_RETRY_AFTER = 40
+"""Characters of the header: an HTTP date has 29."""
 
 _UNKNOWN_PROVIDER = "LLM Provider NOT provided"
 """Internal: how litellm says that it knows no such provider; its status is a plain 400."""
@@ -57,28 +59,30 @@ def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelE
     status = _status(causes)
     if status is None and _is_cut_connection(causes):
         return ModelUnreachable("The model's server closed the connection without an answer.", model=spec.alias)
+    if status in _NO_CREDIT or _is_quota(causes):
+        return ModelRefusedRequest(_sentence(_NO_CREDIT[402], says), model=spec.alias, status=status)
     return _refusal(status, says, spec, headers=_headers(causes), is_context=_is_context_error(causes, status, says))
 
 
-def out_of_time(spec: ModelSpec, *, has_begun: bool) -> ModelTimeout:
+def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTimeout:
     """The whole call took too long."""
-    text = f"The answer was not whole after {spec.total_timeout_seconds:g} seconds, and was stopped."
+    text = f"The answer was not whole after {round(seconds, 1):g} seconds, and was stopped."
     return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
 
 
 def _refusal(
     status: int | None, says: str, spec: ModelSpec, *, headers: dict[str, str], is_context: bool
 ) -> ModelError:
-    details: dict[str, Any] = {"model": spec.alias, "status": status}
+    details: dict[str, Any] = {"model": spec.alias, "status": status, **_retry_after(headers)}
     if status is None:
         return ModelError(f"The model call failed on this server, before or after the provider: {says}", **details)
     if is_context:
         return ContextWindowExceeded(_sentence(_default(ContextWindowExceeded), says), **details)
-    if status >= 500:
+    if status >= 500 or status in _MAY_PASS:
         return ModelUnavailable(_sentence(_default(ModelUnavailable), says), **details)
     if status == 429:
         start = "There were too many requests to this model. Wait, then try again."
-        return ModelRateLimited(_sentence(start, says), **details, retry_after=headers.get("retry-after", "")[:40])
+        return ModelRateLimited(_sentence(start, says), **details)
     if status in _AUTHENTICATION:
         return ModelAuthenticationFailed(_AUTHENTICATION[status], **details)
     return _unknown_provider(spec) if _UNKNOWN_PROVIDER in says else _refused(status, says, spec, details)
@@ -93,6 +97,10 @@ def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -
         return ModelRefusedRequest(start, **details)
     return ModelRefusedRequest(_sentence(_default(ModelRefusedRequest), says), **details)
 
+
+_MAY_PASS = (408, 425)
+"""Request timeout, too early: the server asks for the same again."""
+_NO_CREDIT = {402: "The provider says that the account has no credit left. Look at its plan and billing."}
 
 # Without the provider's own words, which tend to repeat parts of the key.
 _AUTHENTICATION = {
@@ -155,7 +163,10 @@ def _is_silence(causes: tuple[BaseException, ...]) -> bool:
     import httpx
     from litellm.exceptions import Timeout
 
-    return any(isinstance(cause, TimeoutError | httpx.TimeoutException | Timeout) for cause in causes)
+    # A 408 is an answer, though litellm calls it a timeout too.
+    is_answer = any(isinstance(cause, httpx.HTTPStatusError) for cause in causes)
+    is_timeout = any(isinstance(cause, TimeoutError | httpx.TimeoutException | Timeout) for cause in causes)
+    return is_timeout and not is_answer
 
 
 def _is_cut_connection(causes: tuple[BaseException, ...]) -> bool:
@@ -220,6 +231,15 @@ def _headers(causes: tuple[BaseException, ...]) -> dict[str, str]:
         if headers and "retry-after" in headers:
             return {"retry-after": str(headers["retry-after"])}
     return {}
+
+
+def _retry_after(headers: dict[str, str]) -> dict[str, str]:
+    return {"retry_after": headers["retry-after"][:LONGEST_RETRY_AFTER]} if "retry-after" in headers else {}
+
+
+def _is_quota(causes: tuple[BaseException, ...]) -> bool:
+    """Whether a 429 means that nothing is left to spend: that does not pass by waiting."""
+    return any("insufficient_quota" in (_body(cause).get("code"), _body(cause).get("type")) for cause in causes)
 
 
 def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:

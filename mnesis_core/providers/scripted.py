@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mnesis_core.config import StreamConfig
-from mnesis_core.errors import ModelError
+from mnesis_core.endings import ModelError, ModelTimeout
 from mnesis_core.llm import ModelSpec, ReasoningDelta, Reply, Request, TextDelta, ToolCall, Usage
 from mnesis_core.providers.answer import PartialAnswer, estimate_payload
+from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of
 
 _PIECE = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
 
@@ -64,17 +65,20 @@ class ScriptedModel:
         """Ask, and yield the answer as it comes."""
         self.requests.append(request)
         step = self._next_step(request)
-        answer = PartialAnswer(limit=StreamConfig().max_answer_characters)
+        answer = PartialAnswer(limit=request.max_characters or StreamConfig().max_answer_characters)
+        deadline = deadline_of(self.spec, request)
         is_whole = False
         try:
             for reasoning in answer.add_reasoning(step.reasoning):
                 yield reasoning
             for count, piece in enumerate(_pieces(step.text)):
-                await self._pause(step, count)
+                await before(deadline, self._pause(step, count))
                 for text in answer.add_text(piece):
                     yield text
-            await self._pause(step, len(_pieces(step.text)))
+            await before(deadline, self._pause(step, len(_pieces(step.text))))
             is_whole = True
+        except DeadlinePassed:
+            step = replace(step, tool_calls=(), error=ModelTimeout())
         finally:
             self.abandoned += not is_whole
         yield _reply(step, answer, request)

@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from sessions_app.admin.access import ApiKeyAdmin, LanguageModelAdmin
+from sessions_app.admin.access import AccountLimitAdmin, ApiKeyAdmin, LanguageModelAdmin
 from sessions_app.admin.events import ContextItemAdmin, EventAdmin, StreamJournalAdmin
 from sessions_app.admin.messages import MessageAdmin, MessagePartAdmin
 from sessions_app.admin.read_only import ReadOnlyAdmin
@@ -13,6 +13,7 @@ admin.site.site_header = admin.site.site_title = "Mnesis inspector"
 admin.site.index_title = "Everything that was recorded"
 
 __all__ = [
+    "AccountLimitAdmin",
     "ApiKeyAdmin",
     "ContextItemAdmin",
     "EventAdmin",

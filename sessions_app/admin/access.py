@@ -14,16 +14,17 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
 
-from mnesis_core.errors import NotFound
+from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.limits import shown_prices
 from mnesis_core.llm import LimitSource
 from sessions_app.admin.facts import record_url
 from sessions_app.admin.filters import presence_filter
 from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin
-from sessions_app.conf import spec_of
-from sessions_app.models import ApiKey, LanguageModel
+from sessions_app.conf import list_models, spec_of
+from sessions_app.models import AccountLimit, ApiKey, LanguageModel
 from sessions_app.store.keys import revoke_key
 from sessions_app.store.models import put_model
+from sessions_app.store.spending import check_account_limits, put_account_limits
 
 _VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
@@ -45,12 +46,18 @@ NUMBERS_OF = {
 class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
     """A model's row, with the mistakes caught that would otherwise show at its first call."""
 
+    fallbacks = forms.CharField(
+        required=False,
+        empty_value="",
+        help_text="The models that are asked, in this order, when this one gives nothing: aliases, separated by commas.",
+    )
+
     class Meta:
         model = LanguageModel
         fields = (
             "alias", "litellm_model", "api_base", "api_key_env", "context_window", "max_output_tokens",
             "input_micros_per_million", "output_micros_per_million", "cache_read_micros_per_million",
-            "cache_write_micros_per_million", "timeout_seconds",
+            "cache_write_micros_per_million", "timeout_seconds", "total_timeout_seconds", "fallbacks",
         )  # fmt: skip
         help_texts: ClassVar = {
             "alias": "The name people use. It cannot be changed later: sessions refer to it.",
@@ -63,6 +70,7 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "cache_read_micros_per_million": "For prompt tokens found in the provider's cache; empty: as any other.",
             "cache_write_micros_per_million": "For prompt tokens put into the provider's cache; empty: as any other.",
             "timeout_seconds": "The longest silence inside a stream.",
+            "total_timeout_seconds": "The longest whole call, with its retries.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -73,12 +81,22 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "context_window": MinValueValidator(1),
             "max_output_tokens": MinValueValidator(1),
             "timeout_seconds": MinValueValidator(1),
+            "total_timeout_seconds": MinValueValidator(1),
         }
+        self.initial["fallbacks"] = ", ".join(self.instance.fallbacks)
         for name, validator in limits.items():
             self.fields[name].validators.append(validator)
         for source, names in NUMBERS_OF.items():
             said = self.instance.pk and f" Source: {getattr(self.instance, source)}."
             self.fields[names[0]].help_text += said or ""
+
+    def clean_fallbacks(self) -> list[str]:
+        """Aliases of models that there are."""
+        names = list(dict.fromkeys(filter(None, map(str.strip, self.cleaned_data["fallbacks"].split(",")))))
+        missing = set(names) - {spec.alias for spec in list_models()}
+        if missing:
+            raise forms.ValidationError(f"No model is called {', '.join(sorted(missing))}.")
+        return names
 
     def clean(self) -> dict[str, Any]:
         """An answer is no longer than the window."""
@@ -133,6 +151,47 @@ class LanguageModelAdmin(ModelAdmin):
         if "litellm_model" in form.changed_data:
             obj.shared_ratio = None
         put_model(spec_of(obj), api_key_env=obj.api_key_env)
+
+
+class AccountLimitForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What a person may spend, with the mistakes caught."""
+
+    class Meta:
+        model = AccountLimit
+        fields = ("owner", "limits")
+        help_texts = {
+            "limits": 'By scope (turn, session, user, day) and measure: {"day": {"tokens": 100000, "cost_micros": 5000000}}. '
+            "cost_micros are millionths of the currency unit. A person may have less than the site allows, never more."
+        }
+
+    def clean_limits(self) -> dict[str, Any]:
+        """Only what a configuration knows."""
+        limits: dict[str, Any] = self.cleaned_data["limits"] or {}
+        try:
+            check_account_limits(limits)
+        except InvalidRequest as error:
+            raise forms.ValidationError(error.message) from None
+        return limits
+
+
+@admin.register(AccountLimit)
+class AccountLimitAdmin(ModelAdmin):
+    """What people may spend."""
+
+    form = AccountLimitForm
+    list_display = ("owner", "limits", "updated_at")
+    search_fields = ("owner__username",)
+    list_select_related = ("owner",)
+    ordering = ("owner__username",)
+    show_full_result_count = False
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """Whose limits they are stays."""
+        return ("owner",) if obj else ()
+
+    def save_model(self, request: HttpRequest, obj: AccountLimit, form: Any, change: bool) -> None:
+        """Write it through the store, as the commands do."""
+        put_account_limits(obj.owner_id, obj.limits)
 
 
 @admin.register(ApiKey)

@@ -29,6 +29,8 @@ PART_TEXTS = (
     TextColumn(name="tool_input", label="Input", pretty=True),
     TextColumn(name="output", label="Output"),
     TextColumn(name="error_message", label="Error"),
+    TextColumn(name="decision_note", label="What was said to the decision"),
+    TextColumn(name="late_output", label="Output that came late"),
 )
 PART_TYPES = ("text", "reasoning", "tool", "file_ref", "patch", "data", "compaction", "step_start", "step_finish")
 _CONTENT_LABELS = {"text": "Text", "reasoning": "Reasoning", "patch": "Unified diff"}
@@ -148,7 +150,7 @@ class MessagePartAdmin(ReadOnlyAdmin):
     )
     list_filter = (
         fixed_filter("part_type", "type", PART_TYPES),
-        fixed_filter("tool_state", "tool state", ("pending", "running", "completed", "error")),
+        fixed_filter("tool_state", "tool state", ("pending", "approved", "running", "completed", "error")),
         presence_filter("compacted_at", "tombstoned"),
     )
     related = ("session", "message")

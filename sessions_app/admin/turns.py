@@ -51,7 +51,10 @@ class TurnAdmin(ReadOnlyAdmin):
     related = ("session",)
     session_ordering = ("seq",)
     is_numbered = True
-    texts = (TextColumn(name="error_message", label="Error"),)
+    texts = (
+        TextColumn(name="error_message", label="Error"),
+        TextColumn(name="options", label="Asked of this turn alone", pretty=True),
+    )
     page_template = "admin/inspector/turn.html"
 
     def page_title(self, row: Turn) -> str:

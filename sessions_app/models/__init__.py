@@ -17,13 +17,14 @@ from sessions_app.models.record import (
     UsageModel,
 )
 from sessions_app.models.search import SearchEntry
-from sessions_app.models.settings import ApiKey, LanguageModel
+from sessions_app.models.settings import AccountLimit, ApiKey, LanguageModel, SpendingMark
 
 __all__ = [
     "ID_LENGTH",
     "TOOL_STEPS",
     "TURN_STEPS",
     "USAGE_COLUMNS",
+    "AccountLimit",
     "ApiKey",
     "ContextItem",
     "Event",
@@ -34,6 +35,7 @@ __all__ = [
     "PromptText",
     "SearchEntry",
     "Session",
+    "SpendingMark",
     "StreamJournal",
     "Turn",
     "UsageModel",

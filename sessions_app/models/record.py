@@ -13,8 +13,17 @@ from sessions_app.append_only import AppendOnlyModel, Rules
 ID_LENGTH = 40
 
 
-TURN_STEPS = tuple((TurnState.RUNNING.value, end.value) for end in TurnState if end is not TurnState.RUNNING)
+TURN_STEPS = (
+    *((TurnState.RUNNING.value, later.value) for later in TurnState if later is not TurnState.RUNNING),
+    (TurnState.SUSPENDED.value, TurnState.RUNNING.value),
+    (TurnState.SUSPENDED.value, TurnState.CANCELLED.value),
+    (TurnState.SUSPENDED.value, TurnState.INTERRUPTED.value),
+)
 TOOL_STEPS = (
+    ("pending", "approved"),
+    ("approved", "running"),
+    ("approved", "completed"),
+    ("approved", "error"),
     ("pending", "running"),
     ("pending", "completed"),
     ("pending", "error"),
@@ -75,6 +84,10 @@ class Session(AppendOnlyModel):
     turn_seq = models.BigIntegerField(default=0)
     salt = models.CharField(max_length=64, default=new_salt)
     """Of the commitments to the session's rows; parts and summaries have their own."""
+    host_mode = models.BooleanField(default=False)
+    """Whether it stays alive for messages of peers."""
+    peer_name = models.CharField(max_length=64, default="")
+    """By which they address it."""
 
     rules = Rules(
         once=("deleted_at",),
@@ -82,6 +95,8 @@ class Session(AppendOnlyModel):
             "title",
             "labels",
             "config",
+            "host_mode",
+            "peer_name",
             "archived_at",
             "updated_at",
             "event_seq",
@@ -102,7 +117,12 @@ class Session(AppendOnlyModel):
         constraints = [
             models.UniqueConstraint(
                 fields=["owner", "origin", "external_id"], condition=~Q(external_id=""), name="session_imported_once"
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["owner", "peer_name"],
+                condition=Q(host_mode=True, archived_at__isnull=True, deleted_at__isnull=True),
+                name="session_peer_name",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -123,6 +143,8 @@ class Turn(UsageModel):
     idempotency_key = models.CharField(max_length=200, null=True)
     request_digest = models.CharField(max_length=64, default="")
     """Of the request behind the idempotency key, so that a key is not used for two."""
+    options = models.TextField(default="")
+    """What its caller asked of this turn alone (``mnesis_core.turn_options``), so that any process can go on with it."""
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     error_code = models.CharField(max_length=64, null=True)
@@ -144,7 +166,7 @@ class Turn(UsageModel):
         db_table = "turns"
         constraints = [
             models.UniqueConstraint(fields=["session", "seq"], name="turn_seq_unique"),
-            models.UniqueConstraint(fields=["session"], condition=Q(state="running"), name="turn_one_running"),
+            models.UniqueConstraint(fields=["session"], condition=Q(ended_at__isnull=True), name="turn_one_open"),
             models.UniqueConstraint(
                 fields=["session", "idempotency_key"],
                 condition=Q(idempotency_key__isnull=False),
@@ -209,6 +231,8 @@ class MessagePart(AppendOnlyModel):
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     compacted_at = models.DateTimeField(null=True)
+    decision_note = models.TextField(null=True)
+    late_output = models.TextField(null=True)
     compacted_seq = models.BigIntegerField(null=True)
     """The event that tombstoned the output, so that any earlier context can be rebuilt."""
     token_estimate = models.BigIntegerField(default=0)
@@ -224,6 +248,8 @@ class MessagePart(AppendOnlyModel):
             "compacted_at",
             "compacted_seq",
             "output_token_estimate",
+            "decision_note",
+            "late_output",
         ),
         steps={"tool_state": TOOL_STEPS},
     )

@@ -1,4 +1,4 @@
-"""Settings in the database, which are no part of the record: models that may be chosen, and keys of programs."""
+"""What is in the database beside the record: models that may be chosen, keys of programs, limits of people."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class LanguageModel(models.Model):
     shared_ratio = models.FloatField(null=True, editable=False)
     """Learnt, not configured: what its counts were to our estimates in the sessions so far."""
     timeout_seconds = models.FloatField(default=120.0)
+    total_timeout_seconds = models.FloatField(default=1800.0)
+    fallbacks = models.JSONField(default=list, blank=True)
+    """Aliases of the models that are asked, in this order, when this one gives nothing."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -52,3 +55,43 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return self.prefix
+
+
+class AccountLimit(models.Model):
+    """What an administrator lets one person spend; without a row, what the site allows."""
+
+    owner = models.OneToOneField(settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+")
+    limits = models.JSONField(default=dict)
+    """As in a configuration: ``{"day": {"tokens": 100000}}``."""
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "account_limits"
+
+    def __str__(self) -> str:
+        return f"limits of account {self.owner_id}"
+
+
+class SpendingMark(models.Model):
+    """What was spent up to a moment, so that nobody adds up a whole history; and what was warned of.
+
+    Derived: the record's calls have it all, and without a row everything is added up once more.
+    """
+
+    id = models.CharField(primary_key=True, max_length=80)
+    """``session:ID``, ``user:NUMBER``, ``day:NUMBER:DATE`` or ``turn:ID``; ``account:NUMBER`` is a lock."""
+    until = models.DateTimeField(null=True)
+    """Calls that began up to then are in the sums: none of them can change any more."""
+    tokens = models.BigIntegerField(default=0)
+    cost_micros = models.BigIntegerField(default=0)
+    milliseconds = models.BigIntegerField(default=0)
+    tool_calls = models.BigIntegerField(default=0)
+    unpriced_calls = models.BigIntegerField(default=0)
+    warned = models.JSONField(default=dict)
+    """By measure, the limit that was nearly used up when it was said."""
+
+    class Meta:
+        db_table = "spending_marks"
+
+    def __str__(self) -> str:
+        return self.id

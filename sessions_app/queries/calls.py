@@ -104,6 +104,7 @@ def _call(row: ModelCall) -> CallRecord:
         context_seq=row.context_seq,
         digest=row.digest,
         estimated_tokens=row.estimated_tokens,
+        attempts=row.attempts,
         outcome=row.outcome,
         finish_reason=row.finish_reason,
         error_code=row.error_code,

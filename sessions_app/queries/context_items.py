@@ -15,8 +15,8 @@ from sessions_app.models import ContextItem, Message, MessagePart
 from sessions_app.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
 from sessions_app.statements import fetch, select_columns
 
-_POSITION, _EVENT_SEQ, _ID, _MESSAGE_SEQ = range(4)
-"""Columns of ``load_context``'s query; from the id on they are a message's, then a part's."""
+_ID, _MESSAGE_SEQ, _POSITION, _EVENT_SEQ = 0, 1, -2, -1
+"""Columns of ``load_context``'s query: a message's, then a part's, then where it stands."""
 
 
 def load_context_items(session_id: str, *, at: int | None = None) -> list[ContextItemRecord]:
@@ -55,10 +55,10 @@ def standing_items(session_id: str, ids: Sequence[str]) -> set[str]:
 
 def load_context(session_id: str, *, at: int | None = None) -> ContextRows:
     """What stands in the context now, or stood there as of event ``at``: one query, whatever the history."""
-    values: list[Any] = [session_id, session_id] if at is None else [session_id, at, session_id, at, at]
+    values: list[Any] = [session_id, session_id] if at is None else [at, session_id, session_id, at, at]
     rows = fetch(_context_query(as_of=at is not None), values)
     positions = {row[_ID]: row[_POSITION] for row in rows}
-    messages = messages_of([row[_ID:] for row in rows if row[_MESSAGE_SEQ] is not None])
+    messages = messages_of([row for row in rows if row[_MESSAGE_SEQ] is not None])
     entries = [MessageEntry(position=positions.pop(message.id), message=message) for message in messages]
     return ContextRows(messages=entries, summaries=positions, event_seq=rows[0][_EVENT_SEQ] if rows else None)
 
@@ -72,8 +72,8 @@ def _context_query(*, as_of: bool) -> str:
         part = part.replace("p.compacted_at", "CASE WHEN p.compacted_seq > %s THEN NULL ELSE p.compacted_at END")
         active = "i.added_seq <= %s AND (i.removed_seq IS NULL OR i.removed_seq > %s)"
     return (
-        "SELECT i.position, (SELECT event_seq FROM sessions WHERE id = %s), i.item_id,"
-        f" {select_columns(Message, 'm', MESSAGE_COLUMNS[1:])}, {part} FROM context_items i"
+        f"SELECT i.item_id, {select_columns(Message, 'm', MESSAGE_COLUMNS[1:])}, {part},"
+        " i.position, (SELECT event_seq FROM sessions WHERE id = %s) FROM context_items i"
         " LEFT JOIN messages m ON m.id = i.item_id"
         " LEFT JOIN message_parts p ON p.message_id = m.id"
         f" WHERE i.session_id = %s AND {active} ORDER BY i.position, p.part_index"

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mnesis_core.errors import MessageNotFoundError
-from mnesis_core.messages import StoredMessage, StoredPart
+from django.db import connection
+from django.db.models import F
+
+from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
+from mnesis_core.messages import UNANSWERED_STATES, StoredMessage, StoredPart
 from mnesis_core.record import LiveText
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.models import Message, MessagePart
-from sessions_app.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
+from sessions_app.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of, part_of
 from sessions_app.statements import fetch, select_columns
 
 
@@ -68,6 +71,21 @@ def load_parts(message_id: str, *, session_id: str) -> list[StoredPart]:
     return list(load_message(message_id, session_id=session_id).parts)
 
 
+def load_part(part_id: str, *, session_id: str) -> StoredPart:
+    """One part of a session, whole.
+
+    :raises PartNotFoundError: the session has no such part.
+    """
+    columns = select_columns(MessagePart, "p", PART_COLUMNS)
+    rows = fetch(
+        f"SELECT {columns} FROM message_parts p WHERE p.id = %s AND p.session_id = %s",
+        [encode_text(part_id), session_id],
+    )
+    if not rows:
+        raise PartNotFoundError(part_id=part_id)
+    return part_of(rows[0])
+
+
 def load_messages_by_ids(ids: Sequence[str], *, session_id: str) -> list[StoredMessage]:
     """Messages of a session with parts in the order of ``ids``, in one query a thousand.
 
@@ -101,9 +119,25 @@ def load_part_text(part_id: str) -> LiveText:
 
 
 def find_part_of_call(session_id: str, tool_call_id: str) -> str:
-    """The part that holds a tool call; empty when there is none."""
+    """The part that holds a tool call; empty when there is none.
+
+    Of several with this id (some models count anew with each call) the newest that left the context, else the newest.
+    """
     rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_call_id=encode_text(tool_call_id))
-    return rows.values_list("id", flat=True).first() or ""
+    newest = rows.order_by(F("compacted_seq").desc(nulls_last=True), "-message__seq", "-part_index")
+    return newest.values_list("id", flat=True).first() or ""
+
+
+def find_tool_part(part_id: str, *, session_id: str) -> str:
+    """How far a tool call of a session is.
+
+    :raises PartNotFoundError: the session has no such tool call.
+    """
+    rows = MessagePart.objects.filter(id=encode_text(part_id), session_id=session_id, part_type="tool")
+    state = rows.values_list("tool_state", flat=True).first()
+    if state is None:
+        raise PartNotFoundError(part_id=part_id)
+    return str(state)
 
 
 def unfinished_messages(turn_id: str) -> list[str]:
@@ -112,9 +146,25 @@ def unfinished_messages(turn_id: str) -> list[str]:
     return list(rows.order_by("seq").values_list("id", flat=True))
 
 
+def leaves_open(turn_id: str) -> bool:
+    """Whether a turn has any call, message or tool that has not ended: one look instead of three."""
+    states = ", ".join(["%s"] * len(UNANSWERED_STATES))
+    with connection.cursor() as cursor:
+        cursor.execute(_OPEN.format(states=states), [turn_id, turn_id, turn_id, *UNANSWERED_STATES])
+        return cursor.fetchone() is not None
+
+
+_OPEN = (
+    "SELECT 1 FROM model_calls WHERE turn_id = %s AND state = 'running'"
+    " UNION ALL SELECT 1 FROM messages WHERE turn_id = %s AND role = 'assistant' AND finalized_at IS NULL"
+    " UNION ALL SELECT 1 FROM messages m JOIN message_parts p ON p.message_id = m.id"
+    " WHERE m.turn_id = %s AND p.part_type = 'tool' AND p.tool_state IN ({states}) LIMIT 1"
+)
+
+
 def unanswered_tools(turn_id: str) -> list[str]:
     """Tool calls of a turn without a result."""
-    rows = MessagePart.objects.filter(message__turn_id=turn_id, part_type="tool", tool_state__in=["pending", "running"])
+    rows = MessagePart.objects.filter(message__turn_id=turn_id, part_type="tool", tool_state__in=UNANSWERED_STATES)
     return list(rows.order_by("message__seq", "part_index").values_list("id", flat=True))
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models.fields.json import KeyTransform
 
 from mnesis_core.errors import SessionNotFoundError
-from mnesis_core.record import SessionRecord
+from mnesis_core.record import SUB_AGENT, SessionRecord
 from mnesis_core.text import decode_json, decode_text, encode_text
-from sessions_app.models import Message, Session, Turn
+from sessions_app.models import AccountLimit, Message, Session, Turn
 
 # Built once: putting these together takes longer than asking.
 _TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
 _VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
 _NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
-_RUNNING_TURN = Turn.objects.filter(session=OuterRef("pk"), state="running")
+_OPEN_TURN = Turn.objects.filter(session=OuterRef("pk"), ended_at__isnull=True)
+_LIMITS = AccountLimit.objects.filter(owner_id=OuterRef("owner_id"))
 _WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
-    running_turn_id=Subquery(_RUNNING_TURN.values("id")[:1]),
+    running_turn_id=Subquery(_OPEN_TURN.values("id")[:1]),
     last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
+    account_limits=Subquery(_LIMITS.values("limits")[:1]),
 )
 
 
@@ -44,22 +49,27 @@ def list_sessions(
     label: tuple[str, str] | None = None,
     query: str = "",
     parent_id: str | None = None,
+    sub_agents: bool | None = None,
     before: tuple[datetime, str] | None = None,
     limit: int = 50,
 ) -> list[SessionRecord]:
     """Sessions of one person, the most recently changed first, after the cursor ``before`` (time and id).
 
-    With ``parent_id`` only the sessions that were launched or forked from that one.
+    With ``parent_id`` only the sessions that were launched or forked from that one; ``sub_agents`` true: only those
+    that turns launched, false: none of them.
 
     :raises SessionNotFoundError: there is no such parent, or it belongs to somebody else.
     """
     rows = _WITH_TURNS.filter(owner_id=owner_id)
     if parent_id is not None:
         rows = rows.filter(parent_id=load_session(parent_id, owner_id=owner_id).id)
+    if sub_agents is not None:
+        rows = rows.filter(origin=SUB_AGENT) if sub_agents else rows.exclude(origin=SUB_AGENT)
     if archived is not None:
         rows = rows.filter(archived_at__isnull=not archived)
     if label is not None:
-        rows = rows.filter(**{f"labels__{encode_text(label[0])}": encode_text(label[1])})
+        # Not ``labels__KEY``: a key may have the name of a lookup.
+        rows = rows.alias(label=KeyTransform(encode_text(label[0]), "labels")).filter(label=encode_text(label[1]))
     if query:
         rows = rows.filter(title__icontains=encode_text(query))
     if before is not None:
@@ -67,10 +77,41 @@ def list_sessions(
     return [_session(row) for row in rows.order_by("-updated_at", "-id")[:limit]]
 
 
+def launched_by_parts(session_id: str, part_ids: Sequence[str]) -> dict[str, list[SessionRecord]]:
+    """The sessions that tool calls of a session launched, by the part of each call, oldest first; one query."""
+    if not part_ids:
+        return {}
+    rows = _WITH_TURNS.filter(parent_id=session_id, parent_part_id__in=list(part_ids)).order_by("created_at", "id")
+    found: dict[str, list[SessionRecord]] = defaultdict(list)
+    for row in rows:
+        found[row.parent_part_id].append(_session(row))
+    return found
+
+
+def titles_of(session_ids: Collection[str], *, owner_id: int) -> dict[str, str]:
+    """The titles of some of one person's sessions, by id; one query."""
+    rows = _VISIBLE.filter(id__in=list(session_ids), owner_id=owner_id)
+    return {id: decode_text(title) for id, title in rows.values_list("id", "title")}
+
+
 def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
     """The session that an import made before, if it did."""
     row = _WITH_TURNS.filter(owner_id=owner_id, origin=origin, external_id=encode_text(external_id)).first()
     return None if row is None else _session(row)
+
+
+def list_peers(*, owner_id: int, name: str | None = None, limit: int = 100) -> list[SessionRecord]:
+    """The sessions of one person that take messages of peers, by name; with ``name`` the one that has it."""
+    rows = _WITH_TURNS.filter(owner_id=owner_id, host_mode=True, archived_at__isnull=True)
+    if name is not None:
+        rows = rows.filter(peer_name=encode_text(name))
+    return [_session(row) for row in rows.order_by("peer_name")[:limit]]
+
+
+def peer_names(session_ids: Collection[str], *, owner_id: int) -> dict[str, str]:
+    """The names by which peers address some of one person's sessions, by id; of those that have none, nothing."""
+    rows = _VISIBLE.filter(id__in=list(session_ids), owner_id=owner_id).exclude(peer_name="")
+    return dict(rows.values_list("id", "peer_name"))
 
 
 def visible_sessions() -> QuerySet[Any]:
@@ -98,4 +139,7 @@ def _session(row: Any) -> SessionRecord:
         turn_seq=row.turn_seq,
         running_turn_id=row.running_turn_id,
         last_turn_state=row.last_turn_state,
+        account_limits=row.account_limits or {},
+        host_mode=row.host_mode,
+        peer_name=row.peer_name,
     )

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from django.utils import timezone
 
 from mnesis_core.errors import TurnNotFoundError
-from mnesis_core.record import TurnRecord
+from mnesis_core.messages import ToolState
+from mnesis_core.record import TurnRecord, TurnState, Waiting, WaitsFor
 from mnesis_core.text import decode_text, encode_text
-from sessions_app.models import Message, Turn
+from mnesis_core.turn_options import read_options
+from sessions_app.models import Message, MessagePart, Turn
 from sessions_app.queries.usage import usage_of
 
 
@@ -48,9 +50,9 @@ def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 5
     return _turns(list(rows[:limit]))
 
 
-def running_turn(session_id: str) -> str | None:
-    """The id of the turn that runs now."""
-    return Turn.objects.filter(session_id=session_id, state="running").values_list("id", flat=True).first()
+def open_turn(session_id: str) -> tuple[str, str] | None:
+    """The id and the state of the turn that has the session now, running or suspended."""
+    return Turn.objects.filter(session_id=session_id, ended_at__isnull=True).values_list("id", "state").first()
 
 
 def expired_turns(*, session_id: str | None = None) -> list[tuple[str, str]]:
@@ -65,6 +67,12 @@ def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] |
     """The id and the request digest of the turn that this idempotency key, as stored, started."""
     rows = Turn.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
     return rows.values_list("id", "request_digest").first()
+
+
+def find_turn_of_part(part_id: str, *, owner_id: int) -> tuple[str, str] | None:
+    """The session and the turn that a tool call belongs to, by the id of its part; only of this owner's."""
+    rows = MessagePart.objects.filter(id=encode_text(part_id), part_type="tool", session__owner_id=owner_id)
+    return rows.filter(session__deleted_at__isnull=True).values_list("session_id", "message__turn_id").first()
 
 
 def turn_keys(session_id: str) -> set[str]:
@@ -94,6 +102,25 @@ def _turns(rows: list[Turn]) -> list[TurnRecord]:
             fence=row.fence,
             message_ids=tuple(messages[row.id]),
             usage=usage_of(row),
+            options=row.options,
+            waits_for=_waits_for(row) if row.state == TurnState.SUSPENDED else (),
         )
         for row in rows
     ]
+
+
+def _waits_for(row: Turn) -> tuple[Waiting, ...]:
+    """The calls that a suspended turn waits for: those that have begun have their result, or somebody's yes."""
+    callers = read_options(row.options).tool_names
+    rows = MessagePart.objects.filter(message__turn_id=row.id, part_type="tool", tool_state=ToolState.PENDING)
+    columns = rows.order_by("message__seq", "part_index").values_list("id", "tool_call_id", "tool_name", "tool_input")
+    waiting: dict[str, Waiting] = {}
+    for id, stored_id, name, input in columns:
+        # As in a prompt: a call without an id of its own has its part's.
+        call_id = decode_text(stored_id)
+        call_id = call_id if call_id and call_id not in waiting else id
+        reason = WaitsFor.CALLER if name in callers else WaitsFor.APPROVAL
+        waiting[call_id] = Waiting(
+            part_id=id, tool_call_id=call_id, tool_name=decode_text(name), input=decode_text(input), reason=reason
+        )
+    return tuple(waiting.values())

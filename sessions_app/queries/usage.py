@@ -10,9 +10,9 @@ from mnesis_core.record import UsageRecord
 from sessions_app.models import Turn
 
 
-def usage_of_session(session_id: str) -> UsageRecord:
-    """What a session's turns have used so far."""
-    sums = Turn.objects.filter(session_id=session_id).aggregate(
+def usage_of_session(*session_ids: str) -> UsageRecord:
+    """What a session's turns, or those of several together, have used so far; one query."""
+    sums = Turn.objects.filter(session_id__in=session_ids).aggregate(
         tokens_input=Sum("tokens_input"), tokens_output=Sum("tokens_output"), cost_micros=Sum("cost_micros")
     )
     return UsageRecord(

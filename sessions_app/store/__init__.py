@@ -1,24 +1,29 @@
 """The only writer of the record's tables. Each function takes the ``Change`` of the transaction it is part of."""
 
-from sessions_app.store.calls import finish_call, start_call
+from sessions_app.store.calls import finish_call, note_retry, start_call
 from sessions_app.store.context_items import swap_context_items
 from sessions_app.store.journal import Piece, append_journal, delete_journal
 from sessions_app.store.messages import (
     append_message,
     append_parts,
+    decide_approval,
     finalize_message,
     finish_tool,
+    keep_late_output,
     start_tool,
     tombstone_parts,
 )
 from sessions_app.store.models import put_model, share_ratio
 from sessions_app.store.sessions import archive_session, create_session, soft_delete_session, update_session
+from sessions_app.store.spending import keep_sum, keep_warnings, lock_spending, put_account_limits
 from sessions_app.store.turns import (
     finish_turn,
     renew_leases,
     request_interrupt,
     require_turn,
+    resume_turn,
     start_turn,
+    suspend_turn,
     take_over_turn,
 )
 
@@ -29,20 +34,29 @@ __all__ = [
     "append_parts",
     "archive_session",
     "create_session",
+    "decide_approval",
     "delete_journal",
     "finalize_message",
     "finish_call",
     "finish_tool",
     "finish_turn",
+    "keep_late_output",
+    "keep_sum",
+    "keep_warnings",
+    "lock_spending",
+    "note_retry",
+    "put_account_limits",
     "put_model",
     "renew_leases",
     "request_interrupt",
     "require_turn",
+    "resume_turn",
     "share_ratio",
     "soft_delete_session",
     "start_call",
     "start_tool",
     "start_turn",
+    "suspend_turn",
     "swap_context_items",
     "take_over_turn",
     "tombstone_parts",

@@ -9,6 +9,7 @@ from mnesis_core.errors import CallNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.record import MessageEnd
+from mnesis_core.retrying import Retry
 from mnesis_core.text import encode_json, encode_text, text_digest
 from sessions_app.ledger import Change
 from sessions_app.models import ModelCall, PromptText
@@ -72,6 +73,17 @@ def _keep_text(record: Change, text: str) -> str:
         )
         record.insert(_TEXTS, row)
     return digest
+
+
+def note_retry(record: Change, call_id: str, retry: Retry) -> None:
+    """Tell followers that a call is made again, and after what pause."""
+    record.publish(
+        EventType.CALL_RETRIED,
+        call_id=call_id,
+        attempt=retry.attempt,
+        error_code=retry.error.code,
+        pause_ms=round(retry.pause_seconds * 1000),
+    )
 
 
 def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int = 1) -> None:

@@ -17,8 +17,8 @@ from mnesis_core.errors import (
 from mnesis_core.events import EventType
 from mnesis_core.ids import is_id, new_id
 from mnesis_core.ledger import new_salt
+from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
 from mnesis_core.messages import Message as MessageValue
-from mnesis_core.messages import Part, ToolState
 from mnesis_core.record import MessageEnd
 from mnesis_core.text import encode_text
 from mnesis_core.tokens import estimate_text
@@ -137,9 +137,30 @@ def start_tool(record: Change, part_id: str) -> None:
     :raises PartNotFoundError: no such part waits in this session.
     """
     values = {"tool_state": ToolState.RUNNING.value, "started_at": record.now}
-    if not record.update(_PARTS, values, **_tool(record, part_id), tool_state=ToolState.PENDING.value):
+    waiting = (ToolState.PENDING, ToolState.APPROVED)
+    if not any(record.update(_PARTS, values, **_tool(record, part_id), tool_state=state) for state in waiting):
         raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.RUNNING.value)
+
+
+def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: bool, note: str, refusal: str) -> None:
+    """A person's word on a tool call that waits for it: it may run, or ``refusal`` is its result.
+
+    :raises PartNotFoundError: no such part waits in this session.
+    """
+    tool = _tool(record, part_id)
+    if record.find(_PARTS, "id", **tool, tool_state=ToolState.PENDING) is None:
+        raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
+    values: dict[str, Any] = {"decision_note": encode_text(note)} if note else {}
+    if approved:
+        values["tool_state"] = ToolState.APPROVED.value
+    if values:
+        record.update(_PARTS, values, **tool)
+    record.publish(EventType.APPROVAL_DECIDED, turn_id=turn_id, part_id=part_id, approved=approved)
+    if approved:
+        record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.APPROVED.value)
+    else:
+        finish_tool(record, part_id, output=None, error=refusal)
 
 
 def finish_tool(record: Change, part_id: str, *, output: str | None, error: str | None) -> None:
@@ -153,7 +174,7 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     if found is None:
         raise PartNotFoundError(part_id=part_id)
     salt, before = found
-    if before not in (ToolState.PENDING, ToolState.RUNNING):
+    if before not in UNANSWERED_STATES:
         raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
     state = ToolState.COMPLETED if error is None else ToolState.ERROR
     values: dict[str, Any] = {
@@ -166,6 +187,18 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
     record.update(_PARTS, values, salt=salt, **tool)
     search_index.add_result(record, part_id, output=values["output"], error_message=values["error_message"])
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=state.value)
+
+
+def keep_late_output(record: Change, part_id: str, output: str) -> bool:
+    """Keep what a tool answered after its call had been closed; False if the call has no place for it.
+
+    No prompt changes by it: what the model was told, or would be, is how the call was closed.
+    """
+    values = {"late_output": encode_text(output)}
+    if not record.update(_PARTS, values, **_tool(record, part_id), tool_state=ToolState.ERROR, late_output=None):
+        return False
+    record.publish(EventType.PART_ANSWERED_LATE, part_id=part_id)
+    return True
 
 
 def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:

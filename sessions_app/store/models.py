@@ -28,6 +28,8 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "prices_source": spec.prices_source,
             **price_columns(spec.prices),
             "timeout_seconds": spec.timeout_seconds,
+            "total_timeout_seconds": spec.total_timeout_seconds,
+            "fallbacks": list(spec.fallbacks),
             "shared_ratio": spec.shared_ratio,
         },
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import IntegrityError
 from django.utils import timezone
 
-from mnesis_core.errors import DuplicateIDError, SessionNotFoundError
+from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
+from mnesis_core.inbox import Hosting
 from mnesis_core.text import encode_json, encode_text
 from sessions_app.group_commit import durable_transaction
 from sessions_app.ledger import Change, change
@@ -37,15 +41,18 @@ def create_session(
     external_id: str = "",
     created_at: datetime | None = None,
     session_id: str | None = None,
+    host_mode: bool = False,
+    peer_name: str = "",
 ) -> str:
     """Create a session and its first event; returns its id.
 
-    :raises DuplicateIDError: ``session_id`` is taken.
+    :raises DuplicateIDError: ``session_id`` is taken, or the owner has a session of this origin and external id.
     :raises SessionNotFoundError: there is no session ``parent_id``.
+    :raises PeerNameTaken: another session of the owner in host mode has this name.
     """
     new = session_id or new_id("sess")
     now = timezone.now()
-    with durable_transaction():
+    with durable_transaction(), _named_once(external_id, peer_name if host_mode else ""):
         _require_place(session_id, parent_id)
         session = Session.objects.create(
             id=new,
@@ -63,9 +70,24 @@ def create_session(
             config=encode_json(config or {}),
             created_at=created_at or now,
             updated_at=now,
+            host_mode=host_mode,
+            peer_name=peer_name,
         )
         _publish_created(session)
     return new
+
+
+@contextmanager
+def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        # No door gives both, and a guard's refusal does not name the key.
+        if peer_name:
+            raise PeerNameTaken(peer_name=peer_name) from error
+        if not external_id:
+            raise
+        raise DuplicateIDError("there is a session of this name already, perhaps a deleted one") from error
 
 
 def _publish_created(session: Session) -> None:
@@ -94,8 +116,12 @@ def update_session(
     title: str | None = None,
     labels: dict[str, str] | None = None,
     config: dict[str, Any] | None = None,
+    hosting: Hosting | None = None,
 ) -> None:
-    """Change what a person may change about a session."""
+    """Change what a person may change about a session.
+
+    :raises PeerNameTaken: another session of its owner in host mode has this name.
+    """
     values: dict[str, Any] = {}
     if title is not None:
         values["title"] = encode_text(title)
@@ -103,8 +129,11 @@ def update_session(
         values["labels"] = encode_json(labels)
     if config is not None:
         values["config"] = encode_json(config)
+    if hosting is not None:
+        values |= {"host_mode": hosting.is_on, "peer_name": hosting.name}
     if values:
-        record.update(_SESSIONS, values, id=record.session_id)
+        with _named_once("", hosting.name if hosting and hosting.is_on else ""):
+            record.update(_SESSIONS, values, id=record.session_id)
         record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=sorted(values))
 
 

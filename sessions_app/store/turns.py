@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -38,18 +38,19 @@ def start_turn(
     lease_seconds: float = 0,
     idempotency_key: str | None = None,
     request_digest: str = "",
+    options: str = "",
     origin: str = "chat",
     created_at: datetime | None = None,
 ) -> str:
     """Claim the session for a new turn; returns the turn's id.
 
-    :raises SessionBusy: another turn is running.
+    :raises SessionBusy: another turn has it, running or suspended.
     :raises SessionArchived: the session takes no more turns.
     """
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
-    if not record.is_idle and (busy := record.find(_TURNS, "id", **_of(record), state=TurnState.RUNNING)):
-        raise SessionBusy(session_id=record.session_id, turn_id=busy[0])
+    if not record.is_idle and (busy := record.find(_TURNS, "id", "state", **_of(record), ended_at=None)):
+        raise SessionBusy(session_id=record.session_id, turn_id=busy[0], state=busy[1])
     turn = _TURNS.row(
         id=new_id("turn"),
         session_id=record.session_id,
@@ -58,6 +59,7 @@ def start_turn(
         origin=origin,
         idempotency_key=idempotency_key,
         request_digest=request_digest,
+        options=options,
         created_at=created_at or record.now,
         lease_owner=lease_owner,
         lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,
@@ -90,18 +92,53 @@ def require_turn_of_session(record: Change, turn_id: str) -> None:
     record.turn_ids.add(turn_id)
 
 
+def suspend_turn(record: Change, turn_id: str, *, fence: int, part_ids: Sequence[str]) -> bool:
+    """Let a running turn wait for the answers to these tool calls, held by no process; False if it is to be interrupted.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises Conflict: it has ended, or somebody else took it over.
+    """
+    require_turn(record, turn_id, fence=fence)
+    values = {"state": TurnState.SUSPENDED.value, "lease_owner": "", "lease_expires_at": None}
+    # An interrupt takes no lock of the session: it may have come since the turn was last looked at.
+    held = _of(record) | {"state": TurnState.RUNNING}
+    if not record.update(_TURNS, values, id=turn_id, **held, fence=fence, interrupt_requested_at=None):
+        return False
+    record.publish(EventType.TURN_SUSPENDED, turn_id=turn_id, part_ids=list(part_ids))
+    return True
+
+
+def resume_turn(record: Change, turn_id: str, *, fence: int, lease_owner: str, lease_seconds: float) -> None:
+    """Claim a suspended turn, to go on with it; its fence moves on by one.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises Conflict: it is not suspended any more.
+    """
+    values = {
+        "state": TurnState.RUNNING.value,
+        "fence": fence + 1,
+        "lease_owner": lease_owner,
+        "lease_expires_at": record.now + timedelta(seconds=lease_seconds),
+    }
+    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=TurnState.SUSPENDED, fence=fence):
+        raise _unknown_or_over(record, turn_id)
+    record.turn_ids.add(turn_id)
+    record.publish(EventType.TURN_RESUMED, turn_id=turn_id)
+
+
 def finish_turn(
     record: Change,
     turn_id: str,
     *,
     state: TurnState,
+    before: TurnState = TurnState.RUNNING,
     fence: int = 1,
     usage: UsageRecord | None = None,
     error_code: str | None = None,
     error_message: str | None = None,
     ended_at: datetime | None = None,
 ) -> None:
-    """End a turn, once.
+    """End a turn, once; ``before`` is the state that it has until now.
 
     :raises TurnNotFoundError: the session has no such turn.
     :raises Conflict: it ended already, or somebody else took it over (the fence has moved on).
@@ -113,7 +150,7 @@ def finish_turn(
         "error_message": None if error_message is None else encode_text(error_message),
         **usage_columns(usage or UsageRecord()),
     }
-    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=TurnState.RUNNING, fence=fence):
+    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=before, fence=fence):
         raise _unknown_or_over(record, turn_id)
     record.is_idle = True
     record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)

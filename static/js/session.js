@@ -1,5 +1,6 @@
 // The session page: its parts, and what each event means for them.
 import { call } from "./api.js";
+import { watchApprovals } from "./approvals.js";
 import { Draft, isTouch, sendOnEnter, showError } from "./composer.js";
 import { Dividers } from "./dividers.js";
 import { LiveFeed } from "./live.js";
@@ -15,7 +16,9 @@ const composer = find("composer");
 const textarea = find("message");
 const errorBox = find("composer-error");
 const draft = new Draft(sessionId);
-let running = page.dataset.running === "true";
+let running = page.dataset.running === "true"; // or suspended: no other turn may begin
+let waiting = page.dataset.state === "suspended";
+const HINT = find("composer-hint")?.textContent;
 let sending = false;
 let stopping = false;
 
@@ -28,7 +31,7 @@ const title = watchTitle(find("title-form"), api);
 function showState() {
   const last = transcript.messages.at(-1);
   const isWriting = Boolean(last?.querySelector(".live"));
-  find("working").hidden = !running || isWriting;
+  find("working").hidden = !running || isWriting || waiting;
   find("no-messages").hidden = transcript.messages.length > 0 || running;
   showJump();
   if (!composer) return;
@@ -38,6 +41,7 @@ function showState() {
   find("send").hidden = running;
   find("send").disabled = sending || isEmpty;
   textarea.readOnly = sending;
+  find("composer-hint").textContent = waiting ? "The turn waits for an answer above" : HINT;
 }
 
 function showBadge(state) {
@@ -45,7 +49,7 @@ function showBadge(state) {
   const archived = [...place.children].find((badge) => badge.textContent === "archived");
   const badge = document.createElement("span");
   badge.className = `badge badge-${state}`;
-  badge.textContent = state;
+  badge.textContent = state === "suspended" ? "waiting" : state;
   if (state === "running") {
     const pulse = document.createElement("span");
     pulse.className = "pulse";
@@ -86,8 +90,22 @@ function measureContext() {
 
 /* Events */
 
+function turnWaits(partIds) {
+  waiting = true;
+  showBadge("suspended");
+  measureContext();
+  partIds.forEach(partChanged);
+  find("announcer").textContent = "The turn waits for an answer to a tool call.";
+}
+
+function turnGoesOn() {
+  running = true;
+  waiting = false;
+  showBadge("running");
+}
+
 function turnEnded(state, turnId) {
-  running = stopping = false;
+  running = stopping = waiting = false;
   showBadge(state);
   measureContext();
   const last = transcript.lastOfTurn(turnId);
@@ -107,10 +125,14 @@ const meanings = {
   "part.created": ({ message_id: id }) => transcript.refresh(id),
   "part.state_changed": ({ part_id: id }) => partChanged(id),
   "part.compacted": ({ part_ids: ids }) => ids.forEach(partChanged),
-  "turn.started": () => {
-    running = true;
-    showBadge("running");
-  },
+  "part.answered_late": ({ part_id: id }) => partChanged(id),
+  "delegation.started": ({ part_id: id }) => partChanged(id),
+  "delegation.suspended": ({ part_id: id }) => partChanged(id),
+  "delegation.resumed": ({ part_id: id }) => partChanged(id),
+  "delegation.ended": ({ part_id: id }) => partChanged(id),
+  "turn.started": turnGoesOn,
+  "turn.suspended": ({ part_ids: ids }) => turnWaits(ids),
+  "turn.resumed": turnGoesOn,
   "turn.completed": ({ turn_id: id }) => turnEnded("completed", id),
   "turn.cancelled": ({ turn_id: id }) => turnEnded("cancelled", id),
   "turn.interrupted": ({ turn_id: id }) => turnEnded("interrupted", id),
@@ -141,7 +163,7 @@ async function send() {
   const text = textarea.value;
   if (sending || !text.trim()) return;
   if (running) {
-    find("composer-hint").textContent = "An answer is being written. Esc stops it.";
+    if (!waiting) find("composer-hint").textContent = "An answer is being written. Esc stops it.";
     return;
   }
   sending = true;
@@ -189,7 +211,8 @@ function watchComposer() {
   });
   find("stop").addEventListener("click", stop);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && running) stop();
+    // A turn that waits is not ended by a key that closes things elsewhere.
+    if (event.key === "Escape" && running && !waiting) stop();
   });
   if (!isTouch() && !location.hash) textarea.focus({ preventScroll: true });
 }
@@ -269,6 +292,7 @@ function watchPanels() {
 history.scrollRestoration = "manual";
 if (composer) watchComposer();
 watchReading();
+watchApprovals(transcript.root, api);
 watchPanels();
 showState();
 if (location.hash) find(location.hash.slice(1))?.scrollIntoView();

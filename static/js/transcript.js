@@ -6,6 +6,25 @@ import { keepingPlace } from "./scrolling.js";
 
 const GATHER = 30; // milliseconds: events come in bursts, one look is enough for all of them
 
+// Which element of a message has the focus, in words that hold for a newer version of the message: nothing but what is
+// named has an identity of its own, and a link is the one that leads to the same place.
+function focusIn(message) {
+  const element = document.activeElement;
+  if (element === message || !message.contains(element)) return null;
+  const named = element.closest("[id]");
+  const href = element.getAttribute("href");
+  const selector = href ? `${element.localName}[href="${CSS.escape(href)}"]` : element.localName;
+  return { id: named.id, selector, index: [...named.querySelectorAll(selector)].indexOf(element) };
+}
+
+// What is gone hands the focus to its message, so that Tab goes on from there and not from the top of the page.
+function focusAgain(message, { id, selector, index }) {
+  const named = document.getElementById(id);
+  const place = index < 0 ? named : named?.querySelectorAll(selector)[index];
+  if (!place) message.tabIndex = -1;
+  (place ?? message).focus({ preventScroll: true });
+}
+
 export class Transcript {
   #dirty = new Set();
   #wantsNew = false;
@@ -135,10 +154,12 @@ export class Transcript {
 
   #replace(old, message) {
     const open = [...old.querySelectorAll("details[open][id]")].map((fold) => fold.id);
-    const focused = old.contains(document.activeElement) ? document.activeElement.closest("[id]")?.id : "";
+    const focused = focusIn(old);
+    const typed = [...old.querySelectorAll("input[id]")].map((input) => [input.id, input.value]);
     old.replaceWith(message);
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-    if (focused) document.getElementById(focused)?.querySelector("summary, button, a")?.focus({ preventScroll: true });
+    for (const [id, value] of typed) document.getElementById(id)?.setAttribute("value", value);
+    if (focused) focusAgain(message, focused);
   }
 
   #insert(message) {

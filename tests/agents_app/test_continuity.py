@@ -16,7 +16,7 @@ from compaction_app.context import load_frame, load_meter
 from compaction_app.queries import list_runs
 from mnesis_core.calibration import CountSource
 from mnesis_core.errors import Conflict
-from mnesis_core.llm import Source, ToolCall, Usage
+from mnesis_core.llm import Source, Usage
 from mnesis_core.measure import Size
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import Step
@@ -25,7 +25,7 @@ from sessions_app import store
 from sessions_app.database import db
 from sessions_app.ledger import change
 from sessions_app.queries import load_events, load_turn
-from tests.support.story import say
+from tests.support.story import say, tool_call
 
 OF_COMPACTION = ("compaction_runs", "summary_nodes", "summary_edges", "django_q")
 BY_THE_CLOCK = ("stream_journal", "lease_owner", "lease_expires_at", "language_models", "pg_notify")
@@ -67,7 +67,7 @@ def add_turns(session_id: str, count: int, *, words: int = 1) -> None:
 
 async def test_below_the_soft_threshold_a_turn_sends_nothing_for_compaction(session, script, statements):
     usage = Usage(input_tokens=200, output_tokens=5, source=Source.PROVIDER)
-    call = ToolCall(id="c1", name="calculator", arguments='{"expression": "2+2"}')
+    call = tool_call("calculator", expression="2+2")
     script(*[step for _ in range(3) for step in (Step(tool_calls=(call,), usage=usage), Step(text="4.", usage=usage))])
     costs = []
     for history in (0, 10, 100):
@@ -99,7 +99,7 @@ async def test_results_of_tools_after_the_last_count_are_measured_too(alice, scr
     config = {"turn": {"max_steps": 1, "tools": ["wordy"]}}
     session = await db(lifecycle.create_session, owner=alice, config=config)
     await db(add_turns, session.id, 8, words=100)
-    call = ToolCall(id="c1", name="wordy", arguments="{}")
+    call = tool_call("wordy")
     script(Step(tool_calls=(call,), usage=Usage(input_tokens=100, output_tokens=5, source=Source.PROVIDER)))
     turn = await say(session, "Say all of it.")
     assert turn.error_code == "STEP_LIMIT_REACHED"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from mnesis_core.errors import SessionNotFoundError
 from sessions_app import store
@@ -15,6 +14,7 @@ from sessions_app.ledger import change
 from sessions_app.models import Message
 from sessions_app.queries import list_sessions, load_session
 from tests.support.cast import make_user
+from tests.support.commands import printed
 from tests.support.talks import exchange, new_session
 
 
@@ -24,9 +24,7 @@ def alice(db: None) -> User:
 
 
 def delete(session_id: str, user: str) -> str:
-    output = StringIO()
-    call_command("sessions", "delete", session_id, "--user", user, "--json", stdout=output)
-    return output.getvalue()
+    return printed("sessions", "delete", session_id, "--user", user, "--json")
 
 
 def test_a_deleted_session_is_out_of_sight_and_its_rows_stay(alice):
@@ -51,3 +49,13 @@ def test_somebody_elses_session_is_not_found_and_a_running_one_is_busy(alice):
     with pytest.raises(CommandError, match="SESSION_BUSY"):
         delete(session_id, "alice")
     assert load_session(session_id).state == "running"
+
+
+def test_a_session_is_deleted_with_all_of_its_sub_agents_or_not_at_all(alice):
+    parent_id = new_session(alice)
+    free, busy = (new_session(alice, parent_id=parent_id, origin="task") for _ in range(2))
+    with change(busy) as record:
+        store.start_turn(record, model="demo")
+    with pytest.raises(CommandError, match="SESSION_BUSY"):
+        delete(parent_id, "alice")
+    assert {load_session(id).state for id in (parent_id, free)} == {"idle"}

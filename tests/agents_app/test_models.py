@@ -85,6 +85,7 @@ def test_the_api_says_where_each_number_comes_from(django_user_model: Any, clien
         "max_output_source": "default",
         "prices": {"input": 0, "output": 0, "cache_read": None, "cache_write": None},
         "prices_source": "default",
+        "fallbacks": [],
     }
 
 

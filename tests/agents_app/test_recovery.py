@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents_app import lifecycle, steps
+from agents_app import steps
+from agents_app.claiming import claim_turn
 from agents_app.recovery import recover_turn, recover_turns
 from agents_app.steps import TurnEnd
 from mnesis_core.errors import Conflict
@@ -24,9 +25,7 @@ from tests.support.story import say, spoken
 @pytest.fixture
 def left_behind(session: SessionRecord) -> TurnRecord:
     """A turn whose process died while it streamed, with a tool call that never got its result."""
-    started = lifecycle.claim_turn(
-        session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner="dead"
-    )
+    started = claim_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner="dead")
     turn_id = started.turn.id
     with change(session.id) as record:
         called = store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))

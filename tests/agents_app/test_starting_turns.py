@@ -8,7 +8,9 @@ import pytest
 
 from agents_app import lifecycle
 from agents_app.runner import runner
+from agents_app.showing import session_read
 from compaction_app.context import load_meter
+from mnesis_core.config import override
 from mnesis_core.errors import (
     AtCapacity,
     IdempotencyMismatch,
@@ -25,12 +27,10 @@ from mnesis_core.record import TurnState
 from sessions_app.conf import site_config
 from sessions_app.database import db
 from sessions_app.models import LanguageModel
-from sessions_app.queries import (
-    list_turns,
-    load_session,
-)
+from sessions_app.queries import list_sessions, list_turns, load_session
 from sessions_app.store import put_model
 from tests.support.story import ended, history, say, spoken
+from tests.support.talks import new_session
 
 
 async def test_a_retry_with_the_same_key_never_doubles_the_message(session, script):
@@ -114,6 +114,25 @@ async def test_a_process_takes_no_more_turns_than_it_may(session, script):
     for task in runner._tasks.values():
         task.cancel()
     runner._tasks.clear()
+
+
+async def test_a_session_that_could_not_begin_is_not_made(alice, script, monkeypatch):
+    config = override(site_config(), {"turn": {"capacity": 1}})
+    monkeypatch.setattr("agents_app.runner.site_config", lambda: config)
+    script(Step(text=("x ", "y"), gate=asyncio.Event()), "z")
+    first, _ = await lifecycle.begin_session(owner=alice, message="Go")
+    with pytest.raises(AtCapacity):
+        await lifecycle.begin_session(owner=alice, message="Go")
+    assert [found.id for found in await db(list_sessions, owner_id=alice.pk)] == [first.id]
+
+
+async def test_a_configuration_of_another_version_keeps_nobody_from_talking(alice, script):
+    stored = {"gone": {"a": 1}, "turn": {"max_steps": 0}, "limits": {"session": {"words": 3, "tokens": 10**6}}}
+    session_id = await db(new_session, alice, config=stored)
+    script("one")
+    assert (await say(await db(load_session, session_id), "Go")).state == TurnState.COMPLETED
+    shown = await db(session_read, await db(load_session, session_id))
+    assert [(limit["scope"], limit["measure"]) for limit in shown["budget"]] == [("session", "tokens")]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,15 @@ import json
 
 import pytest
 
+from agents_app import lifecycle
 from agents_app.tools import ToolContext, find_tool, tool_specs
-from mnesis_core.errors import InvalidRequest, MessageNotFoundError, SummaryNotFoundError, ToolNotFoundError
+from mnesis_core.errors import (
+    InvalidRequest,
+    MessageNotFoundError,
+    SessionNotFoundError,
+    SummaryNotFoundError,
+    ToolNotFoundError,
+)
 from mnesis_core.messages import DataPart, Message, TextPart, ToolPart, ToolState
 from mnesis_core.record import SessionRecord
 from sessions_app import store
@@ -94,9 +101,13 @@ def test_grep_finds_words_in_texts_and_outputs_whatever_their_case(context):
 def test_read_goes_through_a_long_message_page_by_page(context):
     long = load_messages(context.session_id)[1].id
     first = call("lcm_read", f'{{"id": "{long}"}}', context)
-    assert "read on with offset=8000" in first
+    assert "read on with offset=8000]" in first
     last = call("lcm_read", f'{{"id": "{long}", "offset": 16000}}', context)
-    assert last == "x" * 4_000
+    assert last.startswith("x" * 4_000)
+    assert "before: message 1 (msg_" in last
+    assert call("lcm_read", f'{{"id": "{long}", "offset": 20, "limit": 5}}', context).startswith(
+        "x" * 5 + "\n[characters"
+    )
 
 
 def test_describe_leads_to_the_newest_revision_and_says_what_is_stale(context):
@@ -119,8 +130,11 @@ def test_describe_leads_to_the_newest_revision_and_says_what_is_stale(context):
 def test_tools_see_their_own_session_only(context, bob):
     elsewhere = ToolContext(session_id="sess_other", owner_id=bob.pk)
     message = load_messages(context.session_id)[0].id
-    with pytest.raises(MessageNotFoundError):
+    with pytest.raises(SessionNotFoundError):
         call("lcm_read", f'{{"id": "{message}"}}', elsewhere)
+    own = ToolContext(session_id=lifecycle.create_session(owner=bob).id, owner_id=bob.pk)
+    with pytest.raises(MessageNotFoundError):
+        call("lcm_read", f'{{"id": "{message}"}}', own)
     with pytest.raises(SummaryNotFoundError):
-        call("lcm_describe", '{"id": "sum_x"}', elsewhere)
-    assert call("lcm_grep", '{"pattern": "marigold"}', elsewhere).startswith("0 hits")
+        call("lcm_describe", '{"id": "sum_x"}', own)
+    assert call("lcm_grep", '{"pattern": "marigold"}', own).startswith("0 hits")

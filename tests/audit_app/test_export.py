@@ -18,17 +18,21 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agents_app.store import receive_message
 from audit_app.export import export_session, session_ids
 from audit_app.importing import import_sessions
 from audit_app.session_tables import session_tables
 from audit_app.tables import is_carried
 from audit_app.verify import verify_session
 from mnesis_core.errors import DuplicateIDError, InvalidRequest
+from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.messages import TextPart
 from mnesis_core.session_file import End, RowLine, read_sessions, session_lines
+from sessions_app import store
 from sessions_app.guards import guarded_models
+from sessions_app.ledger import change
 from sessions_app.models import Event, Message, Session
-from sessions_app.queries import load_messages
+from sessions_app.queries import list_peers, load_messages
 from sessions_app.search import Scope, search
 from tests.support.inspected import add_session, add_turn
 from tests.support.sample_record import HOSTILE, Sample, make_sample
@@ -84,6 +88,34 @@ def test_sessions_come_in_as_the_same_rows(exported: tuple[Sample, list[bytes], 
     assert (report.ok, report.moved) == (True, [sample.talk])
     assert {hit.session_id for hit in search(Scope(owner_id=eve.pk), "quay").hits} == {sample.talk}
     assert load_messages(sample.talk)[0].parts[0].part.text == HOSTILE  # type: ignore[union-attr]
+
+
+def exported_host(owner: User, *texts: str) -> tuple[str, list[bytes]]:
+    """A session in host mode that is in its file only, with these messages in its inbox."""
+    with transaction.atomic():
+        session_id = add_session(owner)
+        with change(session_id) as record:
+            store.update_session(record, hosting=Hosting(is_on=True, name="ida"))
+            for text in texts:
+                receive_message(record, Draft(text=text))
+        lines = list(export_session(session_id))
+        transaction.set_rollback(True)
+    return session_id, lines
+
+
+def test_a_session_that_would_begin_a_turn_by_itself_is_refused(eve: User):
+    _, lines = exported_host(eve, "Begin!")
+    with pytest.raises(InvalidRequest, match="would begin a turn here at once"):
+        import_sessions(lambda: lines, owner_id=eve.pk)
+    assert not Session.objects.exists()
+
+
+def test_a_session_in_host_mode_comes_in_once_under_its_name(eve: User):
+    (first, lines), (_, other) = exported_host(eve), exported_host(eve)
+    import_sessions(lambda: lines, owner_id=eve.pk)
+    assert [peer.id for peer in list_peers(owner_id=eve.pk)] == [first]
+    with pytest.raises(InvalidRequest, match="cannot be stored"):
+        import_sessions(lambda: other, owner_id=eve.pk)
 
 
 def test_importing_again_changes_nothing(exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User):
@@ -241,7 +273,8 @@ def test_a_file_cut_anywhere_is_refused_before_anything_is_written(
 
 def test_every_table_of_a_session_is_exported_by_itself():
     exported = {table.model for table in session_tables().values()}
-    assert set(guarded_models()) == exported
+    # What is guarded and no session's.
+    assert set(guarded_models()) - {apps.get_model("agents_app", "McpServer")} == exported
     for model in filter(is_carried, apps.get_models()):
         points = any(
             isinstance(field, models.ForeignKey) and field.related_model is Session for field in model._meta.fields

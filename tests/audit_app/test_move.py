@@ -21,9 +21,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 
 from audit_app import move
-from audit_app.move import move_database, name_of
+from audit_app.move import MoveReport, move_database, name_of
 from audit_app.tables import LEFT_BEHIND, carried_tables, dealt_by_migrate, is_carried, renumbered
 from mnesis_core.errors import Conflict, InvalidRequest, MnesisError, NotReady, SessionBusy
+from mnesis_site.management.commands.move_database import summary
 from sessions_app import store
 from sessions_app.authorizer import lifted
 from sessions_app.guards import guard_differences, guarded_models, remove_guards
@@ -77,6 +78,13 @@ def in_order(value: Any) -> Any:
 def heads(alias: str) -> list[tuple[str, int]]:
     sessions = apps.get_model("sessions_app", "Session")
     return list(sessions._base_manager.using(alias).values_list("id", "event_seq"))
+
+
+def test_where_the_contents_of_files_stay_is_said_if_there_are_any():
+    report = MoveReport(source="here", target="there", tables={"file_references": {"rows": 0, "copied": 0}})
+    assert "MNESIS_DATA_DIR" not in summary(report, 1)
+    report.tables["file_references"]["rows"] = 1
+    assert "keep MNESIS_DATA_DIR, or take that folder along" in summary(report, 1)
 
 
 def test_every_table_is_carried_or_said_to_be_left_behind():

@@ -47,7 +47,8 @@ class Portal:
 
     def context(self, **options: Any) -> BrowserContext:
         """A browser window with the same cookies."""
-        context = self.browser.new_context(base_url=self.site.url, **options)
+        # What moves is drawn sixty times a second, here without a graphics card.
+        context = self.browser.new_context(base_url=self.site.url, **{"reduced_motion": "reduce"} | options)
         context.set_default_timeout(15_000)
         context.add_cookies(
             [{"name": name, "value": value, "url": self.site.url} for name, value in self.client.cookies.items()]
@@ -81,10 +82,7 @@ def portal(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         wait_until_ready(site)
         client.get(site.sign_in_link(), follow_redirects=True)
         client.get("/")
-        portal = Portal(site=site, client=client, browser=browser)
-        # The first turn of a web process imports what talks to models, which takes seconds.
-        portal.new_session("Hello", title="Warm")
-        yield portal
+        yield Portal(site=site, client=client, browser=browser)
 
 
 @pytest.fixture

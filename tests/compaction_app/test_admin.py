@@ -37,17 +37,6 @@ from tests.support.inspected import (
 
 
 @pytest.fixture
-def ada(db: None) -> User:
-    return User.objects.create_superuser("ada")
-
-
-@pytest.fixture
-def inspector(ada: User, client: Client) -> Client:
-    client.force_login(ada)
-    return client
-
-
-@pytest.fixture
 def session_id(ada: User) -> str:
     return add_session(ada)
 

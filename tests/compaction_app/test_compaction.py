@@ -18,7 +18,8 @@ from compaction_app.queries import covering_summaries, list_runs, list_summaries
 from compaction_app.schedule import wake_stale
 from compaction_app.tasks import compact
 from mnesis_core.dag import MessageEntry, SummaryEntry
-from mnesis_core.errors import Conflict, MnesisError, ModelUnreachable
+from mnesis_core.endings import ModelUnreachable
+from mnesis_core.errors import Conflict, MnesisError
 from mnesis_core.llm import Request
 from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Script, Step

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
+from functools import partial
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -17,6 +17,7 @@ from compaction_app import lineage, queries
 from sessions_app.guards import guarded_models, remove_guards
 from sessions_app.ledger import change
 from sessions_app.store import soft_delete_session
+from tests.support.commands import printed
 from tests.support.inspected import add_session, add_summary, add_turn, claim, finish
 
 
@@ -34,20 +35,8 @@ class Tree:
 
 
 @pytest.fixture
-def owner(db: None) -> User:
-    return User.objects.create_user("ada")
-
-
-@pytest.fixture
 def tree(owner: User) -> Tree:
     return Tree(owner)
-
-
-@pytest.fixture
-def door(owner: User) -> Client:
-    client = Client()
-    client.force_login(owner)
-    return client
 
 
 def get(door: Client, path: str, status: int = 200) -> Any:
@@ -56,10 +45,7 @@ def get(door: Client, path: str, status: int = 200) -> Any:
     return answer.json()
 
 
-def command(*arguments: str) -> str:
-    out = StringIO()
-    call_command("summaries", *arguments, stdout=out)
-    return out.getvalue()
+command = partial(printed, "summaries")
 
 
 def ids(nodes: list[dict[str, Any]]) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from io import StringIO
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import connections
 from django.test import Client
 from django.utils import timezone
@@ -21,7 +21,8 @@ from compaction_app.context import build_context
 from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph, load_summary
 from compaction_app.rebuilding import rebuild_payload
-from mnesis_core.errors import Conflict, ModelUnreachable, SessionArchived, SummaryRevised
+from mnesis_core.endings import ModelUnreachable
+from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
 from mnesis_core.llm import Request
 from sessions_app.ledger import change
 from sessions_app.models import ContextItem
@@ -29,6 +30,7 @@ from sessions_app.queries import list_calls, load_call, load_events
 from sessions_app.store import archive_session, start_call, update_session
 from tests.compaction_app.test_lineage import Tree, get
 from tests.compaction_app.test_revisions import prove, stale, standing
+from tests.support.commands import printed
 
 PROMPT = """version: 7
 
@@ -60,10 +62,7 @@ def post(door: Client, path: str, body: Any = None, status: int = 200) -> Any:
     return answer.json()
 
 
-def command(*arguments: str) -> str:
-    out = StringIO()
-    call_command("resummarise", *arguments, stdout=out)
-    return out.getvalue()
+command = partial(printed, "resummarise")
 
 
 def numbered() -> Any:

@@ -42,11 +42,6 @@ REVISION = Revision(
 
 
 @pytest.fixture
-def owner(db: None) -> User:
-    return User.objects.create_user("ada")
-
-
-@pytest.fixture
 def tree(owner: User) -> Tree:
     return Tree(owner)
 

@@ -18,18 +18,6 @@ from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 
 @pytest.fixture
-def owner(db: None) -> User:
-    return User.objects.create_user("ada")
-
-
-@pytest.fixture
-def caller(owner: User) -> Client:
-    client = Client()
-    client.force_login(owner)
-    return client
-
-
-@pytest.fixture
 def talk(owner: User) -> str:
     """A session whose beginning stands behind a summary."""
     session_id = new_session(owner, title="Garden")
@@ -39,14 +27,14 @@ def talk(owner: User) -> str:
     return session_id
 
 
-def ask(caller: Client, path: str, status: int = 200, **parameters: Any) -> Any:
-    answer = caller.get(path, parameters)
+def ask(door: Client, path: str, status: int = 200, **parameters: Any) -> Any:
+    answer = door.get(path, parameters)
     assert answer.status_code == status, answer.content
     return answer.json()
 
 
-def test_a_hit_names_its_message_and_the_summary_that_stands_for_it(caller: Client, talk: str) -> None:
-    found = ask(caller, f"/api/sessions/{talk}/search", q='"number 0"', scope="messages")
+def test_a_hit_names_its_message_and_the_summary_that_stands_for_it(door: Client, talk: str) -> None:
+    found = ask(door, f"/api/sessions/{talk}/search", q='"number 0"', scope="messages")
     [hit] = found["items"]
     [summary] = [one for one in list_summaries(talk) if one.first_seq == 1]
     assert (hit["session_id"], hit["session_title"], hit["kind"]) == (talk, "Garden", "messages")
@@ -55,39 +43,39 @@ def test_a_hit_names_its_message_and_the_summary_that_stands_for_it(caller: Clie
     assert hit["part_id"].startswith("part_")
     assert [hit["snippet"][first:last] for first, last in hit["matches"]] == ["number 0"]
     assert (found["messages_searched"], found["messages_total"], found["more"]) == (10, 10, False)
-    [last] = ask(caller, f"/api/sessions/{talk}/search", q='"number 4"', scope="messages")["items"]
+    [last] = ask(door, f"/api/sessions/{talk}/search", q='"number 4"', scope="messages")["items"]
     assert last["covered_by"] is None
 
 
-def test_summaries_are_found_and_what_one_stands_for_can_be_searched_alone(caller: Client, talk: str) -> None:
+def test_summaries_are_found_and_what_one_stands_for_can_be_searched_alone(door: Client, talk: str) -> None:
     summary = list_summaries(talk)[0]
     word = next(word for word in summary.text.split() if word.isalpha() and len(word) > 4)
-    hits = ask(caller, "/api/search", q=word, scope="summaries")["items"]
+    hits = ask(door, "/api/search", q=word, scope="summaries")["items"]
     assert summary.id in {hit["summary_id"] for hit in hits}
     assert {(hit["message_id"], hit["part_id"], hit["part_type"]) for hit in hits} == {(None, None, "summary")}
     for path in (f"/api/sessions/{talk}/search", "/api/search"):
-        found = ask(caller, path, q="marigold", scope="messages", summary_id=summary.id, limit=100)
+        found = ask(door, path, q="marigold", scope="messages", summary_id=summary.id, limit=100)
         seqs = {hit["message_seq"] for hit in found["items"]}
         assert seqs
         assert seqs <= set(range(summary.first_seq, summary.last_seq + 1))
         assert found["messages_total"] == summary.last_seq - summary.first_seq + 1
 
 
-def test_what_an_exploration_found_is_found(caller: Client, talk: str) -> None:
+def test_what_an_exploration_found_is_found(door: Client, talk: str) -> None:
     with change(talk) as record:
         file_id = store_file_reference(
             record, content_id="0" * 64, path="/garden.csv", exploration_summary="Rows of marigolds and roses"
         )
-    [hit] = ask(caller, "/api/search", q="roses", scope="files")["items"]
+    [hit] = ask(door, "/api/search", q="roses", scope="files")["items"]
     assert (hit["file_id"], hit["part_type"], hit["message_id"], hit["covered_by"]) == (file_id, "file", None, None)
 
 
-def test_pages_of_both_modes_cover_every_hit_once(caller: Client, talk: str) -> None:
+def test_pages_of_both_modes_cover_every_hit_once(door: Client, talk: str) -> None:
     for mode, q in (("text", "marigold"), ("regex", "marigold number")):
         seqs: list[int] = []
         cursor = {}
         while True:
-            page = ask(caller, "/api/search", q=q, mode=mode, scope="messages", limit=2, **cursor)
+            page = ask(door, "/api/search", q=q, mode=mode, scope="messages", limit=2, **cursor)
             seqs += [hit["message_seq"] for hit in page["items"]]
             if not page["more"]:
                 break
@@ -95,7 +83,7 @@ def test_pages_of_both_modes_cover_every_hit_once(caller: Client, talk: str) -> 
         assert sorted(seqs) == list(range(1, 10, 2)), mode
 
 
-def test_somebody_elses_session_and_summary_are_not_found(caller: Client, talk: str) -> None:
+def test_somebody_elses_session_and_summary_are_not_found(door: Client, talk: str) -> None:
     eve = Client()
     eve.force_login(User.objects.create_user("eve"))
     summary_id = list_summaries(talk)[0].id
@@ -105,7 +93,7 @@ def test_somebody_elses_session_and_summary_are_not_found(caller: Client, talk: 
     assert ask(Client(), "/api/search", 401, q="marigold")["error"]["code"] == "NOT_SIGNED_IN"
 
 
-def test_what_cannot_be_searched_for_is_refused_in_words(caller: Client, talk: str) -> None:
+def test_what_cannot_be_searched_for_is_refused_in_words(door: Client, talk: str) -> None:
     wrong = [
         {"q": ""},
         {"q": "..."},
@@ -119,13 +107,13 @@ def test_what_cannot_be_searched_for_is_refused_in_words(caller: Client, talk: s
     ]
     for parameters in wrong:
         for path in ("/api/search", f"/api/sessions/{talk}/search"):
-            assert ask(caller, path, 422, **parameters)["error"]["code"] == "INVALID_REQUEST", parameters
+            assert ask(door, path, 422, **parameters)["error"]["code"] == "INVALID_REQUEST", parameters
 
 
-def test_hostile_text_comes_out_as_text(caller: Client, owner: User) -> None:
+def test_hostile_text_comes_out_as_text(door: Client, owner: User) -> None:
     say(new_session(owner, title="\ud800"), ("user", [TextPart(text=HOSTILE)]))
     for parameters in ({"q": "alert"}, {"q": "alert.*", "mode": "regex"}):
-        [hit] = ask(caller, "/api/search", **parameters)["items"]
+        [hit] = ask(door, "/api/search", **parameters)["items"]
         assert "<script>alert(1)</script>" in hit["snippet"]
         assert "\ufffd" in hit["snippet"]
 
@@ -138,8 +126,10 @@ def test_the_model_greps_words_and_patterns_and_goes_on(owner: User, talk: str) 
     assert first.startswith("3 hits in ")
     cursor = first.splitlines()[0].rpartition("cursor=")[2]
     second = grep.call(context, f'{{"pattern": "(?i)MARIGOLDS?", "mode": "regex", "limit": 50, "cursor": "{cursor}"}}')
-    assert not set(first.splitlines()[1:]) & set(second.splitlines()[1:])
+    hits = [[line for line in page.splitlines() if line.startswith("- ")] for page in (first, second)]
+    assert not set(hits[0]) & set(hits[1])
     summary = list_summaries(talk)[0]
-    assert f", in summary {summary.id}: The marigold number 0" in first + second
+    group = (first + "\n" + second).partition(f"Summarised by {summary.id}:\n")[2]
+    assert "text): The marigold number 0" in group.partition("\nNot summarised:")[0]
     assert f"- summary {summary.id} (messages {summary.first_seq} to {summary.last_seq}): " in first + second
     assert "assistant, tool): seven Marigolds" in grep.call(context, '{"pattern": "marigolds"}')

@@ -13,6 +13,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from agents_app import lifecycle
 from audit_app.verify import verify_session
 from compaction_app import store
 from compaction_app.compact import compact_now, compact_session, request_manual
@@ -20,6 +21,7 @@ from compaction_app.models import CompactionRun, SummaryTry
 from compaction_app.queries import list_runs, list_summaries, usage_of_compaction
 from compaction_app.rebuilding import rebuild_payload
 from mnesis_core.compaction.prompts import SHIPPED, parse_prompt
+from mnesis_core.endings import ModelUnavailable
 from mnesis_core.llm import ModelSpec, Prices, Request, Source, ToolCall, Usage
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
 from mnesis_core.record import CallRecord, SessionRecord
@@ -27,7 +29,7 @@ from mnesis_core.text import decode_text
 from sessions_app import store as record_store
 from sessions_app.conf import site_config
 from sessions_app.ledger import change
-from sessions_app.models import ModelCall
+from sessions_app.models import LanguageModel, ModelCall
 from sessions_app.queries import list_calls, load_events
 from tests.compaction_app.test_compaction import WORDS, add_turns
 from tests.support import story
@@ -334,3 +336,28 @@ def test_a_run_that_takes_too_long_ends_at_level_three(session, script):
     assert (run.state, run.level) == ("completed", 3)
     assert [attempt.reason for attempt in run.tries if attempt.reason][-1] in ("run_timeout", "timeout")
     assert len(model.requests) <= 2
+
+
+def test_a_summary_that_one_model_does_not_give_another_one_writes(alice, script):
+    for alias, window in (("narrow", 1_000), ("spare", 8_000)):
+        LanguageModel.objects.create(
+            alias=alias, litellm_model=f"scripted/{alias}", context_window=window, max_output_tokens=300
+        )
+    session = lifecycle.create_session(owner=alice, config={"fallbacks": ["narrow", "spare"]})
+    script(lambda request: ModelUnavailable())
+    narrow = script(lambda request: "never", window=1_000, alias="narrow")
+    script(lambda request: "- They spoke of the crane.", alias="spare")
+    add_turns(session, 8)
+    run = compact_now(session.id)
+    assert (run.state, run.level) == ("completed", 1)
+    assert narrow.requests == []
+    assert {node.model for node in list_summaries(session.id)} == {"spare"}
+    calls = list_calls(session.id)
+    assert {(call.model, call.attempts, call.error_code) for call in calls} == {
+        ("demo", 3, "MODEL_UNAVAILABLE"),
+        ("spare", 1, None),
+    }
+    assert all(rebuild_payload(call).digest_matches for call in calls)
+    assert [attempt.reason for attempt in run.tries if not attempt.accepted] == ["MODEL_UNAVAILABLE"] * (
+        len(calls) // 2
+    )

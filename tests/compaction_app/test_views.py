@@ -13,26 +13,14 @@ from compaction_app.compact import compact_session, request_manual
 from compaction_app.context import Meter
 from compaction_app.models import CompactionRun
 from compaction_app.views import BAR_WIDTH, shown_meter
-from mnesis_core.errors import ContextChanged, ModelUnreachable
-from mnesis_core.ids import new_id
+from mnesis_core.endings import ModelUnreachable
+from mnesis_core.errors import ContextChanged
 from sessions_app.ledger import change
 from sessions_app.queries import load_messages
-from tests.support.inspected import Claimed, add_try
+from tests.support.inspected import Claimed, add_try, new_summary
 from tests.support.talks import HOSTILE, exchange, new_session
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def reader() -> User:
-    return User.objects.create_user("ada")
-
-
-@pytest.fixture
-def browser(reader: User) -> Client:
-    client = Client()
-    client.force_login(reader)
-    return client
 
 
 def talk(owner: User) -> str:
@@ -67,24 +55,7 @@ def compact(session_id: str, *, level: int = 1, text: str = "They spoke about **
 def summarise(session_id: str, run_id: str, fence: int, *, level: int = 1, text: str = "They spoke.") -> str:
     """A summary of the first exchange in its place; returns its id."""
     sources = [message.id for message in load_messages(session_id)[:2]]
-    summary = store.NewSummary(
-        id=new_id("sum"),
-        kind="leaf",
-        depth=0,
-        level=level,
-        text=text,
-        token_count=40,
-        source_tokens=4_000,
-        first_seq=1,
-        last_seq=2,
-        message_count=2,
-        model="demo",
-        prompt_version="1",
-        tokens_input=4_000,
-        tokens_output=40,
-        cost_micros=800,
-        duration_ms=1_430,
-    )
+    summary = new_summary(level=level, text=text, token_count=40, source_tokens=4_000, cost_micros=800)
     add_try(
         session_id, Claimed(id=run_id, fence=fence), summary.id, reason="" if level == 1 else "not_smaller", cost=800
     )
@@ -92,7 +63,7 @@ def summarise(session_id: str, run_id: str, fence: int, *, level: int = 1, text:
         return store.record_summary(record, run_id, summary, fence=fence, source_type="message", source_ids=sources)
 
 
-def test_somebody_else_s_panels_and_summaries_are_not_found(browser: Client) -> None:
+def test_somebody_else_s_panels_and_summaries_are_not_found(door: Client) -> None:
     session_id = talk(User.objects.create_user("eve"))
     _, summary_id = compact(session_id)
     for path in (
@@ -100,13 +71,13 @@ def test_somebody_else_s_panels_and_summaries_are_not_found(browser: Client) -> 
         f"/sessions/{session_id}/compactions/",
         f"/summaries/{summary_id}/",
     ):
-        answer = browser.get(path)
+        answer = door.get(path)
         assert answer.status_code == 404
         assert b"lighthouses" not in answer.content
 
 
-def test_the_meter_says_what_it_draws(browser: Client, reader: User) -> None:
-    page = browser.get(f"/sessions/{talk(reader)}/context/").content.decode()
+def test_the_meter_says_what_it_draws(door: Client, owner: User) -> None:
+    page = door.get(f"/sessions/{talk(owner)}/context/").content.decode()
     label = re.search(r'aria-label="([^"]+usable tokens are used[^"]+)"', page)
     assert label
     assert "Messages" in page
@@ -171,10 +142,10 @@ def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pr
     assert all(0 <= segment.x <= segment.x + segment.width <= BAR_WIDTH for segment in meter.segments)
 
 
-def test_a_divider_says_what_happened_and_where(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_a_divider_says_what_happened_and_where(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     run_id, _ = compact(session_id)
-    page = browser.get(f"/sessions/{session_id}/compactions/").content.decode()
+    page = door.get(f"/sessions/{session_id}/compactions/").content.decode()
     assert f'id="{run_id}"' in page
     assert 'data-after="6"' in page
     for text in ("soft", "6.4k → 2.1k tokens", "level 1", "2 sources", "3 outputs pruned", "$0.0008"):
@@ -183,88 +154,88 @@ def test_a_divider_says_what_happened_and_where(browser: Client, reader: User) -
     assert "It ended because the context had become small enough." in page
 
 
-def test_the_panel_says_how_the_last_compaction_ended(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_the_panel_says_how_the_last_compaction_ended(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     path = f"/sessions/{session_id}/context/"
-    assert "Last compaction" not in browser.get(path).content.decode()
+    assert "Last compaction" not in door.get(path).content.decode()
     run_id = request_manual(session_id)
-    assert "A compaction is on its way." in browser.get(path).content.decode()
+    assert "A compaction is on its way." in door.get(path).content.decode()
     compact_session(session_id, run_id=run_id)
-    page = browser.get(path).content.decode()
+    page = door.get(path).content.decode()
     assert "<b>Last compaction.</b> It ended because the context had become small enough." in page
 
 
-def test_a_level_3_divider_warns_and_says_what_was_tried(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_a_level_3_divider_warns_and_says_what_was_tried(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     compact(session_id, level=3)
-    page = browser.get(f"/sessions/{session_id}/compactions/").content.decode()
+    page = door.get(f"/sessions/{session_id}/compactions/").content.decode()
     assert "divider-level3" in page
     assert "level 1: not_smaller" in page
 
 
-def test_only_the_dividers_of_the_asked_stretch_come(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_only_the_dividers_of_the_asked_stretch_come(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     compact(session_id)
     path = f"/sessions/{session_id}/compactions/"
-    assert "divider" in browser.get(path, {"first": 6, "last": 6}).content.decode()
-    assert "divider" not in browser.get(path, {"first": 7}).content.decode()
-    assert "divider" not in browser.get(path, {"first": 0, "last": 5}).content.decode()
+    assert "divider" in door.get(path, {"first": 6, "last": 6}).content.decode()
+    assert "divider" not in door.get(path, {"first": 7}).content.decode()
+    assert "divider" not in door.get(path, {"first": 0, "last": 5}).content.decode()
 
 
-def test_a_running_compaction_is_a_quiet_line_and_a_failed_one_a_warning(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_a_running_compaction_is_a_quiet_line_and_a_failed_one_a_warning(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     run_id, fence = start_run(session_id)
     path = f"/sessions/{session_id}/compactions/"
-    assert "Compacting…" in browser.get(path).content.decode()
+    assert "Compacting…" in door.get(path).content.decode()
     with change(session_id) as record:
         store.fail_run(record, run_id, ModelUnreachable(HOSTILE), fence=fence)
-    page = browser.get(path).content.decode()
+    page = door.get(path).content.decode()
     assert "MODEL_UNREACHABLE" in page
     assert "<script>" not in page
 
 
-def test_a_superseded_compaction_says_so_and_what_it_had_done_before(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_a_superseded_compaction_says_so_and_what_it_had_done_before(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     path = f"/sessions/{session_id}/compactions/"
     run_id, fence = start_run(session_id)
     with change(session_id) as record:
         store.supersede_run(record, run_id, ContextChanged(), fence=fence)
-    page = browser.get(path).content.decode()
+    page = door.get(path).content.decode()
     assert "A compaction was superseded, and changed nothing." in page
     assert "CONTEXT_CHANGED" in page
     run_id, fence = start_run(session_id)
     summary_id = summarise(session_id, run_id, fence)
     with change(session_id) as record:
         store.supersede_run(record, run_id, ContextChanged(), fence=fence)
-    page = browser.get(path).content.decode()
+    page = door.get(path).content.decode()
     assert "Compacted in part, then superseded" in page
     assert f"/summaries/{summary_id}/" in page
 
 
-def test_a_compaction_that_nobody_is_at_is_said_to_wait(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_a_compaction_that_nobody_is_at_is_said_to_wait(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     with change(session_id) as record:
         store.request_run(record, trigger="soft")
-    page = browser.get(f"/sessions/{session_id}/compactions/").content.decode()
+    page = door.get(f"/sessions/{session_id}/compactions/").content.decode()
     assert "A compaction waits for a worker." in page
     assert "Compacting…" not in page
 
 
-def test_a_summary_stands_beside_its_sources(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_a_summary_stands_beside_its_sources(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     _, summary_id = compact(session_id)
-    page = browser.get(f"/summaries/{summary_id}/").content.decode()
+    page = door.get(f"/summaries/{summary_id}/").content.decode()
     assert "<strong>lighthouses</strong>" in page
     assert f'href="/sessions/{session_id}/?around=1#msg-1"' in page
     assert "4k → 40" in page
-    part = browser.get(f"/summaries/{summary_id}/", headers={"HX-Request": "true"}).content.decode()
+    part = door.get(f"/summaries/{summary_id}/", headers={"HX-Request": "true"}).content.decode()
     assert "<html" not in part
     assert "<strong>lighthouses</strong>" in part
 
 
-def test_a_hostile_summary_is_text(browser: Client, reader: User) -> None:
-    session_id = talk(reader)
+def test_a_hostile_summary_is_text(door: Client, owner: User) -> None:
+    session_id = talk(owner)
     _, summary_id = compact(session_id, text=HOSTILE)
-    page = browser.get(f"/summaries/{summary_id}/").content.decode()
+    page = door.get(f"/summaries/{summary_id}/").content.decode()
     assert "<script>alert" not in page
     assert 'href="javascript' not in page

@@ -6,16 +6,17 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.assembly import assemble, rebuild
-from mnesis_core.assembly.reading import quote, valid_arguments
+from mnesis_core.assembly.reading import valid_arguments
 from mnesis_core.context import Assembled
 from mnesis_core.dag import ContextEntry, MessageEntry
 from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
 from mnesis_core.llm import ToolSpec
 from mnesis_core.messages import FileRefPart, Part, ReasoningPart, StepStartPart, ToolState
+from mnesis_core.quoting import quote
 from mnesis_core.rendering import digest, render
 from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
@@ -43,7 +44,6 @@ def payload_tokens(result: Assembled) -> int:
     return total
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     make.contexts(),
     st.integers(200, 12_000),
@@ -64,7 +64,6 @@ def test_the_result_always_fits(
     json.dumps(result.manifest)
 
 
-@settings(max_examples=80, deadline=None)
 @given(make.contexts(), st.integers(200, 12_000))
 def test_the_newest_user_message_is_always_there(entries: list[ContextEntry], usable: int) -> None:
     said = [entry.message for entry in entries if isinstance(entry, MessageEntry) and entry.message.role == "user"]
@@ -73,7 +72,6 @@ def test_the_newest_user_message_is_always_there(entries: list[ContextEntry], us
     assert not said or said[-1].id in sources
 
 
-@settings(max_examples=80, deadline=None)
 @given(make.contexts(), st.integers(200, 12_000))
 def test_everything_is_in_order_and_accounted_for(entries: list[ContextEntry], usable: int) -> None:
     result = assembled(entries, usable)
@@ -86,7 +84,6 @@ def test_everything_is_in_order_and_accounted_for(entries: list[ContextEntry], u
     assert list(dict.fromkeys(sources)) == [item for item in shown if item in set(sources)]
 
 
-@settings(max_examples=80, deadline=None)
 @given(make.contexts(), st.integers(200, 12_000))
 def test_a_call_and_its_result_are_never_split(entries: list[ContextEntry], usable: int) -> None:
     open_calls: list[str] = []
@@ -100,7 +97,6 @@ def test_a_call_and_its_result_are_never_split(entries: list[ContextEntry], usab
     assert not open_calls
 
 
-@settings(max_examples=80, deadline=None)
 @given(make.contexts(size=10), st.integers(0, 9))
 def test_a_longer_history_only_appends_while_nothing_is_cut(entries: list[ContextEntry], count: int) -> None:
     before = assembled(entries[:count], 500_000)
@@ -109,7 +105,6 @@ def test_a_longer_history_only_appends_while_nothing_is_cut(entries: list[Contex
     assert after.manifest[: len(before.manifest)] == before.manifest
 
 
-@settings(max_examples=80, deadline=None)
 @given(make.contexts(), st.integers(200, 12_000))
 def test_a_manifest_gives_the_same_payload_again(entries: list[ContextEntry], usable: int) -> None:
     result = assembled(entries, usable)

@@ -68,10 +68,10 @@ def counter(name: str) -> Callable[[str], int]:
     load_litellm()  # says where tiktoken's files are, so that it does not look on the network
     if name != "anthropic":
         encoding = tiktoken.get_encoding(name)
-        return lambda text: len(encoding.encode(text, disallowed_special=()))
+        return cache(lambda text: len(encoding.encode(text, disallowed_special=())))
     package = Path(str(find_spec("litellm").origin)).parent  # type: ignore[union-attr]
     tokeniser = Tokenizer.from_file(str(package / "litellm_core_utils/tokenizers/anthropic_tokenizer.json"))
-    return lambda text: len(tokeniser.encode(text).ids)
+    return cache(lambda text: len(tokeniser.encode(text).ids))
 
 
 def growing_contexts(kind: str, turns: int) -> list[Assembled]:

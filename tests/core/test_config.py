@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.config import BOUNDS, Config, override
+from mnesis_core.config import BOUNDS, Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "howto" / "tune-compaction.md"
@@ -31,8 +31,8 @@ NUMBERS = {name: value for name, value in ALL.items() if isinstance(value, int |
 
 
 def nested(name: str, value: Any) -> dict[str, Any]:
-    *path, last = name.split(".")
-    return {path[0]: {last: value}} if path else {last: value}
+    first, _, rest = name.partition(".")
+    return {first: nested(rest, value)} if rest else {first: value}
 
 
 def test_every_number_has_bounds_and_a_default_within_them() -> None:
@@ -48,6 +48,24 @@ def test_a_number_out_of_its_bounds_is_refused_with_them(name: str) -> None:
         with pytest.raises(InvalidRequest) as refused:
             override(Config(), nested(name, type(NUMBERS[name])(wrong)))
         assert refused.value.message.startswith(f"{name} must lie between {low:,} and {high:,}, not ")
+
+
+@pytest.mark.parametrize(
+    ("stored", "understood"),
+    [
+        ({"turn": {"max_steps": 7, "gone": 1}, "gone": {"a": 1}}, {"turn": {"max_steps": 7}}),
+        ({"turn": {"max_steps": 0}, "max_output_tokens": 9}, {"max_output_tokens": 9}),
+        ({"turn": 5, "budget": {}, "fallbacks": "x"}, {}),
+        (
+            {"compaction": {"condense_min_fan_in": 20, "condense_fan_in": 20, "gone": 1}},
+            {"compaction": {"condense_min_fan_in": 20, "condense_fan_in": 20}},
+        ),
+    ],
+)
+def test_of_a_stored_configuration_what_is_understood_still_counts(stored: Any, understood: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        override(Config(), stored)
+    assert override_as_stored(Config(), stored) == override(Config(), understood)
 
 
 def test_nothing_is_no_number() -> None:

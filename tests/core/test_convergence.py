@@ -178,7 +178,7 @@ def last_two_questions(entries: Sequence[ContextEntry]) -> set[str]:
     return {message.id for message in messages[places[-2] :]} if len(places) >= 2 else {messages[p].id for p in places}
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     st.lists(exchanges, max_size=14),
     st.sampled_from(sorted(MODELS)),
@@ -189,7 +189,7 @@ async def test_compaction_converges(talk: list[Exchange], kind: str, window: int
     await check(talk_of(history(talk), kind, window, everything=everything))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(make.contexts(size=20), st.sampled_from(sorted(MODELS)))
 async def test_compaction_of_the_nastiest_texts_converges(entries: list[ContextEntry], kind: str) -> None:
     await check(talk_of(entries, kind, 4_000))

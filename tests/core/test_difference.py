@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.assembly import assemble
@@ -143,7 +143,6 @@ def test_a_summary_that_is_itself_left_out_is_named_all_the_same() -> None:
     ]
 
 
-@settings(max_examples=150, deadline=None)
 @given(make.contexts(), st.integers(200, 9_000), st.integers(200, 9_000), st.integers(0, 9), st.integers(0, 9))
 def test_what_came_and_went_is_told_once_and_nothing_else(
     entries: list[ContextEntry], room: int, more_room: int, first: int, last: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.compaction import (
@@ -17,7 +17,6 @@ from tests.core import contexts as make
 from tests.core.contexts import summaries
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(make.parts, min_size=1, max_size=8), st.integers(64, 512), st.integers(0, 6))
 def test_an_excerpt_is_always_smaller_than_its_source(parts: list[object], limit: int, files: int) -> None:
     message = make.message(1, "user", *parts)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def test_a_footer_in_the_middle_is_text() -> None:
 
 
 def test_taking_off_a_footer_is_quick_on_hostile_text() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     without_footer("[LCM File IDs: " * 20_000 + " " * 200_000 + "x")
     assert without_footer("[LCM File IDs: ]" * 100_000) == ""
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from mnesis_core.config import Config, PruneConfig, override
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
@@ -147,7 +147,6 @@ def test_the_windows_shrink_with_the_budget_and_are_the_seeds_in_a_large_one() -
     assert select_prunable(entries_of(history(turns=turns - 1)), Config(), budget(160_000)).part_ids == ()
 
 
-@settings(max_examples=100, deadline=None)
 @given(contexts())
 def test_only_completed_outputs_after_the_last_summary_and_before_the_newest_question_are_ever_chosen(
     entries: list[ContextEntry],

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.assembly import assemble
@@ -42,14 +42,12 @@ def as_json(value: Any) -> str:
 
 
 @every_provider
-@settings(max_examples=60, deadline=None)
 @given(prompt=any_prompt())
 def test_it_can_leave_as_json(provider: str, prompt: Prompt) -> None:
     as_json(render(prompt, provider=provider)).encode()
 
 
 @every_provider
-@settings(max_examples=60, deadline=None)
 @given(prompt=any_prompt())
 def test_each_call_is_followed_by_its_results_exactly_once(provider: str, prompt: Prompt) -> None:
     items = read(render(prompt, provider=provider), provider)
@@ -68,7 +66,6 @@ def test_each_call_is_followed_by_its_results_exactly_once(provider: str, prompt
 
 
 @pytest.mark.parametrize("provider", NEW)
-@settings(max_examples=60, deadline=None)
 @given(prompt=any_prompt())
 def test_no_two_calls_have_one_id(provider: str, prompt: Prompt) -> None:
     ids = [item.id for item in read(render(prompt, provider=provider), provider) if isinstance(item, Called)]
@@ -76,7 +73,6 @@ def test_no_two_calls_have_one_id(provider: str, prompt: Prompt) -> None:
 
 
 @every_provider
-@settings(max_examples=60, deadline=None)
 @given(prompt=any_prompt())
 def test_every_text_survives_in_order(provider: str, prompt: Prompt) -> None:
     items = read(render(prompt, provider=provider), provider)
@@ -98,7 +94,6 @@ def wanted_results(messages: Sequence[ContextMessage]) -> list[str]:
 
 
 @every_provider
-@settings(max_examples=80, deadline=None)
 @given(prompt=make.prompts(), count=st.integers(1, 9))
 def test_a_longer_history_only_appends(provider: str, prompt: Prompt, count: int) -> None:
     before = render(replace(prompt, messages=prompt.messages[:count]), provider=provider)
@@ -113,7 +108,6 @@ def test_a_longer_history_only_appends(provider: str, prompt: Prompt, count: int
 
 
 @pytest.mark.parametrize("provider", ["openai_chat", "openai_responses"])
-@settings(max_examples=60, deadline=None)
 @given(prompt=make.prompts(), count=st.integers(1, 9))
 def test_openai_s_items_never_change(provider: str, prompt: Prompt, count: int) -> None:
     before = render(replace(prompt, messages=prompt.messages[:count]), provider=provider)[MAIN[provider]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from anthropic.types import MessageParam, TextBlockParam, ToolParam, ToolResultBlockParam, ToolUseBlockParam
-from hypothesis import given, settings
+from hypothesis import given
 from pydantic import ValidationError
 
 from mnesis_core.assembly import assemble
@@ -42,7 +42,6 @@ def turn(*parts: Part | str) -> list[dict[str, Any]]:
     return messages
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_prompt())
 def test_every_payload_is_one_that_the_provider_accepts(prompt: Prompt) -> None:
     assert_accepted(render(prompt, provider="anthropic"))
@@ -75,7 +74,6 @@ def assert_sound(block: dict[str, Any], role: str) -> None:
         assert block["text"].strip()
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_prompt())
 def test_results_come_first_in_the_message_after_their_calls(prompt: Prompt) -> None:
     messages = render(prompt, provider="anthropic")["messages"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from google.genai import types
-from hypothesis import given, settings
+from hypothesis import given
 from pydantic import ValidationError
 
 from mnesis_core.assembly import assemble
@@ -35,7 +35,6 @@ def turn(*parts: Part | str) -> list[dict[str, Any]]:
     return contents
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_prompt())
 def test_every_payload_is_one_that_the_provider_accepts(prompt: Prompt) -> None:
     assert_accepted(render(prompt, provider="gemini"))
@@ -61,7 +60,6 @@ def assert_sound(part: types.Part, role: str) -> None:
         assert re.fullmatch("[a-zA-Z_][a-zA-Z0-9_-]{0,63}", named.name or "")
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_prompt())
 def test_responses_are_the_content_after_their_calls(prompt: Prompt) -> None:
     contents = render(prompt, provider="gemini")["contents"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import TypeAdapter
@@ -38,7 +38,6 @@ def call(call_id: str, arguments: str = '{"path": "a.txt"}', name: str = "read_f
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-@settings(max_examples=80, deadline=None)
 @given(make.contexts(), st.sampled_from([300, 3_000, 60_000]))
 def test_every_payload_is_one_that_the_provider_accepts(entries: list[ContextEntry], usable: int) -> None:
     made = payload(entries, usable)

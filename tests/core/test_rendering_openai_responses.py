@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from openai.types.responses import FunctionToolParam, ResponseInputItemParam
 from pydantic import ValidationError
 
@@ -22,7 +22,6 @@ def rendered(*messages: ContextMessage) -> dict[str, Any]:
     return render(Prompt(messages=messages, tools=()), provider="openai_responses")
 
 
-@settings(max_examples=100, deadline=None)
 @given(any_prompt())
 def test_every_payload_is_one_that_the_provider_accepts(prompt: Prompt) -> None:
     assert_accepted(render(prompt, provider="openai_responses"))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mnesis_core.errors import ModelRateLimited
+from mnesis_core.endings import ModelRateLimited
 from mnesis_core.llm import (
     Model,
     ModelSpec,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.errors import InvalidRequest
@@ -20,7 +20,6 @@ ROWS = [("turns", {"id": "turn_1", "text": "a"}), ("events", {"seq": 1}), ("even
 LINES = list(session_lines(HEADER, ROWS))
 
 
-@settings(max_examples=50)
 @given(
     st.text(),
     st.recursive(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.assembly.fitting import whole
@@ -105,7 +105,6 @@ def test_a_leaf_stands_for_no_more_than_can_be_read_whole(chunk: int, reads: int
     assert span(entries, config, reads=reads, everything=True) == (1, last)
 
 
-@settings(max_examples=60, deadline=None)
 @given(make.contexts(size=20), st.integers(256, 4_000))
 def test_only_a_turn_too_large_by_itself_is_read_in_pieces(entries: list[ContextEntry], reads: int) -> None:
     chosen = choose_span(situation(entries, reads=reads, everything=True))

@@ -18,7 +18,7 @@ from mnesis_core.compaction import (
 )
 from mnesis_core.compaction.prompts import SHIPPED
 from mnesis_core.config import Config, override
-from mnesis_core.errors import ModelAuthenticationFailed, ModelUnreachable
+from mnesis_core.endings import ModelAuthenticationFailed, ModelUnreachable
 from mnesis_core.footers import Named
 from mnesis_core.llm import Request, Source, ToolCall, Usage
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
@@ -215,7 +215,7 @@ async def test_a_model_that_only_fails_is_not_asked_again() -> None:
     pieces = transcript_pieces(MESSAGES, 1_000)
     asked = always(lambda request: ModelUnreachable())
     result = await summary_of(asked, pieces)
-    assert len(asked.requests) == 2
+    assert len(asked.requests) == 1
     assert result.level == 3
     assert "[1 user]" in result.text
 

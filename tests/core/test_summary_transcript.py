@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.compaction import (
@@ -45,7 +45,6 @@ def test_a_transcript_holds_everything_also_what_left_the_context() -> None:
     assert "thought" in transcript_pieces([make.message(12, "assistant", *parts)], 9_999, with_reasoning=True)[0]
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(make.nasty, max_size=6), st.integers(64, 2_000))
 def test_every_piece_fits_and_together_they_hold_every_text(said: list[str], limit: int) -> None:
     marked = [f"<{number}>{content}</{number}>" for number, content in enumerate(said)]
@@ -68,9 +67,9 @@ def test_text_inside_a_transcript_cannot_close_it(hostile: str) -> None:
 
 
 def test_a_very_long_text_is_cut_into_pieces_in_good_time() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     pieces = transcript_pieces([make.message(1, "user", "word " * 400_000)], 4_000)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert sum(piece.count("w") for piece in pieces) == 400_000
 
 

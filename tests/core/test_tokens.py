@@ -73,9 +73,9 @@ def test_the_estimate_lies_near_what_two_real_tokenisers_count(text: str, cl100k
 
 def test_a_megabyte_takes_a_moment() -> None:
     text = CODE * 2_500
-    began = time.perf_counter()
+    began = time.process_time()
     estimate_text(text + "é")
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize("text", ["\x00", "\ud800", "\U0001f600", "\u202e", "a", " ", "\n", "0"])

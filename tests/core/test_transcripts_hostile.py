@@ -31,7 +31,7 @@ from tests.support.transcript_lines import (
     tools,
 )
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(suppress_health_check=[HealthCheck.too_slow])
 DEEP = "[" * 3000 + "]" * 3000
 
 WORDS = st.sampled_from(
@@ -191,12 +191,12 @@ def test_nul_and_lone_surrogates_pass_through() -> None:
 
 def test_a_line_of_twenty_megabytes_is_read() -> None:
     output = "x" * 20_000_000
-    started = time.monotonic()
+    started = time.process_time()
     transcript = only(
         parsed("claude_code", answered("a1", "m1", tool_use("t1")), said("u1", [tool_result("t1", output)]))
     )
     assert tools(transcript)[0].output == output
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_a_number_of_five_thousand_digits_makes_its_record_unreadable() -> None:
@@ -208,10 +208,10 @@ def test_a_number_of_five_thousand_digits_makes_its_record_unreadable() -> None:
 def test_thousands_of_agents_and_equal_ids_take_no_quadratic_time() -> None:
     agents = [said("s", "p", isSidechain=True, agentId=f"a{number}") for number in range(3000)]
     conversations = [json.dumps({"id": "same", "messages": [{"role": "user", "content": "x"}]})] * 3000
-    started = time.monotonic()
+    started = time.process_time()
     assert len(only(parsed("claude_code", said("u1", "go"), *agents)).children) == 3000
     assert len(FORMATS["openai_chat"](conversations).transcripts) == 3000
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_shuffled_records_are_all_kept() -> None:

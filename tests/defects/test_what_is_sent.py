@@ -12,7 +12,7 @@ from agents_app import lifecycle
 from compaction_app.compact import compact_now
 from compaction_app.context import load_meter
 from compaction_app.queries import list_summaries
-from mnesis_core.errors import ModelUnreachable
+from mnesis_core.endings import ModelUnreachable
 from mnesis_core.llm import Request, ToolCall
 from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.providers.scripted import Script, Step

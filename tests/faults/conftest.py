@@ -1,5 +1,15 @@
+"""One site for all tests of this package that kill it, starve it and stop reading: it may as well be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
 from django.db import connection
 
+from tests.journeys.conftest import Caller, caller_for
+from tests.support.databases import site_database
+from tests.support.site import Site, running_site, wait_until_ready
 from tests.support.story import alice, bob, quiet_runner, script, session
 
 __all__ = ["alice", "bob", "quiet_runner", "script", "session"]
@@ -7,3 +17,26 @@ __all__ = ["alice", "bob", "quiet_runner", "script", "session"]
 # What is about one kind of database belongs to the run on that one.
 ON_SQLITE, ON_POSTGRESQL = ["test_full_disk.py", "test_power_cut.py"], ["test_line_to_postgresql.py"]
 collect_ignore = ON_POSTGRESQL if connection.vendor == "sqlite" else ON_SQLITE
+
+LEASE_SECONDS = 2.5
+SLOW_SECONDS = 1.5
+
+
+@pytest.fixture(scope="package")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site that gives up soon: the processes that die, and the clients that do not read."""
+    directory = tmp_path_factory.mktemp("site")
+    config = directory / "config.toml"
+    leases = "".join(f"[{part}]\nlease_seconds = {LEASE_SECONDS}\n" for part in ("turn", "compaction"))
+    config.write_text(f"{leases}[stream]\nslow_seconds = {SLOW_SECONDS}\n")
+    settings = {"MNESIS_CONFIG": str(config), "LOOPBACK_KEY": "key"}
+    with site_database("test_faults") as database, running_site(directory, **settings, **database) as site:
+        wait_until_ready(site)
+        yield site
+
+
+@pytest.fixture(scope="package")
+def caller(site: Site) -> Iterator[Caller]:
+    caller = caller_for(site, "admin")
+    yield caller
+    caller.client.close()

@@ -10,19 +10,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from mnesis_core.config import StreamConfig
 from mnesis_core.providers.demo import words
 from mnesis_core.providers.demo_prose import prose
-from tests.journeys.conftest import Caller, caller_for
-from tests.support.databases import site_database
+from tests.faults.conftest import LEASE_SECONDS
+from tests.journeys.conftest import Caller
 from tests.support.openai_server import OpenAIServer
-from tests.support.site import Site, running_site, wait_until, wait_until_ready
+from tests.support.site import Site, wait_until
+from tests.support.webs import children, end_web, wait_until_it_runs_again
 
-LEASE_SECONDS = 2.5
 SWEEP_SECONDS = 5
 STORY = "The harbour office moved its ledgers to the new building in March, and Ines checked every one of them. "
 WORDS = 1_000
@@ -69,25 +68,6 @@ def long_run() -> list[Stream]:
     return [*by_time, *by_size, Stream(word_seconds=0.015, position=2_100, by_size=True)]
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One site for all of them: it is killed so often, it may as well be the same."""
-    directory = tmp_path_factory.mktemp("site")
-    config = directory / "config.toml"
-    config.write_text("".join(f"[{part}]\nlease_seconds = {LEASE_SECONDS}\n" for part in ("turn", "compaction")))
-    settings = {"MNESIS_CONFIG": str(config), "LOOPBACK_KEY": "key"}
-    with site_database("test_faults") as database, running_site(directory, **settings, **database) as site:
-        wait_until_ready(site)
-        yield site
-
-
-@pytest.fixture(scope="module")
-def caller(site: Site) -> Iterator[Caller]:
-    caller = caller_for(site, "admin")
-    yield caller
-    caller.client.close()
-
-
 @pytest.mark.parametrize(
     ("streams", "kills"), [(short_run, 1), pytest.param(long_run, 5, marks=pytest.mark.soak)], ids=["short", "long"]
 )
@@ -96,6 +76,7 @@ async def test_a_killed_web_process_keeps_what_was_seen_but_for_one_flush(
 ) -> None:
     for _ in range(kills):
         run = streams()
+        waiting = turn_that_waits(caller)
         async with asyncio.TaskGroup() as watchers:
             for stream in run:
                 watchers.create_task(watch(caller, stream))
@@ -108,6 +89,7 @@ async def test_a_killed_web_process_keeps_what_was_seen_but_for_one_flush(
             assert (ended["state"], ended["error"]["code"]) == ("interrupted", "TURN_INTERRUPTED")
             check_text(caller, stream)
             assert caller.say(stream.session, "Hello again")["state"] == "completed"
+        check_it_goes_on(caller, waiting)
 
 
 async def test_a_stop_in_the_middle_of_an_answer_keeps_all_of_it_and_says_so_at_once(
@@ -171,6 +153,23 @@ async def watch(caller: Caller, stream: Stream) -> None:
                     stream.reached.set()
 
 
+def turn_that_waits(caller: Caller) -> dict[str, Any]:
+    """A turn that waits for a person's approval, with no process that holds it."""
+    session = caller.new_session(config={"turn": {"ask_before": ["calculator"]}})
+    turn = caller.wait(caller.start(session, '!tool calculator {"expression": "6 * 7"}'))
+    assert turn["state"] == "suspended"
+    return turn
+
+
+def check_it_goes_on(caller: Caller, turn: dict[str, Any]) -> None:
+    """It waits as before, and goes on in the process that takes the approval."""
+    path = f"/api/sessions/{turn['session_id']}"
+    assert caller.call("GET", f"{path}/turns/{turn['id']}") == turn
+    caller.call("POST", f"{path}/approvals/{turn['waits_for'][0]['part_id']}", {"approved": True})
+    assert caller.wait(turn)["state"] == "completed"
+    assert "42" in caller.texts(turn["session_id"])[-1]
+
+
 def check_text(caller: Caller, stream: Stream) -> None:
     """The record has what the client saw, but for one flush."""
     whole, kept = prose(WORDS), caller.texts(stream.session)[1]
@@ -179,19 +178,6 @@ def check_text(caller: Caller, stream: Stream) -> None:
     lost = len(stream.seen) - len(kept)
     print(f"seen {len(stream.seen)}, kept {len(kept)}, lost {lost} of {stream.may_be_lost} that may be")
     assert lost <= stream.may_be_lost
-
-
-def end_web(site: Site, how: signal.Signals) -> None:
-    """Signal the web process: SIGKILL is what the kernel does when memory is short."""
-    [web] = children(site, "daphne")
-    web.send_signal(how)
-    web.wait(30)
-
-
-def wait_until_it_runs_again(site: Site) -> None:
-    """Wait for the web process that takes the place of a dead one."""
-    wait_until(lambda: children(site, "daphne"), seconds=60)
-    wait_until_ready(site)
 
 
 @contextmanager
@@ -205,12 +191,3 @@ def frozen_worker(site: Site) -> Iterator[None]:
     finally:
         for process in frozen:
             process.resume()
-
-
-def children(site: Site, name: str) -> list[psutil.Process]:
-    """The processes below the launcher whose command line names this."""
-    found = []
-    for process in site.processes()[1:]:
-        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            found += [process] if name in " ".join(process.cmdline()) else []
-    return found

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents_app.lifecycle import claim_turn
+from agents_app.claiming import claim_turn
 from agents_app.recovery import recover_turns
 from mnesis_core.errors import Conflict
 from mnesis_core.record import SessionRecord

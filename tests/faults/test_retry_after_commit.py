@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents_app.lifecycle import StartedTurn, claim_turn
+from agents_app.claiming import StartedTurn, claim_turn
 from mnesis_core.record import SessionRecord
 from tests.support.children import run_child
 from tests.support.databases import ask

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
 from tests.support.site import Site, running_site, wait_until, wait_until_ready
+from tests.support.webs import web_server
 
 MINUTES = float(os.environ.get("MNESIS_SOAK_MINUTES", "10"))
 PEOPLE = 4
@@ -72,8 +72,3 @@ def check_ledger(client: httpx.Client, session: str) -> None:
             seen = event["seq"]
         if page["next_cursor"] is None:
             return
-
-
-def web_server(site: Site) -> psutil.Process:
-    """The process that serves the web."""
-    return next(child for child in site.processes() if "daphne" in child.cmdline())

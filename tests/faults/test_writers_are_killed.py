@@ -9,7 +9,8 @@ import time
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app.lifecycle import claim_turn, create_session
+from agents_app.claiming import claim_turn
+from agents_app.lifecycle import create_session
 from mnesis_core.record import TurnState
 from sessions_app import store
 from sessions_app.ledger import change

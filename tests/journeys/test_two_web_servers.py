@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -12,8 +14,10 @@ import pytest
 from tests.journeys.conftest import Caller, read_until
 from tests.support.site import ROOT, free_port, stop, wait_until
 
+ROUNDS = 10
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 def other(caller: Caller) -> Iterator[Caller]:
     """The same person at a second web server."""
     port = free_port()
@@ -47,10 +51,38 @@ async def test_a_follower_in_another_process_gets_every_event_and_the_text_as_it
     assert seqs == list(range(2, seqs[-1] + 1))
 
 
-def test_busy_and_interrupt_hold_across_processes(caller: Caller, other: Caller):
+def test_busy_interrupt_and_approval_hold_across_processes(caller: Caller, other: Caller):
     session = caller.new_session()
     turn = caller.start(session, "!slow 50 !long 400")
     body = {"message": "me too"}
     assert other.call("POST", f"/api/sessions/{session}/turns", body, status=409)["error"]["code"] == "SESSION_BUSY"
     other.call("POST", f"/api/sessions/{session}/interrupt")
     assert other.wait(turn)["state"] == "cancelled"
+    session = caller.new_session(config={"turn": {"ask_before": ["calculator"]}})
+    turn = caller.start(session, '!tool calculator {"expression": "6 * 7"}')
+    path = f"/api/sessions/{session}/turns/{turn['id']}"
+    wait_until(lambda: other.call("GET", path)["state"] == "suspended", seconds=10)
+    [waiting] = other.call("GET", path)["waits_for"]
+    approval = f"/api/sessions/{session}/approvals/{waiting['part_id']}"
+    other.call("POST", approval, {"approved": True}, status=202)
+    assert other.wait(turn)["state"] == "completed"
+    assert caller.call("POST", approval, {"approved": True}, status=409)["error"]["code"] == "APPROVAL_NOT_PENDING"
+    assert "42" in caller.texts(session)[-1]
+
+
+def test_of_two_servers_that_claim_one_session_at_the_same_moment_one_wins(caller: Caller, other: Caller):
+    for _ in range(ROUNDS):
+        session = caller.new_session()
+        path, ready = f"/api/sessions/{session}/turns", threading.Barrier(2)
+        with ThreadPoolExecutor(2) as people:
+            claims = [people.submit(claim, server, path, ready) for server in (caller, other)]
+        statuses = sorted(claimed.result() for claimed in claims)
+        assert statuses == [202, 409]
+        assert len(caller.call("GET", path)["items"]) == 1
+        assert len(caller.messages(session)) <= 2
+
+
+def claim(server: Caller, path: str, ready: threading.Barrier) -> int:
+    """A turn as soon as the other one is about to ask, too; what it was answered."""
+    ready.wait()
+    return server.client.post(path, json={"message": "!slow 100 !long 50"}).status_code

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
+from functools import partial
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from mnesis_site.auth import check_key
+from tests.support.commands import printed
 
-
-def apikey(*arguments: str) -> str:
-    output = StringIO()
-    call_command("apikey", *arguments, stdout=output, stderr=StringIO())
-    return output.getvalue()
-
-
-@pytest.fixture
-def ada(db: None) -> User:
-    return User.objects.create_user("ada")
+apikey = partial(printed, "apikey")
 
 
 def test_create_prints_the_key_alone_on_its_line(ada: User) -> None:
@@ -55,7 +46,7 @@ def test_revoke_of_an_unknown_key_says_so(db: None) -> None:
 def test_list_shows_no_secret(ada: User) -> None:
     key = apikey("create", "ada").strip()
     _, prefix, secret = key.split("_", 2)
-    for printed in (apikey("list"), apikey("list", "--json")):
-        assert prefix in printed
-        assert secret not in printed
+    for shown in (apikey("list"), apikey("list", "--json")):
+        assert prefix in shown
+        assert secret not in shown
     assert json.loads(apikey("list", "--json"))[0]["owner"] == "ada"

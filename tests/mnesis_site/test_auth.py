@@ -17,11 +17,6 @@ from sessions_app.queries_keys import find_key, list_keys
 from sessions_app.store.keys import create_key, revoke_key, touch_key
 
 
-@pytest.fixture
-def ada(db: None) -> User:
-    return User.objects.create_user("ada", password="correct horse")
-
-
 def test_a_key_is_its_owner(ada: User) -> None:
     key = create_key(owner_id=ada.pk)
     record = check_key(str(key))

@@ -16,6 +16,9 @@ from mnesis_site.auth import Receive, Scope, Send, SocketAuth
 from sessions_app.database import db
 from sessions_app.store.keys import create_key
 
+# Committed, because the threads of the sockets have connections of their own.
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
 NOBODY = {"user": "", "may_write": False}
 
 
@@ -43,12 +46,6 @@ async def ask_who(**headers: str) -> dict[str, Any] | None:
     answer = json.loads((await socket.receive_output())["text"])
     await socket.wait()
     return dict(answer)
-
-
-@pytest.fixture
-def ada(transactional_db: None) -> User:
-    """Committed, because the threads of the sockets have connections of their own."""
-    return User.objects.create_user("ada")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import sqlite3
@@ -13,15 +14,16 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from django.core.management import CommandError, call_command
 
-from tests.support.site import Site, environment_for, manage, running_site, wait_until, wait_until_ready
+from tests.support.site import Site, environment_for, lay_database, manage, running_site, wait_until, wait_until_ready
 
 GUARDS_OF_EDGES = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'summary_edges'"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with running_site(tmp_path_factory.mktemp("site")) as running:
+    with running_site(tmp_path_factory.mktemp("site"), is_prepared=False) as running:
         yield running
 
 
@@ -62,6 +64,28 @@ def test_the_printed_link_signs_in_once_and_only_once(site: Site, browser: httpx
     assert browser.get("/admin/").status_code == 200
 
 
+def test_a_killed_worker_is_started_again_and_leaves_no_orphan(site: Site) -> None:
+    wait_until_ready(site)
+    cluster = next(child for child in site.processes()[1:] if "qcluster" in child.cmdline())
+    old = [cluster, *cluster.children(recursive=True)]
+    cluster.kill()
+    _gone, alive = psutil.wait_procs(old, timeout=5)
+    assert not alive
+    wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()), seconds=10)
+    assert "The worker stopped by itself (status -9) and is started again." in site.output()
+
+
+if sys.platform == "linux":  # no other system tells a child of its parent's death
+
+    def test_nothing_stays_when_the_launcher_is_killed(site: Site) -> None:
+        """The last one of this site."""
+        wait_until_ready(site)
+        tree = site.processes()
+        site.launcher.kill()
+        _gone, alive = psutil.wait_procs(tree, timeout=20)
+        assert not alive
+
+
 def test_a_spent_link_is_not_printed_again_and_a_fresh_one_is(tmp_path: Path) -> None:
     with running_site(tmp_path) as site:
         unused = site.sign_in_link()
@@ -81,29 +105,6 @@ def test_ctrl_c_stops_everything_and_leaves_no_process(tmp_path: Path) -> None:
         assert site.launcher.wait(timeout=20) == 0
         _gone, alive = psutil.wait_procs(tree, timeout=1)
         assert not alive
-
-
-if sys.platform == "linux":  # no other system tells a child of its parent's death
-
-    def test_nothing_stays_when_the_launcher_is_killed(tmp_path: Path) -> None:
-        with running_site(tmp_path) as site:
-            wait_until_ready(site)
-            tree = site.processes()
-            site.launcher.kill()
-            _gone, alive = psutil.wait_procs(tree, timeout=20)
-            assert not alive
-
-
-def test_a_killed_worker_is_started_again_and_leaves_no_orphan(tmp_path: Path) -> None:
-    with running_site(tmp_path) as site:
-        wait_until_ready(site)
-        cluster = next(child for child in site.processes()[1:] if "qcluster" in child.cmdline())
-        old = [cluster, *cluster.children(recursive=True)]
-        cluster.kill()
-        _gone, alive = psutil.wait_procs(old, timeout=5)
-        assert not alive
-        wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()), seconds=10)
-        assert "The worker stopped by itself (status -9) and is started again." in site.output()
 
 
 def test_a_port_in_use_is_one_sentence_and_exit_status_1(tmp_path: Path) -> None:
@@ -142,10 +143,15 @@ def test_an_address_that_cannot_be_used_is_one_sentence(tmp_path: Path, argument
         ("--workers", "0", "at least 1 worker is needed, not '0'"),
     ],
 )
-def test_a_bad_argument_is_named_with_exit_status_2(tmp_path: Path, option: str, value: str, words: str) -> None:
-    done = manage("up", option, value, environment=environment_for(tmp_path))
+def test_a_bad_argument_is_named(option: str, value: str, words: str) -> None:
+    with pytest.raises(CommandError, match=re.escape(words)):
+        call_command("up", option, value)
+
+
+def test_a_bad_argument_at_a_terminal_is_exit_status_2(tmp_path: Path) -> None:
+    done = manage("up", "--port", "99999", environment=environment_for(tmp_path))
     assert done.returncode == 2
-    assert words in done.stderr
+    assert "a port is a number from 1 to 65535" in done.stderr
 
 
 def test_a_database_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
@@ -165,6 +171,7 @@ def test_a_database_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None
     ],
 )
 def test_a_wrong_setting_stops_the_start_in_one_sentence(tmp_path: Path, name: str, value: str, words: str) -> None:
+    lay_database(tmp_path)
     done = manage("up", environment=environment_for(tmp_path, **{name: value}))
     assert done.returncode == 1
     assert words in done.stderr
@@ -174,7 +181,7 @@ def test_a_wrong_setting_stops_the_start_in_one_sentence(tmp_path: Path, name: s
 def test_a_record_that_is_not_guarded_is_not_served(tmp_path: Path) -> None:
     """What 'migrate' cannot put right: a table that has lost a column gets no guards, half of which would be wrong."""
     environment = environment_for(tmp_path)
-    assert manage("migrate", "--verbosity=0", environment=environment).returncode == 0
+    lay_database(tmp_path)
     with closing(sqlite3.connect(tmp_path / "mnesis.sqlite3")) as database:
         database.executescript(
             "".join(f"DROP TRIGGER {name};" for [name] in database.execute(GUARDS_OF_EDGES).fetchall())

@@ -10,6 +10,10 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
+from tests.support.cast import ada, inspector
+
+__all__ = ["ada", "inspector"]
+
 collect_ignore = ["test_authorizer.py" if connection.vendor == "postgresql" else "test_grants.py"]
 """Each is about what one database has and the other lacks."""
 

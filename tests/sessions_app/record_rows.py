@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.db.models.query import QuerySet
 
+from agents_app.models import InboxMessage
 from compaction_app.models import CompactionRun
 from sessions_app.append_only import AppendOnlyModel
 from sessions_app.models import (
@@ -47,7 +48,8 @@ def insert_rows() -> Rows:
     )
     run = CompactionRun(id="run_1", session=session, trigger="soft", created_at=NOW)
     text = PromptText(id="text_1", session=session, digest="d", content="[]", created_at=NOW)
-    rows = (session, turn, message, part, item, event, piece, call, run, text)
+    letter = InboxMessage(id="inbox_1", session=session, seq=1, kind="message", text="Hello", created_at=NOW)
+    rows = (session, turn, message, part, item, event, piece, call, run, text, letter)
     for row in rows:
         row.save()
     return {type(row): row for row in rows}

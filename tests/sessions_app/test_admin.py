@@ -15,7 +15,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from agents_app.models import InboxMessage
+from agents_app.store import receive_message
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
+from mnesis_core.inbox import Draft
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
 from sessions_app import store
@@ -57,17 +60,6 @@ SHOWN = "</pre><script>alert(1)</script> {{ 7|add:7 }} â€ U+202E U+D800 &lt; â
 
 
 @pytest.fixture
-def ada(db: None) -> User:
-    return User.objects.create_superuser("ada")
-
-
-@pytest.fixture
-def inspector(ada: User, client: Client) -> Client:
-    client.force_login(ada)
-    return client
-
-
-@pytest.fixture
 def session_id(ada: User) -> str:
     """One row of every table."""
     session_id = add_session(ada)
@@ -75,6 +67,7 @@ def session_id(ada: User) -> str:
     with change(session_id) as record:
         turn = store.start_turn(record, model="demo")
         stub = store.append_message(record, turn_id=turn, message=MessageValue(role="assistant", parts=()))
+        receive_message(record, Draft(text="Are you there?"))
     piece = store.Piece(part_index=0, part_type="text", offset=0, text="so far")
     store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     run = claim(session_id)
@@ -99,7 +92,7 @@ def only_part(session_id: str, **lookups: Any) -> MessagePart:
 def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
         Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
-        CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey,
+        CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey, InboxMessage,
     }  # fmt: skip
 
 
@@ -155,6 +148,8 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         run = claim(other)
         add_preview(other, add_summary(other, run, ids, (1, 2)), ids)
         finish(other, run)
+        with change(other) as record:
+            receive_message(record, Draft(text="Hello"))
         create_key(owner_id=ada.pk)
     for number in range(3):
         store.append_journal(

@@ -14,22 +14,10 @@ from sessions_app.store.keys import create_key
 from sessions_app.store.models import put_model
 from tests.support.inspected import list_of, page_of, shown
 
-
-@pytest.fixture
-def ada(db: None) -> User:
-    return User.objects.create_superuser("ada")
-
-
-@pytest.fixture
-def inspector(ada: User, client: Client) -> Client:
-    client.force_login(ada)
-    return client
-
-
 MODEL = {
     "alias": "big", "litellm_model": "openai/big", "api_base": "", "api_key_env": "BIG_KEY", "context_window": "8000",
     "max_output_tokens": "1000", "input_micros_per_million": "0", "output_micros_per_million": "0",
-    "timeout_seconds": "60",
+    "timeout_seconds": "60", "total_timeout_seconds": "600", "fallbacks": "demo",
 }  # fmt: skip
 
 
@@ -37,6 +25,8 @@ def test_a_model_can_be_added_and_changed_but_not_renamed(inspector: Client) -> 
     assert inspector.post(list_of(LanguageModel, "add"), MODEL).status_code == 302
     row = LanguageModel.objects.get()
     assert (row.alias, row.api_key_env, row.context_window) == ("big", "BIG_KEY", 8000)
+    assert (row.fallbacks, row.total_timeout_seconds) == (["demo"], 600.0)
+    assert 'value="demo"' in shown(inspector, page_of(row))
     changed = MODEL | {"alias": "other", "context_window": "16000"}
     assert inspector.post(page_of(row), changed).status_code == 302
     assert list(LanguageModel.objects.values_list("alias", "context_window")) == [("big", 16000)]
@@ -63,6 +53,8 @@ def test_a_number_that_is_changed_is_configured_from_then_on(inspector: Client) 
         ("max_output_tokens", "8001"),
         ("context_window", "0"),
         ("timeout_seconds", "nan"),
+        ("total_timeout_seconds", "0"),
+        ("fallbacks", "demo, nosuch"),
     ],
 )
 def test_a_model_that_could_not_work_is_refused(field: str, value: str, inspector: Client) -> None:

@@ -13,6 +13,7 @@ from sessions_app.authorizer import decide, lifted
 from sessions_app.guards import guarded_models
 from sessions_app.models import Message, Session, StreamJournal
 from tests.sessions_app.record_rows import insert_rows, plain
+from tests.support.databases import execute
 
 REFUSED = {
     "frozen_column": "UPDATE messages SET role = 'forged'",
@@ -56,11 +57,6 @@ REFUSED = {
 @pytest.fixture
 def rows(db: None) -> None:
     insert_rows()
-
-
-def execute(statement: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
 
 
 @pytest.mark.parametrize("statement", REFUSED.values(), ids=REFUSED)

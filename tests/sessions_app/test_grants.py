@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +24,8 @@ from sessions_app.grants import (
 from sessions_app.guards import guarded_models
 from sessions_app.models import Event, Message, Session, StreamJournal, Turn
 from tests.sessions_app.record_rows import insert_rows, plain
+from tests.support.commands import printed
+from tests.support.databases import execute
 from tests.support.site_role import acting_as
 
 REFUSED = {
@@ -64,17 +66,7 @@ def a_role(db: None, site_role_name: str) -> str:
     return f"{site_role_name}_2"
 
 
-def execute(*statements: str) -> None:
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-
-
-def said(*arguments: str) -> str:
-    """What the command prints."""
-    output = io.StringIO()
-    call_command("roles", *arguments, stdout=output)
-    return output.getvalue()
+said = partial(printed, "roles")
 
 
 # ---- What the site's role may do ---------------------------------------------------------------------------

@@ -30,17 +30,12 @@ from sessions_app.guards import (
 from sessions_app.management.commands.flush import is_test_database
 from sessions_app.models import Event, Session, Turn
 from tests.sessions_app.record_rows import insert_rows, plain
+from tests.support.databases import execute
 
 pytestmark = pytest.mark.owner
 
 POSTGRESQL = connection.vendor == "postgresql"
 DROP = "DROP TRIGGER guard_events_frozen" + (" ON events" if POSTGRESQL else "")
-
-
-def execute(*statements: str) -> None:
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
 
 
 @pytest.fixture

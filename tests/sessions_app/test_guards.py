@@ -225,7 +225,7 @@ def test_a_column_is_set_once(rows: Rows, model: Model, field: Column) -> None:
 
 
 STATES = (*(state.value for state in TurnState), None)
-TOOL_STATES = ("pending", "running", "completed", "error", None)
+TOOL_STATES = ("pending", "approved", "running", "completed", "error", None)
 
 
 def insert_turn(state: str) -> Any:
@@ -255,7 +255,7 @@ def insert_part(state: str | None) -> Any:
 def test_a_state_takes_only_the_listed_steps(
     rows: Rows, insert: Callable[[Any], Any], column: str, steps: Any, old: str | None, new: str | None
 ) -> None:
-    keyed(rows[Turn]).update(state="completed")  # only one turn may be running
+    keyed(rows[Turn]).update(state="completed", ended_at=NOW)  # only one turn may be open
     row = insert(old)
     if (old, new) in steps or old == new:
         assert row.update(**{column: new}) == 1
@@ -349,13 +349,14 @@ if connection.vendor == "sqlite":
     def test_replace_by_a_partial_key_is_refused_and_a_row_outside_it_is_not(rows: Rows) -> None:
         insert = (
             "INSERT OR REPLACE INTO turns (id, session_id, seq, state, origin, model, request_digest, created_at,"
-            " lease_owner, fence) SELECT %s, session_id, %s, %s, origin, model, '', created_at, '', 1 FROM turns"
+            " ended_at, options, lease_owner, fence)"
+            " SELECT %s, session_id, %s, %s, origin, model, '', created_at, %s, '', '', 1 FROM turns"
             " WHERE id = 'turn_1'"
         )
         with connection.cursor() as cursor:
-            cursor.execute(insert, ["turn_2", 2, "completed"])
+            cursor.execute(insert, ["turn_2", 2, "completed", "2026-01-01 00:00:00"])
             with pytest.raises(IntegrityError, match=r"turns: .* never replaced"), transaction.atomic():
-                cursor.execute(insert, ["turn_3", 3, "running"])
+                cursor.execute(insert, ["turn_3", 3, "running", None])
         assert plain(Turn).count() == 2
 
     def test_an_update_into_a_partial_key_that_is_taken_replaces_nothing(rows: Rows) -> None:

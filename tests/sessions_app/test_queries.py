@@ -64,6 +64,14 @@ def test_a_message_that_is_not_in_the_session_is_not_found(alice, session_id, re
             queries.load_messages_by_ids([unknown], session_id=session_id)
 
 
+@pytest.mark.parametrize("key", ["colour", "isnull", "contains", "has_key", "gt", "in", "pk"])
+def test_a_label_of_any_name_finds_its_sessions_and_no_others(alice, key):
+    labelled = new_session(alice, labels={key: "blue", "other": "x"})
+    new_session(alice, labels={key: "blue and green", "other": "blue"})
+    new_session(alice)
+    assert [session.id for session in queries.list_sessions(owner_id=alice.pk, label=(key, "blue"))] == [labelled]
+
+
 def test_children_of_a_session_are_listed_and_an_unknown_parent_is_not_found(alice, bob, session_id):
     child = new_session(alice, parent_id=session_id)
     new_session(alice)

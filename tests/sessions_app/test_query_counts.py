@@ -13,6 +13,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from compaction_app import lineage
 from compaction_app import queries as compaction_queries
@@ -20,8 +21,11 @@ from compaction_app import store as compaction_store
 from compaction_app.context import Frame, build_context, load_frame, load_meter, read_state
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
+from mnesis_core.endings import ModelTimeout
 from mnesis_core.messages import Message, TextPart, ToolPart
 from mnesis_core.record import MessageEnd, TurnState
+from mnesis_core.retrying import Retry
+from mnesis_core.spending import Spent
 from sessions_app import queries, store
 from sessions_app.forking import fork_session
 from sessions_app.ledger import Change, change
@@ -33,6 +37,7 @@ from tests.support.talks import new_session, tool
 TEXT = Message(role="user", parts=(TextPart(text="tide"),))
 MANY = Message(role="assistant", parts=(*(tool(output="high") for _ in range(20)), TextPart(text="tide")))
 END = MessageEnd(outcome="complete")
+RETRY = Retry(attempt=1, error=ModelTimeout(), pause_seconds=0.5)
 COUNTED = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
@@ -104,6 +109,22 @@ def start_call(record: Change, scene: Scene) -> str:
     )
 
 
+def suspend_and_resume(record: Change, scene: Scene) -> None:
+    store.suspend_turn(record, scene.turn, fence=1, part_ids=[scene.waits])
+    store.resume_turn(record, scene.turn, fence=1, lease_owner="", lease_seconds=9)
+
+
+def decide(record: Change, scene: Scene, *, approved: bool) -> None:
+    store.decide_approval(
+        record, scene.waits, turn_id=scene.turn, approved=approved, note="tide", refusal="A person refused."
+    )
+
+
+def late(record: Change, scene: Scene) -> None:
+    store.finish_tool(record, scene.works, output=None, error="over")
+    store.keep_late_output(record, scene.works, "high")
+
+
 def store_file(record: Change, scene: Scene) -> str:
     return store_file_reference(record, content_id="cd" * 32, path="/b", exploration_summary="More tides.")
 
@@ -130,11 +151,21 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     "finish_turn": (in_change(lambda r, s: store.finish_turn(r, s.turn, state=TurnState.COMPLETED)), 4),
     "a whole turn": (in_idle(whole_turn), (10, 9)),
     "two whole turns": (in_idle(lambda r, s: (whole_turn(r, s), whole_turn(r, s))), (10, 9)),
+    "suspend_turn": (in_change(lambda r, s: store.suspend_turn(r, s.turn, fence=1, part_ids=[s.waits])), 5),
+    "resume_turn": (in_change(suspend_and_resume), 6),
+    "decide_approval, yes": (in_change(lambda r, s: decide(r, s, approved=True)), 6),
+    "decide_approval, no": (in_change(lambda r, s: decide(r, s, approved=False)), (11, 10)),
+    "keep_late_output": (in_change(late), (10, 9)),
     "take_over_turn": (in_change(lambda r, s: store.take_over_turn(r, s.turn, lease_owner="", lease_seconds=9)), 2),
     "start_call": (in_change(start_call), 4),
     "finish_call": (in_change(lambda r, s: store.finish_call(r, s.call, END)), 4),
+    "note_retry": (in_change(lambda r, s: store.note_retry(r, s.call, RETRY)), 3),
     "request_interrupt": (lambda s: store.request_interrupt(session_id=s.id), 2),
     "share_ratio": (lambda s: store.share_ratio("demo", 1.2), 1),
+    "put_account_limits": (lambda s: store.put_account_limits(s.owner.pk, {"day": {"tokens": 9}}), 2),
+    "lock_spending": (lambda s: store.lock_spending(s.owner.pk), 3),
+    "keep_sum": (lambda s: store.keep_sum("user:1", Spent(tokens=9), until=timezone.now()), 2),
+    "keep_warnings": (lambda s: store.keep_warnings("user:1", {"tokens": 9}), 2),
     "renew_leases": (lambda s: store.renew_leases(lease_owner="here", turn_ids=[s.turn], lease_seconds=15), 2),
     "append_journal": (
         lambda s: store.append_journal(
@@ -185,6 +216,9 @@ READS: dict[str, tuple[Operation, int]] = {
     "list_calls": (lambda s: queries.list_calls(s.id), 1),
     "load_call": (lambda s: queries.load_call(s.call, owner_id=s.owner.pk), 1),
     "usage_of_session": (lambda s: queries.usage_of_session(s.id), 1),
+    "load_paid_calls of a session": (lambda s: queries.load_paid_calls(session_id=s.id), 1),
+    "load_paid_calls of a person": (lambda s: queries.load_paid_calls(owner_id=s.owner.pk), 1),
+    "load_kept": (lambda s: queries.load_kept(["user:1", "day:1"]), 1),
     "journal_texts": (lambda s: queries.journal_texts(s.id), 1),
     "last_summary": (lambda s: compaction_queries.last_summary(s.id), 3),
     "load_graph": (lambda s: compaction_queries.load_graph(s.id), 2),

@@ -13,11 +13,13 @@ from sessions_app.models import ContextItem
 
 FREE = {
     "Session": {
-        *("title", "labels", "config", "archived_at", "updated_at"),
+        *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
         *("event_seq", "head_hash", "message_seq", "turn_seq"),
     },
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
+    # What the server said when it was asked, and whether it could be.
+    "McpServer": {"listing", "listed_at", "problem", "unreachable_since"},
 }
 UNPROVEN = {
     "Session": {"owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"},
@@ -44,7 +46,8 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
     models = guarded_models()
     assert {model.__name__: set(model.rules.unproven) for model in models if model.rules.unproven} == UNPROVEN
     unbound = {model.__name__ for model in models if not model.rules.bound}
-    assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge"}
+    # A server of tools is no session's, so no ledger tells of it.
+    assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge", "McpServer"}
 
 
 def test_what_never_changes_at_all() -> None:

@@ -294,3 +294,11 @@ def test_no_page_has_inline_style_or_script(ask: Ask, reader: User) -> None:
     for page in (ask("/"), ask(f"/sessions/{session_id}/")):
         assert not re.search(r"\sstyle=|<style|\son\w+=", page)
         assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+
+
+def test_a_session_of_an_openai_client_says_where_it_comes_from(ask: Ask, reader: User) -> None:
+    begun = new_session(reader, origin="openai", title="Begun there")
+    single = new_session(reader, origin="openai", title="Asked once", labels={"one_turn": "yes"})
+    assert "Begun by an OpenAI client." in ask(f"/sessions/{begun}/")
+    assert "as a single call" in ask(f"/sessions/{single}/")
+    assert ask("/sessions/").count("single call") == 1

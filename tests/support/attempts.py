@@ -14,12 +14,11 @@ from audit_app.verify import verify_session
 from compaction_app import store
 from compaction_app.attempt import Attempt
 from compaction_app.models import CompactionRun
-from mnesis_core.ids import new_id
 from mnesis_core.llm import Request
 from mnesis_core.providers.scripted import Script
 from mnesis_core.record import SessionRecord
 from sessions_app.queries import load_context_items, load_events
-from tests.support.inspected import Claimed, add_try
+from tests.support.inspected import Claimed, add_try, new_summary
 
 SUMMARY = "- A summary."
 
@@ -104,24 +103,7 @@ def first_items(session: SessionRecord, count: int = 4) -> list[str]:
 
 def commit_summary(session: SessionRecord, attempt: Attempt, source_ids: list[str], *, cost_micros: int = 0) -> str:
     """A summary of some messages, as an attempt commits it."""
-    summary = store.NewSummary(
-        id=new_id("sum"),
-        kind="leaf",
-        depth=0,
-        level=1,
-        text=SUMMARY,
-        token_count=4,
-        source_tokens=900,
-        first_seq=1,
-        last_seq=4,
-        message_count=4,
-        model="demo",
-        prompt_version="level1.1",
-        tokens_input=900,
-        tokens_output=4,
-        cost_micros=cost_micros,
-        duration_ms=10,
-    )
+    summary = new_summary(text=SUMMARY, token_count=4, last_seq=4, message_count=4, cost_micros=cost_micros)
     add_try(session.id, Claimed(id=attempt.run_id, fence=attempt.fence), summary.id, cost=cost_micros)
     with attempt.held() as record:
         return store.record_summary(

@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
+from django.test import Client
 
 
 def make_user(name: str) -> User:
     """A user of this name, who cannot sign in with a password."""
     return get_user_model().objects.create_user(name)
+
+
+@pytest.fixture
+def owner(db: None) -> User:
+    """Whose sessions these are, without committing anything."""
+    return make_user("ada")
+
+
+@pytest.fixture
+def door(owner: User) -> Client:
+    """The owner's program."""
+    client = Client()
+    client.force_login(owner)
+    return client
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    """An administrator."""
+    return get_user_model().objects.create_superuser("ada")
+
+
+@pytest.fixture
+def inspector(ada: User, client: Client) -> Client:
+    """The administrator at the inspector."""
+    client.force_login(ada)
+    return client

@@ -32,6 +32,13 @@ def site_database(name: str) -> Iterator[dict[str, str]]:
             connection.execute(f"DROP DATABASE {database} WITH (FORCE)")  # type: ignore[call-overload]
 
 
+def execute(*statements: str) -> None:
+    """Run statements on the database of the test."""
+    with connections["default"].cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
 def ask(sql: str) -> list[tuple[Any, ...]]:
     """The rows of a query without parameters, from the database of the test."""
     with connections["default"].cursor() as cursor:

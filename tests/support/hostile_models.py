@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mnesis_core.errors import ModelTimeout, ModelUnreachable
+from mnesis_core.endings import ModelTimeout, ModelUnreachable
 from mnesis_core.llm import Request, Source, ToolCall, Usage
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.tokens import characters_within

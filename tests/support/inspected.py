@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from typing import Any
 
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
@@ -13,9 +14,10 @@ from django.test import Client
 from django.urls import reverse
 
 from compaction_app import store as compaction_store
-from compaction_app.store import NewSummary, NewTry, Revision, RunResult
+from compaction_app.store import NewTry, Revision, RunResult
 from mnesis_core.compaction import Try
 from mnesis_core.ids import new_id
+from mnesis_core.lineage import NewSummary
 from mnesis_core.llm import Source
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
 from mnesis_core.record import MessageEnd, TurnState, UsageRecord
@@ -82,6 +84,28 @@ def claim(session_id: str) -> Claimed:
     return Claimed(id=run, fence=fence)
 
 
+def new_summary(**values: Any) -> NewSummary:
+    """A leaf of the first messages that waits for its commit, but for the values given."""
+    usual = {
+        "kind": "leaf",
+        "depth": 0,
+        "level": 1,
+        "text": "They spoke of tides.",
+        "token_count": 120,
+        "source_tokens": 900,
+        "first_seq": 1,
+        "last_seq": 2,
+        "message_count": 2,
+        "model": "demo",
+        "prompt_version": "1",
+        "tokens_input": 900,
+        "tokens_output": 120,
+        "cost_micros": 42,
+        "duration_ms": 840,
+    }
+    return NewSummary(**{"id": new_id("sum"), **usual, **values})
+
+
 def add_summary(
     session_id: str,
     run: Claimed,
@@ -96,23 +120,15 @@ def add_summary(
     """A summary in place of its sources; returns its id."""
     summary_id = new_id("sum")
     add_try(session_id, run, summary_id, kind=kind, level=level, text=text)
-    summary = NewSummary(
+    summary = new_summary(
         id=summary_id,
         kind=kind,
         depth=0 if kind == "leaf" else 1,
         level=level,
         text=text,
-        token_count=120,
-        source_tokens=900,
         first_seq=span[0],
         last_seq=span[1],
         message_count=span[1] - span[0] + 1 if count is None else count,
-        model="demo",
-        prompt_version="1",
-        tokens_input=900,
-        tokens_output=120,
-        cost_micros=42,
-        duration_ms=840,
     )
     source_type = "message" if kind == "leaf" else "summary"
     with change(session_id) as record:

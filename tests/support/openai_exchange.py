@@ -38,6 +38,8 @@ class Exchange:
     request: Received
     writer: asyncio.StreamWriter
     held: asyncio.Event
+    number: int = 1
+    """Which request for this model it is, since the server began."""
     started: bool = False
 
     async def head(self, status: int = 200, kind: str = EVENT_STREAM, **headers: str) -> None:

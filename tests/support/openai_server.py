@@ -69,7 +69,9 @@ class OpenAIServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._held is not None
         try:
-            exchange = Exchange(request=await self._read(reader), writer=writer, held=self._held)
+            request = await self._read(reader)
+            number = sum(received.model == request.model for received in self.requests)
+            exchange = Exchange(request=request, writer=writer, held=self._held, number=number)
             await self._play_while_connected(exchange, reader)
         except (ConnectionError, asyncio.IncompleteReadError):
             self.disconnects += 1

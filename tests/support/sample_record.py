@@ -8,12 +8,14 @@ from django.contrib.admin.models import ADDITION, LogEntry
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
 
+from agents_app.store import receive_message, take_messages
 from files_app.store import store_file_reference
+from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.llm import ModelSpec
 from mnesis_core.messages import DataPart, PatchPart, ReasoningPart, TextPart, ToolPart, ToolState
 from sessions_app import store
 from sessions_app.ledger import change
-from sessions_app.queries import load_messages
+from sessions_app.queries import load_message, load_messages
 from sessions_app.store.keys import create_key
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, revise, tool_part
 
@@ -62,6 +64,12 @@ def _talk(owner: User) -> str:
         *add_turn(talk, "Still in context."),
     ]
     with change(talk) as record:
+        store.update_session(record, hosting=Hosting(is_on=True, name="harbour"))
+        taken, _ = (receive_message(record, Draft(text=HOSTILE)) for _ in range(2))
+    with change(talk) as record:
+        turn_id = load_message(messages[0], session_id=talk).turn_id
+        take_messages(record, [taken], turn_id=str(turn_id))
+        store.update_session(record, hosting=Hosting(is_on=False, name="harbour"))
         store.tombstone_parts(record, [load_messages(talk, limit=2)[1].parts[0].id])
         store_file_reference(record, content_id="ab" * 32, path=HOSTILE, exploration_summary="a tide table")
     run = claim(talk)

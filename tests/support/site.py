@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
+DATABASE = "mnesis.sqlite3"
 OURS = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "ALLOWED_HOSTS", "DEBUG")
 
 
@@ -67,6 +70,7 @@ def environment_for(directory: Path, **settings: str) -> dict[str, str]:
         **inherited,
         "DJANGO_SETTINGS_MODULE": "mnesis_site.settings",
         "MNESIS_DATA_DIR": str(directory),
+        "MNESIS_WARM_UP": "false",  # most sites never need what takes seconds to load
         "PYTHONWARNINGS": "default",
         **settings,
     }
@@ -78,9 +82,29 @@ def manage(*arguments: str, environment: dict[str, str]) -> subprocess.Completed
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
+@cache
+def migrated() -> bytes:
+    """A database file that the migrations have been through, and nothing else: going through them takes seconds."""
+    with TemporaryDirectory() as folder:
+        done = manage("migrate", "--verbosity=0", environment=environment_for(Path(folder)))
+        assert done.returncode == 0, done.stderr
+        return (Path(folder) / DATABASE).read_bytes()
+
+
+def lay_database(directory: Path) -> None:
+    """Put a migrated database where a new site looks for its own."""
+    if not (directory / DATABASE).exists():
+        (directory / DATABASE).write_bytes(migrated())
+
+
 @contextmanager
-def running_site(directory: Path, **settings: str) -> Iterator[Site]:
-    """Start Mnesis, wait until it says that it runs, and stop it at the end, whatever happened in between."""
+def running_site(directory: Path, *, is_prepared: bool = True, **settings: str) -> Iterator[Site]:
+    """Start Mnesis, wait until it says that it runs, and stop it at the end, whatever happened in between.
+
+    :param is_prepared: on SQLite, whether its database is there already when it starts
+    """
+    if is_prepared and "DATABASE_URL" not in settings:
+        lay_database(directory)
     environment = environment_for(directory, **settings)
     port = free_port()
     command = [sys.executable, "manage.py", "up", "--port", str(port), "--workers", "1"]
@@ -90,7 +114,7 @@ def running_site(directory: Path, **settings: str) -> Iterator[Site]:
         )
     site = Site(port=port, directory=directory, launcher=launcher, environment=environment)
     try:
-        wait_until(lambda: "Mnesis runs at" in site.output() or launcher.poll() is not None, seconds=60)
+        wait_until(lambda: "Mnesis runs at" in site.output() or launcher.poll() is not None, seconds=120)
         assert launcher.poll() is None, site.output()
         yield site
     finally:
@@ -106,7 +130,7 @@ def stop(launcher: subprocess.Popen[bytes]) -> int:
 
 def wait_until_ready(site: Site) -> None:
     """Wait until /readyz says so: the worker needs a moment longer than the web server."""
-    wait_until(lambda: _is_ready(site), seconds=30)
+    wait_until(lambda: _is_ready(site), seconds=60)
 
 
 def _is_ready(site: Site) -> bool:

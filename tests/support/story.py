@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
@@ -13,7 +14,7 @@ from django.contrib.auth.models import User
 
 from agents_app import lifecycle
 from agents_app.runner import runner
-from mnesis_core.llm import Model, ModelSpec, Request
+from mnesis_core.llm import Model, ModelSpec, Request, ToolCall
 from mnesis_core.messages import StoredMessage, text_of
 from mnesis_core.providers.scripted import Script, ScriptedModel
 from mnesis_core.record import SessionRecord, TurnRecord
@@ -36,11 +37,13 @@ def script(settings: Any) -> Iterator[Callable[..., ScriptedModel]]:
     """Put a script in place of the ``demo`` model: ``script("first answer", Step(…))``."""
     settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "tests.support.story.make_model"}
 
-    def install(*replies: Script | Callable[[Request], Script], window: int = 8_000) -> ScriptedModel:
-        spec = ModelSpec(alias="demo", litellm_model="scripted/demo", context_window=window, max_output_tokens=1_000)
+    def install(
+        *replies: Script | Callable[[Request], Script], window: int = 8_000, alias: str = "demo"
+    ) -> ScriptedModel:
+        spec = ModelSpec(alias=alias, litellm_model=f"scripted/{alias}", context_window=window, max_output_tokens=1_000)
         scripted: Scripts = replies[0] if len(replies) == 1 and callable(replies[0]) else list(replies)
-        _MODELS["demo"] = ScriptedModel(spec, scripted)
-        return _MODELS["demo"]
+        _MODELS[alias] = ScriptedModel(spec, scripted)
+        return _MODELS[alias]
 
     yield install
     _MODELS.clear()
@@ -71,10 +74,24 @@ async def quiet_runner() -> AsyncIterator[None]:
     await runner.shutdown()
 
 
+def tool_call(name: str, id: str = "c1", /, **arguments: Any) -> ToolCall:
+    """What a model asks of a tool."""
+    return ToolCall(id=id, name=name, arguments=json.dumps(arguments))
+
+
+async def begin(
+    session: SessionRecord, message: str, *, until: ScriptedModel | None = None, **options: Any
+) -> TurnRecord:
+    """One turn, started; with a model, as far as the gate of its script."""
+    started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message=message, **options)
+    if until:
+        await asyncio.wait_for(until.at_gate.wait(), 10)
+    return started.turn
+
+
 async def say(session: SessionRecord, message: str) -> TurnRecord:
     """One turn, started and waited for."""
-    started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message=message)
-    return await ended(started.turn)
+    return await ended(await begin(session, message))
 
 
 async def ended(turn: TurnRecord) -> TurnRecord:
@@ -91,6 +108,16 @@ async def history(session: SessionRecord) -> list[StoredMessage]:
 def spoken(message: StoredMessage) -> str:
     """The text of a message."""
     return text_of(tuple(stored.part for stored in message.parts))
+
+
+async def part_when(session: SessionRecord, is_so: Callable[[Any], object]) -> Any:
+    """The first part of the second message, when it is there and has become so."""
+    async with asyncio.timeout(10):
+        while True:
+            parts = [stored.part for message in (await history(session))[1:2] for stored in message.parts[:1]]
+            if parts and is_so(parts[0]):
+                return parts[0]
+            await asyncio.sleep(0.02)
 
 
 async def frames_until(session: SessionRecord, type: str, *, after: int = 0) -> list[Frame]:

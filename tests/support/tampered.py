@@ -10,13 +10,16 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from agents_app.store import receive_message, take_messages
 from audit_app.verify import verify_in_stretches, verify_session
 from files_app.store import store_file_reference
+from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.ledger import GENESIS, entry_hash
 from mnesis_core.messages import TextPart
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.models import Event, MessagePart, Session
+from sessions_app.queries import load_message
 from tests.sessions_app.record_rows import plain
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, tool_part
 
@@ -39,6 +42,10 @@ def make_rich_session(owner: User) -> str:
         store_file_reference(
             record, content_id="ab" * 32, path="a.txt", file_type="text", token_count=3, exploration_summary="words"
         )
+        store.update_session(record, hosting=Hosting(is_on=True, name="harbour"))
+        receive_message(record, Draft(text="It turns.", hops=1))
+        turn_id = load_message(first[0], session_id=session_id).turn_id
+        take_messages(record, [receive_message(record, Draft(text="It has turned."))], turn_id=str(turn_id))
         store.archive_session(record)
     return session_id
 

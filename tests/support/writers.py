@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from agents_app.lifecycle import claim_turn
+from agents_app.claiming import claim_turn
 from agents_app.steps import held
 from mnesis_core.errors import Conflict
 from mnesis_core.messages import Message, TextPart, ToolPart, ToolState

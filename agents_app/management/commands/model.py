@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from mnesis_core.errors import MnesisError
+from agents_app.command import DoorCommand
 from mnesis_core.limits import StatedLimits, settle_limits, shown_prices
 from mnesis_core.llm import LimitSource, ModelSpec, Prices, Request, complete
 from mnesis_core.providers.litellm_ import stated_limits
@@ -20,13 +19,14 @@ from sessions_app.conf import get_model, list_models
 
 PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}
 LARGEST_PRICE = 1_000_000
+LONGEST_SECONDS = 86_400
 SHOWN = (
     *("alias", "litellm_model", "api_base", "context_window", "context_window_source"),
-    *("max_output_tokens", "max_output_source", "prices", "prices_source"),
+    *("max_output_tokens", "max_output_source", "prices", "prices_source", "fallbacks"),
 )
 
 
-class Command(BaseCommand):
+class Command(DoorCommand):
     """Add, list and check models."""
 
     help = "The models that sessions may use: any provider that litellm knows, or any OpenAI-compatible server."
@@ -41,20 +41,30 @@ class Command(BaseCommand):
         add.add_argument("--api-key-env", default="", help="the environment variable that holds the key")
         add.add_argument("--context", type=int, help="tokens of its window (default: what litellm knows)")
         add.add_argument("--max-output", type=int, help="tokens of an answer at most (default: what litellm knows)")
+        add.add_argument(
+            "--fallback",
+            action="append",
+            default=[],
+            help="a model that is asked when this one gives nothing; repeatable",
+        )
+        add.add_argument("--timeout", type=float, default=120.0, help="longest silence in a stream, in seconds (120)")
+        add.add_argument(
+            "--total-timeout",
+            type=float,
+            default=1800.0,
+            help="longest whole call, retries included, in seconds (1800)",
+        )
         for name, tokens in PRICES.items():
             option = f"--{name.replace('_', '-')}-price"
             add.add_argument(option, type=float, help=f"of a million {tokens} tokens (default: what litellm knows)")
         listing = verbs.add_parser("list", help="list the models")
-        listing.add_argument("--json", action="store_true")
+        listing.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
         check = verbs.add_parser("check", help="ask a model one short question")
         check.add_argument("alias")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """One verb."""
-        try:
-            {"add": self._add, "list": self._list, "check": self._check}[options["verb"]](options)
-        except MnesisError as error:
-            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
+        {"add": self._add, "list": self._list, "check": self._check}[options["verb"]](options)
 
     def _add(self, options: dict[str, Any]) -> None:
         spec = _spec(options)
@@ -64,6 +74,8 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"Its window is not known; {spec.context_window:,} is assumed. Say --context to change it."
             )
+        for alias in set(spec.fallbacks) - {known.alias for known in list_models()}:
+            self.stdout.write(f"Note: no model is called {alias!r} yet; until then it is passed over.")
         if options["api_key_env"] and not os.environ.get(options["api_key_env"]):
             self.stdout.write(
                 f"Note: {options['api_key_env']} is not set here; the server needs it when it calls the model."
@@ -71,8 +83,8 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         models = list_models()
-        if options["json"]:
-            self.stdout.write(json.dumps([{name: asdict(spec)[name] for name in SHOWN} for spec in models], indent=2))
+        if options["as_json"]:
+            self.print_json([{name: asdict(spec)[name] for name in SHOWN} for spec in models])
             return
         for spec in models:
             self.stdout.write(_line(spec))
@@ -89,10 +101,11 @@ class Command(BaseCommand):
 
 def _line(spec: ModelSpec) -> str:
     place = f" at {spec.api_base}" if spec.api_base else ""
+    others = f", else {', '.join(spec.fallbacks)}" if spec.fallbacks else ""
     return (
         f"{spec.alias:20} {spec.litellm_model}{place}, window {spec.context_window:,} ({spec.context_window_source}), "
         f"answer {spec.max_output_tokens:,} ({spec.max_output_source}), "
-        f"prices {shown_prices(spec)} ({spec.prices_source})"
+        f"prices {shown_prices(spec)} ({spec.prices_source}){others}"
     )
 
 
@@ -100,6 +113,9 @@ def _spec(options: dict[str, Any]) -> ModelSpec:
     for name in ("context", "max_output"):
         if options[name] is not None and not 0 < options[name] <= 10_000_000:
             raise CommandError(f"--{name.replace('_', '-')} must lie between 1 and 10,000,000", returncode=2)
+    for name in ("timeout", "total_timeout"):
+        if not 0 < options[name] <= LONGEST_SECONDS:
+            raise CommandError(f"--{name.replace('_', '-')} must lie between 0 and {LONGEST_SECONDS:,}", returncode=2)
     given = StatedLimits(
         source=LimitSource.CONFIGURED,
         context_window=options["context"],
@@ -112,6 +128,9 @@ def _spec(options: dict[str, Any]) -> ModelSpec:
         alias=options["alias"],
         litellm_model=options["litellm"],
         api_base=options["api_base"],
+        timeout_seconds=options["timeout"],
+        total_timeout_seconds=options["total_timeout"],
+        fallbacks=tuple(dict.fromkeys(options["fallback"])),
         **settle_limits(given, known),
     )
 

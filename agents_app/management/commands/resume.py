@@ -1,15 +1,14 @@
-"""``manage.py resume ID|last|~N "prompt"``."""
+"""``manage.py resume ID|last|~N "message"``."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
-
+from agents_app.command import read_message
+from agents_app.lifecycle import find_session
 from agents_app.management.commands.run import Command as RunCommand
-from agents_app.terminal import find_session, find_user
-from mnesis_core.errors import MnesisError
+from agents_app.terminal import find_user, run_turn
 
 
 class Command(RunCommand):
@@ -18,15 +17,17 @@ class Command(RunCommand):
     help = "Go on with a session: its id, 'last', or '~N' for the Nth before the last."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which session, and what ``run`` takes."""
-        parser.add_argument("session")
-        super().add_arguments(parser)
+        """Which session, and the message."""
+        parser.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
+        parser.add_argument("message", nargs="*", help="what to say; '-', or none, stands for what is piped in")
+        self.add_common(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Find, run, report."""
-        try:
-            user = find_user(options["user"])
-            session = find_session(options["session"], owner_id=user.pk)
-            self.turn(session.id, user.pk, options["prompt"], as_json=options["json"])
-        except MnesisError as error:
-            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
+        owner_id = find_user(options["user"]).pk
+        session_id, message = find_session(options["session"], owner_id=owner_id).id, read_message(options["message"])
+        self.turn(
+            owner_id,
+            lambda screen: run_turn(session_id, owner_id=owner_id, message=message, screen=screen),
+            as_json=options["as_json"],
+        )

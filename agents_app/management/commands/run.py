@@ -1,58 +1,110 @@
-"""``manage.py run "prompt"``."""
+"""``manage.py run "message"``."""
 
 from __future__ import annotations
 
-import json
+import sys
 from argparse import ArgumentParser
+from collections.abc import Callable
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-
 from agents_app import lifecycle
-from agents_app.terminal import find_user, run_turn
+from agents_app.command import DoorCommand, failed, read_message
+from agents_app.showing import AnswerOut, answer_read
+from agents_app.terminal import Decision, Screen, decide, find_user, run_turn
+from mnesis_core.endings import TurnCancelled, TurnSuspended, error_of
 from mnesis_core.errors import MnesisError
-from mnesis_core.record import TurnRecord, TurnState
-from mnesis_core.text import printable
-from sessions_app.schemas import turn_out
+from mnesis_core.record import TurnRecord, TurnState, Waiting, WaitsFor
+from sessions_app.rendering import show_invisible
+
+Turning = Callable[[Screen], TurnRecord]
 
 
-class Command(BaseCommand):
+class Command(DoorCommand):
     """A new session with its first turn."""
 
-    help = "Start a session with one message and print the answer as it comes."
+    help = (
+        "Start a session with one message and print the answer as it comes. Ctrl-C interrupts and keeps what was said."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The message and options."""
-        parser.add_argument("prompt")
+        parser.add_argument("message", nargs="*", help="what to say; '-', or none, stands for what is piped in")
         parser.add_argument("--model", default="")
-        parser.add_argument("--user", help="whose session it is (default: the first administrator)")
-        parser.add_argument("--json", action="store_true", help="print the turn as JSON at its end, no text before")
+        parser.add_argument("--title", default="")
+        parser.add_argument("--system-prompt", default="")
+        parser.add_argument("--host", metavar="NAME", default="", help="stay alive for messages of peers, by this name")
+        self.add_common(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Create, run, report."""
-        try:
-            user = find_user(options["user"])
-            session = lifecycle.create_session(owner=user, model=options["model"])
-            self.turn(session.id, user.pk, options["prompt"], as_json=options["json"])
-        except MnesisError as error:
-            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
-
-    def turn(self, session_id: str, owner_id: int, prompt: str, *, as_json: bool) -> None:
-        """One turn at the terminal; a bad end is the exit status 1."""
-        turn = run_turn(
-            session_id, owner_id=owner_id, message=prompt, write=(lambda text: None) if as_json else self._write
+        user, message = find_user(options["user"]), read_message(options["message"])
+        session = lifecycle.create_session(
+            owner=user,
+            model=options["model"],
+            title=options["title"],
+            system_prompt=options["system_prompt"],
+            first_message=message,
+            host_mode=bool(options["host"]),
+            peer_name=options["host"],
         )
+        self.turn(
+            user.pk,
+            lambda screen: run_turn(session.id, owner_id=user.pk, message=message, screen=screen),
+            as_json=options["as_json"],
+        )
+
+    def turn(self, owner_id: int, begin: Turning, *, as_json: bool) -> None:
+        """One turn at the terminal, with questions where a person must decide.
+
+        :raises CommandError: it did not come to a good end.
+        """
+        screen = Screen(text=(lambda text: None) if as_json else self.print_text, note=self.print_note)
+        turn = begin(screen)
+        while not as_json and sys.stdin.isatty() and (asked := approvals(turn)):
+            turn = self._decide(turn, asked, owner_id, screen)
         if as_json:
-            self.stdout.write(json.dumps(turn_out(turn), default=str, indent=2))
+            self.print_json(AnswerOut.model_validate(answer_read(turn)).dict())
         else:
             self.stdout.write("")
-        self.stderr.write(_line(turn))
+        self.print_note(_line(turn))
         if turn.state != TurnState.COMPLETED:
-            raise CommandError(f"{turn.error_code or turn.state}: {turn.error_message or 'the turn was interrupted'}")
+            raise failed(_end_of(turn))
 
-    def _write(self, text: str) -> None:
-        self.stdout.write(printable(text), ending="")
-        self.stdout.flush()
+    def _decide(self, turn: TurnRecord, asked: list[Waiting], owner_id: int, screen: Screen) -> TurnRecord:
+        try:
+            decisions = [self._ask(waiting) for waiting in asked]
+        except (KeyboardInterrupt, EOFError):
+            return lifecycle.interrupt(turn.session_id, owner_id=owner_id)
+        return decide(turn.session_id, decisions, owner_id=owner_id, screen=screen)
+
+    def _ask(self, waiting: Waiting) -> Decision:
+        self.print_note(f"\n{waiting.tool_name} {waiting.input}")
+        answer = input(f"Allow {show_invisible(waiting.tool_name)}? [y/N, or why not] ").strip()
+        if answer.lower() in ("y", "yes"):
+            return Decision(part_id=waiting.part_id, approved=True)
+        note = "" if answer.lower() in ("n", "no") else answer
+        return Decision(part_id=waiting.part_id, approved=False, note=note)
+
+
+def approvals(turn: TurnRecord) -> list[Waiting]:
+    """The tool calls that a person must decide on."""
+    return [waiting for waiting in turn.waits_for if waiting.reason == WaitsFor.APPROVAL]
+
+
+def _end_of(turn: TurnRecord) -> MnesisError:
+    if turn.state == TurnState.CANCELLED:
+        return TurnCancelled(turn_id=turn.id)
+    if turn.state == TurnState.SUSPENDED:
+        return TurnSuspended(_what_to_do(turn), turn_id=turn.id)
+    return error_of(turn.error_code or "", turn.error_message or "")
+
+
+def _what_to_do(turn: TurnRecord) -> str:
+    calls = ", ".join(f"{waiting.tool_name} ({waiting.part_id})" for waiting in turn.waits_for)
+    return (
+        f"The turn waits, and nobody is at this terminal to answer: {calls}. Approve or refuse with "
+        f"'manage.py sessions approve {turn.session_id} PART' or 'refuse', or in the browser."
+    )
 
 
 def _line(turn: TurnRecord) -> str:

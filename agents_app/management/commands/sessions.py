@@ -1,79 +1,204 @@
-"""``manage.py sessions list|read|interrupt|archive|delete``."""
+"""``manage.py sessions list|read|interrupt|archive|fork|compact|approve|refuse|host|send|inbox|delete``."""
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
+from collections.abc import Callable
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-
 from agents_app import lifecycle
-from agents_app.terminal import find_session, find_user
-from mnesis_core.errors import MnesisError
+from agents_app.command import read_message
+from agents_app.inbox import deliver
+from agents_app.management.commands.run import Command as RunCommand
+from agents_app.showing import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
+from agents_app.terminal import Decision, decide, find_user
+from compaction_app.compact import compact_now
+from compaction_app.showing import compaction_out
+from mnesis_core.inbox import Draft, MessageKind
 from mnesis_core.messages import text_of
-from mnesis_core.text import printable
-from sessions_app.queries import list_sessions, load_messages
+from mnesis_core.visible import excerpt
+from sessions_app.listing import MessageList, SessionList, message_page, session_page
+from sessions_app.queries import load_messages, load_session
 from sessions_app.schemas import session_out, turn_out
 
+Verb = Callable[[str, int, dict[str, Any]], None]
 
-class Command(BaseCommand):
+_CHOICE = {"yes": True, "no": False, "all": None}
+
+
+class Command(RunCommand):
     """Sessions at the terminal."""
 
     help = (
-        "List, read, interrupt, archive or delete sessions. What is deleted is out of sight, and every row of it stays."
+        "List, read, interrupt, archive, fork, compact or delete sessions; approve or refuse a tool call; have one stay "
+        "alive for messages, send it one, or list its inbox. What is deleted is out of sight, and every row of it stays."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The verbs."""
-        verbs = parser.add_subparsers(dest="verb", required=True)
-        for verb in ("list", "read", "interrupt", "archive", "delete"):
-            sub = verbs.add_parser(verb)
+        subs = parser.add_subparsers(dest="verb", required=True)
+        for verb in ("list", *self._verbs()):
+            sub = subs.add_parser(verb)
             if verb != "list":
                 sub.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
-            sub.add_argument("--user", help="whose sessions (default: the first administrator)")
-            sub.add_argument("--json", action="store_true")
+            self.add_common(sub)
+            if verb == "fork":
+                sub.add_argument("--at", required=True, metavar="MESSAGE", help="the last message that it has")
+            if verb in ("approve", "refuse"):
+                sub.add_argument("part", help="the tool call: its part_ id, as the turn's waits_for has it")
+                sub.add_argument("--note", default="", help="told to the model with a refusal")
+            if verb == "host":
+                sub.add_argument("mode", choices=("on", "off"))
+                sub.add_argument("--name", help="by which peers address it (default: its agent)")
+            if verb == "send":
+                self._add_message(sub)
+            if verb == "list":
+                self._add_filters(sub)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """One verb."""
-        try:
-            self._handle(options)
-        except MnesisError as error:
-            raise CommandError(f"{error.code}: {error.message}", returncode=error.exit_status) from None
-
-    def _handle(self, options: dict[str, Any]) -> None:
         owner_id = find_user(options["user"]).pk
         if options["verb"] == "list":
-            self._list(owner_id, as_json=options["json"])
+            self._list(owner_id, options)
             return
-        session_id = find_session(options["session"], owner_id=owner_id).id
-        if options["verb"] == "read":
-            self._read(session_id)
-        elif options["verb"] == "interrupt":
-            self._print(turn_out(lifecycle.interrupt(session_id, owner_id=owner_id)), as_json=options["json"])
-        elif options["verb"] == "delete":
-            lifecycle.delete_session(session_id, owner_id=owner_id)
-            self._print({"id": session_id, "state": "deleted"}, as_json=options["json"])
-        else:
-            self._print(session_out(lifecycle.archive_session(session_id, owner_id=owner_id)), as_json=options["json"])
+        session_id = lifecycle.find_session(options["session"], owner_id=owner_id).id
+        self._verbs()[options["verb"]](session_id, owner_id, options)
 
-    def _list(self, owner_id: int, *, as_json: bool) -> None:
-        sessions = list_sessions(owner_id=owner_id, archived=None, limit=100)
-        if as_json:
-            self.stdout.write(json.dumps([session_out(session) for session in sessions], default=str, indent=2))
+    def _verbs(self) -> dict[str, Verb]:
+        return {
+            "read": self._read,
+            "interrupt": self._interrupt,
+            "archive": self._archive,
+            "fork": self._fork,
+            "compact": self._compact,
+            "approve": self._decide_on,
+            "refuse": self._decide_on,
+            "host": self._host,
+            "send": self._send,
+            "inbox": self._inbox,
+            "delete": self._delete,
+        }
+
+    def _add_message(self, parser: ArgumentParser) -> None:
+        parser.add_argument("message", nargs="*", help="what to send; '-', or none, stands for what is piped in")
+        parser.add_argument("--kind", choices=[kind.value for kind in MessageKind], default=MessageKind.MESSAGE.value)
+        parser.add_argument(
+            "--in-reply-to", default="", metavar="MESSAGE", help="the inbox_ id that a response answers"
+        )
+
+    def _add_filters(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--q", default="", help="a word of the title")
+        parser.add_argument("--label", help="key=value")
+        parser.add_argument("--archived", choices=("yes", "no", "all"), default="all")
+        parser.add_argument("--parent", metavar="SESSION", help="only what was launched by or forked from this one")
+        parser.add_argument(
+            "--sub-agents", choices=("yes", "no", "all"), default="all", help="what turns have launched"
+        )
+        parser.add_argument("--limit", type=int, default=100)
+
+    def _list(self, owner_id: int, options: dict[str, Any]) -> None:
+        page = session_page(
+            owner_id=owner_id,
+            archived=_CHOICE[options["archived"]],
+            label=options["label"],
+            q=options["q"],
+            parent_id=options["parent"],
+            sub_agents=_CHOICE[options["sub_agents"]],
+            limit=min(max(options["limit"], 1), 500),
+            cursor=None,
+        )
+        if options["as_json"]:
+            self.print_json(SessionList.model_validate(page).dict()["items"])
             return
-        for session in sessions:
-            self.stdout.write(f"{session.id}  {session.state:11} {session.model:12} {printable(session.title)}")
+        for session in page["items"]:
+            self.stdout.write(
+                self.readable(f"{session['id']}  {session['state']:11} {session['model']:12} {session['title']}")
+            )
+        if not page["items"]:
+            self.print_note("There is no session. Start one: manage.py run 'Hello'")
 
-    def _read(self, session_id: str) -> None:
+    def _read(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        if options["as_json"]:
+            self._read_json(session_id, owner_id)
+            return
         after = 0
         while messages := load_messages(session_id, after=after, limit=200):
             for message in messages:
-                text = printable(text_of(tuple(stored.part for stored in message.parts)))
+                text = self.readable(text_of(tuple(stored.part for stored in message.parts)))
                 self.stdout.write(f"[{message.seq}] {message.role}: {text}\n")
             after = messages[-1].seq
 
-    def _print(self, values: dict[str, Any], *, as_json: bool) -> None:
-        self.stdout.write(
-            json.dumps(values, default=str, indent=2) if as_json else f"{values['id']}  {values['state']}"
+    def _read_json(self, session_id: str, owner_id: int) -> None:
+        session = SessionRead.model_validate(session_read(load_session(session_id, owner_id=owner_id))).dict()
+        messages: list[Any] = []
+        after: int | None = 0
+        while after is not None:
+            page = message_page(session_id, owner_id=owner_id, after=after, limit=500)
+            messages += MessageList.model_validate(page).dict()["items"]
+            after = page["next_cursor"]
+        self.print_json(session | {"messages": messages})
+
+    def _interrupt(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        self._print(turn_out(lifecycle.interrupt(session_id, owner_id=owner_id)), options)
+
+    def _archive(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        self._print(session_out(lifecycle.archive_session(session_id, owner_id=owner_id)), options)
+
+    def _fork(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        owner = find_user(options["user"])
+        self._print(session_out(lifecycle.fork_session(session_id, owner=owner, at_message_id=options["at"])), options)
+
+    def _compact(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        self._print(compaction_out(compact_now(session_id)), options)
+
+    def _decide_on(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        said = Decision(part_id=options["part"], approved=options["verb"] == "approve", note=options["note"])
+        self.turn(
+            owner_id,
+            lambda screen: decide(session_id, [said], owner_id=owner_id, screen=screen),
+            as_json=options["as_json"],
         )
+
+    def _host(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        session = lifecycle.update_session(
+            session_id, owner_id=owner_id, host_mode=options["mode"] == "on", peer_name=options["name"]
+        )
+        self._print(session_out(session), options)
+
+    def _send(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        draft = Draft(
+            text=read_message(options["message"]), kind=MessageKind(options["kind"]), in_reply_to=options["in_reply_to"]
+        )
+        # Delivered only: a web process takes it within seconds, and this one is about to end.
+        sent = inbox_out(deliver(session_id, owner_id=owner_id, draft=draft))
+        if options["as_json"]:
+            self.print_json(InboxMessageOut.model_validate(sent).dict())
+        else:
+            self.stdout.write(_line_of(sent))
+
+    def _inbox(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        messages: list[Any] = []
+        after: int | None = 0
+        while after is not None:
+            page = inbox_page(session_id, owner_id=owner_id, waiting=None, after=after, limit=500)
+            messages += InboxList.model_validate(page).dict()["items"]
+            after = page["next_cursor"]
+        if options["as_json"]:
+            self.print_json(messages)
+            return
+        for message in messages:
+            self.stdout.write(f"{_line_of(message)}  {excerpt(message['text'], 100)}")
+
+    def _delete(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        lifecycle.delete_session(session_id, owner_id=owner_id)
+        self._print({"id": session_id, "state": "deleted"}, options)
+
+    def _print(self, values: dict[str, Any], options: dict[str, Any]) -> None:
+        if options["as_json"]:
+            self.print_json(values)
+            return
+        self.stdout.write(f"{values['id']}  {values['state']}")
+
+
+def _line_of(message: dict[str, Any]) -> str:
+    return f"{message['id']}  {message['kind']:8}  {message['turn_id'] or 'waiting'}"

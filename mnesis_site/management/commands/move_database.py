@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from time import monotonic
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
@@ -60,16 +61,21 @@ class Command(BaseCommand):
                 self.stdout.write(f"  {name:28} {table['rows']:>12,} rows, {table['copied']:,} copied now")
         for problem in report.problems:
             self.stdout.write(f"  {problem['session']} entry {problem['seq']}: {problem['detail']}")
-        self.stdout.write(self._summary(report, seconds))
+        self.stdout.write(summary(report, seconds))
 
-    def _summary(self, report: MoveReport, seconds: float) -> str:
-        done = f"{report.copied:,} rows copied" if report.copied else "Everything is there already: nothing copied"
-        return (
-            f"{done}, every row compared, in {seconds:,.1f} s. {report.sessions:,} sessions with {report.entries:,} "
-            f"ledger entries: {len(report.problems)} problems.\n"
-            f"Left behind: {', '.join(LEFT_BEHIND)}: the search index was made again, people sign in again.\n"
-            f"Now start the site with the new DATABASE_URL ({report.target}) and the same SECRET_KEY, never with the old one."
-        )
+
+def summary(report: MoveReport, seconds: float) -> str:
+    """What was done, what stays where it is, and what to do next."""
+    done = f"{report.copied:,} rows copied" if report.copied else "Everything is there already: nothing copied"
+    has_files = report.tables.get("file_references", {}).get("rows")
+    files = f"The contents of files stay in {settings.DATA_DIR / 'files'}: keep MNESIS_DATA_DIR, or take that folder along.\n"
+    return (
+        f"{done}, every row compared, in {seconds:,.1f} s. {report.sessions:,} sessions with {report.entries:,} "
+        f"ledger entries: {len(report.problems)} problems.\n"
+        f"Left behind: {', '.join(LEFT_BEHIND)}: the search index was made again, people sign in again.\n"
+        f"{files if has_files else ''}"
+        f"Now start the site with the new DATABASE_URL ({report.target}) and the same SECRET_KEY, never with the old one."
+    )
 
 
 def connect(url: str) -> None:
@@ -77,5 +83,5 @@ def connect(url: str) -> None:
 
     :raises ImproperlyConfigured: the address is neither SQLite nor PostgreSQL.
     """
-    settings = {SOURCE: dict(connections.settings[SOURCE]), TARGET: database(url, pooled=False)}
-    connections.settings[TARGET] = connections.configure_settings(settings)[TARGET]
+    both = {SOURCE: dict(connections.settings[SOURCE]), TARGET: database(url, pooled=False)}
+    connections.settings[TARGET] = connections.configure_settings(both)[TARGET]

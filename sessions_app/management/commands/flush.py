@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sessions_app.authorizer import lifted
-from sessions_app.guards import guarded_models, install_guards, remove_guards
+from sessions_app.guards import dialect_of
 
 TEST_NAMES = re.compile(r"(.*/)?test[_.][^/]*|:memory:|file:memorydb_.*")
 FROM_MIGRATIONS = {"django_migrations", "django_content_type", "auth_permission"}
@@ -47,14 +47,12 @@ def filled_tables(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def empty(connection: BaseDatabaseWrapper, tables: list[str]) -> None:
-    """Delete every row of some tables, with their guards off for that long."""
-    guarded = [model for model in guarded_models() if model._meta.db_table in tables]
-    remove_guards(connection, guarded)
+    """Delete every row of some tables, with what guards against that off for as long, and the same put back."""
+    dialect = dialect_of(connection)
     with connection.cursor() as cursor:
-        for table in tables:
-            cursor.execute(f"DELETE FROM {table}")  # noqa: S608
-    if connection.vendor == "postgresql":
-        # Triggers cannot be made on a table whose foreign keys are still to be checked.
-        with connection.cursor() as cursor:
-            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-    install_guards(connection, guarded)
+        guards = [guard for guard in dialect.installed(cursor) if guard.table in tables and guard.rule == "delete"]
+        removals = [f"DELETE FROM {table}" for table in tables]  # noqa: S608
+        # PostgreSQL makes no trigger on a table whose foreign keys are still to be checked.
+        checks = ["SET CONSTRAINTS ALL IMMEDIATE"] if connection.vendor == "postgresql" else []
+        for statement in [*map(dialect.drop, guards), *removals, *checks, *(guard.sql for guard in guards)]:
+            cursor.execute(statement)

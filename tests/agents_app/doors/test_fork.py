@@ -27,7 +27,7 @@ from sessions_app.queries import (
     load_messages,
     load_session,
 )
-from sessions_app.transcript import list_children
+from sessions_app.relatives import list_children
 from tests.support.talks import exchange, new_session, say, tool
 
 HOSTILE = "␛0000 \x00 \ud800"

@@ -168,52 +168,54 @@ def tool(**values: Any) -> list[dict[str, Any]]:
     return [{"type": "tool", "tool_name": "t", "tool_call_id": "c", "output": "o"} | values]
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({"user": ""}, "user"),
-        ({"user": " \n"}, "user"),
-        ({"user": []}, "user"),
-        ({"user": 5}, "user"),
-        ({"user": None}, "user"),
-        ({"user": [5]}, "user.0"),
-        ({"user": [{"text": "x"}]}, "user.0"),
-        ({"user": [{"type": "video"}]}, "user.0"),
-        ({"user": _thought("x")}, "user.0.type"),
-        ({"user": tool()}, "user.0.type"),
-        ({"assistant": [{"type": "text"}]}, "assistant.0.text.text"),
-        ({"assistant": [{"type": "step_start"}]}, "assistant.0"),
-        ({"assistant": [{"type": "text", "text": "x"}] * 1_001}, "assistant"),
-        ({"assistant": tool(tool_name="")}, "assistant.0.tool_name"),
-        ({"assistant": tool(tool_name="x" * 201)}, "assistant.0.tool_name"),
-        ({"assistant": tool(tool_call_id="\x00" * 50)}, "assistant.0.tool_call_id"),
-        ({"assistant": tool(output=None)}, "assistant.0"),
-        ({"assistant": tool(error="also")}, "assistant.0"),
-        ({"assistant": tool(state="error")}, "assistant.0.state"),
-        ({"assistant": tool(state="pending")}, "assistant.0.state"),
-        ({"assistant": tool(state="gone")}, "assistant.0.tool.state"),
-        ({"tokens": {"input": -1}}, "tokens.input"),
-        ({"tokens": {"input": 1.0}}, "tokens.input"),
-        ({"tokens": {"output": True}}, "tokens.output"),
-        ({"tokens": {"output": "5"}}, "tokens.output"),
-        ({"tokens": {"output": 2**53}}, "tokens.output"),
-        ({"tokens": {"prompt_tokens": 5}}, "tokens.prompt_tokens"),
-        ({"tokens": 5}, "tokens"),
-        ({"cost": -0.01}, "cost"),
-        ({"cost": 1e30}, "cost"),
-        ({"cost": "nan"}, "cost"),
-        ({"finish_reason": "x" * 65}, "finish_reason"),
-        ({"model": "x" * 101}, "model"),
-        ({"idempotency_key": ""}, "idempotency_key"),
-        ({"idempotency_key": "\x00" * 60}, "idempotency_key"),
-    ],
-)
-def test_what_cannot_be_kept_whole_is_refused_by_the_name_of_its_field(program, session, body, field):
-    error = refusal(record(program, session, **body), 422)
-    assert error["code"] == "INVALID_REQUEST"
-    named = [item["field"] for item in error["details"].get("errors", [])] or [error["details"]["field"]]
-    assert field in named
-    assert load_session(session.id).event_seq == 1
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"user": ""}, "user"),
+    ({"user": " \n"}, "user"),
+    ({"user": []}, "user"),
+    ({"user": 5}, "user"),
+    ({"user": None}, "user"),
+    ({"user": [5]}, "user.0"),
+    ({"user": [{"text": "x"}]}, "user.0"),
+    ({"user": [{"type": "video"}]}, "user.0"),
+    ({"user": _thought("x")}, "user.0.type"),
+    ({"user": tool()}, "user.0.type"),
+    ({"assistant": [{"type": "text"}]}, "assistant.0.text.text"),
+    ({"assistant": [{"type": "step_start"}]}, "assistant.0"),
+    ({"assistant": [{"type": "text", "text": "x"}] * 1_001}, "assistant"),
+    ({"assistant": tool(tool_name="")}, "assistant.0.tool_name"),
+    ({"assistant": tool(tool_name="x" * 201)}, "assistant.0.tool_name"),
+    ({"assistant": tool(tool_call_id="\x00" * 50)}, "assistant.0.tool_call_id"),
+    ({"assistant": tool(output=None)}, "assistant.0"),
+    ({"assistant": tool(error="also")}, "assistant.0"),
+    ({"assistant": tool(state="error")}, "assistant.0.state"),
+    ({"assistant": tool(state="pending")}, "assistant.0.state"),
+    ({"assistant": tool(state="gone")}, "assistant.0.tool.state"),
+    ({"tokens": {"input": -1}}, "tokens.input"),
+    ({"tokens": {"input": 1.0}}, "tokens.input"),
+    ({"tokens": {"output": True}}, "tokens.output"),
+    ({"tokens": {"output": "5"}}, "tokens.output"),
+    ({"tokens": {"output": 2**53}}, "tokens.output"),
+    ({"tokens": {"prompt_tokens": 5}}, "tokens.prompt_tokens"),
+    ({"tokens": 5}, "tokens"),
+    ({"cost": -0.01}, "cost"),
+    ({"cost": 1e30}, "cost"),
+    ({"cost": "nan"}, "cost"),
+    ({"finish_reason": "x" * 65}, "finish_reason"),
+    ({"model": "x" * 101}, "model"),
+    ({"idempotency_key": ""}, "idempotency_key"),
+    ({"idempotency_key": "\x00" * 60}, "idempotency_key"),
+]
+"""What is sent, and the field that is named."""
+
+
+def test_what_cannot_be_kept_whole_is_refused_by_the_name_of_its_field(program, session, subtests):
+    for body, field in REFUSED:
+        with subtests.test(field):
+            error = refusal(record(program, session, **body), 422)
+            assert error["code"] == "INVALID_REQUEST"
+            named = [item["field"] for item in error["details"].get("errors", [])] or [error["details"]["field"]]
+            assert field in named
+            assert load_session(session.id).event_seq == 1
 
 
 def test_a_text_that_is_too_long_is_refused_in_words(program, session):

@@ -1,6 +1,9 @@
-"""The demo model behind litellm, reached as any other is."""
+"""The demo model, asked as any other is."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 
@@ -15,7 +18,7 @@ from mnesis_core.llm import (
     complete,
 )
 from mnesis_core.providers import make_model
-from mnesis_core.providers.litellm_ import LiteLLMModel, load_litellm
+from tests.support.site import ROOT
 
 REQUEST = Request(payload={"messages": [{"role": "user", "content": "What is the answer?"}]}, max_output_tokens=50)
 
@@ -42,7 +45,7 @@ def demo_spec() -> ModelSpec:
     ],
 )
 async def test_the_demo_model_fails_as_it_is_told(command: str, outcome: Outcome, code: str) -> None:
-    reply = await complete(LiteLLMModel(demo_spec()), say(command))
+    reply = await complete(make_model(demo_spec()), say(command))
     assert (reply.outcome, reply.error and reply.error.code) == (outcome, code)
 
 
@@ -53,7 +56,7 @@ def say(text: str, *, max_output_tokens: int = 500) -> Request:
 async def test_the_demo_model_streams_words_thinks_and_calls_tools() -> None:
     function = {"name": "calculator", "description": "Sums.", "parameters": {"required": ["expression"]}}
     payload = {**say("!think what is 3 * 4?").payload, "tools": [{"type": "function", "function": function}]}
-    items = [item async for item in LiteLLMModel(demo_spec()).stream(Request(payload=payload, max_output_tokens=100))]
+    items = [item async for item in make_model(demo_spec()).stream(Request(payload=payload, max_output_tokens=100))]
     reply = items[-1]
     assert isinstance(reply, Reply)
     assert sum(isinstance(item, ReasoningDelta) for item in items) > 10
@@ -61,18 +64,33 @@ async def test_the_demo_model_streams_words_thinks_and_calls_tools() -> None:
 
 
 async def test_the_demo_model_keeps_to_the_largest_answer() -> None:
-    reply = await complete(LiteLLMModel(demo_spec()), say("!long 2000", max_output_tokens=60))
+    reply = await complete(make_model(demo_spec()), say("!long 2000", max_output_tokens=60))
     assert (reply.outcome, reply.finish_reason) == (Outcome.COMPLETE, "length")
     assert reply.usage.output_tokens <= 60
 
 
-async def test_the_demo_model_also_answers_litellm_without_a_stream() -> None:
-    whole_reply = await load_litellm().acompletion(
-        model="demo/chat", messages=[{"role": "user", "content": "!tool now {}"}], tools=[_offered("now")]
+async def test_a_slow_answer_ends_when_its_time_is_up() -> None:
+    request = Request(payload=say("!slow 5000 !long 9").payload, max_output_tokens=500, seconds=0.05)
+    reply = await complete(make_model(demo_spec()), request)
+    assert (reply.outcome, reply.error and reply.error.code) == (Outcome.BROKEN, "MODEL_TIMEOUT")
+    assert reply.text
+
+
+async def test_what_no_encoding_can_write_is_answered_too() -> None:
+    reply = await complete(make_model(demo_spec()), say("Remember: the code is \ud800-4471."))
+    assert reply.outcome is Outcome.COMPLETE
+    reply.text.encode()
+
+
+def test_the_demo_model_needs_no_litellm() -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from mnesis_core.llm import ModelSpec, Request, complete\n"
+        "from mnesis_core.providers import make_model\n"
+        "spec = ModelSpec(alias='demo', litellm_model='demo/chat', context_window=32_000, max_output_tokens=4_000)\n"
+        "for text in ('Hello', '!fail 500'):\n"
+        "    request = Request(payload={'messages': [{'role': 'user', 'content': text}]}, max_output_tokens=500)\n"
+        "    asyncio.run(complete(make_model(spec), request))\n"
+        "assert 'litellm' not in sys.modules\n"
     )
-    assert whole_reply.choices[0].message.tool_calls[0].function.name == "now"
-    assert whole_reply.choices[0].finish_reason == "tool_calls"
-
-
-def _offered(name: str) -> dict[str, object]:
-    return {"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object"}}}
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)

@@ -1,0 +1,56 @@
+"""Story: ask a model for one answer of a turn, again where that may help, and another one where it gives nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from agents_app import steps
+from agents_app.steps import Step
+from compaction_app.context import Frame, load_frame
+from mnesis_core.config import Config
+from mnesis_core.errors import ModelNotFoundError
+from mnesis_core.llm import Model, Reply, Request
+from mnesis_core.record import TurnRecord
+from mnesis_core.retrying import Retry, ask_patiently, patience_of
+from sessions_app.conf import get_model
+from sessions_app.database import db
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """A model that is asked in place of a session's own."""
+
+    model: Model
+    frame: Frame
+    """What the context is put together and measured with for it."""
+    others: tuple[str, ...]
+    """Who is asked after it, if it gives nothing either."""
+
+
+def next_model(session_id: str, aliases: Sequence[str]) -> StandIn | None:
+    """The first of these models that there is; ``None`` when there is none. One that was removed is passed over."""
+    for place, alias in enumerate(aliases, start=1):
+        with suppress(ModelNotFoundError):
+            model = get_model(alias)
+            return StandIn(model=model, frame=load_frame(session_id, model=alias), others=tuple(aliases[place:]))
+    return None
+
+
+async def ask(turn: TurnRecord, step: Step, model: Model, request: Request, config: Config) -> Reply:
+    """Stream the answer; a call that failed before its first token is tried again where that may help."""
+    request = replace(request, max_characters=config.stream.max_answer_characters)
+
+    async def once(seconds: float) -> Reply:
+        return await step.answer.stream(model, replace(request, seconds=seconds))
+
+    return await ask_patiently(
+        once, patience_of(config.turn), seconds=model.spec.total_timeout_seconds, note=partial(_note, turn, step)
+    )
+
+
+async def _note(turn: TurnRecord, step: Step, retry: Retry) -> None:
+    await db(steps.note_retry, turn, step, retry)
+    step.attempts += 1

@@ -1,0 +1,43 @@
+"""``manage.py mcp``."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import ArgumentParser
+from typing import Any
+
+from mcp.server.stdio import stdio_server
+
+from agents_app.command import DoorCommand
+from agents_app.mcp_server import always, make_server
+from agents_app.runner import runner
+from agents_app.terminal import find_user
+from mnesis_core.providers.litellm_ import close_connections
+from sessions_app.asking import Caller
+
+
+class Command(DoorCommand):
+    """The Model Context Protocol for a program that started this one."""
+
+    help = "Speak the Model Context Protocol on standard input and output, until the end of input."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """For whom."""
+        parser.add_argument("--user", help="whose sessions (default: the first administrator)")
+        parser.add_argument("--read-only", action="store_true", help="refuse every tool that writes")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Serve until the input ends."""
+        caller = Caller(user=find_user(options["user"]), may_write=not options["read_only"])
+        asyncio.run(_serve(caller))
+
+
+async def _serve(caller: Caller) -> None:
+    server = make_server(always(caller))
+    try:
+        # Its package keeps whatever else is printed away from standard output.
+        async with stdio_server() as (source, target):
+            await server.run(source, target, server.create_initialization_options())
+    finally:
+        await runner.shutdown()
+        await close_connections()

@@ -1,0 +1,109 @@
+"""``manage.py mcp_server add|list|check|remove``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import REMAINDER, ArgumentParser
+from typing import Any
+
+from asgiref.sync import async_to_sync
+
+from agents_app import store
+from agents_app.attaching import attach_server, list_again
+from agents_app.command import DoorCommand
+from agents_app.queries import list_servers
+from agents_app.toolbox import show_servers
+from mnesis_core.attached import AttachedServer, ServerAddress
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.text import printable
+from mnesis_core.visible import excerpt
+
+
+class Command(DoorCommand):
+    """Attach, list, check and remove servers of tools."""
+
+    help = (
+        "Servers of the Model Context Protocol whose tools sessions may use: a program that is started here "
+        "(add NAME --program PROGRAM ARGUMENT…) or one over streamable HTTP (add NAME --url ADDRESS)."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The verbs."""
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        add = verbs.add_parser("add", help="attach a server, or replace the one with this name, and list its tools")
+        add.add_argument("name", help="its tools are called NAME__tool")
+        add.add_argument("--url", default="", help="where a server over streamable HTTP listens")
+        add.add_argument(
+            "--secret", action="append", default=[], metavar="NAME=VARIABLE",
+            help="give the program the environment variable NAME (or send the header NAME) with the value of our "
+            "environment variable VARIABLE; the value is never stored",
+        )  # fmt: skip
+        add.add_argument("--timeout", type=float, default=60.0, help="seconds that one call may take (60)")
+        add.add_argument("--needs-approval", action="store_true", help="a person is asked before each call")
+        add.add_argument("--read-only", action="store_true", help="its tools change nothing")
+        add.add_argument(
+            "--program", nargs=REMAINDER, default=[], help="the program to start and its arguments; the last option"
+        )
+        listing = verbs.add_parser("list", help="list the servers that are attached")
+        listing.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
+        for verb, text in (("check", "ask a server for its tools again"), ("remove", "take a server away")):
+            verbs.add_parser(verb, help=text).add_argument("name")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """One verb."""
+        verbs = {"add": self._add, "list": self._list, "check": self._check, "remove": self._remove}
+        verbs[options["verb"]](options)
+
+    def _add(self, options: dict[str, Any]) -> None:
+        address = ServerAddress(
+            name=options["name"],
+            argv=tuple(options["program"]),
+            url=options["url"],
+            secrets=dict(map(_secret, options["secret"])),
+            timeout_seconds=options["timeout"],
+            needs_approval=options["needs_approval"],
+            read_only=options["read_only"],
+        )
+        self._print(async_to_sync(attach_server)(address, errors=_errors()))
+
+    def _list(self, options: dict[str, Any]) -> None:
+        if options["as_json"]:
+            self.print_json(show_servers())
+            return
+        for server in list_servers():
+            self.stdout.write(_line(server))
+
+    def _check(self, options: dict[str, Any]) -> None:
+        self._print(async_to_sync(list_again)(options["name"], errors=_errors()))
+
+    def _remove(self, options: dict[str, Any]) -> None:
+        store.remove_server(options["name"])
+        self.stdout.write(f"{options['name']} is removed: no session is offered its tools from the next turn on.")
+
+    def _print(self, server: AttachedServer) -> None:
+        self.stdout.write(_line(server))
+        for tool in server.listing.tools:
+            self.stdout.write(f"  {tool.spec.name}: {excerpt(tool.spec.description, 100)}")
+        for sentence in server.listing.left_out:
+            self.stdout.write(f"  left out: {excerpt(sentence, 200)}")
+
+
+def _errors() -> Any:
+    # What a program says on standard error is for who attaches it; a test's terminal is no file.
+    return sys.stderr if sys.stderr.isatty() else sys.__stderr__
+
+
+def _secret(text: str) -> tuple[str, str]:
+    name, equals, variable = text.partition("=")
+    if not equals:
+        raise InvalidRequest(f"--secret {text} is not NAME=VARIABLE", field="secrets")
+    return name, variable
+
+
+def _line(server: AttachedServer) -> str:
+    address = server.address
+    place = address.url or " ".join(address.argv)
+    marks = [f"{len(server.listing.tools)} tools", f"{address.timeout_seconds:g} s"]
+    marks += ["needs approval"] * address.needs_approval + ["read-only"] * address.read_only
+    marks += [f"unreachable: {excerpt(server.problem, 300)}"] if server.problem else []
+    return printable(f"{address.name:20} {place} ({', '.join(marks)})")

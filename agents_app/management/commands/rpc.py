@@ -1,0 +1,38 @@
+"""``manage.py rpc``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from argparse import ArgumentParser
+from typing import IO, Any
+
+from agents_app.command import DoorCommand
+from agents_app.stdio import serve
+from agents_app.terminal import find_user
+from sessions_app.asking import Caller
+
+
+class Command(DoorCommand):
+    """JSON-RPC for a program that started this one."""
+
+    help = "Speak JSON-RPC 2.0 on standard input and output, a message on each line, until the end of input."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """For whom."""
+        parser.add_argument("--user", help="whose sessions (default: the first administrator)")
+        parser.add_argument("--read-only", action="store_true", help="refuse every method that writes")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Serve until the input ends."""
+        caller = Caller(user=find_user(options["user"]), may_write=not options["read_only"])
+        # Standard output belongs to the protocol alone: whatever else is printed goes where logs go.
+        with contextlib.redirect_stdout(sys.stderr):
+            asyncio.run(serve(caller, _input(), sys.__stdout__ or sys.stdout))
+
+
+def _input() -> IO[bytes]:
+    """Standard input in a reader of our own: Python cannot end while a thread still reads from its own one."""
+    return os.fdopen(os.dup(sys.stdin.fileno()), "rb")

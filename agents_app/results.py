@@ -1,0 +1,55 @@
+"""Results of tools that are too long for the conversation: the whole becomes a file, its two ends stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from files_app.contents import put_content
+from files_app.store import store_file_reference
+from mnesis_core.outputs import OUTPUTS, shorten_output
+from mnesis_core.text import bytes_of_text
+from mnesis_core.tokens import estimate_text
+from sessions_app import store
+from sessions_app.ledger import Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongResult:
+    """A result whose content is on disk already, before the lock of its session is taken."""
+
+    text: str
+    content_id: str
+    tokens: int
+    characters: int
+    """That stay in the conversation."""
+
+
+def long_result(text: str, characters: int) -> LongResult | None:
+    """Keep the content of a result longer than ``characters``; None for any other."""
+    if len(text) <= characters:
+        return None
+    content_id = put_content(bytes_of_text(text))
+    return LongResult(text=text, content_id=content_id, tokens=estimate_text(text), characters=characters)
+
+
+def write_result(
+    record: Change, part_id: str, *, output: str | None, error: str | None, long: LongResult | None
+) -> str:
+    """Write the result of a tool call, as ``long_result`` has it if it is long; returns what stays in the conversation."""
+    said = (output if error is None else error) or ""
+    kept = said if long is None else keep_long_result(record, part_id, long)
+    result = {"output": kept, "error": None} if error is None else {"output": None, "error": kept}
+    store.finish_tool(record, part_id, **result)
+    return kept
+
+
+def keep_long_result(record: Change, part_id: str, result: LongResult) -> str:
+    """Write the reference to the whole; returns what stays, which names it."""
+    file_id = store_file_reference(
+        record,
+        content_id=result.content_id,
+        path=f"{OUTPUTS}{part_id}.txt",
+        file_type="text",
+        token_count=result.tokens,
+    )
+    return shorten_output(result.text, result.characters, file_id=file_id)

@@ -1,0 +1,75 @@
+"""Changes to the servers of tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from agents_app.models import McpServer
+from mnesis_core.attached import Listing, ServerAddress, check_address, write_listing
+from mnesis_core.errors import ToolServerNotFound
+from mnesis_core.ids import new_id
+from mnesis_core.text import encode_text
+
+LONGEST_PROBLEM = 2_000
+"""Characters: what a server says of its failure is other people's text."""
+
+
+def put_server(address: ServerAddress) -> str:
+    """Attach a server, in place of the one with this name if there is one; returns the new row's id.
+
+    The listing of the old one stays behind: another address may mean another server.
+
+    :raises InvalidRequest: a value is missing or out of its bounds.
+    """
+    check_address(address)
+    row = McpServer(
+        id=new_id("mcp"),
+        name=address.name,
+        argv=list(address.argv),
+        url=address.url,
+        secrets=dict(address.secrets),
+        timeout_seconds=address.timeout_seconds,
+        needs_approval=address.needs_approval,
+        read_only=address.read_only,
+        created_at=timezone.now(),
+    )
+    with transaction.atomic():
+        _attached(address.name).update(removed_at=row.created_at)
+        row.save()
+    return str(row.id)
+
+
+def remove_server(name: str) -> None:
+    """Take a server away from all sessions. Its row stays.
+
+    :raises ToolServerNotFound: none that is attached has this name.
+    """
+    if not _attached(name).update(removed_at=timezone.now()):
+        raise ToolServerNotFound(server=name)
+
+
+def put_listing(server_id: str, listing: Listing) -> None:
+    """Keep what a server answered when it was asked for its tools."""
+    McpServer.objects.filter(id=server_id).update(
+        listing=write_listing(listing), listed_at=timezone.now(), problem="", unreachable_since=None
+    )
+
+
+def note_answer(server_id: str) -> None:
+    """A server that could not be reached answers again."""
+    McpServer.objects.filter(id=server_id, unreachable_since__isnull=False).update(unreachable_since=None, problem="")
+
+
+def note_problem(server_id: str, problem: str) -> None:
+    """Keep why a server cannot be reached, and since when."""
+    found = McpServer.objects.filter(id=server_id)
+    found.filter(unreachable_since__isnull=True).update(unreachable_since=timezone.now())
+    found.update(problem=encode_text(problem[:LONGEST_PROBLEM]))
+
+
+def _attached(name: str) -> QuerySet[Any]:
+    return McpServer.objects.filter(name=encode_text(name), removed_at__isnull=True)

@@ -1,0 +1,66 @@
+"""Tools that MCP servers bring, in the shape of our own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, TextIO
+
+from agents_app import store
+from agents_app.queries import list_servers
+from agents_app.tools.definition import Tool, ToolContext
+from mnesis_core.attached import AttachedServer, AttachedTool, ListedTool, ServerAddress
+from mnesis_core.endings import ToolServerUnreachable
+from sessions_app.database import db
+from sessions_app.loading import load
+
+# By name, and loaded when a server is asked: the SDK takes more than a second.
+_CONNECTIONS, _QUESTIONS = "agents_app.tools.mcp_connections", "agents_app.tools.mcp_questions"
+
+
+def attached_tools(server_names: Iterable[str] | None = None) -> dict[str, Tool]:
+    """The tools of the servers that are attached (of these names), by name. Reads the database, asks no server."""
+    servers = list_servers(server_names)
+    return {tool.spec.name: _tool_of(server, tool) for server in servers for tool in server.listing.tools}
+
+
+def _tool_of(server: AttachedServer, tool: AttachedTool) -> Tool:
+    return Tool(
+        spec=tool.spec,
+        run=partial(_call, server, tool.remote_name),
+        arguments=None,
+        timeout_seconds=server.address.timeout_seconds,
+        read_only=server.address.read_only,
+        needs_approval=server.address.needs_approval,
+        source=f"MCP server {server.address.name}",
+        unreachable_since=server.unreachable_since,
+    )
+
+
+async def _call(server: AttachedServer, name: str, context: ToolContext, *, arguments: dict[str, Any]) -> str:
+    try:
+        output: str = await (await load(_QUESTIONS)).call_tool(server, name, arguments)
+    except ToolServerUnreachable as error:
+        await db(store.note_problem, server.id, error.message)
+        raise
+    if server.unreachable_since is not None:
+        await db(store.note_answer, server.id)
+    return output
+
+
+async def ask_for_tools(address: ServerAddress, *, errors: TextIO | int = subprocess.DEVNULL) -> list[ListedTool]:
+    """What a server says now that its tools are. ``errors`` gets what a program says on standard error.
+
+    :raises ToolServerUnreachable: it cannot be connected to, or does not answer in time.
+    :raises ToolFailed: it answers with an error, or with what is no list.
+    """
+    listed: list[ListedTool] = await (await load(_QUESTIONS)).list_tools(address, errors=errors)
+    return listed
+
+
+async def close_connections() -> None:
+    """End every connection of this event loop and every program that was started for one. For the end of the process."""
+    if _CONNECTIONS in sys.modules:
+        await sys.modules[_CONNECTIONS].connections.close()

@@ -1,0 +1,110 @@
+"""The original of something that left the context, or stands in it shortened: page by page."""
+
+from __future__ import annotations
+
+from agents_app.tools.family import Found
+from compaction_app.queries import load_summary
+from files_app.queries import load_file_reference, read_range
+from mnesis_core.errors import FileContentNotFound, InvalidRequest
+from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, StoredPart, ToolPart
+from mnesis_core.record import FileReference
+from mnesis_core.text import LONGEST_CHARACTER
+from mnesis_core.visible import excerpt
+from sessions_app.queries import load_message, load_messages, load_part
+
+PAGE, LARGEST_PAGE = 8_000, 40_000
+"""Characters: enough to read, too little to flood the context."""
+LINE = 120
+"""Characters of a neighbour that are shown."""
+
+
+def read(found: Found, *, offset: int, limit: int) -> str:
+    """A stretch of a text, ``limit`` characters from ``offset`` on.
+
+    :raises InvalidRequest: what has this id holds no text.
+    """
+    match found.kind:
+        case "msg":
+            message = load_message(found.id, session_id=found.session_id)
+            place = f"[{place_of(message)}]\n{neighbours(found.session_id, message)}"
+            return f"{_stretch(text_of_message(message), offset, limit)}\n{place}"
+        case "part":
+            return _stretch(text_of_part(load_part(found.id, session_id=found.session_id)), offset, limit)
+        case "sum":
+            return _stretch(load_summary(found.id, session_id=found.session_id).text, offset, limit)
+        case "file":
+            return read_file(found, offset=offset, limit=limit)
+        case _:
+            raise InvalidRequest(f"{found.id} holds no text of its own; lcm_describe tells what it is", field="id")
+
+
+def read_file(found: Found, *, offset: int, limit: int) -> str:
+    """A stretch of a file's content, counted in bytes; of a file that is not kept here, what is known of it."""
+    size = min(max(limit, LONGEST_CHARACTER), LARGEST_PAGE)
+    try:
+        stretch = read_range(found.id, offset=max(offset, 0), limit=size, session_id=found.session_id)
+    except FileContentNotFound:
+        file = load_file_reference(found.id, session_id=found.session_id)
+        return _stretch(f"The content is not kept here; what is known of it:\n{about_file(file)}", offset, limit)
+    end = stretch.offset + len(stretch.data)
+    more = f"; read on with offset={end}" if end < stretch.size else ""
+    return f"{stretch.text}\n[bytes {stretch.offset} to {end} of {stretch.size}{more}]"
+
+
+def about_file(file: FileReference) -> str:
+    """A file's facts and its exploration summary."""
+    return (
+        f"file {file.id}: {file.path or 'no path'}\ntype {file.file_type}, {file.token_count} tokens, "
+        f"SHA-256 {file.content_id}, added {file.created_at:%Y-%m-%d %H:%M} UTC\n{file.exploration_summary}"
+    )
+
+
+def text_of_message(message: StoredMessage) -> str:
+    """Everything a message holds; where that are several parts, each under a line with its id."""
+    if len(message.parts) == 1:
+        return text_of_part(message.parts[0])
+    return "\n".join(f"[{stored.id} {stored.part.type}]\n{text_of_part(stored)}" for stored in message.parts)
+
+
+def text_of_part(stored: StoredPart) -> str:
+    """Everything a part holds: of a tool call the input and the whole output, tombstoned or not."""
+    part: Part = stored.part
+    match part:
+        case ToolPart():
+            error = f"\nError: {part.error}" if part.error else ""
+            return f"tool {part.tool_name} {part.input}\n{part.output or ''}{error}"
+        case FileRefPart():
+            about = f"file {part.file_id}: {part.path or 'no path'}, type {part.file_type}, {part.token_count} tokens"
+            return f"{about}\n{part.exploration_summary}"
+        case PatchPart():
+            return f"{', '.join(part.files_changed)}\n{part.unified_diff}"
+        case _:
+            return str(getattr(part, "text", ""))
+
+
+def neighbours(session_id: str, message: StoredMessage) -> str:
+    """The messages before and after one, a line each."""
+    before = load_messages(session_id, before=message.seq, limit=1, newest=True)
+    after = load_messages(session_id, after=message.seq, limit=1)
+    lines = [f"before: {_line(other)}" for other in before] + [f"after: {_line(other)}" for other in after]
+    return "\n".join(lines) or "This is the only message."
+
+
+def place_of(message: StoredMessage) -> str:
+    """Which message it is, who said it and when."""
+    return f"message {message.seq} ({message.id}, {message.role}, {message.created_at:%Y-%m-%d %H:%M} UTC)"
+
+
+def _line(message: StoredMessage) -> str:
+    said = next((text for stored in message.parts if (text := text_of_part(stored).strip())), "")
+    return f"message {message.seq} ({message.id}, {message.role}): {excerpt(said, LINE)}"
+
+
+def _stretch(text: str, offset: int, limit: int) -> str:
+    start = min(max(offset, 0), len(text))
+    piece = text[start : start + min(max(limit, 1), LARGEST_PAGE)]
+    end = start + len(piece)
+    if start == 0 and end == len(text):
+        return piece
+    more = f"; read on with offset={end}" if end < len(text) else ""
+    return f"{piece}\n[characters {start} to {end} of {len(text)}{more}]"

@@ -1,0 +1,54 @@
+"""The page of tools."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from agents_app.toolbox import show_servers, show_tools
+from agents_app.tools import SHIPPED
+from sessions_app.rendering import show_invisible
+from sessions_app.views import signed_in
+
+LONGEST_QUERY = 100
+"""Characters."""
+SCOPES = {"session": "", "root": "not for sub-agents", "sub_agent": "for sub-agents only"}
+
+
+@signed_in
+def tools(request: HttpRequest) -> HttpResponse:
+    """Every tool that sessions may be offered, by who brings it."""
+    query = request.GET.get("q", "").strip()[:LONGEST_QUERY]
+    everything = show_tools()
+    found = [tool for tool in everything if query.lower() in f"{tool['name']} {tool['description']}".lower()]
+    found.sort(key=lambda tool: (tool["source"] != SHIPPED, tool["source"], tool["name"]))
+    by_source = groupby(found, key=itemgetter("source"))
+    groups = [_group(source, list(items)) for source, items in by_source]
+    context = {"query": show_invisible(query), "groups": groups, "found": len(found), "count": len(everything)}
+    return render(request, "agents_app/tools.html", context | {"silent": _without_tools(query)})
+
+
+def _group(source: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "source": "Built in" if source == SHIPPED else source,
+        "unreachable_since": items[0]["unreachable_since"],
+        "tools": [_shown(item) for item in items],
+    }
+
+
+def _shown(tool: dict[str, Any]) -> dict[str, Any]:
+    description = show_invisible(tool["description"])
+    first, _, rest = description.partition("\n")
+    schema = show_invisible(json.dumps(tool["parameters"], indent=2, ensure_ascii=False))
+    scope = SCOPES[tool["scope"]]
+    return tool | {"first_line": first, "rest": rest.strip(), "schema": schema, "scope_in_words": scope}
+
+
+def _without_tools(query: str) -> list[dict[str, Any]]:
+    """Servers that have nothing to show yet: a search does not find them."""
+    return [] if query else [server for server in show_servers() if not server["tools"]]

@@ -1,0 +1,39 @@
+"""``python -m benchmarks.served PORT``: the web server of ``up`` with a model that says what it is ordered to."""
+
+from __future__ import annotations
+
+# It sets Django up.
+from mnesis_site.server import Program  # isort: skip
+
+import sys
+from collections.abc import AsyncIterator
+
+from django.conf import settings
+
+from benchmarks.broadcasts import pieces_of
+from mnesis_core.llm import Model, ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
+
+
+class OrderedModel:
+    """See ``mnesis_core.llm.Model``."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        """The pieces that the last message orders."""
+        said = []
+        async for piece in pieces_of(request.payload["messages"][-1]["content"]):
+            said.append(piece)
+            yield TextDelta(text=piece)
+        yield Reply(text="".join(said), finish_reason="stop", usage=Usage(input_tokens=9, output_tokens=9))
+
+
+def make_model(spec: ModelSpec) -> Model:
+    """What ``MODEL_FACTORY`` names here."""
+    return OrderedModel(spec)
+
+
+if __name__ == "__main__":
+    settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.served.make_model"}
+    Program().run(["--bind", "127.0.0.1", "--port", sys.argv[1], "--verbosity", "0", "mnesis_site.asgi:application"])

@@ -1,0 +1,118 @@
+"""The bytes of files, each once, under the SHA-256 of what they are (decision: content never changes, so nor do files).
+
+Kept through Django's storages (``STORAGES["files"]``), so that a site may put them elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from django.core.files.base import ContentFile, File
+from django.core.files.storage import FileSystemStorage, storages
+
+from mnesis_core.errors import FileContentNotFound
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class ContentStorage(FileSystemStorage):
+    """Files of this machine, each written whole or not at all."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(file_permissions_mode=0o600, directory_permissions_mode=0o700, **options)
+
+    def get_available_name(self, name: str, max_length: int | None = None) -> str:
+        """The name itself: what has the same name has the same content."""
+        return name
+
+    def _save(self, name: str, content: File[bytes]) -> str:
+        path = Path(self.path(name))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix="unfinished-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for chunk in content.chunks():
+                    file.write(chunk)
+                file.flush()
+                # Before the row that names it is committed: a power cut must not leave the name without the bytes.
+                os.fsync(file.fileno())
+            Path(unfinished).replace(path)
+        except BaseException:
+            Path(unfinished).unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+        return name
+
+
+def put_content(data: bytes) -> str:
+    """Keep bytes and return their content id (SHA-256). Call it before a session's lock is taken: it waits for the disk."""
+    content_id = hashlib.sha256(data).hexdigest()
+    storage, name = storages["files"], _name(content_id)
+    if not storage.exists(name):
+        storage.save(name, ContentFile(data))
+    return content_id
+
+
+def content_size(content_id: str) -> int:
+    """Bytes of a content.
+
+    :raises FileContentNotFound: it is not kept here.
+    """
+    try:
+        return int(storages["files"].size(_name(content_id)))
+    except OSError:
+        raise FileContentNotFound(content_id=content_id) from None
+
+
+def find_size(content_id: str) -> int | None:
+    """Bytes of a content; ``None`` where it is not kept here."""
+    try:
+        return content_size(content_id)
+    except FileContentNotFound:
+        return None
+
+
+def read_content(content_id: str, offset: int, limit: int) -> bytes:
+    """At most ``limit`` bytes from ``offset`` on; none beyond the end.
+
+    :raises FileContentNotFound: it is not kept here.
+    """
+    try:
+        with storages["files"].open(_name(content_id), "rb") as file:
+            file.seek(offset)
+            return bytes(file.read(limit))
+    except OSError:
+        raise FileContentNotFound(content_id=content_id) from None
+
+
+def is_whole(content_id: str) -> bool:
+    """Whether a content that is kept here is still what its name says. Reads all of it.
+
+    :raises FileContentNotFound: it is not kept here.
+    """
+    try:
+        with storages["files"].open(_name(content_id), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == content_id
+    except OSError:
+        raise FileContentNotFound(content_id=content_id) from None
+
+
+def _name(content_id: str) -> str:
+    """:raises FileContentNotFound: it is no SHA-256, so nothing is kept under it: an import may say anything."""
+    if not _SHA256.fullmatch(content_id):
+        raise FileContentNotFound(content_id=content_id)
+    # Two levels of folders: no folder gets a million entries.
+    return f"{content_id[:2]}/{content_id[2:4]}/{content_id}"
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

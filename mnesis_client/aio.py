@@ -1,0 +1,313 @@
+"""The client for code with async and await."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Unpack, cast
+
+import httpx
+
+from mnesis_client import requests
+from mnesis_client.errors import ConnectionFailed
+from mnesis_client.requests import Request
+from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, READ_SECONDS, Follower, error_in, stops, text_of
+from mnesis_client.values import (
+    Answer,
+    Compaction,
+    Context,
+    Event,
+    Expanded,
+    Found,
+    Frame,
+    InboxMessage,
+    Message,
+    Model,
+    ModelCall,
+    Page,
+    RecordedValues,
+    SearchOptions,
+    Session,
+    SessionChanges,
+    SessionFilters,
+    SessionValues,
+    Spoken,
+    Summary,
+    ToolResult,
+    Turn,
+    TurnOptions,
+    Verified,
+)
+
+
+class AsyncClient:
+    """Talks to one server with one key. Close it, or use it as a context manager.
+
+    Every method raises the error that the server's code stands for, and ``ConnectionFailed`` when there is no answer.
+    """
+
+    def __init__(self, url: str, *, key: str, timeout_seconds: float = 60.0) -> None:
+        headers = {"Authorization": f"Bearer {key}"}
+        self._following = httpx.Timeout(timeout_seconds, read=READ_SECONDS)
+        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_seconds)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def models(self) -> list[Model]:
+        """The models that a session may use."""
+        return cast(list[Model], (await self._send(requests.get("models")))["items"])
+
+    async def create_session(self, **values: Unpack[SessionValues]) -> Session:
+        """Create a session."""
+        return cast(Session, await self._send(requests.post("sessions", **values)))
+
+    async def sessions(self, **filters: Unpack[SessionFilters]) -> AsyncIterator[Session]:
+        """Every session that passes the filters, the latest first."""
+        async for session in self._all(requests.get("sessions", **filters)):
+            yield cast(Session, session)
+
+    async def read_session(self, session_id: str) -> Session:
+        """A session with its context meter and its bill. Never waits for a running turn."""
+        return cast(Session, await self._send(requests.get("sessions", session_id)))
+
+    async def update_session(self, session_id: str, **changes: Unpack[SessionChanges]) -> Session:
+        """Rename, relabel or reconfigure a session."""
+        return cast(Session, await self._send(requests.patch("sessions", session_id, **changes)))
+
+    async def archive_session(self, session_id: str) -> Session:
+        """Close a session for new turns; it stays readable."""
+        return cast(Session, await self._send(requests.post("sessions", session_id, "archive")))
+
+    async def fork_session(self, session_id: str, *, at_message_id: str) -> Session:
+        """A new session with everything up to and including one message."""
+        request = requests.post("sessions", session_id, "fork", at_message_id=at_message_id)
+        return cast(Session, await self._send(request))
+
+    async def start_turn(self, session_id: str, message: str, **options: Unpack[TurnOptions]) -> Turn:
+        """Start a turn and return at once."""
+        return cast(Turn, await self._send(requests.start_turn(session_id, message, options)))
+
+    async def stream(
+        self, session_id: str, message: str, **options: Unpack[TurnOptions]
+    ) -> AsyncGenerator[Frame, None]:
+        """Start a turn and follow it until it stops."""
+        after = (await self.read_session(session_id))["last_seq"]
+        turn = await self.start_turn(session_id, message, **options)
+        async with aclosing(self._follow(session_id, Follower(after, wants_whole_texts=True))) as frames:
+            async for frame in frames:
+                yield frame
+                if stops(frame, turn["id"]):
+                    return
+
+    async def say(self, session_id: str, message: str, **options: Unpack[TurnOptions]) -> Answer:
+        """Start a turn and wait until it stops."""
+        return await self.wait(await self.start_turn(session_id, message, **options))
+
+    async def wait(self, turn: Turn) -> Answer:
+        """Wait until a turn stops: it has ended, or waits for the caller or for a person."""
+        session_id, turn_id = turn["session_id"], turn["id"]
+        session = await self.read_session(session_id)
+        turn = await self.read_turn(session_id, turn_id)
+        if turn["state"] == "running":
+            async with aclosing(self.follow(session_id, after=session["last_seq"])) as frames:
+                async for frame in frames:
+                    if stops(frame, turn_id):
+                        break
+            turn = await self.read_turn(session_id, turn_id)
+        return Answer(turn=turn, text=text_of(await self._messages_of(turn)))
+
+    async def answer_tools(self, session_id: str, turn_id: str, results: Sequence[ToolResult]) -> Turn:
+        """Give a suspended turn the results of tools that the caller runs."""
+        return cast(Turn, await self._send(requests.answer_tools(session_id, turn_id, results)))
+
+    async def decide_approval(self, session_id: str, part_id: str, *, approved: bool, note: str = "") -> Turn:
+        """Say yes or no to a tool call that waits for it."""
+        request = requests.post("sessions", session_id, "approvals", part_id, approved=approved, note=note)
+        return cast(Turn, await self._send(request))
+
+    async def read_turn(self, session_id: str, turn_id: str) -> Turn:
+        """A turn with its state, usage and cost."""
+        return cast(Turn, await self._send(requests.get("sessions", session_id, "turns", turn_id)))
+
+    async def turns(self, session_id: str) -> AsyncIterator[Turn]:
+        """Every turn, newest first."""
+        async for turn in self._all(requests.get("sessions", session_id, "turns")):
+            yield cast(Turn, turn)
+
+    async def send_message(
+        self, session_id: str, text: str, *, kind: str = "message", in_reply_to: str | None = None
+    ) -> InboxMessage:
+        """Leave a message for a session in host mode, which reads it in a turn when it is idle."""
+        return cast(InboxMessage, await self._send(requests.send_message(session_id, text, kind, in_reply_to)))
+
+    async def inbox(self, session_id: str, *, waiting: bool | None = None) -> AsyncIterator[InboxMessage]:
+        """Every message to a session, oldest first: those that wait, those that were taken, or all."""
+        request = requests.get("sessions", session_id, "inbox", waiting=waiting)
+        async for message in self._all(request, place="after", first=0):
+            yield cast(InboxMessage, message)
+
+    async def interrupt(self, session_id: str) -> Turn:
+        """End the running turn; what was said is kept."""
+        return cast(Turn, await self._send(requests.post("sessions", session_id, "interrupt")))
+
+    async def record_turn(
+        self, session_id: str, *, user: Spoken, assistant: Spoken, **known: Unpack[RecordedValues]
+    ) -> Turn:
+        """Record a turn that you ran with your own model."""
+        return cast(Turn, await self._send(requests.record_turn(session_id, user, assistant, known)))
+
+    async def context(self, session_id: str, *, format: str = "mnesis", at: int | None = None) -> Context:
+        """What the model would see now, or saw as of event ``at``, in the format of a provider."""
+        return cast(Context, await self._send(requests.get("sessions", session_id, "context", format=format, at=at)))
+
+    async def messages(self, session_id: str, *, after: int = 0) -> AsyncIterator[Message]:
+        """The record after message ``after``, oldest first."""
+        async for message in self._all(requests.get("sessions", session_id, "messages"), place="after", first=after):
+            yield cast(Message, message)
+
+    async def events(self, session_id: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """The ledger after event ``after``, as far as it goes."""
+        async for event in self._all(requests.get("sessions", session_id, "events"), place="after", first=after):
+            yield cast(Event, event)
+
+    async def follow(self, session_id: str, *, after: int = 0) -> AsyncGenerator[Frame, None]:
+        """Events after ``after``, then live ones with the running answer's text, without end.
+
+        After a lost connection it goes on where it was. Of a text that was whole before this was asked no delta comes.
+
+        :raises ConnectionFailed: several connections in a row brought nothing
+        """
+        async with aclosing(self._follow(session_id, Follower(after))) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def calls(self, session_id: str) -> AsyncIterator[ModelCall]:
+        """Every model call, newest first."""
+        async for call in self._all(requests.get("sessions", session_id, "calls")):
+            yield cast(ModelCall, call)
+
+    async def call_payload(self, call_id: str) -> dict[str, Any]:
+        """What a model was sent, rebuilt, with its digest."""
+        return cast(dict[str, Any], await self._send(requests.get("calls", call_id, "payload")))
+
+    async def compact(self, session_id: str, *, wait: bool = False) -> dict[str, Any]:
+        """Ask for a compaction; with ``wait``, until it is done."""
+        return cast(dict[str, Any], await self._send(requests.post("sessions", session_id, "compact", wait=wait)))
+
+    async def compactions(self, session_id: str) -> list[Compaction]:
+        """The compactions of a session."""
+        return cast(list[Compaction], (await self._send(requests.get("sessions", session_id, "compactions")))["items"])
+
+    async def summaries(self, session_id: str) -> list[Summary]:
+        """The summaries of a session."""
+        return cast(list[Summary], (await self._send(requests.get("sessions", session_id, "summaries")))["items"])
+
+    async def expand(self, summary_id: str, *, deep: bool | None = None, cursor: str | None = None) -> Expanded:
+        """What a summary stands for, one step down; with ``deep``, the messages."""
+        request = requests.get("summaries", summary_id, "expand", deep=deep, cursor=cursor)
+        return cast(Expanded, await self._send(request))
+
+    async def search(self, q: str, *, session_id: str | None = None, **options: Unpack[SearchOptions]) -> Found:
+        """Search one session or all."""
+        steps = ("sessions", session_id, "search") if session_id else ("search",)
+        return cast(Found, await self._send(requests.get(*steps, q=q, **options)))
+
+    async def verify(self, session_id: str) -> Verified:
+        """Prove that a session's record is as it was written."""
+        return cast(Verified, await self._send(requests.post("sessions", session_id, "verify")))
+
+    async def _messages_of(self, turn: Turn) -> list[Message]:
+        """The messages of a turn: near the end, unless others came after it."""
+        count = (await self.read_session(turn["session_id"]))["message_count"]
+        for after in (max(0, count - len(turn["message_ids"])), 0):
+            messages = self.messages(turn["session_id"], after=after)
+            found = [message async for message in messages if message["turn_id"] == turn["id"]]
+            if len(found) >= len(turn["message_ids"]):
+                break
+        return found
+
+    async def _all(self, request: Request, *, place: str = "cursor", first: int | None = None) -> AsyncIterator[Any]:
+        """The items of every page."""
+        cursor: str | int | None = first
+        while True:
+            page = cast(Page[Any], await self._send(request.at(place, cursor)))
+            for item in page["items"]:
+                yield item
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def _send(self, request: Request) -> Any:
+        left = ATTEMPTS if request.is_safe else 1
+        while True:
+            left -= 1
+            try:
+                answer = await self._http.request(
+                    request.method, request.path, params=request.params, json=request.body
+                )
+            except httpx.TransportError as problem:
+                if not left:
+                    raise ConnectionFailed(str(problem)) from problem
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                return _read(answer)
+
+    async def _follow(self, session_id: str, follower: Follower) -> AsyncGenerator[Frame, None]:
+        while True:
+            try:
+                async with aclosing(self._connection(session_id, follower)) as frames:
+                    async for frame in frames:
+                        yield frame
+            except httpx.TransportError as problem:
+                if not follower.lost():
+                    raise ConnectionFailed(str(problem)) from problem
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _connection(self, session_id: str, follower: Follower) -> AsyncGenerator[Frame, None]:
+        """What one connection brings, until it ends."""
+        request = requests.follow(session_id, after=follower.seq)
+        async with self._http.stream(
+            "GET", request.path, params=request.params, headers=requests.EVENTS, timeout=self._following
+        ) as answer:
+            if answer.status_code != httpx.codes.OK:
+                await answer.aread()
+                _read(answer)
+            async for line in answer.aiter_lines():
+                frame = follower.read(line)
+                if frame is None:
+                    continue
+                if seq := follower.missed(frame):
+                    for text in follower.texts_of(await self._message(session_id, seq)):
+                        yield text
+                yield frame
+        raise httpx.ReadError("the server ended the stream")
+
+    async def _message(self, session_id: str, seq: int) -> Message:
+        request = requests.get("sessions", session_id, "messages", after=seq - 1, limit=1)
+        return cast(Message, (await self._send(request))["items"][0])
+
+
+def _read(answer: httpx.Response) -> Any:
+    """The JSON of a good answer.
+
+    :raises MnesisError: it is none
+    """
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if answer.is_success and body is not None:
+        return body
+    raise error_in(body, answer.status_code)

@@ -1,0 +1,399 @@
+"""What the server answers, as it sends it: JSON objects with known fields. Fields may be added, none is renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Page(TypedDict, Generic[Item]):
+    """Some items, and what to ask for the next ones with."""
+
+    items: list[Item]
+    next_cursor: str | int | None
+
+
+class ErrorInfo(TypedDict):
+    """Why something ended badly."""
+
+    code: str
+    message: str
+    details: NotRequired[dict[str, Any]]
+
+
+class Usage(TypedDict):
+    """Tokens, and money in millionths of the currency unit; ``source`` says who counted."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    source: str | None
+    cost_micros: int | None
+
+
+class Session(TypedDict):
+    """A session. What reading one adds is below; lists leave it out."""
+
+    id: str
+    state: str
+    model: str
+    agent: str
+    title: str
+    archived: bool
+    labels: dict[str, str]
+    config: dict[str, Any]
+    origin: str
+    parent_id: str | None
+    host_mode: bool
+    peer_name: str
+    running_turn_id: str | None
+    last_seq: int
+    message_count: int
+    turn_count: int
+    created_at: str
+    updated_at: str
+    system_prompt: NotRequired[str]
+    context: NotRequired[dict[str, Any]]
+    billing: NotRequired[dict[str, Any]]
+    turn_id: NotRequired[str | None]
+
+
+class Waiting(TypedDict):
+    """A tool call that a suspended turn waits for: ``reason`` is ``caller`` or ``approval``."""
+
+    part_id: str
+    tool_call_id: str
+    tool_name: str
+    input: str
+    reason: str
+
+
+class Turn(TypedDict):
+    """A turn."""
+
+    id: str
+    session_id: str
+    seq: int
+    state: str
+    model: str
+    error: ErrorInfo | None
+    message_ids: list[str]
+    usage: Usage
+    cost_micros: int | None
+    created_at: str
+    ended_at: str | None
+    waits_for: NotRequired[list[Waiting]]
+
+
+class InboxMessage(TypedDict):
+    """A message to a session in host mode; ``turn_id`` is the turn that took it, ``sender_id`` the session that sent it."""
+
+    id: str
+    session_id: str
+    seq: int
+    sender_id: str | None
+    kind: Literal["message", "request", "response"]
+    in_reply_to: str | None
+    text: str
+    hops: int
+    turn_id: str | None
+    created_at: str
+
+
+class Part(TypedDict):
+    """A part of a message; which fields say something depends on ``type``."""
+
+    id: str
+    index: int
+    type: str
+    token_estimate: int
+    text: NotRequired[str | None]
+    tool_name: NotRequired[str | None]
+    tool_call_id: NotRequired[str | None]
+    input: NotRequired[str | None]
+    output: NotRequired[str | None]
+    error: NotRequired[str | None]
+    state: NotRequired[str | None]
+    compacted_at: NotRequired[str | None]
+    file_id: NotRequired[str | None]
+
+
+class Message(TypedDict):
+    """A message of the record."""
+
+    id: str
+    seq: int
+    turn_id: str | None
+    role: Literal["system", "user", "assistant"]
+    is_summary: bool
+    created_at: str
+    parts: list[Part]
+    usage: Usage
+    finish_reason: str | None
+    outcome: str | None
+    error: ErrorInfo | None
+
+
+class ModelCall(TypedDict):
+    """A call to a model."""
+
+    id: str
+    session_id: str
+    turn_id: str | None
+    message_id: str | None
+    purpose: str
+    state: str
+    model: str
+    provider_model: str
+    manifest: list[Any]
+    context_seq: int
+    digest: str
+    estimated_tokens: int
+    usage: Usage
+    outcome: str | None
+    finish_reason: str | None
+    error: ErrorInfo | None
+    created_at: str
+    ended_at: str | None
+    digest_matches: NotRequired[bool]
+
+
+class Event(TypedDict):
+    """An entry of a session's ledger."""
+
+    seq: int
+    type: str
+    data: dict[str, Any]
+    created_at: str
+
+
+class Frame(TypedDict):
+    """What following a session brings: an event, ``caught_up``, or a ``delta`` with more text of a running answer."""
+
+    type: str
+    seq: NotRequired[int]
+    data: NotRequired[dict[str, Any]]
+    message_id: NotRequired[str]
+    part_index: NotRequired[int]
+    part_type: NotRequired[str]
+    offset: NotRequired[int]
+    text: NotRequired[str]
+
+
+class Context(TypedDict):
+    """What the model would see; ``payload`` in a provider's format, else ``messages``."""
+
+    budget: dict[str, Any]
+    breakdown: dict[str, int]
+    manifest: list[dict[str, Any]]
+    digest: str
+    left_out: list[dict[str, Any]]
+    payload: NotRequired[dict[str, Any]]
+    messages: NotRequired[list[dict[str, Any]]]
+
+
+class Hit(TypedDict):
+    """Something that a search found."""
+
+    session_id: str
+    session_title: str
+    kind: str
+    message_id: str | None
+    message_seq: int
+    part_id: str | None
+    summary_id: str | None
+    file_id: str | None
+    covered_by: str | None
+    snippet: str
+    matches: list[tuple[int, int]]
+
+
+class Found(TypedDict):
+    """A page of hits, and how much was searched for them."""
+
+    items: list[Hit]
+    messages_searched: int
+    messages_total: int
+    cut_off: bool
+    more: bool
+    next_cursor: str | None
+
+
+class Summary(TypedDict):
+    """A summary."""
+
+    id: str
+    kind: str
+    depth: int
+    level: int
+    text: str
+    token_count: int
+    first_seq: int
+    last_seq: int
+    message_count: int
+    source_ids: list[str]
+    file_ids: list[str]
+
+
+class Expanded(TypedDict):
+    """What a summary stands for: messages or summaries, as ``kind`` says."""
+
+    kind: str
+    items: list[Any]
+    next_cursor: str | None
+
+
+class Compaction(TypedDict):
+    """A compaction."""
+
+    id: str
+    state: str
+    trigger: str
+    outcome: str | None
+    level: int | None
+    tries: list[dict[str, Any]]
+    tokens_before: int | None
+    tokens_after: int | None
+    summary_ids: list[str]
+    cost_micros: int | None
+    error: ErrorInfo | None
+
+
+class Model(TypedDict):
+    """A model that may be chosen."""
+
+    alias: str
+    litellm_model: str
+    context_window: int
+    max_output_tokens: int
+
+
+class Verified(TypedDict):
+    """Whether a session's record is as it was written."""
+
+    ok: bool
+    checked: dict[str, Any]
+    problems: list[dict[str, Any]]
+
+
+class Tool(TypedDict):
+    """A tool that the caller runs; ``parameters`` is JSON Schema."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class ToolResult(TypedDict):
+    """What a tool of the caller's answered: ``output``, or ``error``."""
+
+    tool_call_id: str
+    output: NotRequired[str]
+    error: NotRequired[str]
+
+
+class SessionValues(TypedDict, total=False):
+    """What a session is made with; all of it may be left out."""
+
+    model: str
+    title: str
+    agent: str
+    system_prompt: str
+    labels: dict[str, str]
+    config: dict[str, Any]
+    parent_id: str
+    host_mode: bool
+    peer_name: str
+
+
+class SessionChanges(TypedDict, total=False):
+    """What may change about a session."""
+
+    title: str
+    labels: dict[str, str]
+    config: dict[str, Any]
+    host_mode: bool
+    peer_name: str
+
+
+class SessionFilters(TypedDict, total=False):
+    """Which sessions are listed."""
+
+    label: str
+    """``key=value``."""
+    q: str
+    """A word of the title."""
+    archived: bool
+    parent_id: str
+    sub_agents: bool
+    """True: only what turns have launched; false: nothing of it."""
+
+
+class Limits(TypedDict, total=False):
+    """The most that a turn may use."""
+
+    tokens: int
+    cost_micros: int
+    seconds: float
+    tool_calls: int
+
+
+class TurnOptions(TypedDict, total=False):
+    """How a turn differs from its session."""
+
+    tools: Sequence[Tool]
+    """Tools that the caller runs: a call of one suspends the turn until ``answer_tools``."""
+    system_prompt: str
+    limits: Limits
+    on_doom_loop: Literal["continue", "stop"]
+    host_mode: bool
+    """Whether the session stays alive for messages of peers from now on; left out: as it does already."""
+    idempotency_key: str
+    """Made, if it is not given."""
+
+
+Spoken = str | list[dict[str, Any]]
+"""A text, or parts: ``text``, ``reasoning``, ``tool`` with its result, ``file_ref``."""
+
+
+class Tokens(TypedDict, total=False):
+    """What the caller's provider counted; ``input`` is the whole prompt."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+
+
+class RecordedValues(TypedDict, total=False):
+    """What is known of a turn that the caller ran."""
+
+    tokens: Tokens
+    cost: float
+    """In the currency unit of the model's price."""
+    finish_reason: str | None
+    model: str
+    idempotency_key: str
+    """Made, if it is not given."""
+
+
+class SearchOptions(TypedDict, total=False):
+    """How a search is made."""
+
+    mode: Literal["text", "regex"]
+    scope: str
+    summary_id: str
+    limit: int
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A turn that has stopped, and what the model said in it."""
+
+    turn: Turn
+    text: str

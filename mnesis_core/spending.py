@@ -1,0 +1,258 @@
+"""What may be spent, what was, and whether one more thing may be: of a turn, a session, a person and a person's day.
+
+A limit is kept before it is passed: what comes next counts with the highest it can take, so the last call cannot pass
+it. Time alone is different. Nobody knows before how long a call takes, so it is a hard stop while the call runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from mnesis_core.config import LimitConfig
+
+_Number = TypeVar("_Number", int, float)
+WARN_AT = 0.8
+"""Of a limit: from here on the session's ledger says so, once."""
+
+
+class Scope(StrEnum):
+    """Whose spending a limit is about, the narrowest first."""
+
+    TURN = "turn"
+    """One turn, with the sessions it launches and the compactions of its session meanwhile."""
+    SESSION = "session"
+    """A session since it began, with the sessions it launched."""
+    USER = "user"
+    """All sessions of one person."""
+    DAY = "day"
+    """All sessions of one person since midnight UTC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLimits:
+    """The most that may be spent; ``None``: no limit. Of a turn where its caller gives them, else of any scope."""
+
+    tokens: int | None = None
+    """Of prompts and answers."""
+    cost_micros: int | None = None
+    """Millionths of the currency unit."""
+    seconds: float | None = None
+    """While a model is asked or a tool runs. Waiting for people takes none."""
+    tool_calls: int | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is limited."""
+        return all(value is None for value in asdict(self).values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What was spent, or what one thing may take at the most."""
+
+    tokens: int = 0
+    cost_micros: int = 0
+    seconds: float = 0.0
+    tool_calls: int = 0
+    unpriced_calls: int = 0
+    """Model calls of which nobody says what they cost: they count as nothing, and this says how many they are."""
+
+    def as_parameters(self) -> dict[str, int | None]:
+        """The most of a model call, as it is kept with it: whoever adds up counts it until there is a bill."""
+        return {"most_tokens": self.tokens, "most_micros": None if self.unpriced_calls else self.cost_micros}
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(**{item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(Spent)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaidCall:
+    """A model call with the tools that it asked for: what the record says of it, and what it may still take."""
+
+    session_id: str
+    is_child: bool
+    """Of a session that a tool launched: that tool's own time has this one's in it."""
+    began: datetime
+    ended: datetime | None
+    """``None``: it runs."""
+    spent: Spent
+    """Tokens and money: as reported, or where nobody reported, at the highest."""
+    tools: tuple[tuple[datetime, datetime | None], ...] = ()
+    """When each tool that was started began and ended."""
+    is_open: bool = False
+    """It runs, or tools that it asked for have no result yet."""
+
+
+def sum_of(calls: Iterable[PaidCall], *, now: datetime, apart: bool) -> Spent:
+    """What calls and their tools have taken.
+
+    :param apart: sessions side by side take their time each; else, as in one tree of sessions, they take it once
+    """
+    known = list(calls)
+    stretches: dict[str, list[tuple[datetime, datetime]]] = {}
+    for call in known:
+        if not (apart and call.is_child):
+            own = stretches.setdefault(call.session_id if apart else "", [])
+            own += [(begin, end or now) for begin, end in ((call.began, call.ended), *call.tools)]
+    return Spent(
+        tokens=sum(call.spent.tokens for call in known),
+        cost_micros=sum(call.spent.cost_micros for call in known),
+        unpriced_calls=sum(call.spent.unpriced_calls for call in known),
+        tool_calls=sum(len(call.tools) for call in known),
+        seconds=sum(busy_seconds(own) for own in stretches.values()),
+    )
+
+
+def busy_seconds(stretches: Iterable[tuple[datetime, datetime]]) -> float:
+    """How long anything was at work, of (begin, end): what ran side by side counts once."""
+    total = 0.0
+    until: datetime | None = None
+    for begin, end in sorted(stretches):
+        fresh = begin if until is None else max(begin, until)
+        total += max(0.0, (end - fresh).total_seconds())
+        until = end if until is None else max(end, until)
+    return total
+
+
+def settled_until(calls: Sequence[PaidCall], before: datetime) -> datetime | None:
+    """The moment up to which no call can change any more: all that began by then have ended, and their tools too.
+
+    :param before: whatever began later may still be about to be written
+    """
+    first_open = min((call.began for call in calls if call.is_open), default=before)
+    return max((call.began for call in calls if call.began < min(first_open, before)), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What is kept of a scope: its sum up to a moment, and what was warned of."""
+
+    until: datetime | None = None
+    spent: Spent = Spent()
+    warned: Mapping[str, float] = field(default_factory=dict)
+    """By measure, the limit that was nearly used up when it was said."""
+
+
+ONE_TOOL_CALL = Spent(tool_calls=1)
+
+
+def highest_of(tokens: int, cost_micros: int | None) -> Spent:
+    """The most that a model call can take; ``None``: its price is not known."""
+    return Spent(tokens=tokens, cost_micros=cost_micros or 0, unpriced_calls=int(cost_micros is None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """The limits of one scope, and what was spent of them."""
+
+    scope: str
+    limits: TurnLimits
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One limit, and how far it is used."""
+
+    scope: str
+    measure: str
+    """``tokens``, ``cost_micros``, ``seconds`` or ``tool_calls``."""
+    limit: float
+    spent: float
+
+    @property
+    def left(self) -> float:
+        """Never below nothing."""
+        return max(0, self.limit - self.spent)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether so much is used that it should be said."""
+        return self.spent >= self.limit * WARN_AT
+
+    @property
+    def words(self) -> str:
+        """The limit for people: ``9,500 of 10,000 tokens a day``."""
+        return f"{self.amount(self.spent)} of {self.amount(self.limit)} {_UNIT[self.measure]} {_PER[self.scope]}"
+
+    def amount(self, value: float) -> str:
+        """So much of what is measured, without its unit."""
+        return _amount(self.measure, value)
+
+
+_UNIT = {"tokens": "tokens", "cost_micros": "currency units", "seconds": "seconds", "tool_calls": "tool calls"}
+_PER: dict[str, str] = {
+    Scope.TURN: "in a turn",
+    Scope.SESSION: "in a session",
+    Scope.USER: "in all",
+    Scope.DAY: "a day",
+}
+
+
+def _amount(measure: str, value: float) -> str:
+    if measure == "cost_micros":
+        return f"{value / 1_000_000:,.6f}".rstrip("0").rstrip(".")
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def lines_of(allowances: Iterable[Allowance]) -> list[Line]:
+    """Every limit there is, in the order of the scopes."""
+    return [
+        Line(scope=allowance.scope, measure=measure, limit=limit, spent=getattr(allowance.spent, measure))
+        for allowance in allowances
+        for measure, limit in asdict(allowance.limits).items()
+        if limit is not None
+    ]
+
+
+def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> Line | None:
+    """The first limit that would be passed by what comes, at its highest; ``None``: it may come."""
+    return next((line for line in lines_of(allowances) if _is_passed(line, getattr(coming, line.measure))), None)
+
+
+def _is_passed(line: Line, coming: float) -> bool:
+    if line.measure == "seconds":
+        return line.spent >= line.limit
+    # A question is not a tool call: a model may answer in words also where no tool may be called any more.
+    if line.measure == "tool_calls" and not coming:
+        return False
+    return line.spent + coming > line.limit
+
+
+def shortest_time(allowances: Iterable[Allowance]) -> Line | None:
+    """The limit of time of which the least is left; ``None``: nothing limits it."""
+    lines = [line for line in lines_of(allowances) if line.measure == "seconds"]
+    return min(lines, key=lambda line: line.left, default=None)
+
+
+def tightest(*limits: TurnLimits) -> TurnLimits:
+    """Of several limits on the same the lowest each: who comes later may tighten what is there, and never loosen it."""
+    return TurnLimits(
+        tokens=_least(limit.tokens for limit in limits),
+        cost_micros=_least(limit.cost_micros for limit in limits),
+        seconds=_least(limit.seconds for limit in limits),
+        tool_calls=_least(limit.tool_calls for limit in limits),
+    )
+
+
+def _least(values: Iterable[_Number | None]) -> _Number | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def limits_of(config: LimitConfig, scope: Scope) -> TurnLimits:
+    """What a configuration allows in a scope."""
+    return _limits_in(asdict(getattr(config, scope)))
+
+
+def configured_limits(values: Mapping[str, Mapping[str, Any]], scope: Scope) -> TurnLimits:
+    """As ``limits_of``, of what somebody wrote into a configuration and what was accepted: no more than that."""
+    return _limits_in(values.get(scope, {}))
+
+
+def _limits_in(values: Mapping[str, Any]) -> TurnLimits:
+    # In a configuration 0 is no limit.
+    return TurnLimits(**{item.name: values.get(item.name) or None for item in fields(TurnLimits)})

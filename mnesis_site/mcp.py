@@ -1,0 +1,83 @@
+"""``/mcp``: the Model Context Protocol over streamable HTTP, for programs with a key.
+
+Each request stands alone, so that any web process may answer it: nothing is kept between two, and a GET, which would
+wait for messages of a kept session, is not there. Beside Django's own application, whose middleware it does not pass.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+from agents_app.jsonrpc import failure, write
+from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, PermissionDenied, RequestTooLarge
+from mnesis_site.auth import Application, Receive, Scope, Send, holder_of, origin_is_ours
+from sessions_app import loading
+from sessions_app.asking import Caller
+from sessions_app.database import db
+from sessions_app.faults import as_error
+
+PATHS = ("/mcp", "/mcp/")
+
+
+async def load() -> ModuleType:
+    """The part that needs the protocol's package, whose import takes a second; in a thread, for others go on."""
+    return await loading.load("mnesis_site.mcp_requests")
+
+
+class McpDoor:
+    """Answers ``/mcp`` itself, and leaves every other path to another application."""
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["path"] not in PATHS:
+            await self.application(scope, receive, send)
+            return
+        try:
+            caller = await _admit(scope)
+        except Exception as exception:
+            await _refuse(as_error(exception, asked="MCP"), send)
+            return
+        if scope["method"] != "POST":
+            await _refuse(InvalidRequest("Only POST is answered here."), send, status=405, headers={"Allow": "POST"})
+            return
+        await (await load()).serve({**scope, "caller": caller}, receive, send)
+
+
+async def _admit(scope: Scope) -> Caller:
+    """Who asks.
+
+    :raises InvalidRequest: the host is not ours, as for every page.
+    :raises PermissionDenied: a page of somebody else asks.
+    :raises NotSignedIn: there is no key, or it is not valid.
+    :raises RequestTooLarge: the body says that it is.
+    """
+    headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    host = headers.get(b"host", "")
+    domain, _ = split_domain_port(host)
+    if not validate_host(domain, settings.ALLOWED_HOSTS):
+        raise InvalidRequest()
+    if b"origin" in headers and not origin_is_ours(headers[b"origin"], host=host):
+        raise PermissionDenied("Pages of other sites may not ask here.")
+    scheme, _, token = headers.get(b"authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise NotSignedIn()
+    size = headers.get(b"content-length", "0")
+    if size.isdecimal() and int(size) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        raise RequestTooLarge()
+    return await db(holder_of, token)
+
+
+async def _refuse(error: MnesisError, send: Send, *, status: int = 0, headers: dict[str, str] | None = None) -> None:
+    """What is wrong before any message was read, in the protocol's shape and with HTTP's status."""
+    extra = (headers or {}) | ({"WWW-Authenticate": "Bearer"} if isinstance(error, NotSignedIn) else {})
+    raw: list[Any] = [(name.encode(), value.encode()) for name, value in extra.items()]
+    raw.append((b"Content-Type", b"application/json"))
+    await send({"type": "http.response.start", "status": status or error.status, "headers": raw})
+    await send({"type": "http.response.body", "body": write(failure(None, error)).encode()})

@@ -1,0 +1,34 @@
+"""One admitted request of ``/mcp``, served by the protocol's package."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.conf import settings
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette import types
+from starlette.requests import Request
+
+from agents_app.mcp_server import Context, make_server
+from mnesis_site.auth import Receive, Scope, Send
+from sessions_app.asking import Caller
+
+
+async def _caller_of(context: Context) -> Caller:
+    caller: Caller = cast(Request, context.request).scope["caller"]
+    return caller
+
+
+SERVER = make_server(_caller_of)
+
+
+async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer; ``scope`` says whose request it is.
+
+    A manager for each request: it keeps nothing, and lives in this task alone, so no server's lifespan is needed.
+    """
+    manager = StreamableHTTPSessionManager(
+        SERVER, stateless=True, max_request_body_size=settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    )
+    async with manager.run():
+        await manager.handle_request(scope, cast(types.Receive, receive), cast(types.Send, send))

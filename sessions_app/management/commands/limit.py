@@ -1,0 +1,83 @@
+"""``manage.py limit set USER NAME=NUMBER… | clear USER | list``."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError
+
+from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
+from sessions_app.queries import list_account_limits, load_account_limits
+from sessions_app.store import put_account_limits
+
+
+class Command(BaseCommand):
+    """What people may spend."""
+
+    help = (
+        "What one person may spend. A name is a scope and a measure: turn, session, user or day; "
+        "tokens, cost_micros, seconds or tool_calls. For example: limit set ada day.tokens=100000"
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """One sub-command each."""
+        actions = parser.add_subparsers(dest="action", required=True)
+        change = actions.add_parser("set", help="change some limits of a user; 0 takes one away")
+        change.add_argument("username")
+        change.add_argument("limits", nargs="+", metavar="NAME=NUMBER")
+        clear = actions.add_parser("clear", help="take all limits of a user away")
+        clear.add_argument("username")
+        listing = actions.add_parser("list", help="show who has limits of their own")
+        listing.add_argument("--json", action="store_true", dest="as_json")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Do one of them."""
+        actions = {"set": self._set, "clear": self._clear, "list": self._list}
+        try:
+            actions[options["action"]](options)
+        except MnesisError as error:
+            raise CommandError(error.message, returncode=error.exit_status) from error
+
+    def _set(self, options: dict[str, Any]) -> None:
+        owner_id = _account(options["username"])
+        limits: dict[str, dict[str, Any]] = load_account_limits(owner_id)
+        for text in options["limits"]:
+            scope, measure, value = _parse(text)
+            limits.setdefault(scope, {})[measure] = value
+        put_account_limits(owner_id, limits)
+        self.stdout.write(_line(options["username"], load_account_limits(owner_id)))
+
+    def _clear(self, options: dict[str, Any]) -> None:
+        put_account_limits(_account(options["username"]), {})
+        self.stdout.write(_line(options["username"], {}))
+
+    def _list(self, options: dict[str, Any]) -> None:
+        found = list_account_limits()
+        if options["as_json"]:
+            self.stdout.write(json.dumps([{"user": name, "limits": limits} for name, limits in found], indent=2))
+            return
+        for name, limits in found:
+            self.stdout.write(_line(name, limits))
+
+
+def _account(username: str) -> int:
+    user = get_user_model().objects.filter(username=username).first()
+    if user is None:
+        raise NotFound(f"There is no user {username!r}.")
+    return user.pk
+
+
+def _parse(text: str) -> tuple[str, str, int]:
+    name, _, number = text.partition("=")
+    scope, _, measure = name.partition(".")
+    if not (scope and measure and number.isascii() and number.isdecimal()):
+        raise InvalidRequest(f"{text!r} must look like day.tokens=100000, with a whole number")
+    return scope, measure, int(number)
+
+
+def _line(name: str, limits: dict[str, Any]) -> str:
+    said = [f"{scope}.{measure}={value}" for scope, own in limits.items() for measure, value in own.items() if value]
+    return f"{name}: {' '.join(said) or 'as the site allows'}"

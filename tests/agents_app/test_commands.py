@@ -1,0 +1,193 @@
+"""Commands about sessions: what they print, and with what they end."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command, load_command_class
+
+from agents_app import lifecycle
+from agents_app.command import read_message
+from agents_app.tools import ToolContext, tool
+from mnesis_core.endings import ModelUnreachable
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm import ToolCall
+from mnesis_core.providers.scripted import Step
+from mnesis_core.record import SessionRecord
+from sessions_app.queries import list_sessions, load_messages
+from tests.support.story import spoken
+
+
+@tool(needs_approval=True)
+def demolish(context: ToolContext, what: str) -> str:
+    """Demolish something."""
+    return f"demolished {what}"
+
+
+DEMOLISH = Step(tool_calls=(ToolCall(id="c1", name="demolish", arguments='{"what": "shed"}'),))
+
+
+def run(*words: str, user: str = "alice") -> tuple[str, str, int]:
+    """A command: its output, its errors, its exit status."""
+    output, errors = io.StringIO(), io.StringIO()
+    try:
+        call_command(*words, "--user", user, stdout=output, stderr=errors)
+    except CommandError as error:
+        return output.getvalue(), f"{errors.getvalue()}{error}", error.returncode
+    return output.getvalue(), errors.getvalue(), 0
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A terminal at which somebody types lines."""
+    keyboard, line = os.openpty()
+    with os.fdopen(line) as source:
+        monkeypatch.setattr(sys, "stdin", source)
+        yield lambda *lines: os.write(keyboard, "".join(f"{text}\n" for text in lines).encode())
+    os.close(keyboard)
+
+
+@pytest.fixture
+def demolisher(alice: User) -> SessionRecord:
+    return lifecycle.create_session(owner=alice, config={"turn": {"tools": ["demolish"]}})
+
+
+def test_run_prints_the_answer_and_nothing_else(alice: User, script: Any) -> None:
+    script("Paris.", "Two million.")
+    output, errors, status = run("run", "What is the capital?")
+    assert (output, status) == ("Paris.\n", 0)
+    assert "completed" in errors
+    output, _, status = run("resume", "last", "How many", "live there?")
+    assert (output, status) == ("Two million.\n", 0)
+    [session] = list_sessions(owner_id=alice.pk, archived=None, limit=10)
+    assert spoken(load_messages(session.id)[2]) == "How many live there?"
+
+
+def test_run_as_json_is_one_value(alice: User, script: Any) -> None:
+    script("Paris.")
+    output, _, status = run("run", "--json", "What is the capital?")
+    answer = json.loads(output)
+    assert (answer["state"], answer["text"], status) == ("completed", "Paris.", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (("run", "--model", "none", "Hello"), 4, "MODEL_NOT_FOUND"),
+        (("run", " "), 2, "INVALID_REQUEST"),
+        (("resume", "~3", "Hello"), 4, "SESSION_NOT_FOUND"),
+        (("resume", "~x", "Hello"), 4, "SESSION_NOT_FOUND"),
+        (("sessions", "read", "sess_nobody"), 4, "SESSION_NOT_FOUND"),
+        (("sessions", "interrupt", "last"), 7, "SESSION_NOT_RUNNING"),
+        (("sessions", "approve", "last", "part_x"), 4, "PART_NOT_FOUND"),
+        (("sessions", "fork", "last", "--at", "msg_x"), 4, "MESSAGE_NOT_FOUND"),
+        (("sessions", "list", "--label", "x"), 2, "INVALID_REQUEST"),
+    ],
+)
+def test_a_fault_has_the_exit_status_of_the_registry(
+    alice: User, session: SessionRecord, words: tuple[str, ...], status: int, code: str
+) -> None:
+    output, errors, found = run(*words)
+    assert (output, found) == ("", status)
+    assert f"{code}: " in errors
+    output, _, found = run(*words, "--json")
+    assert (json.loads(output)["error"]["code"], found) == (code, status)
+
+
+@pytest.mark.parametrize("words", [("sessions", "burn"), ("sessions",), ("run", "--no-such"), ("resume",)])
+def test_wrong_arguments_end_with_2(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    command = load_command_class("agents_app", words[0])
+    with pytest.raises(SystemExit) as ended:
+        command.run_from_argv(["manage.py", *words])
+    assert ended.value.code == 2
+    assert "usage: manage.py" in capsys.readouterr().err
+
+
+def test_a_turn_that_fails_ends_with_its_own_status(alice: User, script: Any) -> None:
+    script(*[ModelUnreachable()] * 9)
+    _, errors, status = run("run", "Hello")
+    assert status == 10
+    assert "MODEL_UNREACHABLE: " in errors
+
+
+def test_an_archived_session_takes_no_message(alice: User, session: SessionRecord) -> None:
+    assert run("sessions", "archive", "last")[2] == 0
+    assert run("resume", session.id, "Hello")[2] == 8
+
+
+def test_somebody_elses_session_is_not_found(bob: User, session: SessionRecord) -> None:
+    for verb in ("read", "interrupt", "archive", "compact", "delete"):
+        assert run("sessions", verb, session.id, user="bob")[2] == 4
+
+
+def test_sessions_are_listed_read_forked_and_compacted(alice: User, script: Any) -> None:
+    script("Paris.")
+    turn = json.loads(run("run", "--json", "What is the capital?")[0])
+    assert turn["session_id"] in run("sessions", "list", "--q", "capital")[0]
+    assert json.loads(run("sessions", "list", "--json", "--archived", "yes")[0]) == []
+    assert "[2] assistant: Paris." in run("sessions", "read", "last")[0]
+    read = json.loads(run("sessions", "read", "last", "--json")[0])
+    assert [message["role"] for message in read["messages"]] == ["user", "assistant"]
+    fork = json.loads(run("sessions", "fork", "last", "--at", turn["message_ids"][0], "--json")[0])
+    assert fork["parent_id"] == turn["session_id"]
+    assert "completed" in run("sessions", "compact", turn["session_id"])[0]
+
+
+def test_a_message_may_be_piped_in(alice: User) -> None:
+    assert read_message(["two", "words"]) == "two words"
+    assert read_message([], io.StringIO("piped")) == "piped"
+    assert read_message(["Review this:", "-"], io.StringIO("diff")) == "Review this:\n\ndiff"
+
+
+def test_nothing_said_at_a_terminal_is_a_mistake(typing: Any) -> None:
+    with pytest.raises(InvalidRequest, match="Say something"):
+        read_message([])
+
+
+def test_a_person_is_asked_at_the_terminal(demolisher: SessionRecord, script: Any, typing: Any) -> None:
+    script(DEMOLISH, "It is gone.")
+    typing("y")
+    output, errors, status = run("resume", "last", "Away with the shed")
+    assert (output.endswith("It is gone.\n"), status) == (True, 0)
+    assert '[demolish {"what": "shed"}]' in errors
+
+
+def test_what_a_person_is_asked_about_cannot_hide_or_paint_over_anything(
+    demolisher: SessionRecord, script: Any, typing: Any
+) -> None:
+    arguments = '{"what": "shed\x1b[2K\u202egniht"}'
+    script(Step(tool_calls=(ToolCall(id="c1", name="demolish", arguments=arguments),)), "I leave it.")
+    typing("n")
+    _, errors, _ = run("resume", "last", "Away with the shed")
+    assert not {"\x1b", "\u202e"} & {*errors}
+    assert "shed\u27e8\u241b\u27e9[2K\u27e8U+202E\u27e9gniht" in errors
+
+
+def test_a_person_may_say_why_not(demolisher: SessionRecord, script: Any, typing: Any) -> None:
+    model = script(DEMOLISH, "I leave it.")
+    typing("My bicycle is in it")
+    assert run("resume", "last", "Away with the shed")[2] == 0
+    assert "My bicycle is in it" in str(model.requests[-1].payload)
+
+
+def test_where_nobody_can_be_asked_the_turn_waits_and_the_command_says_so(
+    demolisher: SessionRecord, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(DEMOLISH, "It is gone.")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    output, errors, status = run("resume", "last", "Away with the shed", "--json")
+    turn = json.loads(output)
+    assert (turn["state"], status) == ("suspended", 13)
+    assert "TURN_SUSPENDED: " in errors
+    part_id = turn["waits_for"][0]["part_id"]
+    assert part_id in errors
+    output, _, status = run("sessions", "approve", "last", part_id)
+    assert (output, status) == ("It is gone.\n", 0)
+    assert run("sessions", "approve", "last", part_id)[2] == 5

@@ -1,0 +1,219 @@
+"""JSON-RPC 2.0: the protocol, and that its methods are the domain's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from agents_app import jsonrpc
+from agents_app.runner import runner
+from mnesis_core.llm import ToolCall
+from mnesis_core.providers.scripted import Step
+from mnesis_core.record import SessionRecord
+from sessions_app.asking import Caller
+
+
+@pytest.fixture
+def caller(alice: User) -> Caller:
+    return Caller(user=alice, may_write=True)
+
+
+async def exchange(caller: Caller, text: str | bytes) -> Any:
+    answer = await jsonrpc.respond(text, caller)
+    return None if answer is None else json.loads(answer)
+
+
+async def call(caller: Caller, method: str, **params: Any) -> Any:
+    """The result of a method, or its error."""
+    answer = await exchange(caller, json.dumps({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}))
+    assert answer["jsonrpc"] == "2.0"
+    assert answer["id"] == 7
+    return answer.get("result", answer.get("error"))
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "code"),
+    [
+        ("", -32700, "INVALID_REQUEST"),
+        ('{"jsonrpc": "2.0", "method": "session/list", "params": "bar", "baz]', -32700, "INVALID_REQUEST"),
+        (b'{"\xff"}', -32700, "INVALID_REQUEST"),
+        ('{"jsonrpc": "2.0", "id": NaN, "method": "initialize"}', -32700, "INVALID_REQUEST"),
+        ("[" * 3_000 + "]" * 3_000, -32700, "INVALID_REQUEST"),
+        ("[]", -32600, "INVALID_REQUEST"),
+        ("1", -32600, "INVALID_REQUEST"),
+        ("null", -32600, "INVALID_REQUEST"),
+        ('{"jsonrpc": "2.0", "method": 1, "params": "bar"}', -32600, "INVALID_REQUEST"),
+        ('{"jsonrpc": "1.0", "method": "initialize", "id": 1}', -32600, "INVALID_REQUEST"),
+        ('{"jsonrpc": "2.0", "method": "initialize", "id": {"a": 1}}', -32600, "INVALID_REQUEST"),
+        ('{"jsonrpc": "2.0", "method": "initialize", "id": true}', -32600, "INVALID_REQUEST"),
+    ],
+)
+async def test_what_is_no_request_is_answered_with_the_number_of_the_specification(
+    caller: Caller, text: str | bytes, number: int, code: str
+) -> None:
+    answer = await exchange(caller, text)
+    assert answer["id"] is None
+    assert (answer["error"]["code"], answer["error"]["data"]["code"]) == (number, code)
+    assert answer["error"]["message"]
+
+
+async def test_an_id_may_be_any_number(caller: Caller) -> None:
+    number = int("9" * 400)
+    answer = await exchange(caller, f'{{"jsonrpc": "2.0", "method": "none", "id": {number}}}')
+    assert answer["id"] == number
+
+
+async def test_an_unknown_method_is_not_found(caller: Caller) -> None:
+    for name in ("session/destroy", "rpc.x", "", "__class__", "\0", "\ud800"):
+        error = await call(caller, name)
+        assert (error["code"], error["data"]["code"]) == (-32601, "NOT_FOUND")
+
+
+@pytest.mark.parametrize("params", ["[1, 2]", "null", '"x"', "5", "{}", '{"session_id": 5}'])
+async def test_parameters_that_do_not_fit_are_invalid(caller: Caller, params: str) -> None:
+    text = f'{{"jsonrpc": "2.0", "id": 1, "method": "session/read", "params": {params}}}'
+    error = (await exchange(caller, text))["error"]
+    assert (error["code"], error["data"]["code"]) == (-32602, "INVALID_REQUEST")
+
+
+async def test_parameters_may_be_left_out(caller: Caller) -> None:
+    answer = await exchange(caller, '{"jsonrpc": "2.0", "id": "a", "method": "session/list"}')
+    assert answer == {"jsonrpc": "2.0", "id": "a", "result": {"items": [], "next_cursor": None}}
+
+
+async def test_a_notification_is_done_and_not_answered(caller: Caller) -> None:
+    assert await exchange(caller, '{"jsonrpc": "2.0", "method": "session/create", "params": {"title": "T"}}') is None
+    assert await exchange(caller, '{"jsonrpc": "2.0", "method": "session/read"}') is None
+    assert [item["title"] for item in (await call(caller, "session/list"))["items"]] == ["T"]
+
+
+async def test_a_batch_is_answered_in_order_with_each_its_own_end(caller: Caller) -> None:
+    batch = """[
+        {"jsonrpc": "2.0", "method": "session/create", "params": {"title": "one"}, "id": "same"},
+        {"jsonrpc": "2.0", "method": "session/create", "params": {"title": "two"}},
+        {"foo": "boo"},
+        {"jsonrpc": "2.0", "method": "no/such", "id": 1.5},
+        {"jsonrpc": "2.0", "method": "session/list", "id": "same"},
+        {"jsonrpc": "2.0", "method": "session/list", "id": null}
+    ]"""
+    answers = await exchange(caller, batch)
+    assert [answer["id"] for answer in answers] == ["same", None, 1.5, "same", None]
+    assert [answer.get("error", {}).get("code") for answer in answers] == [None, -32600, -32601, None, None]
+    assert [item["title"] for item in answers[3]["result"]["items"]] == ["two", "one"]
+
+
+async def test_a_batch_of_notifications_is_not_answered(caller: Caller) -> None:
+    assert await exchange(caller, '[{"jsonrpc": "2.0", "method": "session/list"}]') is None
+
+
+async def test_a_batch_has_a_limit(caller: Caller) -> None:
+    many = json.dumps([{"jsonrpc": "2.0", "method": "initialize", "id": 1}] * 101)
+    assert (await exchange(caller, many))["error"]["code"] == -32600
+
+
+async def test_it_says_which_methods_there_are(caller: Caller) -> None:
+    described = (await call(caller, "initialize"))["methods"]
+    listed = "create list read archive interrupt fork record compact history"
+    assert {f"session/{name}" for name in listed.split()} <= set(described)
+    assert {"turn/start", "turn/read", "context/get", "search", "events/list", "events/subscribe"} <= set(described)
+    assert described["session/read"]["required"] == ["session_id"]
+
+
+@pytest.mark.parametrize("text", ["\0", "\ud800", "x" * 3_000, "␛"])
+async def test_hostile_text_is_no_mistake_of_ours(caller: Caller, text: str) -> None:
+    for name, method in jsonrpc.METHODS.items():
+        fields = method.params.model_json_schema().get("properties", {})
+        answer = await call(caller, name, **dict.fromkeys(fields, text), **{text: text})
+        assert answer.get("code") != -32603, (name, answer)
+
+
+async def test_deep_values_are_no_mistake_of_ours(caller: Caller) -> None:
+    for depth in (500, 900, 990):
+        deep = '{"a":' * depth + "1" + "}" * depth
+        text = f'{{"jsonrpc": "2.0", "id": 1, "method": "session/create", "params": {{"config": {deep}}}}}'
+        error = (await exchange(caller, text))["error"]
+        assert error["data"]["code"] == "INVALID_REQUEST"
+
+
+async def test_a_message_of_20_megabytes_is_too_large(caller: Caller, session: SessionRecord) -> None:
+    error = await call(caller, "turn/start", session_id=session.id, message="x" * 20_000_000)
+    assert (error["code"], error["data"]["code"]) == (-32013, "REQUEST_TOO_LARGE")
+
+
+async def test_a_conversation(caller: Caller, script: Any) -> None:
+    script("Paris.", "Two million.")
+    made = await call(caller, "session/create", message="What is the capital of France?")
+    turn = await call(caller, "turn/read", session_id=made["id"], turn_id=made["turn_id"])
+    await runner.wait(turn["id"])
+    turn = await call(caller, "turn/start", session_id=made["id"], message="How many live there?")
+    await runner.wait(turn["id"])
+    page = await call(caller, "session/history", session_id=made["id"])
+    assert [message["parts"][0]["text"] for message in page["items"]][1::2] == ["Paris.", "Two million."]
+    context = await call(caller, "context/get", session_id=made["id"], format="openai_chat")
+    assert context["payload"]["messages"][-1]["content"] == "Two million."
+    found = await call(caller, "search", q="million")
+    assert found["items"][0]["session_id"] == made["id"]
+    events = await call(caller, "events/list", session_id=made["id"])
+    assert [event["seq"] for event in events["items"]] == list(range(1, len(events["items"]) + 1))
+
+
+async def test_record_fork_compact_and_archive(caller: Caller, session: SessionRecord) -> None:
+    turn = await call(caller, "session/record", session_id=session.id, user="hi", assistant="hello")
+    assert turn["state"] == "completed"
+    fork = await call(caller, "session/fork", session_id=session.id, at_message_id=turn["message_ids"][-1])
+    assert fork["parent_id"] == session.id
+    assert (await call(caller, "session/compact", session_id=session.id, wait=True))["state"] == "completed"
+    assert (await call(caller, "session/archive", session_id=session.id))["archived"] is True
+    error = await call(caller, "turn/start", session_id=session.id, message="more")
+    assert (error["code"], error["data"]["code"]) == (-32012, "SESSION_ARCHIVED")
+
+
+async def test_busy_and_interrupt(caller: Caller, session: SessionRecord, script: Any) -> None:
+    assert (await call(caller, "session/interrupt", session_id=session.id))["data"]["code"] == "SESSION_NOT_RUNNING"
+    model = script(Step(text="It is a long story", gate=asyncio.Event()))
+    turn = await call(caller, "turn/start", session_id=session.id, message="Tell me")
+    await model.at_gate.wait()
+    error = await call(caller, "turn/start", session_id=session.id, message="Me too")
+    assert (error["code"], error["data"]["code"]) == (-32010, "SESSION_BUSY")
+    assert error["data"]["details"]["turn_id"] == turn["id"]
+    assert (await call(caller, "session/interrupt", session_id=session.id))["id"] == turn["id"]
+    await runner.wait(turn["id"])
+    ended = await call(caller, "turn/read", session_id=session.id, turn_id=turn["id"])
+    assert ended["state"] == "cancelled"
+
+
+async def test_a_turn_waits_for_tools_of_its_caller(caller: Caller, session: SessionRecord, script: Any) -> None:
+    script(ToolCall(id="call_1", name="weather", arguments='{"city": "Oslo"}'), "It rains.")
+    tools = [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]
+    asked = {"session_id": session.id, "message": "Weather in Oslo?", "tools": tools, "wait": True}
+    turn = await call(caller, "turn/start", **asked)
+    assert turn["state"] == "suspended"
+    assert [waiting["tool_call_id"] for waiting in turn["waits_for"]] == ["call_1"]
+    results = [{"tool_call_id": "call_1", "output": "rain"}]
+    await call(caller, "turn/answer", session_id=session.id, turn_id=turn["id"], results=results)
+    assert (await call(caller, "turn/wait", session_id=session.id, turn_id=turn["id"]))["state"] == "completed"
+
+
+async def test_a_reading_key_may_not_write(alice: User, session: SessionRecord) -> None:
+    reader = Caller(user=alice, may_write=False)
+    assert (await call(reader, "session/read", session_id=session.id))["id"] == session.id
+    for name, method in jsonrpc.METHODS.items():
+        if method.writes:
+            assert (await call(reader, name))["data"]["code"] == "PERMISSION_DENIED", name
+
+
+async def test_somebody_elses_session_is_not_found(bob: User, session: SessionRecord) -> None:
+    stranger = Caller(user=bob, may_write=True)
+    names = ("at_message_id", "message", "user", "assistant", "turn_id", "part_id", "q", "text")
+    results = [{"tool_call_id": "x", "output": "x"}]
+    filled: dict[str, Any] = dict.fromkeys(names, "x") | {"approved": True, "results": results}
+    for name, method in jsonrpc.METHODS.items():
+        fields = method.params.model_fields.keys() & filled.keys()
+        if "session_id" not in method.params.model_fields or name == "events/subscribe":
+            continue
+        error = await call(stranger, name, session_id=session.id, **{field: filled[field] for field in fields})
+        assert (error["code"], error["data"]["code"]) == (-32004, "SESSION_NOT_FOUND"), name

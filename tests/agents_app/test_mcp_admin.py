@@ -1,0 +1,160 @@
+"""Servers of tools in the admin, and the page of tools."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from html import unescape
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+from django.test import Client
+
+from agents_app import store
+from agents_app.models import McpServer
+from agents_app.queries import list_servers, load_server
+from mnesis_core.attached import ListedTool, ServerAddress, take_listing
+from tests.support.inspected import list_of, page_of
+from tests.support.mcp_servers import hostile
+
+pytestmark = pytest.mark.django_db(transaction=True)
+EVIL = "<script>alert(1)</script> \u202eevil\u2066"
+
+
+@pytest.fixture
+def admin(transactional_db: None) -> Client:
+    browser = Client()
+    browser.force_login(get_user_model().objects.create_superuser("ada"))
+    return browser
+
+
+@pytest.fixture
+def ask(admin: Client) -> Callable[[str], str]:
+    return lambda path: unescape(admin.get(path, follow=True).content.decode())
+
+
+def filled(address: ServerAddress, **values: str) -> dict[str, str]:
+    return {
+        "name": address.name, "program": shlex.join(address.argv), "url": address.url, "secrets": "",
+        "timeout_seconds": "30", **values,
+    }  # fmt: skip
+
+
+def attach(name: str, *tools: ListedTool) -> str:
+    server_id = store.put_server(ServerAddress(name=name, url="http://127.0.0.1:9/mcp"))
+    store.put_listing(server_id, take_listing(name, tools))
+    return server_id
+
+
+def listed(name: str, description: str = "") -> ListedTool:
+    return ListedTool(name=name, description=description, schema={"type": "object", "properties": {"path": {}}})
+
+
+def test_a_server_is_added_asked_changed_and_removed(admin, ask):
+    added = admin.post(list_of(McpServer, "add"), filled(hostile("plain"), secrets="TOKEN=PATH\n"), follow=True)
+    assert "hostile brings 1 tools." in added.content.decode()
+    row = McpServer.objects.get()
+    server = load_server("hostile")
+    assert (server.address.argv, server.address.secrets) == (hostile("plain").argv, {"TOKEN": "PATH"})
+    shown = ask(page_of(row))
+    assert "hostile__act" in shown
+    assert "PATH (set)" in shown
+    changed = filled(hostile("lies"), needs_approval="on", name="other")
+    said = admin.post(page_of(row), changed, follow=True).content.decode()
+    assert "hostile brings 3 tools, 3 left out." in said
+    assert [server.address.needs_approval for server in list_servers()] == [True]
+    row.refresh_from_db()
+    assert row.removed_at is not None
+    newest = McpServer.objects.get(removed_at=None)
+    admin.post(list_of(McpServer), {"action": "remove", "_selected_action": [newest.pk]})
+    assert list_servers() == []
+    assert "There is no" not in ask(page_of(newest))
+    assert 'name="program"' not in ask(page_of(newest))
+    assert admin.post(page_of(newest), filled(hostile("plain"))).status_code == 403
+
+
+def test_one_that_cannot_be_asked_says_why_and_can_be_asked_again(admin):
+    away = ServerAddress(name="away", argv=("/no/such/program",))
+    said = unescape(admin.post(list_of(McpServer, "add"), filled(away), follow=True).content.decode())
+    assert "away cannot be asked for its tools: away: there is no program /no/such/program here" in said
+    assert load_server("away").unreachable_since is not None
+    row = McpServer.objects.get()
+    again = admin.post(list_of(McpServer), {"action": "ask_again", "_selected_action": [row.pk]}, follow=True)
+    assert "away cannot be asked for its tools" in again.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"name": "A b"}, "name must be 1 to 32"),
+        ({"program": "'unclosed"}, "the program cannot be read"),
+        ({"program": ""}, "either the program to start or the url"),
+        ({"secrets": "sk-123"}, "not NAME=VARIABLE"),
+        ({"timeout_seconds": "0"}, "timeout_seconds must lie between 1"),
+        ({"timeout_seconds": "many"}, "Enter a number."),
+        ({"name": "taken"}, "attached already"),
+    ],
+)
+def test_mistakes_are_said_at_the_form(admin, values, words):
+    attach("taken")
+    answer = admin.post(list_of(McpServer, "add"), filled(hostile("plain"), **values))
+    assert answer.status_code == 200
+    assert words in unescape(answer.content.decode())
+    assert McpServer.objects.count() == 1
+
+
+def test_who_may_not_change_servers_cannot(transactional_db):
+    browser = Client()
+    browser.force_login(User.objects.create_user("staff", is_staff=True))
+    assert browser.post(list_of(McpServer, "add"), filled(hostile("plain"))).status_code == 403
+    assert list_servers() == []
+
+
+def test_the_page_of_tools_shows_each_with_what_it_may_do(ask):
+    attach("files", listed("read", f"Read. {EVIL}\n\nMore of it."), *(listed(f"more{number}") for number in range(60)))
+    page = ask("/tools/")
+    assert page.count('<details class="tool-entry"') >= 65
+    for words in (
+        "calculator",
+        "Built in",
+        "MCP server files",
+        "files__read",
+        "files__more59",
+        "More of it.",
+        '"path": {}',
+    ):
+        assert words in page
+    assert "\u202e" not in page
+    assert "It has no description." in page
+    found = ask("/tools/?q=CALC")
+    assert "calculator" in found
+    assert "files__read" not in found
+
+
+def test_text_of_a_server_is_never_markup(admin):
+    attach("files", listed("read", EVIL))
+    page = admin.get("/tools/").content.decode()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_the_page_says_what_is_missing(ask):
+    assert "No tool has “<bdi>nowhere</bdi>”" in ask("/tools/?q=nowhere")
+    attach("empty")
+    store.note_problem(attach("away", listed("act")), "gone: /secret/path")
+    store.put_server(ServerAddress(name="new", url="http://127.0.0.1:9/mcp"))
+    page = ask("/tools/")
+    assert "It brings no tools." in page
+    assert "It was not asked for its tools yet." in page
+    assert "Not reachable since" in page
+    assert "/secret/path" not in page
+    assert "Attach and manage MCP servers" in page
+
+
+def test_the_page_is_for_who_is_signed_in(transactional_db):
+    browser = Client()
+    assert browser.get("/tools/").status_code == 302
+    browser.force_login(User.objects.create_user("alice"))
+    assert "Attach and manage" not in browser.get("/tools/").content.decode()
+    assert '<a href="/tools/">Tools</a>' in browser.get("/").content.decode()

@@ -1,0 +1,50 @@
+"""A delegation on the page: the tool's card leads down while it runs, the sub-agent's page leads up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Portal
+
+Open = Callable[..., Page]
+
+
+def test_a_card_leads_to_the_sub_agent_and_back_live_and_by_keyboard(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session(title="Harbour survey")
+    page = open_page(f"/sessions/{session_id}/", viewport={"width": 360, "height": 700})
+    page.get_by_label("Message", exact=True).fill(
+        '!tool task {"prompt": "What is 12 * 12?", "title": "A dozen dozens"}'
+    )
+    page.keyboard.press("Enter")
+    card = page.locator(".launched").get_by_role("link", name="A dozen dozens")
+    card.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".origin").first).to_contain_text("Sub-agent of")
+    expect(page.locator(".prose", has_text="144").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.get_by_role("link", name="Harbour survey").click()
+    expect(card).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.goto("/")
+    expect(page.locator(".session-parent")).to_have_count(1)
+    page.get_by_label("No sub-agents").check()
+    expect(page.locator(".session-parent")).to_have_count(0)
+    assert "own=1" in page.url
+
+
+def test_a_link_and_an_open_call_keep_focus_and_fold_when_the_message_is_drawn_again(
+    portal: Portal, open_page: Open
+) -> None:
+    page = open_page(f"/sessions/{portal.new_session(title='Watched')}/")
+    prompt = "!slow 20 !long 60"
+    page.get_by_label("Message", exact=True).fill(f'!tool task {{"prompt": "{prompt}", "title": "A slow one"}}')
+    page.keyboard.press("Enter")
+    link = page.locator(".launched").get_by_role("link", name="A slow one")
+    expect(page.locator(".launched .badge-running")).to_be_visible()
+    page.locator(".tool summary").press("Enter")
+    link.focus()
+    expect(page.locator(".launched .badge-running")).to_have_count(0)
+    expect(link).to_be_focused()
+    expect(page.locator(".tool[open]")).to_have_count(1)

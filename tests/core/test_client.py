@@ -1,0 +1,83 @@
+"""The client's own modules: its errors are the registry's, what is made is current, no word comes twice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+import mnesis_client
+from mnesis_client.endings import error_of
+from mnesis_client.streams import Follower, error_in, text_of
+from tests.support.client_sources import CLIENT, written
+from tests.support.error_table import kinds
+
+
+def test_every_code_of_the_registry_is_an_error_of_the_client():
+    for kind in kinds():
+        theirs = error_of(kind.code)
+        assert theirs.code == kind.code, "python -m tests.support.client_sources writes the client's errors anew"
+        assert (type(theirs).__name__, type(theirs).__base__.__name__) == (kind.__name__, kind.__base__.__name__)
+    assert len(mnesis_client.endings.BY_CODE) == len(list(kinds())) + 1, "ConnectionFailed is the client's own"
+
+
+def test_what_is_made_is_current():
+    for name, text in written().items():
+        current = (CLIENT / name).read_text(encoding="utf-8")
+        assert current == text, f"python -m tests.support.client_sources writes {name} anew"
+
+
+def test_an_unknown_code_keeps_its_name():
+    error = error_in({"error": {"code": "OF_TOMORROW", "message": "m", "details": {"a": 1}}}, 409)
+    assert (type(error), error.said_code, error.details) == (mnesis_client.MnesisError, "OF_TOMORROW", {"a": 1})
+    assert error_in("<html>", 502).status == 502
+
+
+def line(type: str, **values: Any) -> str:
+    return "data: " + json.dumps({"type": type, **values})
+
+
+def delta(offset: int, text: str) -> str:
+    return line("delta", message_id="m", part_index=0, part_type="text", offset=offset, text=text)
+
+
+def event(seq: int, type: str = "message.created", **data: Any) -> str:
+    return line(type, seq=seq, data={"message_id": "m", "message_seq": 7, **data})
+
+
+def test_no_event_and_no_word_comes_twice_over_a_lost_connection():
+    follower = Follower(3)
+    said = [follower.read(text) for text in (event(3), event(4), delta(0, "one "), delta(4, "two "))]
+    assert follower.lost()
+    said += [follower.read(text) for text in (event(4), line("caught_up", seq=4), delta(0, "one two three"))]
+    frames = [frame for frame in said if frame]
+    assert [frame["seq"] for frame in frames if "data" in frame] == [4]
+    assert "".join(frame.get("text", "") for frame in frames) == "one two three"
+
+
+def test_a_part_that_ended_while_the_line_was_down_is_read_whole():
+    follower = Follower(3)
+    ended = event(5, "part.created", part_type="text")
+    follower.read(event(4))
+    follower.read(delta(0, "one "))
+    assert follower.lost()
+    frame = follower.read(ended)
+    assert frame is not None
+    assert follower.missed(frame) == 7
+    message: Any = {"id": "m", "parts": [{"type": "text", "index": 0, "text": "one two"}], "role": "assistant"}
+    assert [text["text"] for text in follower.texts_of(message)] == ["two"]
+    assert text_of([message]) == "one two"
+
+
+def test_silence_is_given_up():
+    follower = Follower(0)
+    assert [follower.lost() for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_stream_that_ends_with_an_error_raises_it_or_is_tried_again():
+    with pytest.raises(mnesis_client.SessionNotFoundError):
+        Follower(0).read(line("error", error={"code": "SESSION_NOT_FOUND", "message": "gone"}))
+    with pytest.raises(httpx.ReadError):
+        Follower(0).read(line("error", error={"code": "INTERNAL_ERROR", "message": "reconnect"}))

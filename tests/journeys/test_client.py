@@ -1,0 +1,135 @@
+"""A program that uses the client against a running site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mnesis_client import (
+    ApprovalNotPending,
+    AsyncClient,
+    Client,
+    ConnectionFailed,
+    InvalidRequest,
+    NotSignedIn,
+    SessionBusy,
+    SessionNotFoundError,
+    SessionNotRunning,
+    ToolCallAnswered,
+)
+from mnesis_client.values import Tool, ToolResult
+from tests.journeys.conftest import Caller
+from tests.support.cutting_proxy import CuttingProxy
+
+
+@pytest.fixture
+def client(caller: Caller) -> Iterator[Client]:
+    with Client(caller.site.url, key=caller.key) as client:
+        yield client
+
+
+def test_a_session_from_its_beginning_to_its_proof(client: Client):
+    session = client.create_session(title="Harbour", labels={"test": "client"})
+    answer = client.say(session["id"], "Remember: the harbour code is Tern-4471.")
+    assert (answer.turn["state"], bool(answer.text)) == ("completed", True)
+    assert "Tern-4471" in client.say(session["id"], "What is the harbour code?").text
+    assert [turn["id"] for turn in client.turns(session["id"])][1] == answer.turn["id"]
+    assert client.wait(answer.turn).text == answer.text
+    messages = list(client.messages(session["id"]))
+    assert [message["seq"] for message in messages] == [1, 2, 3, 4]
+    assert session["id"] in [item["id"] for item in client.sessions(label="test=client")]
+    assert client.search("harbour", session_id=session["id"])["items"]
+    assert client.context(session["id"], format="anthropic").get("payload")
+    call = next(client.calls(session["id"]))
+    assert client.call_payload(call["id"])["digest_matches"]
+    fork = client.fork_session(session["id"], at_message_id=messages[1]["id"])
+    assert fork["parent_id"] == session["id"]
+    recorded = client.record_turn(session["id"], user="And now?", assistant="Low tide.", tokens={"input": 5})
+    assert (recorded["state"], recorded["usage"]["source"]) == ("completed", "caller")
+    assert client.update_session(session["id"], title="Port")["title"] == "Port"
+    assert client.compact(session["id"], wait=True)
+    assert isinstance(client.compactions(session["id"]), list)
+    assert client.verify(session["id"])["ok"]
+    assert client.archive_session(session["id"])["archived"]
+    events = [event["seq"] for event in client.events(session["id"])]
+    assert events == list(range(1, len(events) + 1))
+    assert "demo" in [model["alias"] for model in client.models()]
+
+
+def test_a_session_in_host_mode_reads_a_message_by_itself(client: Client):
+    session = client.create_session(host_mode=True, peer_name="harbour")
+    sent = client.send_message(session["id"], "Which ship came in last?", kind="request")
+    assert any(frame["type"] == "turn.completed" for frame in client.follow(session["id"]))
+    [read] = client.inbox(session["id"], waiting=False)
+    assert (read["id"], read["kind"], list(client.inbox(session["id"], waiting=True))) == (sent["id"], "request", [])
+    [turn] = client.turns(session["id"])
+    assert (turn["id"], turn["state"]) == (read["turn_id"], "completed")
+    client.archive_session(session["id"])
+
+
+def test_the_callers_tools_suspend_a_turn_until_they_answer(client: Client):
+    session = client.create_session()
+    tool: Tool = {"name": "weather", "description": "The weather.", "parameters": {"type": "object", "properties": {}}}
+    frames = list(client.stream(session["id"], "!tool weather {}", tools=[tool]))
+    assert frames[-1]["type"] == "turn.suspended"
+    turn = next(client.turns(session["id"]))
+    [waiting] = turn["waits_for"]
+    assert (waiting["tool_name"], waiting["reason"]) == ("weather", "caller")
+    with pytest.raises(SessionBusy) as busy:
+        client.start_turn(session["id"], "Never mind")
+    assert busy.value.details["turn_id"] == turn["id"]
+    with pytest.raises(ApprovalNotPending):
+        client.decide_approval(session["id"], waiting["part_id"], approved=True)
+    results: list[ToolResult] = [{"tool_call_id": waiting["tool_call_id"], "output": "Rain in Kiel"}]
+    answer = client.wait(client.answer_tools(session["id"], turn["id"], results))
+    assert (answer.turn["state"], "Rain in Kiel" in answer.text) == ("completed", True)
+    with pytest.raises(ToolCallAnswered):
+        client.answer_tools(session["id"], turn["id"], results)
+    with pytest.raises(SessionNotRunning):
+        client.interrupt(session["id"])
+
+
+def test_errors_are_raised_by_their_code(caller: Caller, client: Client):
+    with pytest.raises(SessionNotFoundError) as missing:
+        client.read_session("sess_none")
+    assert (missing.value.status, missing.value.said_code) == (404, "SESSION_NOT_FOUND")
+    with pytest.raises(SessionNotFoundError):
+        next(client.follow("sess_none"))
+    with pytest.raises(InvalidRequest):
+        client.create_session(title="x" * 500)
+    with Client(caller.site.url, key="mns_wrong") as nobody, pytest.raises(NotSignedIn):
+        nobody.models()
+    with Client("http://127.0.0.1:1", key="") as lost, pytest.raises(ConnectionFailed):
+        lost.models()
+
+
+def test_a_stream_loses_no_word_however_the_line_breaks(caller: Caller):
+    session = caller.new_session()
+    with CuttingProxy(caller.site.port) as proxy, Client(proxy.url, key=caller.key) as client:
+        proxy.bytes_left = [2_500, 700, 900]
+        frames = list(client.stream(session, "!slow 10 !long 60"))
+        assert proxy.cuts == 3
+    seqs = [frame["seq"] for frame in frames if "data" in frame]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+    text = "".join(frame["text"] for frame in frames if frame["type"] == "delta")
+    assert text == caller.texts(session)[1]
+    assert frames[-1]["type"] == "turn.completed"
+
+
+def test_a_turn_that_ends_before_it_is_followed_says_all_it_said(client: Client):
+    session = client.create_session()
+    for _ in range(5):
+        frames = list(client.stream(session["id"], "What is 6 * 7?"))
+        assert "42" in "".join(frame.get("text", "") for frame in frames)
+
+
+async def test_the_same_with_async_and_await(caller: Caller):
+    async with AsyncClient(caller.site.url, key=caller.key) as client:
+        session = await client.create_session(system_prompt="Be brief.")
+        frames = [frame async for frame in client.stream(session["id"], "!long 30")]
+        text = "".join(frame.get("text", "") for frame in frames)
+        [turn] = [turn async for turn in client.turns(session["id"])]
+        assert (await client.wait(turn)).text == text
+        with pytest.raises(SessionNotFoundError):
+            await client.read_turn("sess_none", "turn_none")

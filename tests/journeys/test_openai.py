@@ -1,0 +1,243 @@
+"""A program that knows nothing of Mnesis but an address, a key and one header: OpenAI's own package."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+from openai.types.chat import ChatCompletion
+
+from tests.journeys.conftest import Caller
+from tests.support.site import wait_until
+
+SESSION = "X-Mnesis-Session"
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather at a place.",
+        "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
+    },
+}
+ASK_WEATHER = '!tool weather {"place": "Kiel"}'
+
+
+@pytest.fixture
+def client(caller: Caller) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{caller.site.url}/v1", api_key=caller.key) as client:
+        yield client
+
+
+def user(text: str) -> Any:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> Any:
+    return {"role": "assistant", "content": text}
+
+
+def ask(client: OpenAI, session: str, *messages: Any, **options: Any) -> tuple[str, ChatCompletion]:
+    """One request in a session; returns the session's id and the answer."""
+    headers = {SESSION: session} if session else {}
+    options = {"model": "demo", "extra_headers": headers} | options
+    raw = client.chat.completions.with_raw_response.create(messages=[*messages], **options)
+    return raw.headers[SESSION], raw.parse()
+
+
+def text_of(answer: ChatCompletion) -> str:
+    return answer.choices[0].message.content or ""
+
+
+def spoken(caller: Caller, session: str) -> list[tuple[str, str]]:
+    messages = caller.messages(session)
+    return [(message["role"], "".join(part["text"] or "" for part in message["parts"])) for message in messages]
+
+
+def test_the_models_are_listed(client: OpenAI):
+    assert "demo" in [model.id for model in client.models.list()]
+    assert client.models.retrieve("demo").owned_by == "mnesis"
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.models.retrieve("none")
+    assert missing.value.code == "MODEL_NOT_FOUND"
+
+
+def test_one_header_and_the_server_holds_the_history(caller: Caller, client: OpenAI):
+    first, second, third = user("Remember: the harbour code is Tern-4471."), user("Thanks"), user("What is the code?")
+    session, one = ask(client, "new", {"role": "system", "content": "Be brief."}, first)
+    assert caller.call("GET", f"/api/sessions/{session}")["system_prompt"] == "Be brief."
+    same, two = ask(client, session, first, said(text_of(one)), second)
+    assert same == session
+    _, three = ask(client, session, third)
+    assert "Tern-4471" in text_of(three)
+    answers = [text_of(answer) for answer in (one, two, three)]
+    asked = [message["content"] for message in (first, second, third)]
+    expected = [
+        pair for text, answer in zip(asked, answers, strict=True) for pair in (("user", text), ("assistant", answer))
+    ]
+    assert spoken(caller, session) == expected
+    assert (three.choices[0].finish_reason, three.model, three.object) == ("stop", "demo", "chat.completion")
+    assert three.usage is not None
+    assert three.usage.total_tokens == three.usage.prompt_tokens + three.usage.completion_tokens > 0
+
+
+def test_a_stream_comes_word_by_word_and_says_what_the_record_says(caller: Caller, client: OpenAI):
+    raw = client.chat.completions.with_raw_response.create(
+        model="demo",
+        messages=[user("!slow 15 !long 60")],
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_headers={SESSION: "new"},
+    )
+    begun = time.monotonic()
+    chunks, times = [], []
+    for chunk in raw.parse():
+        chunks.append(chunk)
+        times.append(time.monotonic() - begun)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == spoken(caller, raw.headers[SESSION])[1][1]
+    assert len(chunks) > 5
+    assert times[0] < times[-1] / 2
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens > 0
+
+
+@pytest.mark.parametrize("session", ["new", ""], ids=["in a session", "without one"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_the_callers_tools_run_at_the_caller(caller: Caller, client: OpenAI, session: str, stream: bool):
+    history: list[Any] = [user(ASK_WEATHER)]
+    where, asked = ask(client, session, *history, tools=[WEATHER]) if not stream else streamed(client, session, history)
+    [choice] = asked.choices
+    assert (choice.finish_reason, choice.message.content or None) == ("tool_calls", None)
+    [call] = choice.message.tool_calls or []
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"place": "Kiel"})
+    with pytest.raises(openai.ConflictError) as busy:
+        ask(client.with_options(max_retries=0), where, user("Never mind"))
+    assert busy.value.code == "SESSION_BUSY"
+    history += [choice.message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": "Rain in Kiel"}]
+    again, told = ask(client, where if session else "", *history, tools=[WEATHER])
+    assert (again, told.choices[0].finish_reason) == (where, "stop")
+    assert "Rain in Kiel" in text_of(told)
+    _, repeated = ask(client, where, *history, tools=[WEATHER])
+    assert text_of(repeated) == text_of(told)
+    [turn] = caller.call("GET", f"/api/sessions/{where}/turns")["items"]
+    assert turn["state"] == "completed"
+    [_, called, _] = caller.messages(where)
+    assert (called["parts"][0]["output"], called["parts"][0]["id"]) == ("Rain in Kiel", call.id)
+
+
+def streamed(client: OpenAI, session: str, messages: list[Any]) -> tuple[str, ChatCompletion]:
+    """The same by a stream, put together by the package."""
+    headers = {SESSION: session} if session else {}
+    with client.chat.completions.stream(
+        model="demo", messages=messages, tools=[WEATHER], extra_headers=headers
+    ) as stream:
+        stream.until_done()
+        return stream._response.headers[SESSION], stream.get_final_completion()
+
+
+def test_without_a_session_a_call_is_a_record_of_its_own(caller: Caller, client: OpenAI):
+    history = [user("Remember: the tide is high."), said("I do."), user("What is high?")]
+    session, answer = ask(client, "", {"role": "system", "content": "Be brief."}, *history)
+    assert "tide" in text_of(answer)
+    assert spoken(caller, session) == [
+        *((one["role"], one["content"]) for one in history),
+        ("assistant", text_of(answer)),
+    ]
+    other, _ = ask(client, "", *history)
+    assert other != session
+    [_, call] = [None, *caller.call("GET", f"/api/sessions/{session}/calls")["items"]]
+    payload = caller.call("GET", f"/api/calls/{call['id']}/payload")["payload"]
+    assert payload == {"messages": [{"role": "system", "content": "Be brief."}, *history]}
+
+
+def test_a_client_that_goes_away_does_not_end_the_turn(caller: Caller, client: OpenAI):
+    with client.chat.completions.create(
+        model="demo", messages=[user("!slow 10 !long 80")], stream=True, extra_headers={SESSION: "new"}
+    ) as stream:
+        session = stream.response.headers[SESSION]
+        next(iter(stream))
+    wait_until(lambda: caller.call("GET", f"/api/sessions/{session}")["state"] != "running", seconds=20)
+    assert caller.call("GET", f"/api/sessions/{session}/turns")["items"][0]["state"] == "completed"
+    assert len(spoken(caller, session)[1][1].split()) > 60
+
+
+@pytest.mark.parametrize("where", ["new", ""], ids=["in a session", "without one"])
+def test_a_key_makes_a_request_safe_to_repeat(caller: Caller, client: OpenAI, where: str):
+    headers = {"Idempotency-Key": f"once-{where}", **({SESSION: where} if where else {})}
+    history = [user("Hello"), said("Hi"), user("What is 6 * 7?")]
+    session, one = ask(client, "", *history, extra_headers=headers)
+    again, two = ask(client, "", *history, extra_headers=headers)
+    assert (again, two.id, text_of(two)) == (session, one.id, text_of(one))
+    stream: Any = client.chat.completions.create(model="demo", messages=history, stream=True, extra_headers=headers)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == text_of(one)
+    with pytest.raises(openai.ConflictError) as different:
+        ask(client.with_options(max_retries=0), "", user("And 6 * 8?"), extra_headers=headers)
+    assert different.value.code == "IDEMPOTENCY_MISMATCH"
+    turns = caller.call("GET", f"/api/sessions/{session}/turns")["items"]
+    assert [turn["seq"] for turn in turns] == [2, 1]  # what had been said elsewhere, and the question
+
+
+def test_errors_are_the_packages_own_with_our_codes(caller: Caller, client: OpenAI):
+    client = client.with_options(max_retries=0)
+    stranger = OpenAI(base_url=client.base_url, api_key="mns_wrong", max_retries=0)
+    with stranger, pytest.raises(openai.AuthenticationError) as unknown:
+        ask(stranger, "", user("Hello"))
+    assert unknown.value.code == "NOT_SIGNED_IN"
+    with pytest.raises(openai.NotFoundError) as missing:
+        ask(client, "sess_none", user("Hello"))
+    assert missing.value.code == "SESSION_NOT_FOUND"
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
+    for options in ({"n": 2}, {"stop": "x"}, {"response_format": {"type": "json_object"}}, {"messages": [image]}):
+        with pytest.raises(openai.UnprocessableEntityError) as refused:
+            client.chat.completions.create(**{"model": "demo", "messages": [user("Hello")], **options})  # type: ignore[call-overload]
+        assert (refused.value.code, bool(refused.value.param)) == ("INVALID_REQUEST", True)
+    session = caller.new_session(config={"turn": {"max_retries": 0}})
+    caller.call("POST", f"/api/sessions/{session}/archive")
+    with pytest.raises(openai.ConflictError) as archived:
+        ask(client, session, user("Hello"))
+    assert archived.value.code == "SESSION_ARCHIVED"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("failure", "kind", "code"),
+    [
+        ("429", openai.RateLimitError, "MODEL_RATE_LIMITED"),
+        ("401", openai.InternalServerError, "MODEL_AUTHENTICATION_FAILED"),
+        ("500", openai.InternalServerError, "MODEL_UNAVAILABLE"),
+    ],
+)
+def test_a_model_that_fails_at_once_fails_with_a_status(caller: Caller, client: OpenAI, stream, failure, kind, code):
+    session = caller.new_session(config={"turn": {"max_retries": 0}})
+    begun = time.monotonic()
+    with pytest.raises(kind) as failed:
+        ask(client, session, user(f"!fail {failure}"), stream=stream)
+    assert failed.value.code == code
+    # The package was told not to ask again: the call is in the record, and was tried again here if that may help.
+    assert len(caller.call("GET", f"/api/sessions/{session}/turns")["items"]) == 1
+    assert time.monotonic() - begun < 5
+
+
+def test_what_changes_nothing_is_named(client: OpenAI):
+    raw = client.chat.completions.with_raw_response.create(
+        model="demo", messages=[user("Hello")], temperature=0, seed=1, extra_body={"X\r\nEvil": 1, "top_k": 3}
+    )
+    assert raw.headers["X-Mnesis-Unused"] == "seed, temperature, top_k"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{", b'{"model": 1}', b'{"model": "demo", "messages": 1}', b'{"model": "demo", "messages": []}'],
+)
+def test_no_body_is_a_server_error(caller: Caller, body: bytes):
+    answer = caller.client.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (422, "invalid_request_error")
+    assert caller.client.get("/v1/chat/completions").json()["error"]["code"] == "INVALID_REQUEST"
+    assert caller.client.get("/v1/none").json()["error"]["code"] == "NOT_FOUND"

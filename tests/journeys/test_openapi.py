@@ -1,0 +1,23 @@
+"""What the REST door says of itself is true, and nothing that is sent to it is a mistake of ours."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.journeys.conftest import Caller
+from tests.support.openapi import find_lies, make_things
+
+
+def test_the_rest_door_is_as_it_says(caller: Caller) -> None:
+    things = make_things(caller.call)
+    lies = find_lies(caller.site.url, caller.key, things, examples=2, seed=1)
+    assert not lies, "\n\n".join(map(str, lies))
+
+
+@pytest.mark.soak
+def test_the_rest_door_is_as_it_says_for_long(caller: Caller) -> None:
+    things, seed = make_things(caller.call), random.randrange(10**9)
+    lies = find_lies(caller.site.url, caller.key, things, examples=200, seed=seed)
+    assert not lies, f"seed {seed}\n\n" + "\n\n".join(map(str, lies))

@@ -1,0 +1,50 @@
+"""A server of tools as anybody writes one, with the official SDK: ``python mcp_example.py stdio`` or ``… http PORT``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("example")
+
+
+@server.tool()
+def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
+
+
+@server.tool()
+def refuse(reason: str) -> str:
+    """Always fail."""
+    raise ValueError(reason)
+
+
+@server.tool()
+async def wait(seconds: float) -> str:
+    """Answer late."""
+    await anyio.sleep(seconds)
+    return "late"
+
+
+@server.tool()
+def recite(characters: int) -> str:
+    """Say a lot."""
+    return "x" * characters
+
+
+@server.tool()
+def surroundings() -> str:
+    """Which environment variables, working directory and process this is."""
+    return f"{' '.join(sorted(os.environ))} | {os.environ.get('TOKEN', '')} | {Path.cwd()} | {os.getpid()}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "stdio":
+        server.run("stdio")
+    else:
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
