@@ -131,10 +131,11 @@ def _readable(session: SessionRecord, config: Config) -> list[InboxMessage]:
     """What waits for a session that may begin a turn now."""
     if not session.host_mode or session.archived_at or session.running_turn_id:
         return []
-    waiting = load_waiting(session.id, limit=MOST_TAKEN)
     last = next(iter(list_turns(session.id, limit=1)), None)
-    if not waiting or is_resting(last, spoken_at=spoken_at(session.id)):
+    # Asked before what waits is read: a word that ends the rest is among what the turn reads.
+    if is_resting(last, spoken_at=spoken_at(session.id)):
         return []
+    waiting = load_waiting(session.id, limit=MOST_TAKEN)
     return list(fitting(waiting, characters=config.inbox.message_characters))
 
 

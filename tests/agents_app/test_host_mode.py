@@ -15,10 +15,11 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
+from agents_app import inbox as inbox_module
 from agents_app import lifecycle
 from agents_app import runner as runner_module
-from agents_app.inbox import claim_waiting
-from agents_app.queries import list_inbox
+from agents_app.inbox import claim_waiting, deliver
+from agents_app.queries import list_inbox, load_waiting
 from agents_app.recovery import recover_turns
 from agents_app.runner import runner
 from audit_app.verify import verify_session
@@ -283,6 +284,27 @@ async def test_after_an_interrupt_a_session_rests_until_a_person_says_something(
     await send(ida, "Go on, please.")
     turns = await turns_ended(ida, 2)
     assert [message.turn_id for message in await inbox(ida)] == [turns[1].id] * 3
+
+
+async def test_a_word_that_comes_while_a_session_looks_is_not_left_out_of_the_turn_that_it_allows(
+    host: Make, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = script(Step(text="one two", gate=asyncio.Event()))
+    ida, bert = await db(host, "ida"), await db(host, "bert")
+    started = await lifecycle.start_turn(ida.id, owner_id=ida.owner_id, message="Go")
+    await asyncio.wait_for(model.at_gate.wait(), 10)
+    await db(lifecycle.interrupt, ida.id, owner_id=ida.owner_id)
+    await ended(started.turn)
+    monkeypatch.setattr(runner, "takes_messages", False)
+    await send(ida, "from a peer", sender=bert.id)
+
+    def read_and_then_speak(session_id: str, **values: Any) -> list[InboxMessage]:
+        read = load_waiting(session_id, **values)
+        deliver(ida.id, owner_id=ida.owner_id, draft=Draft(text="Go on, please."))
+        return read
+
+    monkeypatch.setattr(inbox_module, "load_waiting", read_and_then_speak)
+    assert await db(claim_waiting, ida.id, lease_owner=OTHERS) is None
 
 
 async def test_while_nothing_may_be_spent_messages_wait_and_nothing_runs(host: Make, script: Any) -> None:
