@@ -1,0 +1,114 @@
+"""Explore a file in a process of its own: bounded in time, memory and output, without a network, and killed if it hangs.
+
+A parser of other people's bytes may do anything but raise: run for ever, take all memory, or crash. That is a result
+like any other, which says so; the file itself stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from mnesis_core.exploration.explore import Exploration
+
+CHILD = "mnesis_core.exploration.child"
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplorationLimits:
+    """What one exploration may take."""
+
+    seconds: float = 60.0
+    processor_seconds: int = 40
+    memory_bytes: int = 2_147_483_648
+    """Of address space: some libraries reserve much more than they use."""
+    output_bytes: int = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored:
+    """An exploration, and what it took."""
+
+    exploration: Exploration
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+def explore_alone(path: Path, name: str, *, limits: ExplorationLimits | None = None) -> Explored:
+    """Explore a file in another process. Always comes to a result, and soon.
+
+    :param name: what the file's owner calls it
+    """
+    limits = limits or ExplorationLimits()
+    found = _run(path, name, limits)
+    if isinstance(found, str):
+        problem = found
+        found = _run(path, name, limits, problem=problem)
+    if isinstance(found, str):
+        nothing = Exploration(kind="unknown", explorer="none-1", summary="", covered="nothing", problem=problem)
+        return Explored(exploration=nothing)
+    return found
+
+
+def _run(path: Path, name: str, limits: ExplorationLimits, *, problem: str = "") -> Explored | str:
+    """What the child found, or why it found nothing.
+
+    :param problem: why it failed before; then the file is only described as text or bytes
+    """
+    asked = {
+        "path": str(path),
+        "name": name,
+        "problem": problem,
+        "processor_seconds": limits.processor_seconds,
+        "memory_bytes": limits.memory_bytes,
+        "output_bytes": limits.output_bytes,
+    }
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", CHILD],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            cwd=_ROOT,
+            env=_environment(),
+            start_new_session=True,
+        )
+        try:
+            child.communicate(json.dumps(asked).encode(), timeout=limits.seconds)
+        except subprocess.TimeoutExpired:
+            return f"it took longer than {limits.seconds:g} seconds"
+        finally:
+            _end(child)
+        output.seek(0)
+        return _read(output.read(limits.output_bytes), child.returncode, limits)
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of ours: no keys of models, no addresses of databases."""
+    kept = ("PATH", "LANG", "SYSTEMROOT", "PYTHONDONTWRITEBYTECODE")
+    return {name: os.environ[name] for name in kept if name in os.environ} | {"OMP_NUM_THREADS": "1"}
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child with everything that it started, and wait for its end."""
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _read(output: bytes, status: int, limits: ExplorationLimits) -> Explored | str:
+    if status == -signal.SIGXCPU or status == -signal.SIGKILL:
+        return f"it took more than {limits.processor_seconds} seconds of the processor"
+    if status:
+        return "its parser crashed" if status < 0 else "its parser broke off"
+    found = json.loads(output)
+    return Explored(
+        exploration=Exploration(**found["exploration"]), seconds=found["seconds"], peak_bytes=found["peak_bytes"]
+    )

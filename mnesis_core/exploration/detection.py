@@ -1,0 +1,166 @@
+"""Which kind a file is: by its first bytes where they are clear, else by its name, else by what it looks like.
+
+Bytes come first: a program renamed to ``.txt`` is not text, and a ``.csv`` may be a spreadsheet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from mnesis_core.exploration.source import Source
+
+BINARY, TEXT = "binary", "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of file, and how it is told by name or first bytes."""
+
+    name: str
+    module: str
+    """In ``exploration.kinds``."""
+    suffixes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Whole file names, in lower case."""
+    magic: tuple[bytes, ...] = ()
+    """What a file of this kind begins with."""
+
+
+def _code(name: str, *suffixes: str, names: tuple[str, ...] = ()) -> Kind:
+    return Kind(name=name, module="code", suffixes=suffixes, names=names)
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(name="sqlite", module="sqlite", suffixes=(".sqlite", ".sqlite3", ".db"), magic=(b"SQLite format 3\x00",)),
+    Kind(name="parquet", module="parquet", suffixes=(".parquet",), magic=(b"PAR1",)),
+    Kind(name="pdf", module="pdf", suffixes=(".pdf",), magic=(b"%PDF-",)),
+    Kind(
+        name="image",
+        module="image",
+        suffixes=(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico"),
+        magic=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*"),
+    ),
+    Kind(name="docx", module="docx", suffixes=(".docx",)),
+    Kind(name="xlsx", module="xlsx", suffixes=(".xlsx", ".xlsm")),
+    Kind(name="pptx", module="pptx", suffixes=(".pptx",)),
+    Kind(
+        name="archive",
+        module="archive",
+        suffixes=(".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".jar", ".whl"),
+        magic=(b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"),
+    ),
+    Kind(name="python", module="python", suffixes=(".py", ".pyi")),
+    _code("javascript", ".js", ".mjs", ".cjs", ".jsx"),
+    _code("typescript", ".ts", ".mts", ".cts"),
+    _code("tsx", ".tsx"),
+    _code("rust", ".rs"),
+    _code("go", ".go"),
+    _code("java", ".java"),
+    _code("c", ".c", ".h"),
+    _code("cpp", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx"),
+    _code("csharp", ".cs"),
+    _code("ruby", ".rb", names=("gemfile", "rakefile")),
+    _code("php", ".php"),
+    _code("shell", ".sh", ".bash", names=(".bashrc", ".profile")),
+    Kind(name="notebook", module="notebook", suffixes=(".ipynb",)),
+    Kind(name="json", module="json", suffixes=(".json", ".jsonc", ".geojson")),
+    Kind(name="jsonl", module="json_lines", suffixes=(".jsonl", ".ndjson")),
+    Kind(name="yaml", module="yaml", suffixes=(".yaml", ".yml")),
+    Kind(name="toml", module="toml", suffixes=(".toml",)),
+    Kind(name="xml", module="xml", suffixes=(".xml", ".svg", ".xsd", ".rss", ".atom"), magic=(b"<?xml",)),
+    Kind(name="html", module="html", suffixes=(".html", ".htm", ".xhtml")),
+    Kind(name="csv", module="csv", suffixes=(".csv",)),
+    Kind(name="tsv", module="csv", suffixes=(".tsv",)),
+    Kind(name="sql", module="sql", suffixes=(".sql",)),
+    Kind(name="markdown", module="markdown", suffixes=(".md", ".markdown")),
+    Kind(name="email", module="email", suffixes=(".eml",)),
+    Kind(name="log", module="log", suffixes=(".log",), names=("syslog", "messages", "dmesg")),
+    Kind(name=TEXT, module="text", suffixes=(".txt", ".rst", ".text")),
+    Kind(name=BINARY, module="binary", suffixes=(".bin", ".dat", ".exe", ".so", ".o")),
+)
+"""In the order in which they are tried."""
+BY_NAME = {kind.name: kind for kind in KINDS}
+_BY_SUFFIX = {suffix: kind for kind in reversed(KINDS) for suffix in kind.suffixes}
+_BY_FILE_NAME = {name: kind for kind in reversed(KINDS) for name in kind.names}
+_OFFICE = {"word/": "docx", "xl/": "xlsx", "ppt/": "pptx"}
+_SHEBANGS = (("python", "python"), ("node", "javascript"), ("ruby", "ruby"), ("php", "php"), ("sh", "shell"))
+_BINARY_SUFFIXES = {"sqlite", "parquet", "pdf", "image", "docx", "xlsx", "pptx", "archive", BINARY}
+_TIME = re.compile(r"^\W?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)")
+_HEADER = re.compile(r"^(From|To|Subject|Date|Received|Return-Path|Message-ID|MIME-Version): ", re.I)
+
+
+def detect(source: Source) -> Kind:
+    """The kind of a file."""
+    head = source.head()
+    by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
+    found = _by_bytes(source, head) or (None if by_name is None else _agreeing(by_name, head))
+    return found or BY_NAME[BINARY if _is_binary(head) else _looks_like(head)]
+
+
+def plain_kind(source: Source) -> Kind:
+    """Text or binary, whatever its name says."""
+    return BY_NAME[BINARY if _is_binary(source.head()) else TEXT]
+
+
+def _by_bytes(source: Source, head: bytes) -> Kind | None:
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return BY_NAME["image"]
+    found = next((kind for kind in KINDS if head.startswith(kind.magic)), None)
+    if found is BY_NAME["archive"] and head.startswith(b"PK"):
+        return BY_NAME[_office_kind(source)]
+    # A page or a drawing is XML too: its name says more.
+    return None if found is BY_NAME["xml"] and source.suffix in _BY_SUFFIX else found
+
+
+def _office_kind(source: Source) -> str:
+    try:
+        with zipfile.ZipFile(source.path) as archive:
+            names = archive.namelist()[:200]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return "archive"
+    if "[Content_Types].xml" not in names:
+        return "archive"
+    return next((kind for folder, kind in _OFFICE.items() if any(name.startswith(folder) for name in names)), "archive")
+
+
+def _agreeing(by_name: Kind, head: bytes) -> Kind | None:
+    """What the name says, unless the bytes contradict it: text that is none, or a picture without a picture's mark."""
+    is_binary = by_name.name in _BINARY_SUFFIXES
+    if is_binary and by_name.magic:
+        return None
+    return by_name if is_binary or not _is_binary(head) else None
+
+
+def _is_binary(head: bytes) -> bool:
+    """NULs are in no text but UTF-16 and UTF-32, which begin with their mark."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
+        return False
+    control = sum(head.count(byte) for byte in (0, 1, 2, 3, 4, 5, 6))
+    return b"\x00" in head[:1024] or control * 100 > len(head)
+
+
+def _looks_like(head: bytes) -> str:
+    text = head.decode("utf-8", "replace").lstrip("\ufeff")
+    first, _, rest = text.partition("\n")
+    if first.startswith("#!"):
+        return next((kind for word, kind in _SHEBANGS if word in first), TEXT)
+    if text.lstrip()[:1] in ("{", "["):
+        return _kind_of_json(first, rest)
+    if re.match(r"\s*<(!doctype html|html)\b", text, re.I):
+        return "html"
+    if _HEADER.match(first) and _HEADER.match(rest):
+        return "email"
+    lines = text.splitlines()[:20]
+    return "log" if sum(_TIME.match(line) is not None for line in lines) * 2 > len(lines) else TEXT
+
+
+def _kind_of_json(first: str, rest: str) -> str:
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        return "json"
+    return "jsonl" if rest.lstrip().startswith(("{", "[")) else "json"

@@ -1,0 +1,73 @@
+"""A file that is explored: read in bounded pieces, never whole unless it is small."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from mnesis_core.exploration.findings import Unreadable
+
+HEAD_BYTES = 65_536
+LINE_BYTES = 65_536
+"""A longer line is handed on in pieces of this size: a file may be one line of 2 GB."""
+WHOLE_BYTES = 16_777_216
+"""What a parser may get that needs all of a file at once."""
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file on this machine's disk."""
+
+    path: Path
+    """Where its bytes are; says nothing about its name."""
+    name: str
+    """What its owner calls it, with or without folders; never opened."""
+    size: int
+    """Bytes."""
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its name in lower case, with the dot; may be empty."""
+        return PurePosixPath(self.name).suffix.lower()
+
+    def head(self, limit: int = HEAD_BYTES) -> bytes:
+        """The first bytes."""
+        with self.path.open("rb") as file:
+            return file.read(limit)
+
+    @property
+    def encoding(self) -> str:
+        """What its byte order mark says, else UTF-8."""
+        head = self.head(4)
+        return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
+
+    def whole(self, limit: int = WHOLE_BYTES) -> bytes:
+        """All bytes, for a parser that takes nothing less.
+
+        :raises Unreadable: there are more than ``limit``.
+        """
+        if self.size > limit:
+            raise Unreadable(f"larger than the {limit:,} bytes that are read of this kind")
+        return self.path.read_bytes()
+
+    def text(self, limit: int = WHOLE_BYTES) -> str:
+        """All of it as text, with ``�`` for what is no character.
+
+        :raises Unreadable: there are more than ``limit`` bytes.
+        """
+        return self.whole(limit).decode(self.encoding, "replace")
+
+    def lines(self) -> Iterator[str]:
+        """Its lines as text without their ends, one after the other; a very long one in pieces."""
+        with self.path.open(encoding=self.encoding, errors="replace", newline="\n") as file:
+            while line := file.readline(LINE_BYTES):
+                yield line.rstrip("\r\n")
