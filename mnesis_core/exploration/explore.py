@@ -9,6 +9,8 @@ from mnesis_core.exploration.detection import Kind, detect, plain_kind
 from mnesis_core.exploration.findings import SUMMARY_CHARACTERS, Findings, Unreadable, shown
 from mnesis_core.exploration.source import Source
 
+PROBLEM_CHARACTERS = 300
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
@@ -30,7 +32,11 @@ def explore(source: Source) -> Exploration:
     try:
         return _exploration(kind, _ask(kind, source))
     except Unreadable as error:
-        problem = str(error)
+        problem = shown(str(error), characters=PROBLEM_CHARACTERS)
+    except MemoryError:
+        problem = "it needs more memory than it may have"
+    except RecursionError:
+        problem = "it is nested too deeply"
     except Exception as error:  # a parser meets other people's bytes, and may raise anything
         problem = f"its parser gave up ({type(error).__name__}: {shown(str(error))})"
     return explore_plainly(source, kind, problem=problem)
