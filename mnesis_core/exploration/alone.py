@@ -66,7 +66,7 @@ def _run(child: str, path: Path, name: str, limits: ExplorationLimits, *, proble
     :param problem: why it failed before; then the file is only described as text or bytes
     """
     asked = {
-        "path": str(path),
+        "path": str(path.absolute()),
         "name": name,
         "problem": problem,
         "seconds": math.ceil(limits.seconds),
