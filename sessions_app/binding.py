@@ -160,7 +160,13 @@ def _literal(value: Any) -> str:
 
 def json_text(value: Any) -> str:
     """A JSON value in one way: PostgreSQL keeps neither the order of keys nor the form of numbers."""
-    return json.dumps(_with_integers(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = _dumped(value)
+    # Python writes every float that is an integer with one of these; looking is quicker than walking through it all.
+    return _dumped(_with_integers(value)) if ".0" in text or "e+" in text else text
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 _PLAIN: tuple[tuple[tuple[type, ...], Callable[[Any], str | int] | None], ...] = (

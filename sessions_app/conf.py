@@ -18,6 +18,7 @@ from mnesis_core.errors import InvalidRequest, ModelNotFoundError
 from mnesis_core.limits import settle_limits
 from mnesis_core.llm import LimitSource, Model, ModelSpec, Prices
 from mnesis_core.text import encode_text
+from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import LanguageModel
 
 DEMO = ModelSpec(
@@ -27,6 +28,8 @@ DEMO = ModelSpec(
     context_window=8_000,
     max_output_tokens=1_000,
 )
+
+_BY_ALIAS = CompiledQuery(lambda: LanguageModel.objects.filter(alias=Asked("alias")))
 
 
 @cache
@@ -104,7 +107,7 @@ def get_spec(alias: str) -> ModelSpec:
 
     :raises ModelNotFoundError: there is no such model.
     """
-    row = LanguageModel.objects.filter(alias=encode_text(alias)).first()
+    row = _BY_ALIAS.one(alias=encode_text(alias))
     if row is not None:
         return spec_of(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
     if alias == DEMO.alias:

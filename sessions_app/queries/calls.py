@@ -13,8 +13,16 @@ from mnesis_core.errors import CallNotFoundError
 from mnesis_core.llm import Source
 from mnesis_core.record import CallRecord
 from mnesis_core.text import decode_text, encode_text
+from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import ModelCall, PromptText
 from sessions_app.queries.usage import usage_of
+
+_MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source")
+_NEWEST = CompiledQuery(
+    lambda: ModelCall.objects.filter(session_id=Asked("session_id"), purpose="turn")
+    .order_by("-created_at")
+    .only(*_MEASURED)[:1]
+)
 
 
 def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
@@ -80,13 +88,11 @@ def _running_summary_calls(session_id: str) -> QuerySet[Any]:
 
 def newest_call(session_id: str) -> CallMeasure | None:
     """The newest call of a turn and what is known of its size; None when there was none."""
-    rows = ModelCall.objects.filter(session_id=session_id, purpose="turn").order_by("-created_at")
-    row = rows.values_list("model", "parameters", "estimated_tokens", "tokens_input", "usage_source").first()
+    row = _NEWEST.one(session_id=session_id)
     if row is None:
         return None
-    model, parameters, estimated, reported, source = row
-    is_reported = source == Source.PROVIDER
-    return read_measure(parameters, model=model, estimated=estimated, reported=reported if is_reported else 0)
+    reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
+    return read_measure(row.parameters, model=row.model, estimated=row.estimated_tokens, reported=reported)
 
 
 def _call(row: ModelCall) -> CallRecord:

@@ -13,6 +13,7 @@ from django.db.models.fields.json import KeyTransform
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.record import SUB_AGENT, SessionRecord
 from mnesis_core.text import decode_json, decode_text, encode_text
+from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import AccountLimit, Message, Session, Turn
 
 # Built once: putting these together takes longer than asking.
@@ -26,6 +27,7 @@ _WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
     last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
     account_limits=Subquery(_LIMITS.values("limits")[:1]),
 )
+_BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Asked("id")))
 
 
 def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
@@ -33,11 +35,8 @@ def load_session(session_id: str, *, owner_id: int | None = None) -> SessionReco
 
     :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
     """
-    rows = _WITH_TURNS.filter(id=encode_text(session_id))
-    if owner_id is not None:
-        rows = rows.filter(owner_id=owner_id)
-    row = rows.first()
-    if row is None:
+    row = _BY_ID.one(id=encode_text(session_id))
+    if row is None or owner_id not in (None, row.owner_id):
         raise SessionNotFoundError(session_id=session_id)
     return _session(row)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from django.utils import timezone
 
@@ -12,8 +13,12 @@ from mnesis_core.messages import ToolState
 from mnesis_core.record import TurnRecord, TurnState, Waiting, WaitsFor
 from mnesis_core.text import decode_text, encode_text
 from mnesis_core.turn_options import read_options
+from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import Message, MessagePart, Turn
 from sessions_app.queries.usage import usage_of
+from sessions_app.statements import fetch
+
+_BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Asked("id")))
 
 
 def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
@@ -21,8 +26,8 @@ def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
 
     :raises TurnNotFoundError: the session has no such turn.
     """
-    row = Turn.objects.filter(id=encode_text(turn_id), session_id=session_id).first()
-    if row is None:
+    row = _BY_ID.one(id=encode_text(turn_id))
+    if row is None or row.session_id != session_id:
         raise TurnNotFoundError(turn_id=turn_id)
     return _turns([row])[0]
 
@@ -83,8 +88,7 @@ def turn_keys(session_id: str) -> set[str]:
 
 def _turns(rows: list[Turn]) -> list[TurnRecord]:
     messages: dict[str, list[str]] = defaultdict(list)
-    pairs = Message.objects.filter(turn_id__in=[row.id for row in rows]).order_by("seq").values_list("turn_id", "id")
-    for turn_id, message_id in pairs:
+    for turn_id, message_id in _messages_of([row.id for row in rows]):
         messages[turn_id].append(message_id)
     return [
         TurnRecord(
@@ -107,6 +111,14 @@ def _turns(rows: list[Turn]) -> list[TurnRecord]:
         )
         for row in rows
     ]
+
+
+def _messages_of(turn_ids: list[str]) -> list[tuple[Any, ...]]:
+    """The turn and the id of each message of some turns, in order."""
+    if not turn_ids:
+        return []
+    places = ", ".join(["%s"] * len(turn_ids))
+    return fetch(f"SELECT turn_id, id FROM messages WHERE turn_id IN ({places}) ORDER BY seq", turn_ids)  # noqa: S608 - places
 
 
 def _waits_for(row: Turn) -> tuple[Waiting, ...]:
