@@ -63,6 +63,12 @@ class ModelCalls:
         self.asked: Asked | None = None
         self.grown = 0
         """Estimated tokens that have come into the context since the model was asked."""
+        self._built: BuiltContext | None = None
+        """The context of the next call, if it was put together before."""
+
+    def build_ahead(self) -> None:
+        """Put the context of the first call together, so that no thread is asked for it again."""
+        self._built = self._build()
 
     async def ask(self) -> tuple[Reply, list[OpenCall]]:
         """One answer: the next model's, as long as one gives nothing."""
@@ -133,7 +139,7 @@ class ModelCalls:
         return reply, calls
 
     async def _fitting_context(self) -> BuiltContext:
-        context = await db(self._build)
+        context, self._built = self._built or await db(self._build), None
         size = size_now(context.whole_tokens, self.frame.calibration, self.asked)
         # A stand-in's smaller window makes nobody compact: what does not fit it is left out this once.
         if pressure(size.tokens, self.home.budget) is Pressure.HARD and self.config.compaction.auto:

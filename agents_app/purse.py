@@ -19,7 +19,8 @@ class TurnPurse:
     def __init__(self, purses: Sequence[Purse]) -> None:
         self._purses = purses
         self._time: Line | None = None
-        self._timer = asyncio.timeout(None)
+        # Not timeout(None), which asks for a running loop: a thread makes this.
+        self._timer = asyncio.Timeout(None)
 
     def draw(self, record: Change, coming: Spent) -> None:
         """Before something is spent, in the change that writes it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from agents_app import steps
@@ -28,7 +28,7 @@ from mnesis_core.turn_options import read_options
 from sessions_app.conf import get_model
 from sessions_app.database import db
 from sessions_app.queries import load_depth
-from sessions_app.spending import Purse, purses_of
+from sessions_app.spending import purses_of
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ async def run_turn(
     """
     run: TurnRun | None = None
     try:
-        run = await _load(turn, is_resumed)
+        run = await db(_load, turn, is_resumed)
         end = await run.run()
     except asyncio.CancelledError:
         end = _end_of_error(TurnInterrupted(), TurnState.INTERRUPTED) if is_shutdown() else CANCELLED
@@ -151,21 +151,18 @@ async def run_turn(
     return end is not None and run is not None and run.is_host
 
 
-async def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
-    frame, model, tools, progress, depth, purses = await db(_read, turn, is_resumed)
-    return TurnRun(turn, frame, model, tools, progress, depth, TurnPurse(purses))
-
-
-def _read(turn: TurnRecord, is_resumed: bool) -> tuple[Frame, Model, dict[str, Tool], Progress, int, Sequence[Purse]]:
-    """Everything that a turn begins with, in one go."""
+def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
+    """Everything that a turn begins with, in one go: also the context of its first call, if it begins with one."""
     frame = load_frame(turn.session_id)
     depth = load_depth(frame.session) if frame.session.is_sub_agent else 0
     names = (*frame.config.turn.tools, *(PEER_TOOLS if frame.session.host_mode else ()))
     tools = offered_tools(names, depth=depth)
     progress = load_progress(turn) if is_resumed else Progress()
-    purses = purses_of(frame.session, turn=turn)
-    model = get_model(turn.model)
-    return frame, model, tools, progress, depth, purses
+    purse = TurnPurse(purses_of(frame.session, turn=turn))
+    run = TurnRun(turn, frame, get_model(turn.model), tools, progress, depth, purse)
+    if not progress.open_calls:
+        run.model_calls.build_ahead()
+    return run
 
 
 async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:

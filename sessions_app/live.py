@@ -45,25 +45,40 @@ class Follower:
         self._thread_id = threading.get_ident()
         self._news = asyncio.Event()
         self._news.set()
+        self._first_word = asyncio.Event()
 
-    def wake(self) -> None:
+    def wake(self, *, is_first_word: bool = False) -> None:
         """Say that there is news; from any thread."""
-        # Who is told clears it before looking, so what is set still covers this.
-        if self._news.is_set():
-            return
-        if threading.get_ident() == self._thread_id:
-            self._news.set()
-            return
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
-            self._loop.call_soon_threadsafe(self._news.set)
+        self._tell(self._news)
+        if is_first_word:
+            self._tell(self._first_word)
 
     async def news(self, *, seconds: float) -> None:
         """Wait until there is news, or for so many seconds."""
-        # Not wait_for: until Python 3.12 it forgets a cancellation that comes in the moment of the news.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        self._news.clear()
+        await _wait(self._news, seconds)
+
+    async def pause(self, *, seconds: float) -> None:
+        """Let news gather for so many seconds, or until a text begins: nobody is to wait for the first word."""
+        if seconds > 0:
+            await _wait(self._first_word, seconds)
+
+    def _tell(self, event: asyncio.Event) -> None:
+        # Who is told clears it before looking, so what is set still covers this.
+        if event.is_set():
+            return
+        if threading.get_ident() == self._thread_id:
+            event.set()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            self._loop.call_soon_threadsafe(event.set)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    # Not wait_for: until Python 3.12 it forgets a cancellation that comes in the moment of the news.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    event.clear()
 
 
 class Hub:
@@ -90,19 +105,20 @@ class Hub:
                 if not self._followers[session_id]:
                     del self._followers[session_id]
 
-    def wake(self, session_id: str | None) -> None:
+    def wake(self, session_id: str | None, *, is_first_word: bool = False) -> None:
         """Wake the followers of one session here, or of all."""
         with self._lock:
             groups = self._followers.values() if session_id is None else [self._followers.get(session_id, set())]
             chosen = [follower for group in groups for follower in group]
         for follower in chosen:
-            follower.wake()
+            follower.wake(is_first_word=is_first_word)
 
     def add_text(self, session_id: str, message_id: str, part_index: int, part_type: str, text: str) -> None:
         """More text of an answer that runs in this process."""
         parts = self._texts.setdefault(session_id, {})
-        parts.setdefault((message_id, part_index), (part_type, []))[1].append(text)
-        self.wake(session_id)
+        _, pieces = parts.setdefault((message_id, part_index), (part_type, []))
+        pieces.append(text)
+        self.wake(session_id, is_first_word=len(pieces) == 1)
 
     def drop_text(self, session_id: str, message_id: str) -> None:
         """The message is in the record now."""

@@ -1,8 +1,9 @@
 """What is new in a session, read once for all who follow it in this process.
 
-A room looks when there is news: at once for the first word after a pause, then every ``stream.coalesce_seconds``. It keeps the last events
-and the running answer as of its last look, and each frame is written as JSON once. Followers stay level-triggered: each compares
-what is there with what it was sent, and reads the ledger itself where it is further behind than the room remembers.
+A room looks when there is news: at once after a pause and for the first word of a text, else every
+``stream.coalesce_seconds``. It keeps the last events and the running answer as of its last look, and each frame is
+written as JSON once. Followers stay level-triggered: each compares what is there with what it was sent, and reads the
+ledger itself where it is further behind than the room remembers.
 """
 
 from __future__ import annotations
@@ -112,8 +113,7 @@ class Room:
                     continue
                 await self._follower.news(seconds=LOOK_AGAIN_SECONDS)
                 pause = site_config().stream.coalesce_seconds - (self.loop.time() - began)
-                if pause > 0:
-                    await asyncio.sleep(pause)
+                await self._follower.pause(seconds=pause)
 
     async def _look(self) -> None:
         texts = hub.texts(self.session_id)

@@ -19,9 +19,11 @@ from sessions_app.queries.usage import usage_of
 
 _MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source")
 _NEWEST = CompiledQuery(
-    lambda: ModelCall.objects.filter(session_id=Asked("session_id"), purpose="turn")
-    .order_by("-created_at")
-    .only(*_MEASURED)[:1]
+    lambda: (
+        ModelCall.objects.filter(session_id=Asked("session_id"), purpose="turn")
+        .order_by("-created_at")
+        .only(*_MEASURED)[:1]
+    )
 )
 
 

@@ -1,4 +1,5 @@
 """Reads of turns."""
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from mnesis_core.record import TurnRecord, TurnState, Waiting, WaitsFor
 from mnesis_core.text import decode_text, encode_text
 from mnesis_core.turn_options import read_options
 from sessions_app.compiled import Asked, CompiledQuery
-from sessions_app.models import Message, MessagePart, Turn
+from sessions_app.models import MessagePart, Turn
 from sessions_app.queries.usage import usage_of
 from sessions_app.statements import fetch
 
@@ -118,7 +119,7 @@ def _messages_of(turn_ids: list[str]) -> list[tuple[Any, ...]]:
     if not turn_ids:
         return []
     places = ", ".join(["%s"] * len(turn_ids))
-    return fetch(f"SELECT turn_id, id FROM messages WHERE turn_id IN ({places}) ORDER BY seq", turn_ids)  # noqa: S608 - places
+    return fetch(f"SELECT turn_id, id FROM messages WHERE turn_id IN ({places}) ORDER BY seq", turn_ids)
 
 
 def _waits_for(row: Turn) -> tuple[Waiting, ...]:

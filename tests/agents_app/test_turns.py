@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +17,7 @@ from mnesis_core.providers.scripted import Step
 from mnesis_core.record import TurnState
 from sessions_app.conf import site_config
 from sessions_app.database import db
+from sessions_app.follow import follow
 from sessions_app.queries import (
     journal_texts,
     list_calls,
@@ -53,6 +56,20 @@ async def test_message_and_stub_are_durable_before_the_model_streams(session, sc
     assert [call.state for call in await db(list_calls, session.id)] == ["running"]
     gate.set()
     assert (await ended(turn)).state == TurnState.COMPLETED
+
+
+async def test_whoever_follows_gets_the_first_word_before_the_pause_between_two_looks(session, script, monkeypatch):
+    config = site_config()
+    slow = replace(config, stream=replace(config.stream, coalesce_seconds=1_000.0))
+    monkeypatch.setattr("sessions_app.rooms.site_config", lambda: slow)
+    script(Step(text=("one ", "two"), gate=asyncio.Event(), gate_after=1))
+    async with asyncio.timeout(20), aclosing(follow(session.id)) as frames:
+        assert [(await anext(frames))["type"] for _ in range(2)][-1] == "caught_up"
+        await begin(session, "Hello")
+        async for frame in frames:
+            if frame["type"] == "delta":
+                break
+    assert frame["text"] == "one "
 
 
 async def test_every_follower_gets_the_same_text_whenever_it_comes(session, script):
