@@ -139,7 +139,8 @@ class ModelCalls:
         return reply, calls
 
     async def _fitting_context(self) -> BuiltContext:
-        context, self._built = self._built or await db(self._build), None
+        built, self._built = self._built, None
+        context = await db(self._build) if built is None else built
         size = size_now(context.whole_tokens, self.frame.calibration, self.asked)
         # A stand-in's smaller window makes nobody compact: what does not fit it is left out this once.
         if pressure(size.tokens, self.home.budget) is Pressure.HARD and self.config.compaction.auto:

@@ -25,9 +25,9 @@ class Asked(Expression):
         super().__init__()
         self.name = name
 
-    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
         """A place for the value, and this in place of it."""
-        return "%s", [self]
+        return "%s", (self,)
 
 
 class CompiledQuery(Generic[M]):
