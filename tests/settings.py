@@ -13,7 +13,7 @@ os.environ["MNESIS_DATA_DIR"] = tempfile.mkdtemp(prefix="mnesis-tests-")
 atexit.register(shutil.rmtree, os.environ["MNESIS_DATA_DIR"], ignore_errors=True)
 
 from mnesis_site.settings import *  # noqa: E402, F403
-from mnesis_site.settings import DATABASES, MNESIS, env_str  # noqa: E402
+from mnesis_site.settings import DATABASES, MIDDLEWARE, MNESIS, env_str  # noqa: E402
 
 if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     # Several people may test on one server, each with a name of their own.
@@ -25,3 +25,7 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 # Nothing here is worth the pauses of a real retry.
 MNESIS["CONFIG_FILE"] = Path(os.environ["MNESIS_DATA_DIR"]) / "tests.toml"
 MNESIS["CONFIG_FILE"].write_text("[turn]\nretry_base_seconds = 0.005\n")
+
+# Each test client would look for every file that there is to serve, and each of its requests run an event loop. The
+# sites that tests start do serve files.
+MIDDLEWARE = [name for name in MIDDLEWARE if not name.startswith("servestatic.")]
