@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from mnesis_core.exploration.source import Source
+from mnesis_core.exploration.source import HEAD_BYTES, Source
+from mnesis_core.exploration.zip_list import list_beginning
 
 BINARY, TEXT = "binary", "text"
 
@@ -41,7 +41,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         name="image",
         module="image",
-        suffixes=(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico"),
+        suffixes=(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".avif"),
         magic=(b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00", b"MM\x00*"),
     ),
     Kind(name="docx", module="docx", suffixes=(".docx",)),
@@ -86,7 +86,7 @@ KINDS: tuple[Kind, ...] = (
 BY_NAME = {kind.name: kind for kind in KINDS}
 _BY_SUFFIX = {suffix: kind for kind in reversed(KINDS) for suffix in kind.suffixes}
 _BY_FILE_NAME = {name: kind for kind in reversed(KINDS) for name in kind.names}
-_OFFICE = {"word/": "docx", "xl/": "xlsx", "ppt/": "pptx"}
+_OFFICE = {b"word/": "docx", b"xl/": "xlsx", b"ppt/": "pptx"}
 _SHEBANGS = (("python", "python"), ("node", "javascript"), ("ruby", "ruby"), ("php", "php"), ("sh", "shell"))
 _BINARY_SUFFIXES = {"sqlite", "parquet", "pdf", "image", "docx", "xlsx", "pptx", "archive", BINARY}
 _TIME = re.compile(r"^\W?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)")
@@ -107,8 +107,10 @@ def plain_kind(source: Source) -> Kind:
 
 
 def _by_bytes(source: Source, head: bytes) -> Kind | None:
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+    if _is_image(head):
         return BY_NAME["image"]
+    if head[257:262] == b"ustar":
+        return BY_NAME["archive"]
     found = next((kind for kind in KINDS if head.startswith(kind.magic)), None)
     if found is BY_NAME["archive"] and head.startswith(b"PK"):
         return BY_NAME[_office_kind(source)]
@@ -116,15 +118,20 @@ def _by_bytes(source: Source, head: bytes) -> Kind | None:
     return None if found is BY_NAME["xml"] and source.suffix in _BY_SUFFIX else found
 
 
+def _is_image(head: bytes) -> bool:
+    """Pictures whose mark is not at the beginning, or so short that text may begin with it."""
+    if head[:4] == b"RIFF":
+        return head[8:12] == b"WEBP"
+    if head[4:8] == b"ftyp":
+        return head[8:12] in (b"avif", b"avis")
+    return _is_binary(head) and head.startswith((b"BM", b"\x00\x00\x01\x00"))
+
+
 def _office_kind(source: Source) -> str:
-    try:
-        with zipfile.ZipFile(source.path) as archive:
-            names = archive.namelist()[:200]
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+    names = list_beginning(source, HEAD_BYTES)
+    if b"[Content_Types].xml" not in names:
         return "archive"
-    if "[Content_Types].xml" not in names:
-        return "archive"
-    return next((kind for folder, kind in _OFFICE.items() if any(name.startswith(folder) for name in names)), "archive")
+    return next((kind for folder, kind in _OFFICE.items() if folder in names), "archive")
 
 
 def _agreeing(by_name: Kind, head: bytes) -> Kind | None:

@@ -55,7 +55,6 @@ class _Outline:
     imports: list[str] = field(default_factory=list)
     exports: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
-    broken: list[int] = field(default_factory=list)
     holders: list[tuple[int, _Definition]] = field(default_factory=list)
     """With how deep in the tree they are; the innermost last."""
 
@@ -71,10 +70,10 @@ def explore(source: Source) -> Findings:
     outline = _Outline(data, language)
     _walk(outline, tree.root_node)
     covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
-    return Findings(lines=_told(source, outline), covered=covered)
+    return Findings(lines=_told(source, outline, _broken_lines(tree.root_node)), covered=covered)
 
 
-def _told(source: Source, outline: _Outline) -> list[str]:
+def _told(source: Source, outline: _Outline, broken: list[int]) -> list[str]:
     found = outline.definitions
     types = sum(not one.is_function for one in found)
     named = {
@@ -84,19 +83,29 @@ def _told(source: Source, outline: _Outline) -> list[str]:
         "Constants and variables": outline.values,
     }
     nothing = not found and not any(named.values())
-    if nothing and outline.broken:
-        raise Unreadable(f"not valid {outline.language.title} in line {outline.broken[0]:,}")
+    if nothing and broken:
+        raise Unreadable(f"not valid {outline.language.title} in line {broken[0]:,}")
     lines = [
         f"{outline.language.title}, {counted(text.count_lines(source), 'line')}: {counted(types, 'type')}, "
         f"{counted(outline.functions, 'function')}"
     ]
-    if outline.broken:
-        lines.append(
-            f"Its syntax is broken in {counted(len(outline.broken), 'place')}: line {_numbers(outline.broken)}"
-        )
+    if broken:
+        lines.append(f"Its syntax is broken in {counted(len(broken), 'place')}: line {_numbers(broken)}")
     lines += [f"{word}: {listed(dict.fromkeys(names))}" for word, names in named.items() if names]
     lines += [str(one) for one in sorted(found, key=lambda one: one.name.startswith("_"))]
     return lines if found else [*lines, *text.explore(source).lines[1:]]
+
+
+def _broken_lines(root: Node) -> list[int]:
+    """Where the source is not of its language, in functions too."""
+    broken, waiting = [], [root] if root.has_error else []
+    while waiting:
+        node = waiting.pop()
+        if node.is_error or node.is_missing:
+            broken.append(node.start_point[0] + 1)
+        else:
+            waiting.extend(child for child in node.children if child.has_error or child.is_missing)
+    return sorted(broken)
 
 
 def _numbers(lines: list[int]) -> str:
@@ -121,8 +130,6 @@ def _walk(outline: _Outline, root: Node) -> None:
 
 def _take(outline: _Outline, node: Node, depth: int) -> bool:
     """Note what a node is. Whether what is in it matters, too."""
-    if node.is_error or node.is_missing:
-        outline.broken.append(node.start_point[0] + 1)
     part = outline.language.nodes.get(node.type) if node.is_named else None
     return True if part is None else _TAKERS[part](outline, node, depth)
 

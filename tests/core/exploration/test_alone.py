@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -85,6 +86,15 @@ def test_without_memory_even_for_python_the_file_is_unknown_and_that_is_said(tmp
     found = explored(tmp_path, "print", memory_bytes=1 << 20).exploration
     assert (found.kind, found.summary, found.covered) == ("unknown", "", "nothing")
     assert found.problem
+
+
+def test_a_bomb_in_a_stream_is_measured_no_further_than_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(gzip.compress(bytes(80_000_000), compresslevel=1))
+    found = explore_alone(path, "zeros.gz")
+    assert found.exploration.problem == ""
+    assert found.exploration.covered.startswith("the first")
+    assert found.peak_bytes < 100_000_000
 
 
 def test_every_answer_fits_its_output(tmp_path: Path) -> None:

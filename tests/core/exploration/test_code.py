@@ -198,9 +198,9 @@ def test_every_language_has_a_sample() -> None:
 
 
 def test_broken_source_says_where_and_still_what_was_found(source: MakeSource) -> None:
-    lines = explore(source("a.rs", b"fn first() {}\n\n) ) (\n\nfn last() {}\n")).lines
-    assert lines[1].startswith("Its syntax is broken in 2 places: line 3")
-    assert lines[-2:] == ["1: fn first()", "5: fn last()"]
+    lines = explore(source("a.rs", b"fn first() {}\n\nstruct A { x y z }\n\nfn last() {}\n")).lines
+    assert lines[1].startswith("Its syntax is broken in 1 place: line 3")
+    assert lines[-2:] == ["3: struct A { x y z }", "5: fn last()"]
 
 
 def test_a_program_without_definitions_shows_how_it_begins(source: MakeSource) -> None:
