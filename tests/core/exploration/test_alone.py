@@ -82,10 +82,11 @@ def test_the_process_has_no_network_where_the_system_lets_it_leave_one(tmp_path:
     assert [line.split(":")[0].strip() for line in said.splitlines() if ":" in line] == ["lo"]
 
 
-def test_without_memory_even_for_python_the_file_is_unknown_and_that_is_said(tmp_path: Path) -> None:
-    found = explored(tmp_path, "print", memory_bytes=1 << 20).exploration
+def test_where_not_even_an_answer_can_be_given_the_file_is_unknown_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "content").write_text("a = 1\n")
+    found = explore_alone(tmp_path / "content", "a.toml", limits=ExplorationLimits(output_bytes=10)).exploration
     assert (found.kind, found.summary, found.covered) == ("unknown", "", "nothing")
-    assert found.problem
+    assert found.problem == "its parser broke off"
 
 
 def test_a_bomb_in_a_stream_is_measured_no_further_than_its_bound(tmp_path: Path) -> None:
