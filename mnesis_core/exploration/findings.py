@@ -11,6 +11,8 @@ NAME_CHARACTERS = 80
 """Of one name, heading or value in a summary."""
 MOST_NAMES = 20
 """In one list, as the reference has it."""
+_JOINERS = "\u200c\u200d"
+"""Within words of Persian and Hindi, and within emoji."""
 
 
 class Unreadable(Exception):
@@ -28,9 +30,17 @@ class Findings:
 
 
 def shown(text: str, *, characters: int = NAME_CHARACTERS) -> str:
-    """A name or value in one line, shortened."""
-    line = " ".join(text.split())
+    """A name or value in one line, shortened, with ``�`` for what no reader sees: control characters, marks that turn
+    the direction of writing, lone surrogates.
+    """
+    # What is far beyond the cut is never split: a name may be all of a file.
+    line = " ".join(text[: characters * 8].split())
+    line = line if line.isprintable() else "".join(map(_visible, line))
     return line if len(line) <= characters else line[: characters - 1] + "…"
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() or character in _JOINERS else "\ufffd"
 
 
 def listed(names: Iterable[str], *, most: int = MOST_NAMES) -> str:

@@ -12,6 +12,7 @@ from mnesis_core.exploration.findings import Unreadable
 HEAD_BYTES = 65_536
 LINE_BYTES = 65_536
 """A longer line is handed on in pieces of this size: a file may be one line of 2 GB."""
+PIECE_CHARACTERS = 262_144
 WHOLE_BYTES = 16_777_216
 """What a parser may get that needs all of a file at once."""
 _MARKS = (
@@ -66,8 +67,14 @@ class Source:
         """
         return self.whole(limit).decode(self.encoding, "replace")
 
-    def lines(self) -> Iterator[str]:
-        """Its lines as text without their ends, one after the other; a very long one in pieces."""
+    def lines(self, limit: int = LINE_BYTES) -> Iterator[str]:
+        """Its lines as text without their ends, one after the other; one longer than ``limit`` in pieces."""
         with self.path.open(encoding=self.encoding, errors="replace", newline="\n") as file:
-            while line := file.readline(LINE_BYTES):
+            while line := file.readline(limit):
                 yield line.rstrip("\r\n")
+
+    def pieces(self, characters: int = PIECE_CHARACTERS) -> Iterator[str]:
+        """All of it as text, in pieces that end anywhere."""
+        with self.path.open(encoding=self.encoding, errors="replace", newline="") as file:
+            while piece := file.read(characters):
+                yield piece
