@@ -32,13 +32,13 @@ def explore(source: Source) -> Exploration:
     try:
         return _exploration(kind, _ask(kind, source))
     except Unreadable as error:
-        problem = shown(str(error), characters=PROBLEM_CHARACTERS)
+        problem = _said(source, error)
     except MemoryError:
         problem = "it needs more memory than it may have"
     except RecursionError:
         problem = "it is nested too deeply"
     except Exception as error:  # a parser meets other people's bytes, and may raise anything
-        problem = f"its parser gave up ({type(error).__name__}: {shown(str(error))})"
+        problem = f"its parser gave up ({type(error).__name__}: {_said(source, error)})"
     return explore_plainly(source, kind, problem=problem)
 
 
@@ -58,6 +58,11 @@ def _ask(kind: Kind, source: Source) -> Findings:
     module = importlib.import_module(f"mnesis_core.exploration.kinds.{kind.module}")
     findings: Findings = module.explore(source)
     return findings
+
+
+def _said(source: Source, error: Exception) -> str:
+    """An error's message, without where the file lies."""
+    return shown(str(error).replace(str(source.path), source.name), characters=PROBLEM_CHARACTERS)
 
 
 def _exploration(kind: Kind, findings: Findings, *, problem: str = "") -> Exploration:

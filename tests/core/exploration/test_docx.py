@@ -1,0 +1,77 @@
+"""Word documents: outline, words, tables and pictures."""
+
+from __future__ import annotations
+
+import io
+
+import docx
+import pytest
+from PIL import Image
+
+from mnesis_core.exploration.detection import detect
+from mnesis_core.exploration.explore import explore as explore_any
+from mnesis_core.exploration.findings import Unreadable
+from mnesis_core.exploration.kinds.docx import explore
+from tests.core.exploration.conftest import MakeSource
+from tests.core.exploration.office_files import OLD, bomb, changed, with_entities
+
+PART = "word/document.xml"
+
+
+def written() -> bytes:
+    document = docx.Document()
+    document.core_properties.title = "The plan"
+    document.add_heading("All of it", 0)
+    document.add_heading("Part one", 1)
+    document.add_paragraph("Some words, VICTIM.")
+    document.add_heading("Detail", 2)
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "name", "price"
+    picture = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(picture, "PNG")
+    picture.seek(0)
+    document.add_picture(picture)
+    target = io.BytesIO()
+    document.save(target)
+    return target.getvalue()
+
+
+def test_a_document_is_told_by_its_headings(source: MakeSource) -> None:
+    made = source("renamed.zip", written())
+    assert detect(made).name == "docx"
+    lines = list(explore(made).lines)
+    assert lines[0] == "Word document: 6 paragraphs, 11 words, 1 table, 1 picture"
+    assert "Title: The plan" in lines
+    at = lines.index("3 headings:")
+    assert lines[at:] == [
+        "3 headings:",
+        "All of it",
+        "Part one",
+        "  Detail",
+        "It begins:",
+        "Some words, VICTIM.",
+        "Table: name, price",
+    ]
+
+
+def test_entities_are_not_followed(source: MakeSource) -> None:
+    found = explore_any(source("a.docx", changed(written(), {PART: with_entities})))
+    assert "laugh" not in found.summary
+    assert "root:" not in found.summary
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "zip archive"),
+        (b"plain text", "zip archive"),
+        (written()[:3000], "zip archive"),
+        (OLD, "encrypted"),
+        (changed(written(), {PART: lambda part: part[:300]}), "not readable as a document"),
+        (changed(written(), {PART: bomb}), "larger than"),
+    ],
+    ids=["empty", "text", "cut", "encrypted", "broken", "bomb"],
+)
+def test_what_cannot_be_read_says_why(source: MakeSource, data: bytes, message: str) -> None:
+    with pytest.raises(Unreadable, match=message):
+        explore(source("a.docx", data))
