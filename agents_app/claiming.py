@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agents_app.given_files import parts_of_files
 from agents_app.hosting import change_hosting
 from agents_app.recovery import recover_turn
 from compaction_app.schedule import act_on, find_trigger
@@ -52,6 +53,7 @@ def claim_turn(
     lease_owner: str,
     options: TurnOptions | None = None,
     earlier: Sequence[Message] = (),
+    files: Sequence[str] = (),
 ) -> StartedTurn:
     """Claim the session for a new turn and write the user's message, and before it what happened elsewhere.
 
@@ -64,9 +66,11 @@ def claim_turn(
     check_options(options, characters=config.limits.message_characters)
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
-    digest = hashlib.sha256((json.dumps(message) + asked).encode()).hexdigest()
+    said_with = f"{json.dumps(message)}{json.dumps(list(files))}" if files else json.dumps(message)
+    digest = hashlib.sha256((said_with + asked).encode()).hexdigest()
     _free_if_dead(session, lease_owner)
-    question = () if message is None else (Message(role="user", parts=(TextPart(text=message),)),)
+    given = parts_of_files(session_id, files, owner_id=owner_id)
+    question = () if message is None else (Message(role="user", parts=(TextPart(text=message), *given)),)
     parts = [make_all_ready(said.parts) for said in question]
     with change(session_id) as record:
         known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None

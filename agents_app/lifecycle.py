@@ -7,7 +7,6 @@ Doors parse, call one of these, and translate the answer. Rules and error codes 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from agents_app.claiming import (
     compact_if_due,
 )
 from agents_app.claiming import StartedTurn as StartedTurn
+from agents_app.given_files import explored
 from agents_app.hosting import change_hosting
 from agents_app.recovery import end_waiting
 from agents_app.runner import runner
@@ -31,7 +31,7 @@ from agents_app.sending import send_message as send_message
 from agents_app.suspended import ToolResult as ToolResult
 from agents_app.tools import check_tools
 from mnesis_core.config import Config
-from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotFoundError, SessionNotRunning
+from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
 from mnesis_core.events import EventType
 from mnesis_core.inbox import Hosting, hosting_after
 from mnesis_core.llm import ToolSpec
@@ -47,7 +47,7 @@ from sessions_app.database import db
 from sessions_app.group_commit import durable_transaction
 from sessions_app.ledger import change
 from sessions_app.live import hub
-from sessions_app.queries import list_sessions, load_launched, load_session, load_turn, open_turn
+from sessions_app.queries import load_launched, load_session, load_turn, open_turn
 
 TURN_ENDS = {EventType(f"turn.{state}") for state in TurnState if state.is_end}
 """The events of which each turn has one, its last."""
@@ -56,8 +56,6 @@ TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}
 TITLE_LENGTH, AGENT_LENGTH = 400, 100
 """Stored characters of the columns."""
 FORK_SUFFIX = " (fork)"
-BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
-"""How a session is named that was changed lately."""
 LOOK_AGAIN_SECONDS = 5.0
 """Whoever waits for a turn looks by themselves after this, should every word about news get lost."""
 LOOK_PAUSE_SECONDS = 0.1
@@ -193,23 +191,6 @@ def _delete(session_id: str) -> None:
         store.soft_delete_session(record)
 
 
-def find_session(reference: str, *, owner_id: int) -> SessionRecord:
-    """The session to resume: by its id, ``last``, or ``~N`` for the Nth before the last changed. ``start_turn`` goes on with it.
-
-    Sub-agents are resumed by their ids only: they are changed last by every delegation.
-
-    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
-    """
-    back = BACK.fullmatch(reference)
-    if back is None:
-        return load_session(reference, owner_id=owner_id)
-    place = int(back["place"] or 0)
-    sessions = list_sessions(owner_id=owner_id, archived=None, sub_agents=False, limit=place + 1)
-    if place >= len(sessions):
-        raise SessionNotFoundError(f"there is no session {reference}; there are {len(sessions)}", session_id=reference)
-    return sessions[place]
-
-
 async def start_turn(
     session_id: str,
     *,
@@ -222,6 +203,7 @@ async def start_turn(
     limits: TurnLimits | None = None,
     on_doom_loop: str | None = None,
     host_mode: bool | None = None,
+    files: Sequence[str] = (),
 ) -> StartedTurn:
     """Write the user's message, claim the session and set the turn going in this process; returns at once.
 
@@ -233,7 +215,9 @@ async def start_turn(
     :param limits: the most that this turn may use
     :param on_doom_loop: ``continue`` or ``stop``, in place of what the configuration says
     :param host_mode: whether the session stays alive for messages of peers from now on; ``None``: as it does already
+    :param files: ids of files of the session that go with the message
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises FileReferenceNotFoundError: the session has no such file.
     :raises SessionBusy: another turn is running, or waits.
     :raises SessionArchived: the session takes no more turns.
     :raises IdempotencyMismatch: the key was used for another request.
@@ -244,12 +228,14 @@ async def start_turn(
     options = TurnOptions(
         tools=tuple(tools), system_prompt=system_prompt, limits=limits, on_doom_loop=on_doom_loop, host_mode=host_mode
     )
+    await explored(session_id, files, owner_id=owner_id)
     with runner.permit():
         return await _set_going(
             claim_turn,
             session_id,
             owner_id=owner_id,
             message=message,
+            files=files,
             earlier=earlier,
             idempotency_key=idempotency_key,
             options=options,

@@ -24,7 +24,7 @@ from mnesis_core.record import TurnRecord
 from sessions_app.asking import Caller
 from sessions_app.database import db
 from sessions_app.listing import SessionList, message_page, session_page
-from sessions_app.queries import list_turns, load_session, load_turn
+from sessions_app.queries import find_session, list_turns, load_session, load_turn
 from sessions_app.schemas import MessageOut, TurnOut, turn_out
 from sessions_app.search import search
 
@@ -127,7 +127,7 @@ async def run(caller: Caller, asked: Run) -> dict[str, Any]:
 @_tool("mnesis_resume", result=AnswerOut, writes=True)
 async def resume(caller: Caller, asked: Resume) -> dict[str, Any]:
     """Go on with a session and wait for the answer; without a message, for that of its newest turn."""
-    session = await db(lifecycle.find_session, asked.session_id, owner_id=caller.owner_id)
+    session = await db(find_session, asked.session_id, owner_id=caller.owner_id)
     if asked.message:
         started = await lifecycle.start_turn(session.id, owner_id=caller.owner_id, message=asked.message)
         return await _answer(started.turn, caller, asked.wait_seconds)

@@ -107,6 +107,8 @@ class TurnStartIn(MessageIn):
     on_doom_loop: Literal["continue", "stop"] | None = None
     host_mode: StrictBool | None = None
     """Whether the session stays alive for messages of peers from now on; null: as it does already."""
+    files: Annotated[list[str], Field(max_length=50)] = []
+    """Ids of files of the session that go with the message."""
 
     def options(self) -> dict[str, Any]:
         """What ``lifecycle.start_turn`` takes beside the message."""
@@ -117,6 +119,7 @@ class TurnStartIn(MessageIn):
             "limits": self.limits and self.limits.limits(),
             "on_doom_loop": self.on_doom_loop,
             "host_mode": self.host_mode,
+            "files": self.files,
         }
 
 

@@ -5,23 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import content_disposition_header
-from ninja import Router, Schema
-from pydantic import Field
+from ninja import Router, Schema, Status
+from pydantic import Field, ValidationError
 
 from files_app.contents import content_size, find_size, read_content
+from files_app.ingest import keep_file, keep_path
+from files_app.queries import list_files as find_files
 from files_app.queries import load_file_reference, read_range
+from mnesis_core.attachments import name_of_upload
+from mnesis_core.errors import InvalidRequest
 from mnesis_core.record import FileReference
+from mnesis_core.strict_json import read_json
 from mnesis_core.text import LONGEST_CHARACTER, printable
 from sessions_app.asking import owner_id
+from sessions_app.queries import load_session
 from sessions_app.schemas import ErrorOut
 
 router = Router(tags=["files"])
 
 ERRORS = {401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+KEEPING = ERRORS | {400: ErrorOut, 409: ErrorOut, 413: ErrorOut}
 CHUNK_BYTES = 1_048_576
 MOST_BYTES = 8 * CHUNK_BYTES
 """Of one range."""
@@ -29,8 +36,45 @@ CONTENT = {"content": {"application/octet-stream": {"schema": {"type": "string",
 """What OpenAPI says of bytes."""
 
 
+UPLOAD = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["session_id", "file"],
+                    "properties": {"session_id": {"type": "string"}, "file": {"type": "string", "format": "binary"}},
+                }
+            },
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["session_id", "path"],
+                    "properties": {"session_id": {"type": "string"}, "path": {"type": "string"}},
+                }
+            },
+        },
+    }
+}
+"""What OpenAPI says of the two ways to give a file."""
+
+
+class ExplorationOut(Schema):
+    """How a file was explored: ``covered`` says how much of it was looked at, ``problem`` why not as what it is."""
+
+    explorer: str
+    covered: str
+    problem: str
+    seconds: float
+    peak_bytes: int
+
+
 class FileOut(Schema):
-    """What is known of a file. ``size`` in bytes; null where its content is not kept here."""
+    """What is known of a file. ``size`` in bytes; null where its content is not kept here.
+
+    ``state``: ``waiting`` until a worker has explored it.
+    """
 
     id: str
     session_id: str
@@ -38,15 +82,77 @@ class FileOut(Schema):
     path: str
     file_type: str
     token_count: int
+    state: Literal["waiting", "explored"]
     exploration_summary: str
+    exploration: ExplorationOut | None
     size: int | None
     created_at: datetime
+
+
+class FileList(Schema):
+    """A page of files."""
+
+    items: list[FileOut]
+    next_cursor: str | None
+
+
+class PathIn(Schema):
+    """A file of the server's machine, under one of the folders that ``MNESIS_FILE_ROOTS`` names."""
+
+    session_id: str
+    path: str
+
+
+@router.get("/files", response={200: FileList, **ERRORS}, summary="List files, the newest first")
+def list_files(
+    request: HttpRequest,
+    session_id: str | None = None,
+    limit: Annotated[int, Field(ge=1, le=500)] = 50,
+    cursor: str | None = None,
+) -> Any:
+    """Your files, or those of one session."""
+    owner = owner_id(request)
+    if session_id is not None:
+        load_session(session_id, owner_id=owner)
+    files = find_files(owner_id=owner, session_id=session_id, before=cursor, limit=limit + 1)
+    more = len(files) > limit
+    return {"items": [file_out(file) for file in files[:limit]], "next_cursor": files[limit - 1].id if more else None}
+
+
+@router.post("/files", response={201: FileOut, **KEEPING}, summary="Upload a file", openapi_extra=UPLOAD)
+def upload_file(request: HttpRequest) -> Any:
+    """Keep a file for a session: multipart with ``session_id`` and ``file``, or JSON with ``session_id`` and ``path``.
+
+    A path is one of the server's machine, under a folder that the site allows (``MNESIS_FILE_ROOTS``). A worker
+    explores the file; ``state`` says when it has. Large files: ``/uploads``, which may be broken off and gone on with.
+    """
+    owner = owner_id(request)
+    if request.content_type != "multipart/form-data":
+        asked = _path_in(request)
+        return Status(201, file_out(keep_path(asked.session_id, owner_id=owner, path=asked.path)))
+    file = request.FILES.get("file")
+    if file is None or "session_id" not in request.POST:
+        raise InvalidRequest("send session_id and file", field="file")
+    name = name_of_upload(file.name or "")
+    return Status(201, file_out(keep_file(request.POST["session_id"], owner_id=owner, path=name, chunks=file.chunks())))
+
+
+def _path_in(request: HttpRequest) -> PathIn:
+    body = read_json(request.body)
+    try:
+        return PathIn.model_validate(body)
+    except ValidationError:
+        raise InvalidRequest("send multipart with session_id and file, or JSON with session_id and path") from None
 
 
 @router.get("/files/{file_id}", response={200: FileOut, **ERRORS}, summary="Describe a file")
 def read_file(request: HttpRequest, file_id: str) -> Any:
     """One file: its path, type and size; ``content_id`` is the SHA-256 of its bytes."""
-    file = load_file_reference(file_id, owner_id=owner_id(request))
+    return file_out(load_file_reference(file_id, owner_id=owner_id(request)))
+
+
+def file_out(file: FileReference) -> dict[str, Any]:
+    """A file as this door says it."""
     return {
         "id": file.id,
         "session_id": file.session_id,
@@ -54,7 +160,9 @@ def read_file(request: HttpRequest, file_id: str) -> Any:
         "path": printable(file.path),
         "file_type": printable(file.file_type),
         "token_count": file.token_count,
+        "state": "explored" if file.is_explored else "waiting",
         "exploration_summary": printable(file.exploration_summary),
+        "exploration": file.exploration,
         "size": find_size(file.content_id),
         "created_at": file.created_at,
     }

@@ -8,14 +8,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from django.core.files.base import ContentFile, File
 from django.core.files.storage import FileSystemStorage, storages
 
-from mnesis_core.errors import FileContentNotFound
+from mnesis_core.errors import FileContentNotFound, RequestTooLarge
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -56,6 +59,45 @@ def put_content(data: bytes) -> str:
     if not storage.exists(name):
         storage.save(name, ContentFile(data))
     return content_id
+
+
+def put_stream(chunks: Iterable[bytes], *, largest: int) -> tuple[str, int]:
+    """Keep bytes that come piece by piece; returns their content id and how many there are. Never all in memory.
+
+    :raises RequestTooLarge: there are more than ``largest``; nothing is kept.
+    """
+    digest, size = hashlib.sha256(), 0
+    with tempfile.TemporaryFile() as file:
+        for chunk in chunks:
+            size += len(chunk)
+            if size > largest:
+                raise RequestTooLarge(f"The file is larger than the {largest:,} bytes that are allowed.", field="file")
+            digest.update(chunk)
+            file.write(chunk)
+        content_id = digest.hexdigest()
+        storage, name = storages["files"], _name(content_id)
+        if not storage.exists(name):
+            file.seek(0)
+            storage.save(name, File(file))
+    return content_id, size
+
+
+@contextmanager
+def on_disk(content_id: str) -> Iterator[Path]:
+    """A path on this machine where a content can be read, for the length of the block.
+
+    :raises FileContentNotFound: it is not kept here.
+    """
+    storage, name = storages["files"], _name(content_id)
+    if not storage.exists(name):
+        raise FileContentNotFound(content_id=content_id)
+    try:
+        yield Path(storage.path(name))
+    except NotImplementedError:  # a storage elsewhere
+        with storage.open(name, "rb") as kept, tempfile.NamedTemporaryFile() as copy:
+            shutil.copyfileobj(kept, copy)
+            copy.flush()
+            yield Path(copy.name)
 
 
 def content_size(content_id: str) -> int:

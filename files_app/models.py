@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from mnesis_core.ledger import new_salt
-from sessions_app.append_only import AppendOnlyModel
+from sessions_app.append_only import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
 PATH_LENGTH = 4_096
@@ -14,7 +14,9 @@ TYPE_LENGTH = 64
 
 
 class FileReference(AppendOnlyModel):
-    """One exploration of one file in one session (seed schema); a new summary of it is a new row."""
+    """One file of one session (seed schema); what is at the same path later is another row."""
+
+    rules = Rules(once=("exploration_summary", "exploration"))
 
     id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
@@ -22,7 +24,12 @@ class FileReference(AppendOnlyModel):
     path = models.CharField(max_length=PATH_LENGTH)
     file_type = models.CharField(max_length=TYPE_LENGTH, default="unknown")
     token_count = models.BigIntegerField(default=0)
-    exploration_summary = models.TextField(default="")
+    size = models.BigIntegerField(null=True)
+    """Bytes; NULL where nobody said."""
+    exploration_summary = models.TextField(null=True, default="")
+    """NULL until the file was explored."""
+    exploration = models.JSONField(null=True)
+    """How it was explored: by what, how much of it, with what problem, and what that took. NULL: it was not."""
     added_seq = models.BigIntegerField()
     """The event that added it: which of several is the newest."""
     after_message_seq = models.BigIntegerField()
@@ -34,7 +41,11 @@ class FileReference(AppendOnlyModel):
         db_table = "file_references"
         # No index on the path: it may be longer than what an index of PostgreSQL takes.
         constraints = [models.UniqueConstraint(fields=["session", "added_seq"], name="file_added_once")]
-        indexes = [models.Index(fields=["session", "content_id"], name="file_content")]
+        indexes = [
+            models.Index(fields=["session", "content_id"], name="file_content"),
+            # An exploration holds for every file of the same content.
+            models.Index(fields=["content_id"], name="file_same_content"),
+        ]
 
     def __str__(self) -> str:
         return self.path or self.id

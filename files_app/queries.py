@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet, Sum
 
 from files_app.contents import content_size, read_content
 from files_app.models import FileReference as Row
 from mnesis_core.errors import FileReferenceNotFoundError, InvalidRequest
 from mnesis_core.record import FileRange, FileReference
-from mnesis_core.text import LONGEST_CHARACTER, character_start, decode_text, encode_text
+from mnesis_core.text import LONGEST_CHARACTER, character_start, decode_json, decode_text, encode_text
 
 
 def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference:
@@ -40,6 +40,36 @@ def list_contents(session_id: str, *, using: str = "default") -> dict[str, str]:
     """The contents that files of a session have, deleted or not, each once and in order, and a path of each."""
     rows = Row.objects.using(using).filter(session_id=encode_text(session_id)).order_by("content_id", "-added_seq")
     return {content_id: decode_text(path) for content_id, path in rows.values_list("content_id", "path")}
+
+
+def list_files(
+    *, owner_id: int, session_id: str | None = None, before: str | None = None, limit: int = 50
+) -> list[FileReference]:
+    """Files of one person, or of one of their sessions, newest first, before the one of this id."""
+    rows = _scope(session_id, owner_id)
+    if before is not None:
+        rows = rows.filter(id__lt=encode_text(before))
+    return [_value(row) for row in rows.order_by("-id")[:limit]]
+
+
+def versions_of(file: FileReference) -> list[FileReference]:
+    """All that a session was given under the path of one of its files, oldest first."""
+    rows = _scope(file.session_id, None).filter(path=encode_text(file.path))
+    return [_value(row) for row in rows.order_by("added_seq")]
+
+
+def find_exploration(content_id: str, *, file_type: str, explorer: str) -> FileReference | None:
+    """A file of this content, anybody's, that this explorer has explored: what it found holds for all of them."""
+    rows = Row.objects.filter(content_id=content_id, file_type=file_type, exploration__explorer=explorer)
+    row = rows.order_by("-id").first()
+    return None if row is None else _value(row)
+
+
+def bytes_of_person(owner_id: int) -> int:
+    """How much the contents of a person's files take, each content once."""
+    rows = Row.objects.filter(session__owner_id=owner_id, session__deleted_at__isnull=True, size__isnull=False)
+    contents = rows.values("content_id").annotate(bytes=Max("size"))
+    return contents.aggregate(total=Sum("bytes"))["total"] or 0
 
 
 def read_range(
@@ -89,6 +119,9 @@ def _value(row: Row) -> FileReference:
         path=decode_text(row.path),
         file_type=decode_text(row.file_type),
         token_count=row.token_count,
-        exploration_summary=decode_text(row.exploration_summary),
+        exploration_summary=decode_text(row.exploration_summary or ""),
         created_at=row.created_at,
+        size=row.size,
+        exploration=None if row.exploration is None else decode_json(row.exploration),
+        is_explored=row.exploration_summary is not None,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
 from mnesis_core.ledger import MAX_INTEGER, new_salt
-from mnesis_core.text import encode_text
+from mnesis_core.text import encode_json, encode_text
 from sessions_app import search_index
 from sessions_app.ledger import Change
 from sessions_app.statements import Table
@@ -25,13 +26,16 @@ def store_file_reference(
     path: str,
     file_type: str = "unknown",
     token_count: int = 0,
-    exploration_summary: str = "",
+    exploration_summary: str | None = "",
+    size: int | None = None,
 ) -> str:
     """Keep what is known of a file; returns the reference's id.
 
     The same again is the reference that is there. Another summary of the same content is another reference:
     nothing is replaced (the seed's store replaces).
 
+    :param exploration_summary: ``None`` while its exploration is still to come (``finish_exploration``)
+    :param size: bytes
     :raises InvalidRequest: ``content_id`` is no SHA-256, the path or type is too long or the count out of range.
     """
     known = {
@@ -39,11 +43,12 @@ def store_file_reference(
         "path": _fitting("path", path, PATH_LENGTH),
         "file_type": _fitting("file_type", file_type, TYPE_LENGTH),
         "token_count": _counted(token_count),
-        "exploration_summary": encode_text(exploration_summary),
+        "exploration_summary": None if exploration_summary is None else encode_text(exploration_summary),
+        "size": size,
     }
     rows = FileReference.objects.filter(session_id=record.session_id, content_id=content_id, path=known["path"])
     newest = rows.order_by("-added_seq").first()
-    if newest is not None and all(getattr(newest, name) == value for name, value in known.items()):
+    if newest is not None and _is_same(newest, known):
         return str(newest.id)
     row = _FILES.row(
         id=new_id("file"),
@@ -58,6 +63,27 @@ def store_file_reference(
     search_index.add_row(record, "files", row)
     record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)
     return str(row.id)
+
+
+def finish_exploration(record: Change, file_id: str, *, summary: str, exploration: dict[str, Any]) -> bool:
+    """Write what was found in a file, once; False if somebody has."""
+    kept = {"exploration_summary": encode_text(summary), "exploration": encode_json(exploration)}
+    if not record.update(_FILES, kept, id=file_id, session_id=record.session_id, exploration_summary=None):
+        return False
+    row = FileReference.objects.get(id=file_id)
+    search_index.add_row(record, "files", row)
+    record.publish(EventType.FILE_EXPLORED, file_id=file_id)
+    return True
+
+
+def _is_same(newest: FileReference, known: dict[str, Any]) -> bool:
+    """Whether a row says the same; one whose exploration is to come, or has come, is that of the same content."""
+    wanted = (
+        known
+        if known["exploration_summary"] is not None
+        else known | {"exploration_summary": newest.exploration_summary}
+    )
+    return all(getattr(newest, name) == value for name, value in wanted.items())
 
 
 def _checked(content_id: str) -> str:

@@ -18,6 +18,8 @@ __all__ = [
     "DelegationRefused",
     "DuplicateIDError",
     "FileContentNotFound",
+    "FileNotAllowed",
+    "FileQuotaExceeded",
     "FileReferenceNotFoundError",
     "IdempotencyMismatch",
     "ImmutableFieldError",
@@ -51,6 +53,7 @@ __all__ = [
     "ToolNotFoundError",
     "ToolServerNotFound",
     "TurnNotFoundError",
+    "UploadNotFound",
 ]
 
 
@@ -87,6 +90,12 @@ class RequestTooLarge(InvalidRequest):
     """The request is larger than this server accepts. Send less, or upload it as a file."""
 
     code = "REQUEST_TOO_LARGE"
+
+
+class FileQuotaExceeded(RequestTooLarge):
+    """Your files would take more than you may keep here. Delete sessions whose files you need no more, or ask for more."""
+
+    code = "FILE_QUOTA_EXCEEDED"
 
 
 class NotSignedIn(MnesisError):
@@ -165,6 +174,18 @@ class FileContentNotFound(NotFound):
     """What is known of this file is here, its content is not: it was never kept, or was left behind by a move."""
 
     code = "FILE_CONTENT_NOT_FOUND"
+
+
+class FileNotAllowed(NotFound):
+    """No file at this path may be taken in: it is not there, is no ordinary file, or lies outside MNESIS_FILE_ROOTS."""
+
+    code = "FILE_NOT_ALLOWED"
+
+
+class UploadNotFound(NotFound):
+    """There is no such upload any more, or it is not yours. Begin it again."""
+
+    code = "UPLOAD_NOT_FOUND"
 
 
 class ModelNotFoundError(NotFound):

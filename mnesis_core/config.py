@@ -190,6 +190,23 @@ class LimitConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileConfig:
+    """Files beside the conversation (seed 000, large file handling)."""
+
+    inline_threshold: int = 10_000
+    """Tokens; a text of fewer goes into the conversation whole, any other file by reference."""
+    largest_bytes: int = 4_294_967_296
+    """Of one file."""
+    quota_bytes: int = 21_474_836_480
+    """Of all files of one person, each content once; 0: no limit."""
+    wait_seconds: float = 20.0
+    """How long a turn waits for the exploration of a file that it is given."""
+    exploration_seconds: float = 60.0
+    exploration_memory_bytes: int = 2_147_483_648
+    """Of address space: some libraries reserve much more than they use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriceConfig:
     """What a million tokens cost in millionths of the currency unit, where not what the model's entry says.
 
@@ -214,6 +231,7 @@ class Config:
     inbox: InboxConfig = field(default_factory=InboxConfig)
     stream: StreamConfig = field(default_factory=StreamConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
+    files: FileConfig = field(default_factory=FileConfig)
     prices: PriceConfig = field(default_factory=PriceConfig)
     fallbacks: tuple[str, ...] = ()
     """Aliases of the models that are asked, in this order, when the session's own gives nothing; empty: those that its
@@ -281,6 +299,12 @@ BOUNDS: dict[str, tuple[float, float]] = {
         for scope in ("turn", "session", "user", "day")
         for measure in ("tokens", "cost_micros", "seconds", "tool_calls")
     },
+    "files.inline_threshold": (0, 1_000_000),
+    "files.largest_bytes": (0, 2**50),
+    "files.quota_bytes": (0, 2**60),
+    "files.wait_seconds": (0, 600),
+    "files.exploration_seconds": (0.1, 3_600),
+    "files.exploration_memory_bytes": (268_435_456, 2**40),
     "context_window": (0, 10_000_000),
     "max_output_tokens": (0, 10_000_000),
     **{f"prices.{item.name}": (-1, 10**12) for item in fields(PriceConfig)},

@@ -54,6 +54,7 @@ class EventType(StrEnum):
     SUMMARY_SUPERSEDED = "summary.superseded"
     SUMMARY_FRESHNESS_CHANGED = "summary.freshness_changed"
     FILE_ADDED = "file.added"
+    FILE_EXPLORED = "file.explored"
     INBOX_RECEIVED = "inbox.received"
     INBOX_TAKEN = "inbox.taken"
     DELEGATION_STARTED = "delegation.started"

@@ -244,7 +244,7 @@ class ContextItemRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReference:
-    """A file that stands outside the context, as it was when it was explored."""
+    """A file that stands outside the context."""
 
     id: str
     session_id: str
@@ -255,7 +255,15 @@ class FileReference:
     token_count: int
     """Tokens of the whole file."""
     exploration_summary: str
+    """What it holds, in a few hundred tokens; empty while nobody knows."""
     created_at: datetime
+    size: int | None = None
+    """Bytes; None where nobody said."""
+    exploration: dict[str, Any] | None = None
+    """How it was explored: ``explorer``, ``covered``, ``problem``, ``seconds``, ``peak_bytes``; None: it was not, or not
+    here."""
+    is_explored: bool = True
+    """False while its exploration is still to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from agents_app.tools_api import router as tools_router
 from audit_app.api import router as audit_router
 from compaction_app.api import router as compaction_router
 from files_app.api import router as files_router
+from files_app.uploads_api import router as uploads_router
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.strict_json import read_json
 from mnesis_site.auth import KeyAuth
@@ -41,7 +42,15 @@ api = NinjaAPI(
     parser=StrictParser(),
 )
 
-for router in (agents_router, tools_router, sessions_router, compaction_router, files_router, audit_router):
+for router in (
+    agents_router,
+    tools_router,
+    sessions_router,
+    compaction_router,
+    files_router,
+    uploads_router,
+    audit_router,
+):
     api.add_router("", router)
 
 answer_errors(api, lambda error, status: json_error(error, status=status))

@@ -270,10 +270,13 @@ LOGGING = {
     },
 }
 
-MNESIS = {
+MNESIS: dict[str, Any] = {
     "DEFAULT_MODEL": env_str("MNESIS_DEFAULT_MODEL", "demo"),
     "CONFIG_FILE": env_str("MNESIS_CONFIG", ""),
     "PROMPT_FOLDER": env_str("MNESIS_PROMPTS", ""),
+    # Folders whose files may be taken in by path; none, unless somebody says so.
+    "FILE_ROOTS": [Path(root) for root in env_str("MNESIS_FILE_ROOTS", "").split(os.pathsep) if root],
+    "UPLOAD_FOLDER": DATA_DIR / "uploads",
     "APP_ROLE": env_str("MNESIS_APP_ROLE", ""),
     "AUDITOR_ROLE": env_str("MNESIS_AUDITOR_ROLE", ""),
     "MODEL_FACTORY": "mnesis_core.providers.make_model",

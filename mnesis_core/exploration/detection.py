@@ -28,6 +28,13 @@ class Kind:
     """Whole file names, in lower case."""
     magic: tuple[bytes, ...] = ()
     """What a file of this kind begins with."""
+    version: int = 1
+    """Of its module: raised when that says something else of the same bytes, so that files are explored anew."""
+
+    @property
+    def explorer(self) -> str:
+        """Who explores it, as ``csv-1``: what is kept of a content holds for this one alone."""
+        return f"{self.module}-{self.version}"
 
 
 def _code(name: str, *suffixes: str, names: tuple[str, ...] = ()) -> Kind:
@@ -99,6 +106,11 @@ def detect(source: Source) -> Kind:
     by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
     found = _by_bytes(source, head) or (None if by_name is None else _agreeing(by_name, head))
     return found or BY_NAME[BINARY if _is_binary(head) else _looks_like(head)]
+
+
+def is_text(name: str) -> bool:
+    """Whether files of a kind can be read as text."""
+    return name not in _BINARY_SUFFIXES and name in BY_NAME
 
 
 def plain_kind(source: Source) -> Kind:

@@ -47,12 +47,6 @@ def explore_plainly(source: Source, kind: Kind, *, problem: str) -> Exploration:
     return _exploration(kind, _ask(plain_kind(source), source), problem=problem)
 
 
-def explorer_of(kind: Kind) -> str:
-    """Name and version of the module that explores a kind: what is kept of a content holds for these alone."""
-    module = importlib.import_module(f"mnesis_core.exploration.kinds.{kind.module}")
-    return f"{kind.module}-{module.VERSION}"
-
-
 def _ask(kind: Kind, source: Source) -> Findings:
     # Imported when asked for: a parser of another kind may take a second to load.
     module = importlib.import_module(f"mnesis_core.exploration.kinds.{kind.module}")
@@ -69,7 +63,7 @@ def _exploration(kind: Kind, findings: Findings, *, problem: str = "") -> Explor
     lines = [f"Not read as {kind.name}: {problem}"] if problem else []
     return Exploration(
         kind=kind.name,
-        explorer=explorer_of(kind),
+        explorer=kind.explorer,
         summary=_fitting([*lines, *findings.lines]),
         covered=findings.covered,
         problem=problem,

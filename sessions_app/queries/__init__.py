@@ -49,6 +49,7 @@ from sessions_app.queries.messages import (
 )
 from sessions_app.queries.sessions import (
     find_imported,
+    find_session,
     launched_by_parts,
     list_peers,
     list_sessions,
@@ -74,6 +75,7 @@ __all__ = [
     "find_file_part",
     "find_imported",
     "find_part_of_call",
+    "find_session",
     "find_tool_part",
     "find_turn_by_key",
     "find_turn_of_part",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -16,6 +17,8 @@ from mnesis_core.text import decode_json, decode_text, encode_text
 from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import AccountLimit, Message, Session, Turn
 
+BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
+"""How a session is named that was changed lately."""
 # Built once: putting these together takes longer than asking.
 _TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
 _VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
@@ -74,6 +77,23 @@ def list_sessions(
     if before is not None:
         rows = rows.filter(Q(updated_at__lt=before[0]) | Q(updated_at=before[0], id__lt=encode_text(before[1])))
     return [_session(row) for row in rows.order_by("-updated_at", "-id")[:limit]]
+
+
+def find_session(reference: str, *, owner_id: int) -> SessionRecord:
+    """The session to resume: by its id, ``last``, or ``~N`` for the Nth before the last changed.
+
+    Sub-agents are resumed by their ids only: they are changed last by every delegation.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    """
+    back = BACK.fullmatch(reference)
+    if back is None:
+        return load_session(reference, owner_id=owner_id)
+    place = int(back["place"] or 0)
+    sessions = list_sessions(owner_id=owner_id, archived=None, sub_agents=False, limit=place + 1)
+    if place >= len(sessions):
+        raise SessionNotFoundError(f"there is no session {reference}; there are {len(sessions)}", session_id=reference)
+    return sessions[place]
 
 
 def launched_by_parts(session_id: str, part_ids: Sequence[str]) -> dict[str, list[SessionRecord]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
 
 from files_app.models import FileReference as Row
 from files_app.queries import find_file_by_content, find_file_by_path, load_file_reference
@@ -119,6 +120,8 @@ def test_what_an_exploration_found_can_be_searched(alice, session_id):
 def test_a_reference_never_changes(session_id):
     row = Row.objects.get(id=add(session_id))
     with pytest.raises(ImmutableFieldError):
+        Row.objects.update(path="another")
+    with pytest.raises(IntegrityError), transaction.atomic():
         Row.objects.update(exploration_summary="another")
     with pytest.raises(ImmutableFieldError):
         row.delete()

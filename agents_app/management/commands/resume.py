@@ -6,9 +6,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from agents_app.command import read_message
-from agents_app.lifecycle import find_session
 from agents_app.management.commands.run import Command as RunCommand
 from agents_app.terminal import find_user, run_turn
+from sessions_app.queries import find_session
 
 
 class Command(RunCommand):

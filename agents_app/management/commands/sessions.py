@@ -18,7 +18,7 @@ from mnesis_core.inbox import Draft, MessageKind
 from mnesis_core.messages import text_of
 from mnesis_core.visible import excerpt
 from sessions_app.listing import MessageList, SessionList, message_page, session_page
-from sessions_app.queries import load_messages, load_session
+from sessions_app.queries import find_session, load_messages, load_session
 from sessions_app.schemas import session_out, turn_out
 
 Verb = Callable[[str, int, dict[str, Any]], None]
@@ -61,7 +61,7 @@ class Command(RunCommand):
         if options["verb"] == "list":
             self._list(owner_id, options)
             return
-        session_id = lifecycle.find_session(options["session"], owner_id=owner_id).id
+        session_id = find_session(options["session"], owner_id=owner_id).id
         self._verbs()[options["verb"]](session_id, owner_id, options)
 
     def _verbs(self) -> dict[str, Verb]:

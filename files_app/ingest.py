@@ -1,0 +1,92 @@
+"""Story: a file comes in: its bytes are kept, once, a session gets a reference to them, and a worker is asked to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django_q.tasks import async_task
+
+from files_app.contents import on_disk, put_stream, read_content
+from files_app.exploring import TASK
+from files_app.queries import bytes_of_person, load_file_reference
+from files_app.roots import chunks_of, open_allowed
+from files_app.store import store_file_reference
+from mnesis_core.attachments import SAMPLE_BYTES, estimate_tokens
+from mnesis_core.errors import FileQuotaExceeded, RequestTooLarge, SessionArchived
+from mnesis_core.exploration.detection import detect
+from mnesis_core.exploration.source import Source
+from mnesis_core.record import FileReference
+from mnesis_core.text import text_of_bytes
+from sessions_app.conf import site_config
+from sessions_app.ledger import change
+from sessions_app.queries import load_session
+
+CHUNK_BYTES = 1_048_576
+
+
+def keep_file(session_id: str, *, owner_id: int, path: str, chunks: Iterable[bytes]) -> FileReference:
+    """Keep a file that comes piece by piece, for a session.
+
+    The same content at the same path again is the file that is there; another content is its next version.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    :raises SessionArchived: it takes nothing new.
+    :raises RequestTooLarge: the file is larger than files may be.
+    :raises FileQuotaExceeded: the person's files would take more than they may.
+    """
+    check_room(session_id, owner_id=owner_id, size=0)
+    content_id, size = put_stream(chunks, largest=_room(owner_id))
+    return refer(session_id, owner_id=owner_id, path=path, content_id=content_id, size=size)
+
+
+def _room(owner_id: int) -> int:
+    """Bytes that a person's files may still take, of one file at the most."""
+    config = site_config().files
+    left = max(0, config.quota_bytes - bytes_of_person(owner_id)) if config.quota_bytes else config.largest_bytes
+    return min(left, config.largest_bytes)
+
+
+def keep_path(session_id: str, *, owner_id: int, path: str) -> FileReference:
+    """Keep a file of this machine that lies under one of the site's roots, as it is now.
+
+    :raises FileNotAllowed: it may not be taken in.
+    :raises MnesisError: see ``keep_file``
+    """
+    with open_allowed(path) as file:
+        return keep_file(session_id, owner_id=owner_id, path=path, chunks=chunks_of(file, CHUNK_BYTES))
+
+
+def check_room(session_id: str, *, owner_id: int, size: int) -> None:
+    """Whether a session may get a file of so many bytes; see ``keep_file``."""
+    if load_session(session_id, owner_id=owner_id).archived_at is not None:
+        raise SessionArchived(session_id=session_id)
+    if size > site_config().files.largest_bytes:
+        raise RequestTooLarge(
+            f"The file is larger than the {site_config().files.largest_bytes:,} bytes that are allowed.", field="size"
+        )
+    if size > _room(owner_id):
+        raise FileQuotaExceeded()
+
+
+def refer(session_id: str, *, owner_id: int, path: str, content_id: str, size: int) -> FileReference:
+    """Give a session a reference to a content that is kept, and have it explored."""
+    with on_disk(content_id) as place:
+        kind = detect(Source(path=place, name=path, size=size))
+        sample = read_content(content_id, 0, SAMPLE_BYTES)
+    tokens = estimate_tokens(text_of_bytes(sample), sampled=len(sample), size=size)
+    with change(session_id) as record:
+        if record.archived:
+            raise SessionArchived(session_id=session_id)
+        file_id = store_file_reference(
+            record,
+            content_id=content_id,
+            path=path,
+            file_type=kind.name,
+            token_count=tokens,
+            exploration_summary=None,
+            size=size,
+        )
+        file = load_file_reference(file_id, owner_id=owner_id)
+        if not file.is_explored:
+            async_task(TASK, file_id, owner_id=owner_id)
+    return file

@@ -1,0 +1,16 @@
+"""Doors for the worker. A task may run twice or late: what is written once says whether it is still to be done."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from files_app.exploring import explore_file
+from mnesis_core.errors import NotFound
+
+
+def explore(file_id: str, *, owner_id: int, **_later: Any) -> None:
+    """Explore a file, unless somebody has."""
+    # Of a session that was deleted meanwhile nobody asks.
+    with suppress(NotFound):
+        explore_file(file_id, owner_id=owner_id)

@@ -1,0 +1,43 @@
+"""How a file stands in a conversation: a short text whole, everything else by reference (seed 000, large file handling)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import PurePosixPath, PureWindowsPath
+
+from mnesis_core.exploration.detection import is_text
+from mnesis_core.messages import FileRefPart, Part, TextPart
+from mnesis_core.record import FileReference
+from mnesis_core.tokens import estimate_text
+
+SAMPLE_BYTES = 262_144
+"""Of a longer text this much is counted, and the rest taken to be alike."""
+NOT_EXPLORED = "Not explored yet: lcm_describe tells more about this file, lcm_read reads it."
+
+
+def part_of_file(file: FileReference, read: Callable[[], str], *, threshold: int) -> Part:
+    """The part of a message that gives a model a file.
+
+    :param read: gives its whole text; asked only where that goes into the conversation
+    :param threshold: tokens; a text of fewer goes in whole
+    """
+    if is_text(file.file_type) and file.token_count < threshold:
+        return TextPart(text=f"[FILE: {file.path}]\nFile ID: {file.id}\n{read()}\n[/FILE]")
+    return FileRefPart(
+        file_id=file.id,
+        path=file.path,
+        file_type=file.file_type,
+        token_count=file.token_count,
+        exploration_summary=file.exploration_summary if file.is_explored else NOT_EXPLORED,
+    )
+
+
+def estimate_tokens(sample: str, *, sampled: int, size: int) -> int:
+    """The tokens of a file of ``size`` bytes, by a sample of its beginning that is ``sampled`` bytes long."""
+    return estimate_text(sample) * size // max(sampled, 1)
+
+
+def name_of_upload(name: str) -> str:
+    """A file's name as somebody's program sends it, without folders of their machine; never empty."""
+    base = PureWindowsPath(PurePosixPath(name.strip()).name).name
+    return base if base not in ("", ".", "..") else "unnamed"

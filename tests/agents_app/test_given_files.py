@@ -1,0 +1,74 @@
+"""A turn that is given files: short texts whole, everything else by reference, with what is known of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents_app import given_files, lifecycle
+from files_app.ingest import keep_file
+from mnesis_core.errors import FileReferenceNotFoundError
+from mnesis_core.messages import FileRefPart, TextPart
+from sessions_app.database import db
+from tests.support.story import ended, history
+
+
+@pytest.fixture(autouse=True)
+def _no_worker(monkeypatch):
+    """No worker runs here: nobody waits for one."""
+    monkeypatch.setattr(given_files, "WORKER_SECONDS", 0.0)
+
+
+async def give(session, name, data, **values):
+    return await db(keep_file, session.id, owner_id=session.owner_id, path=name, chunks=[data])
+
+
+async def say_with(session, *files):
+    started = await lifecycle.start_turn(
+        session.id, owner_id=session.owner_id, message="Look", files=[file.id for file in files]
+    )
+    await ended(started.turn)
+    return (await history(session))[0]
+
+
+async def test_a_short_text_goes_into_the_conversation_whole(session, script):
+    model = script("I see.")
+    file = await give(session, "notes.txt", b"The tide is high.")
+    message = await say_with(session, file)
+    asked, given = [stored.part for stored in message.parts]
+    assert asked == TextPart(text="Look")
+    assert given == TextPart(text=f"[FILE: notes.txt]\nFile ID: {file.id}\nThe tide is high.\n[/FILE]")
+    assert "The tide is high." in str(model.requests[0].payload["messages"][-1])
+
+
+async def test_a_long_text_and_bytes_are_referred_to_with_their_exploration(session, script):
+    model = script("I see.")
+    long = await give(session, "long.toml", b"[gauge]\n" + b"".join(b'key%d = "a word"\n' % n for n in range(20_000)))
+    bytes_ = await give(session, "data.bin", b"\x00\x01" * 2_000)
+    message = await say_with(session, long, bytes_)
+    parts = [stored.part for stored in message.parts][1:]
+    assert [type(part) for part in parts] == [FileRefPart, FileRefPart]
+    assert "gauge" in parts[0].exploration_summary
+    shown = str(model.requests[0].payload["messages"][-1])
+    assert f"File ID: {long.id}" in shown
+    assert f"File ID: {bytes_.id}" in shown
+
+
+async def test_a_file_that_cannot_be_explored_in_time_is_given_all_the_same(session, script, monkeypatch):
+    script("I see.")
+
+    def hang(*_args, **_values):
+        raise TimeoutError
+
+    monkeypatch.setattr(given_files, "explore_file", hang)
+    file = await give(session, "data.bin", b"\x00\x01" * 2_000)
+    part = (await say_with(session, file)).parts[1].part
+    assert "Not explored yet" in part.exploration_summary
+
+
+async def test_a_file_of_another_session_is_not_found_and_nothing_is_said(session, alice, script):
+    script("never asked")
+    other = await db(lifecycle.create_session, owner=alice)
+    file = await give(other, "a.txt", b"x")
+    with pytest.raises(FileReferenceNotFoundError):
+        await say_with(session, file)
+    assert await history(session) == []
