@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from sessions_app.authorizer import lifted
+from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER
 from tests.support.site_role import acting_as, drop_role, make_site_role
 
@@ -74,13 +75,14 @@ def _rights(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test has the site's rights, like web and workers; one that is marked ``owner`` has the database owner's."""
     uses_database = {"db", "transactional_db"} & {*request.fixturenames} or request.node.get_closest_marker("django_db")
     rights: AbstractContextManager[None] = nullcontext()
+    kept: AbstractContextManager[None] = nullcontext()
     if request.node.get_closest_marker("owner"):
         rights = lifted(connection)
     elif uses_database and connection.vendor == "postgresql":
         name = request.getfixturevalue("site_role_name")
         request.getfixturevalue("db")  # what undoes the test's work is the owner's again
-        rights = acting_as(name)
-    with rights:
+        rights, kept = acting_as(name), kept_connections()
+    with rights, kept:
         yield
 
 

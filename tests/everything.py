@@ -20,7 +20,8 @@ import redis
 NO_DATABASE = [
     *("tests/core", "tests/test_architecture.py", "tests/browser", "tests/mnesis_site/test_up.py"),
     *("tests/defects/test_the_process.py",),
-    *("tests/agents_app/test_mcp_calls.py", "tests/journeys/test_ctrl_c.py", "tests/journeys/test_examples.py"),
+    *("tests/agents_app/test_mcp_calls.py", "tests/agents_app/test_models_of_litellm.py"),
+    *("tests/journeys/test_ctrl_c.py", "tests/journeys/test_examples.py"),
     *("tests/journeys/test_importing.py", "tests/journeys/test_models_that_fail.py"),
     *("tests/journeys/test_history_without_end.py", "tests/faults/test_clients_that_do_not_read.py"),
     *("tests/faults/test_many_streams.py", "tests/faults/test_power_cut.py", "tests/faults/test_full_disk.py"),

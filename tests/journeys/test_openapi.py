@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 
 import pytest
+from django.db import connection
 
 from tests.journeys.conftest import Caller
 from tests.support.openapi import find_lies, make_things
 
+EXAMPLES = 2 if connection.vendor == "postgresql" else 1
+"""Of each kind; only PostgreSQL refuses values of its own accord."""
+
 
 def test_the_rest_door_is_as_it_says(caller: Caller) -> None:
     things = make_things(caller.call)
-    lies = find_lies(caller.site.url, caller.key, things, examples=2, seed=1)
+    lies = find_lies(caller.site.url, caller.key, things, examples=EXAMPLES, seed=1)
     assert not lies, "\n\n".join(map(str, lies))
 
 

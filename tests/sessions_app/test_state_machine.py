@@ -113,10 +113,11 @@ class Store(Walk):
 
 
 @pytest.mark.django_db
-def test_the_record_says_what_was_done() -> None:
+@pytest.mark.parametrize("walks", [10, pytest.param(500, marks=pytest.mark.soak)])
+def test_the_record_says_what_was_done(walks: int) -> None:
     Store.owners = (make_user("alice"), make_user("bob"))  # type: ignore[assignment]
     chosen = settings(
-        max_examples=30,
+        max_examples=walks,
         stateful_step_count=40,
         deadline=None,
         database=None,

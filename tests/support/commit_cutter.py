@@ -11,6 +11,8 @@ from typing import Any
 
 from django.db import connection
 
+from tests.support.kept_connections import new_connections
+
 COMMIT = b"COMMIT\x00"
 CHUNK = 65_536
 
@@ -104,7 +106,8 @@ def cut_line(plan: Callable[[], Cut]) -> Iterator[None]:
     values: dict[str, Any] = connection.settings_dict
     kept = {name: values[name] for name in ("HOST", "PORT", "OPTIONS")}
     connection.close()
-    with CommitCutter(kept["HOST"] or "127.0.0.1", int(kept["PORT"] or 5432), plan) as port:
+    cutter = CommitCutter(kept["HOST"] or "127.0.0.1", int(kept["PORT"] or 5432), plan)
+    with new_connections(), cutter as port:
         # Encrypted, nobody in between would see a COMMIT.
         values |= {"HOST": "127.0.0.1", "PORT": str(port), "OPTIONS": {**kept["OPTIONS"], "sslmode": "disable"}}
         try:
