@@ -134,7 +134,7 @@ async def test_several_tasks_run_at_the_same_time_and_answer_in_order(session, s
     steps = {name: Step(text=(f"{name} ", "done"), gate=gate) for name, gate in gates.items()}
     model = script(answers({"All": once(both), **steps}))
     turn = await begin(session, "All")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(model.requests) < 3:  # noqa: ASYNC110 - a model has no event for it
             await asyncio.sleep(0.01)
     found = await children(session)
@@ -288,7 +288,7 @@ async def test_waiting_parents_hold_no_permit_that_their_children_need(session, 
     many = call("tasks", tasks=[{"prompt": f"Part {name}"} for name in names])
     deeper = call("task", prompt="Small", delegated_scope="x", kept_work="y")
     script(answers({"All": once(many), "Part": once(deeper), "Small": "ok"}))
-    assert (await asyncio.wait_for(say(session, "All"), 15)).state == TurnState.COMPLETED
+    assert (await asyncio.wait_for(say(session, "All"), 60)).state == TurnState.COMPLETED
     found = await children(session)
     assert [child.state for child in found] == ["idle"] * 3
     assert [len(await children(child)) for child in found] == [1, 1, 1]

@@ -67,7 +67,7 @@ async def send(session: SessionRecord, text: str, **values: Any) -> InboxMessage
 async def turns_ended(session: SessionRecord, count: int) -> list[TurnRecord]:
     """The session's turns, oldest first, when so many have come to an end."""
     left = count
-    async with asyncio.timeout(20), aclosing(follow(session.id, after=0)) as frames:  # type: ignore[type-var]
+    async with asyncio.timeout(60), aclosing(follow(session.id, after=0)) as frames:  # type: ignore[type-var]
         async for frame in frames:
             left -= frame["type"] in lifecycle.TURN_ENDS
             if not left:
@@ -152,7 +152,7 @@ async def test_messages_that_came_while_a_turn_ran_are_one_turn_after_it(host: M
     model = script(Step(text="one two", gate=gate), "Both read.")
     ida = await db(host, "ida")
     started = await lifecycle.start_turn(ida.id, owner_id=ida.owner_id, message="Go")
-    await asyncio.wait_for(model.at_gate.wait(), 10)
+    await asyncio.wait_for(model.at_gate.wait(), 60)
     for text in ("first", "second"):
         await send(ida, text)
     assert [message.text for message in await inbox(ida, waiting=True)] == ["first", "second"]
@@ -169,7 +169,7 @@ async def test_more_text_than_one_turn_reads_becomes_several(host: Make, script:
     model = script(Step(text="one two", gate=gate), "Two read.", "One read.")
     ida = await db(host, "ida", config={"inbox": {"message_characters": 10}})
     await lifecycle.start_turn(ida.id, owner_id=ida.owner_id, message="Go")
-    await asyncio.wait_for(model.at_gate.wait(), 10)
+    await asyncio.wait_for(model.at_gate.wait(), 60)
     for text in ("aaaa", "bbbb", "cccccccccc"):
         await send(ida, text)
     gate.set()
@@ -275,7 +275,7 @@ async def test_after_an_interrupt_a_session_rests_until_a_person_says_something(
     model = script(Step(text="one two", gate=asyncio.Event()), "I go on.")
     ida, bert = await db(host, "ida"), await db(host, "bert")
     started = await lifecycle.start_turn(ida.id, owner_id=ida.owner_id, message="Go")
-    await asyncio.wait_for(model.at_gate.wait(), 10)
+    await asyncio.wait_for(model.at_gate.wait(), 60)
     await send(ida, "from a peer", sender=bert.id)
     await db(lifecycle.interrupt, ida.id, owner_id=ida.owner_id)
     assert (await ended(started.turn)).state == TurnState.CANCELLED
@@ -292,7 +292,7 @@ async def test_a_word_that_comes_while_a_session_looks_is_not_left_out_of_the_tu
     model = script(Step(text="one two", gate=asyncio.Event()))
     ida, bert = await db(host, "ida"), await db(host, "bert")
     started = await lifecycle.start_turn(ida.id, owner_id=ida.owner_id, message="Go")
-    await asyncio.wait_for(model.at_gate.wait(), 10)
+    await asyncio.wait_for(model.at_gate.wait(), 60)
     await db(lifecycle.interrupt, ida.id, owner_id=ida.owner_id)
     await ended(started.turn)
     monkeypatch.setattr(runner, "takes_messages", False)
@@ -351,7 +351,7 @@ async def test_a_turn_that_sets_host_mode_answers_what_comes_after_it(alice: Any
     model = script(Step(text="one two", gate=gate), "Read.")
     session = await db(lifecycle.create_session, owner=alice, agent="ida")
     await lifecycle.start_turn(session.id, owner_id=alice.pk, message="Hello", host_mode=True)
-    await asyncio.wait_for(model.at_gate.wait(), 10)
+    await asyncio.wait_for(model.at_gate.wait(), 60)
     await send(session, "Are you there?")
     gate.set()
     turns = await turns_ended(session, 2)

@@ -129,9 +129,9 @@ async def test_who_follows_late_misses_no_word(script, alice, session):
     model = script(LOOK, Step(text=("Nothing ", "there."), gate=gate))
     request = CompletionRequest(model="demo", messages=(Said(role="user", text="Look"),), session=session.id)
     asked = await ask(request, owner=alice, viewer=Viewer(owner_id=alice.pk))
-    await asyncio.wait_for(model.at_gate.wait(), 10)
+    await asyncio.wait_for(model.at_gate.wait(), 60)
     pieces = follow_answer(asked)
-    first = [await asyncio.wait_for(anext(pieces), 10) for _ in range(2)]
+    first = [await asyncio.wait_for(anext(pieces), 60) for _ in range(2)]
     gate.set()
     *rest, answered = [piece async for piece in pieces]
     assert "".join([*first, *rest]) == answered.text == "I look.\n\nNothing there."
@@ -148,7 +148,7 @@ async def test_a_turn_that_waits_for_a_person_keeps_the_request_open(script, ses
         waits = turns[0].waits_for if turns else ()
     assert not asking.done()
     await lifecycle.decide_approval(session.id, waits[0].part_id, owner_id=session.owner_id, approved=True)
-    answer = (await asyncio.wait_for(asking, 10)).json()
+    answer = (await asyncio.wait_for(asking, 60)).json()
     assert answer["choices"][0]["message"]["content"] == "I open it. \n\nIt is open."
     assert answer["mnesis"]["state"] == "completed"
 
@@ -163,9 +163,9 @@ async def test_a_stream_that_breaks_ends_with_its_error(script, session, program
 async def test_an_interrupted_turn_answers_with_what_it_has(script, session, program):
     model = script(Step(text="One two three", gate=asyncio.Event()))
     asking = asyncio.ensure_future(program.ask("Go", session=session.id))
-    await asyncio.wait_for(model.at_gate.wait(), 10)
+    await asyncio.wait_for(model.at_gate.wait(), 60)
     await db(lifecycle.interrupt, session.id, owner_id=session.owner_id)
-    answer = (await asyncio.wait_for(asking, 10)).json()
+    answer = (await asyncio.wait_for(asking, 60)).json()
     assert answer["mnesis"]["state"] == "cancelled"
     assert answer["choices"][0]["message"]["content"] == "One"
     assert answer["choices"][0]["finish_reason"] == "stop"
@@ -177,7 +177,7 @@ async def test_a_key_that_ends_gets_nothing_more(script, session, program, often
     pieces = events(await program.ask("Go", session=session.id, stream=True))
     assert (await anext(pieces))["choices"][0]["delta"]["content"] == "One"
     await db(lambda: revoke_key(ApiKey.objects.get().prefix))
-    last = await asyncio.wait_for(anext(pieces), 10)
+    last = await asyncio.wait_for(anext(pieces), 60)
     assert last["error"]["code"] == "SESSION_NOT_FOUND"
     gate.set()
     assert [piece async for piece in pieces] == []

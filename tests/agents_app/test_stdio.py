@@ -100,7 +100,7 @@ async def test_a_followed_session_that_is_deleted_says_so(
     await connection.subscribe(connection.caller, Subscribe(session_id=session.id))
     following = connection.following[session.id]
     await db(lifecycle.delete_session, session.id, owner_id=alice.pk)
-    await asyncio.wait_for(following, 10)
+    await asyncio.wait_for(following, 60)
     site_config.cache_clear()
     assert said[-1]["params"]["event"]["error"]["code"] == "SESSION_NOT_FOUND"
 

@@ -27,7 +27,7 @@ def twice(context: ToolContext, text: str) -> str:
 @tool(timeout_seconds=0.2)
 def sleepy(context: ToolContext) -> str:
     """Take too long."""
-    time.sleep(0.6)
+    time.sleep(1.5)
     return "too late"
 
 

@@ -43,13 +43,13 @@ class Portal:
 
     def wait_until_idle(self, session_id: str) -> None:
         """Until no turn runs."""
-        wait_until(lambda: self.call("GET", f"/api/sessions/{session_id}")["state"] != "running", seconds=30)
+        wait_until(lambda: self.call("GET", f"/api/sessions/{session_id}")["state"] != "running", seconds=60)
 
     def context(self, **options: Any) -> BrowserContext:
         """A browser window with the same cookies."""
         # What moves is drawn sixty times a second, here without a graphics card.
         context = self.browser.new_context(base_url=self.site.url, **{"reduced_motion": "reduce"} | options)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(60_000)
         context.add_cookies(
             [{"name": name, "value": value, "url": self.site.url} for name, value in self.client.cookies.items()]
         )
@@ -69,7 +69,7 @@ def browser() -> Iterator[Browser]:
     path = find_chromium()
     if not path:
         pytest.skip("no Chromium: install one (apt-get install chromium)")
-    expect.set_options(timeout=15_000)
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser

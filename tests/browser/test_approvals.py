@@ -58,7 +58,7 @@ def test_a_call_is_refused_with_a_word_after_a_reload(portal: Portal, open_page:
     page.get_by_label("A word to the model").fill("do it in your head")
     page.get_by_role("button", name="Refuse").click()
     expect(page.get_by_role("button", name="Refuse")).to_have_count(0)
-    wait_until(lambda: portal.call("GET", f"/api/sessions/{session_id}")["state"] == "idle", seconds=10)
+    wait_until(lambda: portal.call("GET", f"/api/sessions/{session_id}")["state"] == "idle", seconds=60)
     expect(page.locator(".tool-error")).to_contain_text("do it in your head")
 
 

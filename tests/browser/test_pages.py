@@ -123,10 +123,10 @@ def test_older_messages_come_while_scrolling_up_and_the_reader_stays_in_place(lo
     assert page.evaluate("scrollY + innerHeight > document.documentElement.scrollHeight - 100")
     first = f"#msg-{LONG_TALK - 49}"
     page.evaluate("selector => document.querySelector(selector).scrollIntoView()", first)
-    wait_until(lambda: page.locator(".message").count() == 100, seconds=15)
+    wait_until(lambda: page.locator(".message").count() == 100, seconds=60)
     assert abs(page.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", first)) < 200
     page.evaluate("scrollTo(0, 0)")
-    wait_until(lambda: page.locator(".message").count() == LONG_TALK, seconds=15)
+    wait_until(lambda: page.locator(".message").count() == LONG_TALK, seconds=60)
     seqs = page.locator(".message").evaluate_all("messages => messages.map(message => Number(message.dataset.seq))")
     assert seqs == list(range(1, LONG_TALK + 1))
 
@@ -156,7 +156,7 @@ def test_a_search_narrows_the_list_while_typing_and_more_rows_come_on_request(po
     page = open_page("/")
     expect(page.locator(".session-row")).to_have_count(50)
     page.get_by_role("button", name="Load more").click()
-    wait_until(lambda: page.locator(".session-row").count() > 55, seconds=15)
+    wait_until(lambda: page.locator(".session-row").count() > 55, seconds=60)
     page.get_by_label("Search titles").fill("row 07")
     expect(page.locator(".session-row")).to_have_count(1)
     assert page.url.endswith("/?q=row+07")
@@ -204,7 +204,7 @@ def test_a_message_and_a_block_of_code_are_copied_as_they_were_written(portal: P
     assert page.evaluate("navigator.clipboard.readText()") == text
     question.locator("figure").hover()
     question.get_by_role("button", name="Copy this code").click()
-    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == "x = 1\n", seconds=15)
+    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == "x = 1\n", seconds=60)
 
 
 def test_a_page_that_is_not_there_looks_like_the_others(open_page: Open) -> None:

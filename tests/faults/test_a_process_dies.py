@@ -127,7 +127,7 @@ def test_a_compaction_whose_worker_is_killed_while_it_asks_is_done_by_the_next(s
         for index in range(5):
             caller.say(session, f"Chapter {index}. {STORY * 12}")
         run = caller.call("POST", f"/api/sessions/{session}/compact")
-        wait_until(lambda: server.requests, seconds=30)
+        wait_until(lambda: server.requests, seconds=60)
         [worker] = [process for process in children(site, "qcluster") if process.ppid() == site.launcher.pid]
         worker.kill()
         server.release()

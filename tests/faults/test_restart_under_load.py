@@ -25,10 +25,10 @@ def test_every_turn_in_flight_ends_and_every_suspended_one_waits_on(
         '!tool calculator {"expression": "6 * 7"}',
     )
     path = f"/api/sessions/{waiting['session_id']}/turns/{waiting['id']}"
-    wait_until(lambda: caller.call("GET", path)["state"] == "suspended", seconds=20)
+    wait_until(lambda: caller.call("GET", path)["state"] == "suspended", seconds=60)
     end_web(site, how)
     wait_until_it_runs_again(site)
-    ends = [caller.wait(turn, seconds=LEASE_SECONDS + SWEEP_SECONDS + 20) for turn in turns]
+    ends = [caller.wait(turn, seconds=LEASE_SECONDS + SWEEP_SECONDS + 60) for turn in turns]
     assert {end["state"] for end in ends} <= {"interrupted", "completed"}
     assert caller.say(turns[0]["session_id"], "Hello again")["state"] == "completed"
     [call] = caller.call("GET", path)["waits_for"]

@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 from tests.support.databases import site_database, with_a_role
 from tests.support.openai_server import OpenAIServer
 from tests.support.site import Site, running_site, wait_until, wait_until_ready
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class Caller:
         """One turn, to its end."""
         return self.wait(self.start(session_id, message))
 
-    def wait(self, turn: dict[str, Any], *, seconds: float = 30) -> dict[str, Any]:
+    def wait(self, turn: dict[str, Any], *, seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """The turn when it has ended."""
         path = f"/api/sessions/{turn['session_id']}/turns/{turn['id']}"
         wait_until(lambda: self.call("GET", path)["state"] != "running", seconds=seconds)
@@ -70,7 +71,7 @@ class Caller:
         return connect(address, additional_headers=headers, **options)
 
 
-async def read_until(socket: Any, *types: str, seconds: float = 30) -> list[dict[str, Any]]:
+async def read_until(socket: Any, *types: str, seconds: float = PATIENCE_SECONDS) -> list[dict[str, Any]]:
     """Frames up to the first of these types."""
     frames = []
     async with asyncio.timeout(seconds):

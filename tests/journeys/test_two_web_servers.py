@@ -61,7 +61,7 @@ def test_busy_interrupt_and_approval_hold_across_processes(caller: Caller, other
     session = caller.new_session(config={"turn": {"ask_before": ["calculator"]}})
     turn = caller.start(session, '!tool calculator {"expression": "6 * 7"}')
     path = f"/api/sessions/{session}/turns/{turn['id']}"
-    wait_until(lambda: other.call("GET", path)["state"] == "suspended", seconds=10)
+    wait_until(lambda: other.call("GET", path)["state"] == "suspended", seconds=60)
     [waiting] = other.call("GET", path)["waits_for"]
     approval = f"/api/sessions/{session}/approvals/{waiting['part_id']}"
     other.call("POST", approval, {"approved": True}, status=202)

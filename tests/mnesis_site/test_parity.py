@@ -122,7 +122,7 @@ def socket(wish: Wish) -> Told:
             {"type": "websocket.receive", "text": json.dumps({"type": wish.verb, "message": wish.message})}
         )
         while True:
-            frame = json.loads((await opened.receive_output(5)).get("text", "{}"))
+            frame = json.loads((await opened.receive_output(60)).get("text", "{}"))
             if frame.get("type") == "error":
                 await opened.send_input({"type": "websocket.disconnect", "code": 1000})
                 await opened.wait()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sessions_app.ledger import change
 from sessions_app.models import ApiKey
 from sessions_app.store.keys import create_key, revoke_key
 from tests.support.talks import new_session
+from tests.support.waiting import PATIENCE_SECONDS
 
 # Committed, because what is tried has connections of its own.
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -101,20 +103,22 @@ def test_the_shipped_interval_is_within_the_minute() -> None:
 
 @asynccontextmanager
 async def busy(session_id: str) -> AsyncIterator[None]:
-    """All the while something happens in the session."""
+    """All the while something happens in the session; nothing of it goes on after the block."""
+    is_over = asyncio.Event()
 
     async def go_on() -> None:
-        for number in range(10_000):
+        for number in count():
+            if is_over.is_set():
+                return
             await db(rename, session_id, f"number {number}")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
     task = asyncio.create_task(go_on())
     try:
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        is_over.set()
+        await task
 
 
 def rename(session_id: str, title: str) -> None:
@@ -131,7 +135,7 @@ async def test_a_socket_is_closed_and_says_nothing_more(
     scope = {"type": "websocket", "path": path, "query_string": b"", "headers": headers, "subprotocols": []}
     socket = ApplicationCommunicator(application, scope)
     await socket.send_input({"type": "websocket.connect"})
-    assert (await socket.receive_output(5))["type"] == "websocket.accept"
+    assert (await socket.receive_output(PATIENCE_SECONDS))["type"] == "websocket.accept"
     async with busy(session_id):
         await read_until(socket, lambda message: "caught_up" in message.get("text", ""))
         await db(end, ada, client)
@@ -149,13 +153,13 @@ async def test_an_event_stream_ends_and_says_why(
     headers = proofs[who]
     stream = event_stream_of(session_id, [*headers, (b"accept", b"text/event-stream")])
     await stream.send_input({"type": "http.request", "body": b"", "more_body": False})
-    assert (await stream.receive_output(5))["status"] == 200
+    assert (await stream.receive_output(PATIENCE_SECONDS))["status"] == 200
     async with busy(session_id):
         await read_until(stream, lambda message: b"caught_up" in message["body"])
         await db(end, ada, client)
         said = await read_until(stream, lambda message: b"event: error" in message["body"])
         assert json.loads(said["body"].split(b"data: ")[1])["error"]["code"] == "SESSION_NOT_FOUND"
-        assert await stream.receive_output(5) == {"type": "http.response.body"}
+        assert await stream.receive_output(PATIENCE_SECONDS) == {"type": "http.response.body"}
     await stream.wait()
 
 
@@ -178,7 +182,7 @@ def event_stream_of(session_id: str, headers: Headers) -> ApplicationCommunicato
 
 async def read_until(door: ApplicationCommunicator, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The first message that it is."""
-    async with asyncio.timeout(10):
-        while not is_it(message := await door.receive_output(5)):
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not is_it(message := await door.receive_output(PATIENCE_SECONDS)):
             pass
     return dict(message)

@@ -41,9 +41,9 @@ async def ask_who(**headers: str) -> dict[str, Any] | None:
     raw = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     socket = open_socket(SocketAuth(tell_who), "/ws/anything", headers=[(b"host", b"localhost:8000"), *raw])
     await socket.send_input({"type": "websocket.connect"})
-    if (await socket.receive_output())["type"] != "websocket.accept":
+    if (await socket.receive_output(60))["type"] != "websocket.accept":
         return None
-    answer = json.loads((await socket.receive_output())["text"])
+    answer = json.loads((await socket.receive_output(60))["text"])
     await socket.wait()
     return dict(answer)
 
@@ -99,5 +99,5 @@ async def test_a_trusted_origin_is_ours(cookie: str, settings: Settings) -> None
 async def test_an_unknown_path_closes_with_4404() -> None:
     socket = open_socket(application, "/ws/no/such/thing", headers=[(b"host", b"localhost")])
     await socket.send_input({"type": "websocket.connect"})
-    assert (await socket.receive_output())["type"] == "websocket.accept"
-    assert await socket.receive_output() == {"type": "websocket.close", "code": 4404}
+    assert (await socket.receive_output(60))["type"] == "websocket.accept"
+    assert await socket.receive_output(60) == {"type": "websocket.close", "code": 4404}

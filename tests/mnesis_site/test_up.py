@@ -69,9 +69,9 @@ def test_a_killed_worker_is_started_again_and_leaves_no_orphan(site: Site) -> No
     cluster = next(child for child in site.processes()[1:] if "qcluster" in child.cmdline())
     old = [cluster, *cluster.children(recursive=True)]
     cluster.kill()
-    _gone, alive = psutil.wait_procs(old, timeout=5)
+    _gone, alive = psutil.wait_procs(old, timeout=30)
     assert not alive
-    wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()), seconds=10)
+    wait_until(lambda: any("qcluster" in child.cmdline() for child in site.processes()), seconds=60)
     assert "The worker stopped by itself (status -9) and is started again." in site.output()
 
 
@@ -82,7 +82,7 @@ if sys.platform == "linux":  # no other system tells a child of its parent's dea
         wait_until_ready(site)
         tree = site.processes()
         site.launcher.kill()
-        _gone, alive = psutil.wait_procs(tree, timeout=20)
+        _gone, alive = psutil.wait_procs(tree, timeout=60)
         assert not alive
 
 
@@ -102,8 +102,8 @@ def test_ctrl_c_stops_everything_and_leaves_no_process(tmp_path: Path) -> None:
         tree = site.processes()
         assert len(tree) >= 6  # the launcher, the web server, and the cluster: main, guard, worker, monitor, pusher
         site.launcher.send_signal(signal.SIGINT)
-        assert site.launcher.wait(timeout=20) == 0
-        _gone, alive = psutil.wait_procs(tree, timeout=1)
+        assert site.launcher.wait(timeout=60) == 0
+        _gone, alive = psutil.wait_procs(tree, timeout=10)
         assert not alive
 
 

@@ -125,7 +125,7 @@ def stop(launcher: subprocess.Popen[bytes]) -> int:
     """Ask the launcher to stop, and return its exit status."""
     if launcher.poll() is None:
         launcher.send_signal(signal.SIGTERM)
-    return launcher.wait(timeout=30)
+    return launcher.wait(timeout=60)
 
 
 def wait_until_ready(site: Site) -> None:

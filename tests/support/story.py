@@ -21,6 +21,7 @@ from mnesis_core.record import SessionRecord, TurnRecord
 from sessions_app.database import db
 from sessions_app.follow import Frame, follow
 from sessions_app.queries import load_messages, load_turn
+from tests.support.waiting import PATIENCE_SECONDS
 
 _MODELS: dict[str, ScriptedModel] = {}
 
@@ -85,7 +86,7 @@ async def begin(
     """One turn, started; with a model, as far as the gate of its script."""
     started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message=message, **options)
     if until:
-        await asyncio.wait_for(until.at_gate.wait(), 10)
+        await asyncio.wait_for(until.at_gate.wait(), PATIENCE_SECONDS)
     return started.turn
 
 
@@ -96,7 +97,7 @@ async def say(session: SessionRecord, message: str) -> TurnRecord:
 
 async def ended(turn: TurnRecord) -> TurnRecord:
     """The turn when it has ended."""
-    await asyncio.wait_for(runner.wait(turn.id), 20)
+    await asyncio.wait_for(runner.wait(turn.id), PATIENCE_SECONDS)
     return await db(load_turn, turn.id, session_id=turn.session_id)
 
 
@@ -112,7 +113,7 @@ def spoken(message: StoredMessage) -> str:
 
 async def part_when(session: SessionRecord, is_so: Callable[[Any], object]) -> Any:
     """The first part of the second message, when it is there and has become so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             parts = [stored.part for message in (await history(session))[1:2] for stored in message.parts[:1]]
             if parts and is_so(parts[0]):
@@ -123,7 +124,7 @@ async def part_when(session: SessionRecord, is_so: Callable[[Any], object]) -> A
 async def frames_until(session: SessionRecord, type: str, *, after: int = 0) -> list[Frame]:
     """The frames of a session up to the first of a type."""
     seen: list[Frame] = []
-    async with asyncio.timeout(20), aclosing(follow(session.id, after=after)) as frames:  # type: ignore[type-var]
+    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(follow(session.id, after=after)) as frames:  # type: ignore[type-var]
         async for frame in frames:
             seen.append(frame)
             if frame["type"] == type:

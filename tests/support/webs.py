@@ -22,7 +22,7 @@ def end_web(site: Site, how: signal.Signals) -> None:
     """Signal the web process: SIGKILL is what the kernel does when memory is short."""
     web = web_server(site)
     web.send_signal(how)
-    web.wait(30)
+    web.wait(60)
 
 
 def wait_until_it_runs_again(site: Site) -> None:
