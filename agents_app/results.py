@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from files_app.contents import put_content
-from files_app.store import store_file_reference
+from files_app.ingest import add_file
+from mnesis_core.exploration.detection import Kind, kind_of_text
 from mnesis_core.outputs import OUTPUTS, shorten_output
 from mnesis_core.text import bytes_of_text
 from mnesis_core.tokens import estimate_text
@@ -19,6 +20,8 @@ class LongResult:
 
     text: str
     content_id: str
+    kind: Kind
+    size: int
     tokens: int
     characters: int
     """That stay in the conversation."""
@@ -28,8 +31,15 @@ def long_result(text: str, characters: int) -> LongResult | None:
     """Keep the content of a result longer than ``characters``; None for any other."""
     if len(text) <= characters:
         return None
-    content_id = put_content(bytes_of_text(text))
-    return LongResult(text=text, content_id=content_id, tokens=estimate_text(text), characters=characters)
+    data = bytes_of_text(text)
+    return LongResult(
+        text=text,
+        content_id=put_content(data),
+        kind=kind_of_text(data),
+        size=len(data),
+        tokens=estimate_text(text),
+        characters=characters,
+    )
 
 
 def write_result(
@@ -45,11 +55,12 @@ def write_result(
 
 def keep_long_result(record: Change, part_id: str, result: LongResult) -> str:
     """Write the reference to the whole; returns what stays, which names it."""
-    file_id = store_file_reference(
+    file_id = add_file(
         record,
         content_id=result.content_id,
-        path=f"{OUTPUTS}{part_id}.txt",
-        file_type="text",
+        path=f"{OUTPUTS}{part_id}{result.kind.suffixes[0]}",
+        file_type=result.kind.name,
         token_count=result.tokens,
+        size=result.size,
     )
     return shorten_output(result.text, result.characters, file_id=file_id)

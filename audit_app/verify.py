@@ -28,7 +28,7 @@ from audit_app.start import start
 from audit_app.stretches import UNREADABLE, Progress, Stretch, follow, read_entries, stretch_ends
 from compaction_app.projection import load_projection
 from files_app.contents import is_whole
-from files_app.queries import list_contents
+from files_app.queries import kept_contents, list_contents
 from mnesis_core.errors import Conflict, FileContentNotFound
 from mnesis_core.ledger import GENESIS
 from mnesis_core.outputs import OUTPUTS
@@ -183,13 +183,14 @@ def _replay(session_id: str, replayed: Projection, using: str) -> Iterator[Findi
 
 def _contents(session_id: str, using: str) -> Iterator[Finding]:
     """The rows, which the ledger binds, name contents by their SHA-256."""
+    kept = kept_contents(session_id, using=using)
     for content_id, path in list_contents(session_id, using=using).items():
         try:
             if not is_whole(content_id):
                 yield Finding(0, "content", f"the content {content_id} of {path!r} is another than was kept")
         except FileContentNotFound:
             # Of a file that somebody else has told of, only this may ever have been known.
-            if path.startswith(OUTPUTS):
+            if content_id in kept or path.startswith(OUTPUTS):
                 yield Finding(0, "content", f"the content {content_id} of {path!r} is gone")
 
 

@@ -8,7 +8,7 @@ from django_q.tasks import async_task
 
 from files_app.contents import on_disk, put_stream, read_content
 from files_app.exploring import TASK
-from files_app.queries import bytes_of_person, load_file_reference
+from files_app.queries import bytes_of_person, is_waiting, load_file_reference
 from files_app.roots import chunks_of, open_allowed
 from files_app.store import store_file_reference
 from mnesis_core.attachments import SAMPLE_BYTES, estimate_tokens
@@ -18,7 +18,7 @@ from mnesis_core.exploration.source import Source
 from mnesis_core.record import FileReference
 from mnesis_core.text import text_of_bytes
 from sessions_app.conf import site_config
-from sessions_app.ledger import change
+from sessions_app.ledger import Change, change
 from sessions_app.queries import load_session
 
 CHUNK_BYTES = 1_048_576
@@ -77,16 +77,21 @@ def refer(session_id: str, *, owner_id: int, path: str, content_id: str, size: i
     with change(session_id) as record:
         if record.archived:
             raise SessionArchived(session_id=session_id)
-        file_id = store_file_reference(
-            record,
-            content_id=content_id,
-            path=path,
-            file_type=kind.name,
-            token_count=tokens,
-            exploration_summary=None,
-            size=size,
-        )
-        file = load_file_reference(file_id, owner_id=owner_id)
-        if not file.is_explored:
-            async_task(TASK, file_id, owner_id=owner_id)
-    return file
+        file_id = add_file(record, content_id=content_id, path=path, file_type=kind.name, token_count=tokens, size=size)
+        return load_file_reference(file_id, owner_id=owner_id)
+
+
+def add_file(record: Change, *, content_id: str, path: str, file_type: str, token_count: int, size: int) -> str:
+    """Write a reference to a content that is kept, and ask a worker in the same transaction to explore it."""
+    file_id = store_file_reference(
+        record,
+        content_id=content_id,
+        path=path,
+        file_type=file_type,
+        token_count=token_count,
+        exploration_summary=None,
+        size=size,
+    )
+    if is_waiting(file_id):
+        async_task(TASK, file_id, owner_id=record.owner_id)
+    return file_id

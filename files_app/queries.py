@@ -65,11 +65,22 @@ def find_exploration(content_id: str, *, file_type: str, explorer: str) -> FileR
     return None if row is None else _value(row)
 
 
+def is_waiting(file_id: str) -> bool:
+    """Whether the exploration of a file is still to come."""
+    return Row.objects.filter(id=file_id, exploration_summary__isnull=True).exists()
+
+
 def bytes_of_person(owner_id: int) -> int:
     """How much the contents of a person's files take, each content once."""
     rows = Row.objects.filter(session__owner_id=owner_id, session__deleted_at__isnull=True, size__isnull=False)
     contents = rows.values("content_id").annotate(bytes=Max("size"))
     return contents.aggregate(total=Sum("bytes"))["total"] or 0
+
+
+def kept_contents(session_id: str, *, using: str = "default") -> set[str]:
+    """The contents of a session's files that were kept here: of any other only this may ever have been known."""
+    rows = Row.objects.using(using).filter(session_id=encode_text(session_id), size__isnull=False)
+    return set(rows.values_list("content_id", flat=True))
 
 
 def read_range(

@@ -108,6 +108,11 @@ def detect(source: Source) -> Kind:
     return found or BY_NAME[BINARY if _is_binary(head) else _looks_like(head)]
 
 
+def kind_of_text(data: bytes) -> Kind:
+    """The kind of a text that has no name, by how it begins."""
+    return BY_NAME[_looks_like(data[:HEAD_BYTES])]
+
+
 def is_text(name: str) -> bool:
     """Whether files of a kind can be read as text."""
     return name not in _BINARY_SUFFIXES and name in BY_NAME
