@@ -78,7 +78,8 @@ def _names(pattern: re.Pattern[str], code: list[str]) -> list[str]:
 
 
 def _kinds(outputs: list[dict[str, Any]]) -> list[str]:
-    kinds = Counter(kind for output in outputs for kind in (_dict(output.get("data")) or (output.get("output_type"),)))
+    every = (_dict(output.get("data")) or (output.get("output_type"),) for output in outputs)
+    kinds = Counter(str(kind) for each in every for kind in each)
     return [f"{kind} ×{count:,}" for kind, count in kinds.most_common()]
 
 
