@@ -21,13 +21,17 @@ from mnesis_core.exploration.zip_list import list_bytes
 
 VERSION = 1
 MOST_ENTRIES = 20_000
+"""Of a tar archive."""
+MOST_HEADER = 8_192
+"""Bytes of a long name or of more about an entry: Python's patterns for them may take quadratic time."""
 MOST_STREAMED = 67_108_864
 """Bytes that are decompressed of a stream at most."""
 MOST_LIST_BYTES = 16_777_216
 """Of a zip file's list of entries, which is read at once."""
-SHOWN_ENTRIES = 40
+SHOWN_ENTRIES, LARGEST = 40, 5
 SUSPICIOUS_RATIO = 200
 """Text comes to a tenth; a file of one repeated byte to a thousandth."""
+_ENTRY_TYPES = (*tarfile.REGULAR_TYPES, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE)
 _STEP = 1_048_576
 _BEGINNING = 200
 _STREAMS: tuple[tuple[bytes, str, Any], ...] = (
@@ -141,10 +145,8 @@ def _zip(source: Source) -> Findings:
             comment = archive.comment.decode("utf-8", "replace")
     except (zipfile.BadZipFile, NotImplementedError, ValueError, UnicodeDecodeError) as error:
         raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
-    entries = [_zip_entry(one) for one in every[:MOST_ENTRIES]]
-    covered = "its list of entries" if len(every) <= MOST_ENTRIES else f"{MOST_ENTRIES:,} of {len(every):,} entries"
-    lines = _told(_ZIPS.get(source.suffix, "zip archive"), entries, source.size)
-    return Findings(lines=[*lines, f"Comment: {shown(comment)}"] if comment else lines, covered=covered)
+    lines = _told(_ZIPS.get(source.suffix, "zip archive"), [_zip_entry(one) for one in every], source.size)
+    return Findings(lines=[*lines, f"Comment: {shown(comment)}"] if comment else lines, covered="its list of entries")
 
 
 def _zip_entry(info: zipfile.ZipInfo) -> _Entry:
@@ -158,11 +160,20 @@ def _zip_entry(info: zipfile.ZipInfo) -> _Entry:
     )
 
 
+class _Header(tarfile.TarInfo):
+    """Refuses what its own reader would take whole into memory, however large it claims to be."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type not in _ENTRY_TYPES and self.size > MOST_HEADER:
+            raise tarfile.ReadError(f"a header is longer than {MOST_HEADER:,} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
+
+
 def _tar(source: Source, title: str, file: Any, mode: Literal["r:", "r|"]) -> Findings:
     entries: list[_Entry] = []
     covered = "its list of entries"
     try:
-        with tarfile.open(fileobj=file, mode=mode) as archive:
+        with tarfile.open(fileobj=file, mode=mode, tarinfo=_Header) as archive:
             entries.extend(_tar_entries(archive))
     except _Enough:
         covered = f"the entries in the first {MOST_STREAMED:,} unpacked bytes"
@@ -205,6 +216,12 @@ def _told(title: str, entries: list[_Entry], packed: int) -> list[str]:
     if encrypted := sum(one.is_encrypted for one in files):
         lines.append(f"{counted(encrypted, 'file')} in it can only be read with a password")
     lines.append(f"Kinds: {_endings(files)}")
+    if len(files) > SHOWN_ENTRIES:
+        largest = sorted(files, key=lambda one: -one.size)[:LARGEST]
+        lines.append(
+            f"Folders and files at its top: {listed(dict.fromkeys(one.name.split('/')[0] for one in entries))}"
+        )
+        lines.append(f"Largest: {listed(f'{one.name} ({one.size:,})' for one in largest)}")
     lines += [f"{shown(one.name)}: {counted(one.size, 'byte')}" for one in files[:SHOWN_ENTRIES]]
     return lines if len(files) <= SHOWN_ENTRIES else [*lines, f"and {len(files) - SHOWN_ENTRIES:,} more files"]
 

@@ -93,6 +93,22 @@ def test_a_tar_archive_is_listed_through_its_compression(source: MakeSource, nam
     assert lines[3] == "a.py: 2,000 bytes"
 
 
+def test_of_many_files_the_top_and_the_largest_are_told(source: MakeSource) -> None:
+    data = zipped({f"folder/{at}.txt": b"" for at in range(60)} | {"z/large": b"x" * 50})
+    lines = explore(source("a.zip", data)).lines
+    assert lines[2] == "Folders and files at its top: folder, z"
+    assert lines[3].startswith("Largest: z/large (50), ")
+    assert lines[-1] == "and 21 more files"
+
+
+@pytest.mark.parametrize("claimed", [200_000, 10**10])
+def test_a_header_of_a_tar_archive_that_claims_very_much_is_not_read(source: MakeSource, claimed: int) -> None:
+    header = tarfile.TarInfo("a")
+    header.type, header.size = tarfile.XHDTYPE, claimed
+    with pytest.raises(Unreadable, match="longer than 8,192 bytes"):
+        explore(source("a.tar", header.tobuf(tarfile.GNU_FORMAT) + b"1" * 200_000))
+
+
 def test_a_truncated_tar_archive_lists_what_comes_before(source: MakeSource) -> None:
     data = gzip.compress(tarred({"a": b"", "b": bytes(range(256)) * 400}))
     findings = explore(source("a.tgz", data[:-40]))
