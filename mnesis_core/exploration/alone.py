@@ -29,8 +29,8 @@ class ExplorationLimits:
 
     seconds: float = 60.0
     processor_seconds: int = 40
-    memory_bytes: int = 2_147_483_648
-    """Of address space: some libraries reserve much more than they use."""
+    memory_bytes: int = 1_073_741_824
+    """Of address space. Every kind reads its largest file in it; all but the largest Word documents in half of it."""
     output_bytes: int = 65_536
 
 

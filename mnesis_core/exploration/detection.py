@@ -146,6 +146,9 @@ def _is_image(head: bytes) -> bool:
 
 def _office_kind(source: Source) -> str:
     names = list_beginning(source, HEAD_BYTES)
+    by_suffix = source.suffix.removeprefix(".")
+    if not names and by_suffix in _OFFICE.values():
+        return by_suffix
     if b"[Content_Types].xml" not in names:
         return "archive"
     return next((kind for folder, kind in _OFFICE.items() if folder in names), "archive")

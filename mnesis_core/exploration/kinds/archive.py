@@ -137,6 +137,8 @@ def _begins(data: bytes) -> str:
 
 def _zip(source: Source) -> Findings:
     """From its list of entries only. Its sizes are what the list claims."""
+    if list_bytes(source) < 0:
+        raise Unreadable("no readable zip archive: its end is missing, it may be cut off")
     if list_bytes(source) > MOST_LIST_BYTES:
         raise Unreadable(f"its list of entries is larger than {MOST_LIST_BYTES:,} bytes")
     try:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 from typing import Any
-from zipfile import BadZipFile
 
 import docx
 from docx.opc.exceptions import OpcError
 
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
-from mnesis_core.exploration.kinds.office import check_parts, pictures, properties_of
+from mnesis_core.exploration.kinds.office import READ_ERRORS, check_parts, pictures, properties_of
 from mnesis_core.exploration.source import Source
 
 VERSION = 1
@@ -30,7 +29,7 @@ def explore(source: Source) -> Findings:
         document = docx.Document(str(source.path))
         body = document.element.body
         styles = {style.style_id: style.name for style in document.styles if style.name}
-    except (OpcError, SyntaxError, BadZipFile, OSError, ValueError, KeyError, AttributeError) as error:
+    except (OpcError, *READ_ERRORS) as error:
         raise Unreadable(f"not readable as a document: {shown(str(error))}") from None
     paragraphs = [(_level(one, styles), text) for one in body.iter(f"{_WORD}p") if (text := _text(one))]
     words = sum(len(text.split()) for _, text in paragraphs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,19 @@ MOST_PART = 33_554_432
 """Unpacked bytes of one part that is held whole; a tree of XML takes some ten times as much memory."""
 MOST_UNPACKED = 268_435_456
 MOST_PARTS = 20_000
+READ_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    SyntaxError,
+    NotImplementedError,
+)
+"""What libraries for these documents raise over parts that are not what they should be."""
 _OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -26,13 +40,15 @@ def check_parts(source: Source, needed: str, *, streamed: tuple[str, ...] = ()) 
     """
     if source.head(8) == _OLD:
         raise Unreadable("it is encrypted with a password, or of an office program before 2007")
+    if list_bytes(source) < 0:
+        raise Unreadable("no readable zip archive: its end is missing, it may be cut off")
     if list_bytes(source) > MOST_PARTS * 200:
         raise Unreadable(f"it has more than {MOST_PARTS:,} parts")
     try:
         with zipfile.ZipFile(source.path) as archive:
             parts = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise Unreadable(f"not readable as a zip archive: {shown(str(error))}") from None
+        raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
     if not any(part.filename.startswith(needed) for part in parts):
         raise Unreadable(f"it has no {needed}")
     if len(parts) > MOST_PARTS:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from zipfile import BadZipFile
 
 import pptx
 from pptx.enum.shapes import MSO_SHAPE_TYPE
 from pptx.exc import PythonPptxError
 
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, shown
-from mnesis_core.exploration.kinds.office import check_parts, pictures, properties_of
+from mnesis_core.exploration.kinds.office import READ_ERRORS, check_parts, pictures, properties_of
 from mnesis_core.exploration.source import Source
 
 VERSION = 1
@@ -31,16 +30,7 @@ def explore(source: Source) -> Findings:
         presentation = pptx.Presentation(str(source.path))
         slides = list(presentation.slides)
         told = [_slide(number, slide) for number, slide in enumerate(slides[:MOST_SLIDES], start=1)]
-    except (
-        PythonPptxError,
-        SyntaxError,
-        BadZipFile,
-        OSError,
-        ValueError,
-        KeyError,
-        AttributeError,
-        TypeError,
-    ) as error:
+    except (PythonPptxError, *READ_ERRORS) as error:
         raise Unreadable(f"not readable as slides: {shown(str(error))}") from None
     lines = [f"Slides: {counted(len(slides), 'slide')}", *properties_of(presentation.core_properties), *told]
     covered = "all of it" if len(slides) <= MOST_SLIDES else f"{MOST_SLIDES} of {len(slides):,} slides"

@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
-from zipfile import BadZipFile
 
 from defusedxml.ElementTree import iterparse
 from openpyxl.reader.excel import SHARED_STRINGS, ExcelReader
@@ -16,7 +15,7 @@ from openpyxl.utils.exceptions import InvalidFileException
 from openpyxl.worksheet._read_only import ReadOnlyWorksheet
 
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, shown
-from mnesis_core.exploration.kinds.office import check_parts, properties_of
+from mnesis_core.exploration.kinds.office import READ_ERRORS, check_parts, properties_of
 from mnesis_core.exploration.source import Source
 
 VERSION = 1
@@ -50,16 +49,7 @@ def explore(source: Source) -> Findings:
             reader = _Reader(file, read_only=True, data_only=True)
             reader.read()
             lines = list(_told(reader.wb))
-    except (
-        InvalidFileException,
-        BadZipFile,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        SyntaxError,
-    ) as error:
+    except (InvalidFileException, *READ_ERRORS) as error:
         raise Unreadable(f"not readable as a spreadsheet: {shown(str(error))}") from None
     return Findings(lines=lines, covered=f"the first {MOST_ROWS} rows of each sheet")
 

@@ -32,5 +32,13 @@ def bomb(part: bytes) -> bytes:
     return part[:at] + b" " * 300_000_000 + part[at:]
 
 
+def mangled(document: bytes) -> bytes:
+    """The document with wrong bytes in its largest part."""
+    with zipfile.ZipFile(io.BytesIO(document)) as read:
+        largest = max(read.infolist(), key=lambda info: info.compress_size)
+    at = largest.header_offset + 30 + len(largest.filename) + largest.compress_size // 2
+    return document[:at] + b"\xff" * 20 + document[at + 20 :]
+
+
 OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
 """How an encrypted document begins."""

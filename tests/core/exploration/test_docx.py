@@ -13,7 +13,7 @@ from mnesis_core.exploration.explore import explore as explore_any
 from mnesis_core.exploration.findings import Unreadable
 from mnesis_core.exploration.kinds.docx import explore
 from tests.core.exploration.conftest import MakeSource
-from tests.core.exploration.office_files import OLD, bomb, changed, with_entities
+from tests.core.exploration.office_files import OLD, bomb, changed, mangled, with_entities
 
 PART = "word/document.xml"
 
@@ -39,6 +39,7 @@ def written() -> bytes:
 def test_a_document_is_told_by_its_headings(source: MakeSource) -> None:
     made = source("renamed.zip", written())
     assert detect(made).name == "docx"
+    assert detect(source("cut.docx", written()[:3000])).name == "docx"
     lines = list(explore(made).lines)
     assert lines[0] == "Word document: 6 paragraphs, 11 words, 1 table, 1 picture"
     assert "Title: The plan" in lines
@@ -63,14 +64,15 @@ def test_entities_are_not_followed(source: MakeSource) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "zip archive"),
-        (b"plain text", "zip archive"),
-        (written()[:3000], "zip archive"),
+        (b"", "no readable zip archive"),
+        (b"plain text", "no readable zip archive"),
+        (written()[:3000], "it may be cut off"),
         (OLD, "encrypted"),
         (changed(written(), {PART: lambda part: part[:300]}), "not readable as a document"),
         (changed(written(), {PART: bomb}), "larger than"),
+        (mangled(written()), "not readable as a document"),
     ],
-    ids=["empty", "text", "cut", "encrypted", "broken", "bomb"],
+    ids=["empty", "text", "cut", "encrypted", "broken", "bomb", "mangled"],
 )
 def test_what_cannot_be_read_says_why(source: MakeSource, data: bytes, message: str) -> None:
     with pytest.raises(Unreadable, match=message):

@@ -52,7 +52,7 @@ def test_entities_are_not_followed(source: MakeSource) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"plain text", "zip archive"),
+        (b"plain text", "no readable zip archive"),
         (OLD, "encrypted"),
         (changed(written(), {PART: lambda part: part[:300]}), "not readable as slides"),
         (changed(written(), {"ppt/presentation.xml": lambda _: b"<x/>"}), "not readable as slides"),

@@ -95,7 +95,7 @@ def test_a_row_far_away_is_not_walked_to(source: MakeSource) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"plain text", "zip archive"),
+        (b"plain text", "no readable zip archive"),
         (OLD, "encrypted"),
         (changed(written(), {"xl/workbook.xml": lambda part: part[:300]}), "not readable as a spreadsheet"),
         (changed(written(), {SHEET: lambda part: part[:400]}), "not readable as a spreadsheet"),
