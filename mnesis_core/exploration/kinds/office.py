@@ -40,15 +40,7 @@ def check_parts(source: Source, needed: str, *, streamed: tuple[str, ...] = ()) 
     """
     if source.head(8) == _OLD:
         raise Unreadable("it is encrypted with a password, or of an office program before 2007")
-    if list_bytes(source) < 0:
-        raise Unreadable("no readable zip archive: its end is missing, it may be cut off")
-    if list_bytes(source) > MOST_PARTS * 200:
-        raise Unreadable(f"it has more than {MOST_PARTS:,} parts")
-    try:
-        with zipfile.ZipFile(source.path) as archive:
-            parts = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
+    parts = _parts(source)
     if not any(part.filename.startswith(needed) for part in parts):
         raise Unreadable(f"it has no {needed}")
     if len(parts) > MOST_PARTS:
@@ -58,6 +50,18 @@ def check_parts(source: Source, needed: str, *, streamed: tuple[str, ...] = ()) 
         raise Unreadable(f"unpacked it is larger than {MOST_UNPACKED:,} bytes")
     if any(part.file_size > MOST_PART for part in held if part.filename.endswith((".xml", ".rels", ".vml"))):
         raise Unreadable(f"one of its parts is larger than {MOST_PART:,} bytes")
+
+
+def _parts(source: Source) -> list[zipfile.ZipInfo]:
+    if list_bytes(source) < 0:
+        raise Unreadable("no readable zip archive: its end is missing, it may be cut off")
+    if list_bytes(source) > MOST_PARTS * 200:
+        raise Unreadable(f"it has more than {MOST_PARTS:,} parts")
+    try:
+        with zipfile.ZipFile(source.path) as archive:
+            return archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
 
 
 def properties_of(properties: Any) -> Iterator[str]:
