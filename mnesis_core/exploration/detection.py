@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from mnesis_core.exploration.source import HEAD_BYTES, Source
+from mnesis_core.exploration.source import HEAD_BYTES, Source, encoding_of
 from mnesis_core.exploration.zip_list import list_beginning
 
 BINARY, TEXT = "binary", "text"
@@ -74,16 +74,21 @@ KINDS: tuple[Kind, ...] = (
     _code("php", ".php"),
     _code("shell", ".sh", ".bash", names=(".bashrc", ".profile")),
     Kind(name="notebook", module="notebook", suffixes=(".ipynb",)),
-    Kind(name="json", module="json", suffixes=(".json", ".jsonc", ".geojson")),
-    Kind(name="jsonl", module="json_lines", suffixes=(".jsonl", ".ndjson")),
+    Kind(name="json", module="json", suffixes=(".json", ".jsonc", ".geojson", ".topojson", ".webmanifest", ".har")),
+    Kind(name="jsonl", module="json_lines", suffixes=(".jsonl", ".ndjson", ".jsonlines")),
     Kind(name="yaml", module="yaml", suffixes=(".yaml", ".yml")),
     Kind(name="toml", module="toml", suffixes=(".toml",)),
-    Kind(name="xml", module="xml", suffixes=(".xml", ".svg", ".xsd", ".rss", ".atom"), magic=(b"<?xml",)),
+    Kind(
+        name="xml",
+        module="xml",
+        suffixes=(".xml", ".svg", ".xsd", ".xsl", ".xslt", ".rss", ".atom", ".kml", ".gpx", ".plist", ".wsdl"),
+        magic=(b"<?xml",),
+    ),
     Kind(name="html", module="html", suffixes=(".html", ".htm", ".xhtml")),
     Kind(name="csv", module="csv", suffixes=(".csv",)),
-    Kind(name="tsv", module="csv", suffixes=(".tsv",)),
+    Kind(name="tsv", module="csv", suffixes=(".tsv", ".tab")),
     Kind(name="sql", module="sql", suffixes=(".sql",)),
-    Kind(name="markdown", module="markdown", suffixes=(".md", ".markdown")),
+    Kind(name="markdown", module="markdown", suffixes=(".md", ".markdown", ".mdx")),
     Kind(name="email", module="email", suffixes=(".eml",)),
     Kind(name="log", module="log", suffixes=(".log",), names=("syslog", "messages", "dmesg")),
     Kind(name=TEXT, module="text", suffixes=(".txt", ".rst", ".text")),
@@ -96,7 +101,18 @@ _BY_FILE_NAME = {name: kind for kind in reversed(KINDS) for name in kind.names}
 _OFFICE = {b"word/": "docx", b"xl/": "xlsx", b"ppt/": "pptx"}
 _SHEBANGS = (("python", "python"), ("node", "javascript"), ("ruby", "ruby"), ("php", "php"), ("sh", "shell"))
 _BINARY_SUFFIXES = {"sqlite", "parquet", "pdf", "image", "docx", "xlsx", "pptx", "archive", BINARY}
-_TIME = re.compile(r"^\W?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)")
+_TIME = re.compile(
+    r"^\W?(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\[ *\d+\.\d{6}\]"
+    r"|\S{1,100} \S{1,100} \S{1,100} \[\d\d/[A-Z][a-z]{2}/\d{4}:)"
+)
+_JSON = re.compile(
+    r"\s*(\{\s*[\"}/]|\[\s*([\"{\[\]/]|(true|false|null|-?\d[\d.eE+-]*)\s*(,|\]\s*$)))",
+)
+"""More than a bracket: ``[INFO] started`` and ``[1] a book`` are none."""
+_ROTATED = re.compile(r"\.log[.-][\d.-]+$")
+_DUMP = re.compile(
+    r"(-- (MySQL|MariaDB|PostgreSQL|phpMyAdmin|PostgreSQL database) |--\n-- PostgreSQL|PRAGMA foreign_keys=OFF;)"
+)
 _HEADER = re.compile(r"^(From|To|Subject|Date|Received|Return-Path|Message-ID|MIME-Version): ", re.I)
 
 
@@ -104,6 +120,8 @@ def detect(source: Source) -> Kind:
     """The kind of a file."""
     head = source.head()
     by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
+    if _ROTATED.search(source.name.lower()) and not _is_binary(head) and _by_bytes(source, head) is None:
+        return BY_NAME["log"]
     found = _by_bytes(source, head) or (None if by_name is None else _agreeing(by_name, head))
     return found or BY_NAME[BINARY if _is_binary(head) else _looks_like(head)]
 
@@ -171,14 +189,18 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _looks_like(head: bytes) -> str:
-    text = head.decode("utf-8", "replace").lstrip("\ufeff")
+    text = head.decode(encoding_of(head), "replace").lstrip("\ufeff")
     first, _, rest = text.partition("\n")
     if first.startswith("#!"):
         return next((kind for word, kind in _SHEBANGS if word in first), TEXT)
-    if text.lstrip()[:1] in ("{", "["):
+    if _JSON.match(text):
         return _kind_of_json(first, rest)
     if re.match(r"\s*<(!doctype html|html)\b", text, re.I):
         return "html"
+    if text.startswith("<?xml"):
+        return "xml"
+    if _DUMP.match(text):
+        return "sql"
     if _HEADER.match(first) and _HEADER.match(rest):
         return "email"
     lines = text.splitlines()[:20]

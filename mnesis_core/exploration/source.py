@@ -24,6 +24,11 @@ _MARKS = (
 )
 
 
+def encoding_of(head: bytes) -> str:
+    """What the byte order mark says with which a text begins, else UTF-8."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A file on this machine's disk."""
@@ -48,8 +53,7 @@ class Source:
     @property
     def encoding(self) -> str:
         """What its byte order mark says, else UTF-8."""
-        head = self.head(4)
-        return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
+        return encoding_of(self.head(4))
 
     def whole(self, limit: int = WHOLE_BYTES) -> bytes:
         """All bytes, for a parser that takes nothing less.
