@@ -67,13 +67,13 @@ async def test_a_turn_ends_between_two_calls_with_what_it_has(alice: User, scrip
 
 
 async def test_time_cuts_an_answer_off_and_keeps_what_was_said(alice: User, script: Script) -> None:
-    model = script(Step(text="one two three " * 100, delay_seconds=0.02))
-    session = await db(limited, alice, turn={"seconds": 0.4})
+    model = script(Step(text="one two three " * 100, delay_seconds=0.1))
+    session = await db(limited, alice, turn={"seconds": 1.5})
     began = time.monotonic()
     turn = await say(session, "Hello")
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 25
     assert (turn.state, turn.error_code) == ("incomplete", "BUDGET_EXHAUSTED")
-    assert turn.error_message == "A limit is used up: 0.4 of 0.4 seconds in a turn. What was said is kept."
+    assert turn.error_message == "A limit is used up: 1.5 of 1.5 seconds in a turn. What was said is kept."
     said = spoken((await history(session))[1])
     assert said.startswith("one two three")
     assert model.abandoned == 1
@@ -85,15 +85,15 @@ async def test_time_cuts_an_answer_off_and_keeps_what_was_said(alice: User, scri
 
 
 @tool(read_only=True)
-async def dawdle(context: ToolContext) -> str:
+async def linger(context: ToolContext) -> str:
     """Take a long time."""
     await asyncio.sleep(30)
     return "never said"
 
 
 async def test_time_cuts_a_tool_off_too(alice: User, script: Script) -> None:
-    script(tool_call("dawdle"), "never said")
-    config = {"limits": {"session": {"seconds": 0.5}}, "turn": {"tools": ["dawdle"]}}
+    script(tool_call("linger"), "never said")
+    config = {"limits": {"session": {"seconds": 0.5}}, "turn": {"tools": ["linger"]}}
     session = await db(lifecycle.create_session, owner=alice, config=config)
     turn = await say(session, "Hello")
     assert (turn.state, turn.error_code) == ("incomplete", "BUDGET_EXHAUSTED")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import threading
 
 import pytest
 
@@ -29,10 +29,13 @@ from tests.support.story import begin, ended, history, part_when, say, tool_call
 WEATHER = ToolSpec(name="weather", description="The weather of a town.", parameters={"type": "object"})
 
 
+ANSWERED = threading.Event()
+
+
 @tool()
 def dawdle(context: ToolContext) -> str:
-    """Take half a second."""
-    time.sleep(0.5)
+    """Take until the other call is answered."""
+    ANSWERED.wait(60)
     return "here at last"
 
 
@@ -77,6 +80,7 @@ def test_who_ran_a_turn_before_it_waited_writes_nothing_after_it_goes_on(session
 
 
 async def test_a_result_may_come_before_the_turn_waits_for_it(alice, script):
+    ANSWERED.clear()
     session = await db(lifecycle.create_session, owner=alice, config={"turn": {"tools": ["dawdle"]}})
     calls = (tool_call("dawdle"), tool_call("weather", "c2"))
     model = script(Step(tool_calls=calls), "Both.")
@@ -85,6 +89,7 @@ async def test_a_result_may_come_before_the_turn_waits_for_it(alice, script):
     await lifecycle.answer_tools(
         session.id, turn.id, owner_id=alice.pk, results=[ToolResult(tool_call_id="c2", output="rain")]
     )
+    ANSWERED.set()
     assert (await ended(turn)).state == TurnState.COMPLETED
     shown = json.dumps(model.requests[1].payload)
     assert "rain" in shown
@@ -97,7 +102,7 @@ async def test_whoever_waits_hears_of_the_end_wherever_it_is_written(session, cl
     await asyncio.sleep(0.3)
     assert not waiting.done()
     await db(steps.finish_turn, claimed, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(60):
         assert (await waiting).state == TurnState.COMPLETED
 
 
@@ -110,7 +115,8 @@ async def test_nobody_waits_for_what_is_not_theirs(session, bob, claimed):
 
 
 async def test_of_many_that_start_at_once_only_those_run_that_there_is_room_for(alice, script, monkeypatch):
-    script(lambda request: Step(text="x", delay_seconds=0.2))
+    gate = asyncio.Event()
+    script(lambda request: Step(text="x", gate=gate))
     sessions = [await db(lifecycle.create_session, owner=alice) for _ in range(6)]
     monkeypatch.setattr(runner, "_permits", site_config().turn.capacity - 2)
     results = await asyncio.gather(
@@ -119,6 +125,7 @@ async def test_of_many_that_start_at_once_only_those_run_that_there_is_room_for(
     )
     refused = [result for result in results if isinstance(result, BaseException)]
     assert [type(error) for error in refused] == [AtCapacity] * 4
+    gate.set()
     for result in results:
         if not isinstance(result, BaseException):
             assert (await ended(result.turn)).state == TurnState.COMPLETED

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,17 +25,20 @@ def twice(context: ToolContext, text: str) -> str:
     return text + text
 
 
+TURN_IS_OVER = threading.Event()
+
+
 @tool(timeout_seconds=0.2)
 def sleepy(context: ToolContext) -> str:
     """Take too long."""
-    time.sleep(1.5)
+    TURN_IS_OVER.wait(60)
     return "too late"
 
 
 @tool()
 def slow(context: ToolContext) -> str:
     """Take a while."""
-    time.sleep(0.8)
+    TURN_IS_OVER.wait(60)
     return "slow answer"
 
 
@@ -48,9 +52,11 @@ TOOLS = ["twice", "broken", "sleepy", "slow"]
 
 
 @pytest.fixture
-def offered(alice) -> SessionRecord:
+def offered(alice) -> Iterator[SessionRecord]:
     """A session that is offered the tools above."""
-    return lifecycle.create_session(owner=alice, config={"turn": {"tools": TOOLS}})
+    TURN_IS_OVER.clear()
+    yield lifecycle.create_session(owner=alice, config={"turn": {"tools": TOOLS}})
+    TURN_IS_OVER.set()
 
 
 async def test_tools_run_in_parallel_and_their_results_reach_the_model(offered, script):
@@ -105,6 +111,7 @@ async def test_a_tool_that_the_session_is_not_offered_is_not_run(session, script
 async def test_what_a_tool_answers_after_its_time_is_kept_with_its_call_and_sent_to_no_model(offered, script):
     model = script(tool_call("sleepy"), "I see.", "Further.")
     await say(offered, "Go")
+    TURN_IS_OVER.set()
     part = await part_when(offered, lambda part: part.late_output)
     assert (part.late_output, part.output, part.state) == ("too late", None, ToolState.ERROR)
     await say(offered, "And now?")
@@ -117,6 +124,7 @@ async def test_what_a_tool_answers_after_an_interrupt_is_kept_with_its_call(offe
     await part_when(offered, lambda part: part.state is ToolState.RUNNING)
     await db(lifecycle.interrupt, offered.id, owner_id=offered.owner_id)
     assert (await ended(turn)).state == TurnState.CANCELLED
+    TURN_IS_OVER.set()
     part = await part_when(offered, lambda part: part.late_output)
     assert (part.late_output, part.state) == ("slow answer", ToolState.ERROR)
     assert (await db(load_turn, turn.id, session_id=offered.id)).state == TurnState.CANCELLED
