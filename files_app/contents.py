@@ -124,8 +124,12 @@ def read_content(content_id: str, offset: int, limit: int) -> bytes:
 
     :raises FileContentNotFound: it is not kept here.
     """
+    storage, name = storages["files"], _name(content_id)
     try:
-        with storages["files"].open(_name(content_id), "rb") as file:
+        # Any storage may have a quicker way to a piece than opening the whole.
+        if read_piece := getattr(storage, "read_piece", None):
+            return bytes(read_piece(name, offset, limit))
+        with storage.open(name, "rb") as file:
             file.seek(offset)
             return bytes(file.read(limit))
     except OSError:

@@ -7,7 +7,7 @@ import secrets
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -95,6 +95,31 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
         "OPTIONS": {"prepare_threshold": 5}
         | ({"pool": {"min_size": 1, "max_size": 12, "timeout": 20}} if pooled else {}),
     }
+
+
+def file_storage(url: str, folder: Path) -> dict[str, Any]:
+    """Django's STORAGES entry for a ``MNESIS_FILES_URL``: ``s3://BUCKET/FOLDER?endpoint=https://HOST&region=NAME``; none: a folder.
+
+    :raises ImproperlyConfigured: it is no such address.
+    """
+    if not url:
+        return {"BACKEND": "files_app.contents.ContentStorage", "OPTIONS": {"location": folder}}
+    try:
+        parts = urlsplit(url)
+        asked = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"MNESIS_FILES_URL is not an address: {error}") from error
+    if parts.scheme != "s3" or not parts.netloc or set(asked) - {"endpoint", "region"}:
+        raise ImproperlyConfigured("MNESIS_FILES_URL must be s3://BUCKET/FOLDER?endpoint=https://HOST&region=NAME")
+    options = {
+        "bucket_name": parts.netloc,
+        "location": parts.path.strip("/"),
+        "endpoint_url": asked.get("endpoint"),
+        "region_name": asked.get("region"),
+        "default_acl": None,
+        "file_overwrite": True,
+    }
+    return {"BACKEND": "files_app.s3.S3ContentStorage", "OPTIONS": options}
 
 
 def _sqlite(path: Path) -> dict[str, Any]:
@@ -202,7 +227,7 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": DATA_DIR / "media"}},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     # Contents of files by their SHA-256. Another backend must write a file whole or not at all.
-    "files": {"BACKEND": "files_app.contents.ContentStorage", "OPTIONS": {"location": DATA_DIR / "files"}},
+    "files": file_storage(env_str("MNESIS_FILES_URL", ""), DATA_DIR / "files"),
 }
 
 SECURE_CONTENT_TYPE_NOSNIFF = True

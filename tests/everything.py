@@ -20,7 +20,7 @@ import redis
 NO_DATABASE = [
     *("tests/core", "tests/test_architecture.py", "tests/browser", "tests/mnesis_site/test_up.py"),
     *("tests/sessions_app/test_rendering.py", "tests/sessions_app/test_loading.py"),
-    *("tests/defects/test_the_process.py",),
+    *("tests/defects/test_the_process.py", "tests/files_app/test_s3.py"),
     *("tests/agents_app/test_mcp_calls.py", "tests/agents_app/test_models_of_litellm.py"),
     *("tests/journeys/test_ctrl_c.py", "tests/journeys/test_examples.py"),
     *("tests/journeys/test_importing.py", "tests/journeys/test_models_that_fail.py"),

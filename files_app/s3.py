@@ -1,0 +1,50 @@
+"""Contents of files in an S3-compatible storage (``MNESIS_FILES_URL``).
+
+Keys come from where the AWS SDK looks for them (``AWS_ACCESS_KEY_ID`` and so on), never from the address.
+"""
+
+from __future__ import annotations
+
+from botocore.exceptions import BotoCoreError, ClientError
+from storages.backends.s3 import S3Storage
+
+MISSING = ("404", "NoSuchKey", "NotFound")
+
+
+class S3ContentStorage(S3Storage):  # type: ignore[misc]
+    """Objects that are written whole or not at all, as S3 does, and read in pieces."""
+
+    def read_piece(self, name: str, offset: int, limit: int) -> bytes:
+        """At most ``limit`` bytes from ``offset`` on, without fetching the whole.
+
+        :raises FileNotFoundError: it is not there.
+        :raises OSError: the storage does not answer.
+        """
+        key = self._normalize_name(name)
+        try:
+            found = self.bucket.Object(key).get(Range=f"bytes={offset}-{offset + limit - 1}")
+            return bytes(found["Body"].read())
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "InvalidRange":
+                return b""
+            raise _as_os_error(error, name) from error
+        except BotoCoreError as error:
+            raise OSError(str(error)) from error
+
+    def size(self, name: str) -> int:
+        """Bytes of an object.
+
+        :raises FileNotFoundError: it is not there.
+        :raises OSError: the storage does not answer.
+        """
+        try:
+            return int(self.bucket.Object(self._normalize_name(name)).content_length)
+        except ClientError as error:
+            raise _as_os_error(error, name) from error
+        except BotoCoreError as error:
+            raise OSError(str(error)) from error
+
+
+def _as_os_error(error: ClientError, name: str) -> OSError:
+    code = error.response["Error"]["Code"]
+    return FileNotFoundError(name) if code in MISSING else OSError(f"{code}: {name}")
