@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
 
-from tree_sitter import Node
+from tree_sitter import Node, Tree
 from tree_sitter_language_pack import get_parser
 
 from mnesis_core.exploration.detection import detect
@@ -17,6 +18,9 @@ from mnesis_core.exploration.source import Source
 VERSION = 1
 MOST_BYTES = 2_097_152
 """A syntax tree takes some thirty times as much memory as its source."""
+MOST_SECONDS = 10
+"""Of the processor, for one tree; a whole file of real source takes three."""
+PIECE_BYTES = 65_536
 HEADER_CHARACTERS = 160
 HEADER_BYTES = 2_000
 """Of a definition's source, of which its header is made."""
@@ -66,11 +70,25 @@ def explore(source: Source) -> Findings:
     """
     language = LANGUAGES[detect(source).name]
     data = source.head(MOST_BYTES).decode(source.encoding, "replace").encode("utf-8", "replace")
-    tree = get_parser(language.grammar).parse(data)  # type: ignore[arg-type]
+    tree = _parsed(language, data)
     outline = _Outline(data, language)
     _walk(outline, tree.root_node)
     covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
     return Findings(lines=_told(source, outline, _broken_lines(tree.root_node)), covered=covered)
+
+
+def _parsed(language: Language, data: bytes) -> Tree:
+    """The syntax tree. What is far from a language may take its parser quadratic time, so it is stopped."""
+    began = time.process_time()
+    try:
+        return get_parser(
+            language.grammar
+        ).parse(  # type: ignore[arg-type]
+            lambda at, _: data[at : at + PIECE_BYTES],
+            progress_callback=lambda *_: time.process_time() - began > MOST_SECONDS,
+        )
+    except ValueError:
+        raise Unreadable(f"it takes more than {MOST_SECONDS} seconds to parse as {language.title}") from None
 
 
 def _told(source: Source, outline: _Outline, broken: list[int]) -> list[str]:

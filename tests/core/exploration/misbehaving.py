@@ -28,7 +28,7 @@ def _work() -> None:
 
 
 def _grow() -> None:
-    bytearray(1 << 40)
+    bytearray(3 << 30)
 
 
 def _crash() -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from mnesis_core.exploration.findings import SUMMARY_CHARACTERS, Unreadable
+from mnesis_core.exploration.kinds import code
 from mnesis_core.exploration.kinds.code import MOST_BYTES, explore
 from mnesis_core.exploration.kinds.code_languages import LANGUAGES
 from tests.core.exploration.conftest import MakeSource
@@ -229,3 +230,9 @@ def test_more_than_is_read_is_said(source: MakeSource) -> None:
     findings = explore(source("a.c", b"int f(void);\n" + b" " * MOST_BYTES))
     assert findings.covered == "the first 2,097,152 of 2,097,165 bytes"
     assert findings.lines[-1] == "1: int f(void)"
+
+
+def test_source_that_takes_its_parser_too_long_is_refused(source: MakeSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code, "MOST_SECONDS", 0)
+    with pytest.raises(Unreadable, match="takes more than 0 seconds to parse as Rust"):
+        explore(source("a.rs", b"a, " * 20_000))
