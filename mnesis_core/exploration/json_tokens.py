@@ -11,8 +11,8 @@ from mnesis_core.exploration.findings import Unreadable, shown
 from mnesis_core.exploration.shapes import ARRAY, BOOLEAN, INTEGER, NULL, NUMBER, OBJECT, STRING, ShapeBuilder
 from mnesis_core.exploration.source import Source
 
-MOST_TOKENS = 10_000_000
-"""That are looked at: about 80 MB of a file of records."""
+MOST_TOKENS = 20_000_000
+"""That are looked at: about 100 MB of a file of records."""
 TOKEN_CHARACTERS = 33_554_432
 """A longer string is not looked at."""
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+'

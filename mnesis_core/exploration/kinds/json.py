@@ -9,9 +9,11 @@ from mnesis_core.exploration.json_tokens import Streamed, streamed_shape, withou
 from mnesis_core.exploration.kinds import json_lines
 from mnesis_core.exploration.shape_lines import shape_lines
 from mnesis_core.exploration.shapes import DEPTH, ShapeBuilder
-from mnesis_core.exploration.source import WHOLE_BYTES, Source
+from mnesis_core.exploration.source import Source
 
 VERSION = 1
+PARSED_BYTES = 8_388_608
+"""A larger document is streamed: parsed, it takes up to thirty times its size."""
 
 
 def explore(source: Source) -> Findings:
@@ -20,7 +22,7 @@ def explore(source: Source) -> Findings:
     :raises Unreadable: it is no JSON.
     """
     try:
-        streamed = _parsed(source) if source.size <= WHOLE_BYTES else _streamed(source)
+        streamed = _parsed(source) if source.size <= PARSED_BYTES else _streamed(source)
     except _SeveralValues:
         return json_lines.explore(source)
     builder = streamed.builder

@@ -14,7 +14,7 @@ from mnesis_core.exploration.shapes import ARRAY, BOOLEAN, INTEGER, NULL, NUMBER
 from mnesis_core.exploration.source import Source
 
 VERSION = 1
-MOST_EVENTS = 1_000_000
+MOST_EVENTS = 4_000_000
 MOST_DOCUMENTS = 20
 """That are told of by name."""
 DEEPEST = 500
