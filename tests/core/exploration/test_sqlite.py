@@ -61,10 +61,13 @@ def test_a_hostile_name_stays_in_its_line(source: MakeSource, tmp_path: Path) ->
 
 def test_the_file_is_not_changed(source: MakeSource, tmp_path: Path) -> None:
     file = source("a.db", database(tmp_path, "PRAGMA journal_mode = wal;" + SCHEMA))
+    # What another left beside it would be taken in, and removed.
+    beside = file.path.with_name(f"{file.path.name}-wal")
+    beside.write_bytes(b"left by another" * 100)
     before = file.path.read_bytes()
     sqlite.explore(file)
-    assert file.path.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == [file.path.name]
+    assert (file.path.read_bytes(), beside.read_bytes()) == (before, b"left by another" * 100)
+    assert {path.name for path in tmp_path.iterdir()} == {file.path.name, beside.name}
 
 
 @pytest.mark.parametrize("data", [b"", b"SQLite format 3\x00" + b"\xff" * 5_000, b"hello"])

@@ -26,6 +26,10 @@ def test_aliases_are_counted_and_never_followed(source: MakeSource) -> None:
     assert yaml.explore(source("a.yaml", bomb.encode())).lines[-1] == "118 aliases, not followed"
 
 
+def test_an_alias_is_a_value_of_its_own(source: MakeSource) -> None:
+    assert yaml.explore(source("a.yaml", b"a: &x 1\nb: *x\nc: 2\n")).lines[0] == "object of 3 keys: a 1, b *x, c 2"
+
+
 def test_tags_are_named_and_nothing_is_constructed(source: MakeSource) -> None:
     found = yaml.explore(source("a.yaml", b"a: !!python/object/apply:os.abort []\nb: !Ref x\n"))
     assert found.lines[-1] == "Tags: tag:yaml.org,2002:python/object/apply:os.abort ×1, !Ref ×1"
