@@ -79,11 +79,10 @@ def explore(source: Source) -> Findings:
 
 def _parsed(language: Language, data: bytes) -> Tree:
     """The syntax tree. What is far from a language may take its parser quadratic time, so it is stopped."""
+    parser = get_parser(language.grammar)  # type: ignore[arg-type]
     began = time.process_time()
     try:
-        return get_parser(
-            language.grammar
-        ).parse(  # type: ignore[arg-type]
+        return parser.parse(
             lambda at, _: data[at : at + PIECE_BYTES],
             progress_callback=lambda *_: time.process_time() - began > MOST_SECONDS,
         )
