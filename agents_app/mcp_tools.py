@@ -85,6 +85,7 @@ class Described(Schema):
     """What to describe."""
 
     id: Annotated[str, Field(description="An id: sum_, file_, msg_, part_, run_, turn_, call_ or sess_.")]
+    offset: Annotated[int, Field(ge=0, le=2**53, description="Of a list of files: where to go on.")] = 0
 
 
 class Expanded(Schema):
@@ -171,7 +172,7 @@ def grep(caller: Caller, asked: Search) -> dict[str, Any]:
 @_tool("lcm_describe", result=str)
 def describe(caller: Caller, asked: Described) -> str:
     """Tell what an id names: of a summary what it stands for, what stands for it, and its text."""
-    return describing.describe(find_own(asked.id, owner_id=caller.owner_id))
+    return describing.describe(find_own(asked.id, owner_id=caller.owner_id), offset=asked.offset)
 
 
 @_tool("lcm_expand", result=str)

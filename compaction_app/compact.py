@@ -21,7 +21,7 @@ from compaction_app.context import ContextState, load_state, meter_of, size_of
 from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import act_on, request_compaction, trigger_of
 from compaction_app.store import RunResult
-from compaction_app.summarising import RecordedTries, summarisers_of
+from compaction_app.summarising import RecordedTries, prepare_manifest, summarisers_of
 from mnesis_core.compaction import (
     Condensation,
     Situation,
@@ -46,6 +46,7 @@ from mnesis_core.pruning import select_prunable
 from mnesis_core.retrying import patience_of
 from sessions_app.conf import get_model, session_config, site_prompts
 from sessions_app.database import AWAY, db, work
+from sessions_app.keeping import keep_text
 from sessions_app.ledger import change
 from sessions_app.queries import load_session, open_turn
 
@@ -239,7 +240,10 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
         cost_micros=recorder.cost_micros,
         duration_ms=int((time.monotonic() - began) * 1000),
     )
+    manifest = prepare_manifest(summary.id, result.manifest)
     with task.attempt.held() as record:
+        if manifest:
+            keep_text(record, manifest)
         store.record_summary(
             record,
             task.attempt.run_id,
@@ -277,6 +281,7 @@ async def _ask(task: Work, state: ContextState, chosen: Span | Condensation, rec
         state.config,
         state.budget,
         kind=recorder.kind,
+        manifest_id=new_id("file"),
         quotables=quotables,
         named=chosen.named,
         prompts=site_prompts(),

@@ -16,7 +16,7 @@ from asgiref.sync import async_to_sync
 from compaction_app import queries, store
 from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
-from compaction_app.summarising import RecordedTries, summarisers_of
+from compaction_app.summarising import RecordedTries, prepare_manifest, summarisers_of
 from mnesis_core.assembly.fitting import whole
 from mnesis_core.compaction import Condensation, Span, SummaryResult, kind_of, piece_limit, reading_of, summarise
 from mnesis_core.compaction.asking import messages_row, summary_rows
@@ -31,6 +31,7 @@ from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.retrying import patience_of
 from mnesis_core.revision import PreviewRecord, difference, order_of_work
 from sessions_app.conf import get_model, site_prompts
+from sessions_app.keeping import keep_text
 from sessions_app.ledger import Change, change
 from sessions_app.queries import load_messages_by_ids, running_preview_calls
 
@@ -188,7 +189,10 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
         cost_micros=recorder.cost_micros,
         duration_ms=int((time.monotonic() - recorder.began) * 1000),
     )
+    manifest = prepare_manifest(made.id, result.manifest)
     with change(summary.session_id) as record:
+        if manifest:
+            keep_text(record, manifest)
         store.record_preview(record, made, batch_id=task.batch_id)
     [task.made[node.id]] = queries.load_preview_entries({preview_id: 0}, session_id=summary.session_id)
 
@@ -233,6 +237,7 @@ async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedTries
             task.state.config,
             task.state.budget,
             kind=recorder.kind,
+            manifest_id=new_id("file"),
             quotables=quotables,
             named=chosen.named,
             prompts=task.prompts,

@@ -37,12 +37,14 @@ from mnesis_core.dag import SummaryKind
 from mnesis_core.endings import BudgetExhausted
 from mnesis_core.errors import CallNotFoundError, ModelNotFoundError
 from mnesis_core.events import EventType
+from mnesis_core.file_manifests import FileManifest, manifest_path
 from mnesis_core.llm import Model, ModelSpec, Reply, Request, Usage, complete, cost_micros
 from mnesis_core.record import MessageEnd
 from mnesis_core.recording import end_of_reply
 from mnesis_core.rendering import digest
 from mnesis_core.retrying import Patience, Retry, ask_patiently, fallbacks_of, may_ask_another
 from mnesis_core.spending import Allowance, Spent, highest_of
+from sessions_app import keeping
 from sessions_app import store as record_store
 from sessions_app.conf import get_model, get_spec_to_read, site_config
 from sessions_app.ledger import Change, change
@@ -277,6 +279,18 @@ class RecordedTries:
             tool_calls=reply.tool_calls if reply else (),
             cost_micros=cost,
         )
+
+
+def prepare_manifest(summary_id: str, manifest: FileManifest | None) -> keeping.PreparedText | None:
+    """Put on disk what a summary's footer names as the list of its files, if it does; call it with nothing held."""
+    if manifest is None:
+        return None
+    return keeping.prepare_text(
+        manifest.text,
+        file_id=manifest.name.id,
+        path=manifest_path(summary_id),
+        about=f"A list of {manifest.name.count} file ids, which summary {summary_id} names.",
+    )
 
 
 def _within(question: Question, spec: ModelSpec) -> Question:

@@ -10,9 +10,10 @@ class FilesConfig(AppConfig):
     verbose_name = "Files"
 
     def ready(self) -> None:
-        """Let the search find what explorations found."""
+        """Let the search find what explorations found, and others keep texts as files."""
         # Here, not above: apps.py is read before any model can be made.
-        from sessions_app import search_index
+        from files_app import contents, store
+        from sessions_app import keeping, search_index
 
         search_index.SOURCES["files"] = search_index.Source(
             table="file_references",
@@ -21,3 +22,4 @@ class FilesConfig(AppConfig):
             first_seq="after_message_seq",
             last_seq="after_message_seq",
         )
+        keeping.use(keeping.Keeper(put_content=contents.put_content, store_reference=store.store_file_reference))

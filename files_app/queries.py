@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Max, QuerySet, Sum
@@ -22,6 +23,12 @@ def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id
     if row is None:
         raise FileReferenceNotFoundError(file_id=file_id)
     return _value(row)
+
+
+def load_file_references(file_ids: Sequence[str], *, owner_id: int) -> dict[str, FileReference]:
+    """Those of these files that are there, in any of one person's sessions, by their ids."""
+    rows = _scope(None, owner_id).filter(id__in=[encode_text(file_id) for file_id in file_ids])
+    return {row.id: _value(row) for row in rows}
 
 
 def find_file_by_content(

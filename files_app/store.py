@@ -28,11 +28,12 @@ def store_file_reference(
     token_count: int = 0,
     exploration_summary: str | None = "",
     size: int | None = None,
+    file_id: str | None = None,
 ) -> str:
     """Keep what is known of a file; returns the reference's id.
 
-    The same again is the reference that is there. Another summary of the same content is another reference:
-    nothing is replaced (the seed's store replaces).
+    The same again is the reference that is there, unless it is to have a ``file_id`` which was made before. Another
+    summary of the same content is another reference: nothing is replaced (the seed's store replaces).
 
     :param exploration_summary: ``None`` while its exploration is still to come (``finish_exploration``)
     :param size: bytes
@@ -46,12 +47,10 @@ def store_file_reference(
         "exploration_summary": None if exploration_summary is None else encode_text(exploration_summary),
         "size": size,
     }
-    rows = FileReference.objects.filter(session_id=record.session_id, content_id=content_id, path=known["path"])
-    newest = rows.order_by("-added_seq").first()
-    if newest is not None and _is_same(newest, known):
-        return str(newest.id)
+    if file_id is None and (there := _same(record, known)):
+        return there
     row = _FILES.row(
-        id=new_id("file"),
+        id=file_id or new_id("file"),
         session_id=record.session_id,
         added_seq=record.next_seq,
         after_message_seq=record.message_seq,
@@ -63,6 +62,13 @@ def store_file_reference(
     search_index.add_row(record, "files", row)
     record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)
     return str(row.id)
+
+
+def _same(record: Change, known: dict[str, Any]) -> str | None:
+    """The newest reference to this content at this path, if nothing else is known of it."""
+    at_path = {name: known[name] for name in ("content_id", "path")}
+    newest = FileReference.objects.filter(session_id=record.session_id, **at_path).order_by("-added_seq").first()
+    return str(newest.id) if newest is not None and _is_same(newest, known) else None
 
 
 def finish_exploration(record: Change, file_id: str, *, summary: str, exploration: dict[str, Any]) -> bool:

@@ -26,9 +26,10 @@ def file_ids_of(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
 
 def _ids_of_part(part: Part) -> Iterable[str]:
     if isinstance(part, FileRefPart):
-        return (part.file_id, *find_file_ids(part.exploration_summary))
+        own = (part.file_id,) if part.file_id else ()
+        return (*own, *find_file_ids(f"{part.path}\n{part.exploration_summary}"))
     if isinstance(part, ToolPart):
         return find_file_ids("\n".join((part.input, part.output or "", part.error or "")))
     if isinstance(part, PatchPart):
-        return find_file_ids(part.unified_diff)
+        return find_file_ids("\n".join((*part.files_changed, part.unified_diff)))
     return find_file_ids(getattr(part, "text", ""))

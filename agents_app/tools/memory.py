@@ -34,12 +34,13 @@ def lcm_grep(
 
 
 @tool(read_only=True)
-def lcm_describe(context: ToolContext, id: str) -> str:
+def lcm_describe(context: ToolContext, id: str, offset: int = 0) -> str:
     """Describe what an id of this conversation names: sum_, file_, msg_, part_, run_ (compaction), turn_, call_, sess_.
 
-    Of a summary: what it stands for, what stands for it, and its text.
+    Of a summary: what it stands for, what stands for it, and its text. Of a list of files, which a summary names when
+    it has too many: the files from offset on.
     """
-    return _answer(context, id, describing.describe)
+    return _answer(context, id, lambda found: describing.describe(found, offset=offset))
 
 
 @tool(read_only=True)

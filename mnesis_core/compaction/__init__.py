@@ -10,6 +10,7 @@ from mnesis_core.compaction.asking import Try
 from mnesis_core.compaction.condensing import Condensation, choose_condensation
 from mnesis_core.compaction.excerpt import Quotable, excerpt, message_quotables, summary_quotables
 from mnesis_core.compaction.judging import judge
+from mnesis_core.compaction.naming import Naming, name_files
 from mnesis_core.compaction.prompts import Prompts, read_prompts
 from mnesis_core.compaction.rounds import Outcome, kind_of, must_go_on, next_round, outcome, reading_of
 from mnesis_core.compaction.spans import Situation, Span, choose_span
@@ -18,6 +19,7 @@ from mnesis_core.compaction.transcript import piece_limit, reading_tokens, summa
 
 __all__ = [
     "Condensation",
+    "Naming",
     "Outcome",
     "Prompts",
     "Quotable",
@@ -32,6 +34,7 @@ __all__ = [
     "kind_of",
     "message_quotables",
     "must_go_on",
+    "name_files",
     "next_round",
     "outcome",
     "piece_limit",

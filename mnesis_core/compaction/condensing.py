@@ -12,7 +12,7 @@ from mnesis_core.compaction.spans import Situation
 from mnesis_core.config import CompactionConfig
 from mnesis_core.dag import SummaryEntry, summary_runs
 from mnesis_core.file_ids import find_file_ids
-from mnesis_core.footers import Named
+from mnesis_core.footers import ManifestName, Named, files_in_footer
 
 FEWEST = 2
 """Summaries that may become one when the context is too full for the configured number."""
@@ -53,9 +53,18 @@ class Condensation:
 
     @property
     def named(self) -> Named:
-        """Themselves, and every file named in them."""
-        files = (name for summary in self.summaries for name in (*summary.file_ids, *find_file_ids(summary.text)))
-        return Named(summaries=self.source_ids, files=tuple(dict.fromkeys(files)))
+        """Themselves, and every file named in them, by themselves or in a manifest."""
+        files: dict[str, None] = {}
+        manifests: dict[str, ManifestName] = {}
+        for summary in self.summaries:
+            footer = files_in_footer(summary.text)
+            files.update(dict.fromkeys((*summary.file_ids, *footer.files, *find_file_ids(summary.text))))
+            manifests.update({each.id: each for each in footer.manifests})
+        return Named(
+            summaries=self.source_ids,
+            files=tuple(name for name in files if name not in manifests),
+            manifests=tuple(manifests.values()),
+        )
 
 
 def choose_condensation(situation: Situation) -> Condensation | None:

@@ -69,22 +69,12 @@ def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, named
     """The beginnings and ends of texts, those of users first, within ``limit`` tokens; never fails.
 
     Smaller than ``source_tokens`` when that is above 60, or, with summaries to name, when those stand in it.
-    Ids are named whatever ``limit`` says, since a lost id is a lost file; only when naming all files would
-    exceed the source, just their number is said.
+    Ids are named whatever ``limit`` says, since a lost id is a lost file: ``naming`` keeps them few.
     """
     largest = source_tokens - 1
-    named = Named(summaries=named.summaries, files=_files(named, largest))
     footer = estimate_text(with_footer("-", named)) if named != NO_IDS else 0
     room = max(min(limit, largest) - footer, min(SMALLEST_BODY, largest - footer))
     return with_footer(_body(quotables, room), named)
-
-
-def _files(named: Named, largest: int) -> tuple[str, ...]:
-    files, count = named.files, len(named.files)
-    while files and estimate_text(with_footer(HEADER, Named(summaries=named.summaries, files=files))) > largest:
-        count = count * 3 // 4
-        files = (*named.files[:count], f"{len(named.files) - count} more") if count else ()
-    return files
 
 
 def _body(quotables: Sequence[Quotable], limit: int) -> str:

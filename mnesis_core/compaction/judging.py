@@ -51,7 +51,7 @@ def judge(text: str, *, source: str, source_tokens: int, target: int, named: Nam
         return "too_long"
     if not all(name in text for name in named.summaries):
         return "missing_summary_ids"
-    return None if all(name in text for name in named.files) else "missing_file_ids"
+    return None if all(name in text for name in named.file_entries) else "missing_file_ids"
 
 
 def _useless(body: str) -> str | None:

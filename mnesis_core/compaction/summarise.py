@@ -16,11 +16,19 @@ from mnesis_core.budget import Budget
 from mnesis_core.compaction.asking import JOINT, Question, Recorder, Try, Unrecorded, payload_of
 from mnesis_core.compaction.excerpt import VERSION, Quotable, excerpt
 from mnesis_core.compaction.judging import cleaned, judge
+from mnesis_core.compaction.naming import (
+    MOST_TOKENS,
+    SHARE_OF_EXCERPT,
+    SHARE_OF_SOURCE,
+    SHARE_OF_TARGET,
+    name_files,
+)
 from mnesis_core.compaction.prompts import SHIPPED, Prompts, SummaryPrompt
 from mnesis_core.compaction.transcript import piece_limit, text_pieces
 from mnesis_core.config import Config
 from mnesis_core.dag import SummaryKind
 from mnesis_core.endings import ModelTimeout
+from mnesis_core.file_manifests import FileManifest
 from mnesis_core.footers import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.llm import Model, Reply, Request, Source, Usage
 from mnesis_core.retrying import gave_nothing
@@ -54,6 +62,8 @@ class SummaryResult:
     """Of all tries together."""
     prompt_version: str
     """Of the prompt whose answer it is, such as ``level1.1``; ``excerpt.1`` at level 3."""
+    manifest: FileManifest | None = None
+    """What is to be kept as a file together with the summary, whose footer names it."""
 
 
 async def summarise(
@@ -64,6 +74,7 @@ async def summarise(
     budget: Budget,
     *,
     kind: SummaryKind,
+    manifest_id: str,
     deterministic_only: bool = False,
     quotables: Sequence[Quotable] = (),
     named: Named = NO_IDS,
@@ -74,24 +85,29 @@ async def summarise(
 
     ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included.
     Level 3 quotes ``quotables``, or the pieces when there are none. Every id of ``named`` stands in the result,
-    whatever the model wrote. Without a model, or with ``deterministic_only``, level 3 is used at once.
+    whatever the model wrote, or, of too many files, in the result's manifest, whose id is to be ``manifest_id``. Without a model, or with ``deterministic_only``, level 3 is used at once.
     ``recorder`` asks the model and keeps every try.
     """
+    largest = max(1, source_tokens - SUMMARY_FRAME)
+    room = min(MOST_TOKENS, largest // SHARE_OF_SOURCE, budget.target // SHARE_OF_TARGET)
+    naming = name_files(named, room, manifest_id)
     run = _Run(
         recorder=recorder or Unrecorded(model),
         model=None if deterministic_only else model,
         config=config,
         budget=budget,
         source_tokens=source_tokens,
-        largest=max(1, source_tokens - SUMMARY_FRAME),
-        named=named,
+        largest=largest,
+        named=naming.named,
         prompts=prompts,
     )
     written = await run.reduce(pieces, kind)
     quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
-    draft = written or await run.level3(quotables)
+    if written is None:
+        naming = name_files(named, min(room, run.excerpt_limit() // SHARE_OF_EXCERPT), manifest_id)
+    draft = written or await run.level3(quotables, naming.named)
     # An excerpt of the whole has its footer already, cut to the room there is.
-    text = with_footer(written.text, named) if written else draft.text
+    text = with_footer(written.text, naming.named) if written else draft.text
     return SummaryResult(
         text=text,
         token_count=estimate_text(text),
@@ -99,6 +115,7 @@ async def summarise(
         tries=tuple(run.tries),
         usage=_total(run.tries),
         prompt_version=draft.version,
+        manifest=naming.manifest,
     )
 
 
@@ -167,15 +184,16 @@ class _Run:
         merged = await self.reduce(again, "condensed", tries) if len(again) < len(pieces) else None
         return replace(merged, level=max(level, merged.level)) if merged else None
 
-    async def level3(self, quotables: Sequence[Quotable]) -> _Draft:
+    async def level3(self, quotables: Sequence[Quotable], named: Named) -> _Draft:
         """An excerpt of the whole span."""
-        return await self._excerpted(excerpt(quotables, self._excerpt_limit(), self.largest, self.named))
+        return await self._excerpted(excerpt(quotables, self.excerpt_limit(), self.largest, named))
 
     def _target(self) -> int:
         share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
         return max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
 
-    def _excerpt_limit(self) -> int:
+    def excerpt_limit(self) -> int:
+        """Tokens that an excerpt may have."""
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
 
     def _is_accepted(self, text: str, target: int) -> bool:
@@ -202,7 +220,7 @@ class _Run:
         if draft is not None:
             return draft
         quotable = Quotable(order=0, label="text", text=piece.text)
-        text = excerpt([quotable], min(piece.target, self._excerpt_limit()), piece.tokens)
+        text = excerpt([quotable], min(piece.target, self.excerpt_limit()), piece.tokens)
         return await self._excerpted(text, piece.number, piece.count)
 
     async def _escalate(self, piece: _Piece) -> _Draft | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
+
+from django.db.models import Q
 
 from mnesis_core.errors import (
     CallNotFoundError,
@@ -14,10 +17,12 @@ from mnesis_core.errors import (
     SessionNotFoundError,
     TurnNotFoundError,
 )
+from mnesis_core.messages import FileRefPart
 from mnesis_core.record import SUB_AGENT, Kin, SessionRecord
 from mnesis_core.text import encode_text
 from sessions_app.models import Message, MessagePart, ModelCall, Turn
 from sessions_app.queries.sessions import visible_sessions
+from sessions_app.rows import PART_COLUMNS, part_of
 
 LONGEST_LINE = 100
 """Sessions above one another that are looked at: more than delegation and forking make."""
@@ -114,8 +119,24 @@ def message_of_part(part_id: str, *, session_id: str) -> str:
 def find_file_part(file_id: str, *, session_id: str) -> str:
     """The newest part of a session that refers to a file by this id; empty when there is none."""
     rows = MessagePart.objects.filter(session_id=session_id, part_type="file_ref")
-    found = rows.filter(content__contains=f'"{encode_text(file_id)}"').order_by("-message__seq", "-part_index")
+    found = rows.filter(content__contains=_in_json(file_id)).order_by("-message__seq", "-part_index")
     return found.values_list("id", flat=True).first() or ""
+
+
+def load_file_parts(file_ids: Sequence[str], *, session_id: str) -> dict[str, FileRefPart]:
+    """The newest part of a session that refers to each of these files, by the ids, as far as there is one."""
+    if not file_ids:
+        return {}
+    named = Q(*(Q(content__contains=_in_json(file_id)) for file_id in file_ids), _connector=Q.OR)
+    rows = MessagePart.objects.filter(named, session_id=session_id, part_type="file_ref")
+    columns = rows.order_by("message__seq", "part_index").values_list(*PART_COLUMNS)
+    parts = [part for row in columns if isinstance(part := part_of(row).part, FileRefPart)]
+    return {part.file_id: part for part in parts if part.file_id in file_ids}
+
+
+def _in_json(file_id: str) -> str:
+    """As it stands in the content of a part."""
+    return encode_text(json.dumps(file_id, ensure_ascii=False))
 
 
 def tool_outputs(session_id: str, tool_name: str) -> dict[str, int | None]:

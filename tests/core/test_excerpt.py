@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mnesis_core.compaction import (
     excerpt,
     message_quotables,
+    name_files,
     summary_quotables,
     transcript_pieces,
 )
@@ -16,6 +17,8 @@ from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
 from tests.core.contexts import summaries
 
+MANIFEST = "file_01HZY3K9QV5T7W8X2C4D6F8G0J"
+
 
 @given(st.lists(make.parts, min_size=1, max_size=8), st.integers(64, 512), st.integers(0, 6))
 def test_an_excerpt_is_always_smaller_than_its_source(parts: list[object], limit: int, files: int) -> None:
@@ -23,12 +26,12 @@ def test_an_excerpt_is_always_smaller_than_its_source(parts: list[object], limit
     pieces = transcript_pieces([message], 10**6)
     names = [f"file_{number:016x}" for number in range(files)]
     source = sum(map(estimate_text, pieces))
-    text = excerpt(message_quotables([message]), limit, source, Named(files=tuple(names)))
+    named = name_files(Named(files=tuple(names)), min(limit, source) // 4, MANIFEST).named
+    text = excerpt(message_quotables([message]), limit, source, named)
     if source > 60:
         assert estimate_text(text) < source
-    if source > limit + 40 * files + 60:
-        assert all(name in text for name in names)
-        assert estimate_text(text) <= limit + 24 * files
+        assert estimate_text(text) <= max(limit, 96)
+    assert all(name in text for name in named.file_entries)
 
 
 def test_an_excerpt_quotes_users_first_with_beginnings_and_ends_in_order() -> None:

@@ -29,6 +29,7 @@ from tests.core.contexts import conversation, summaries
 CONFIG = Config()
 GOOD = "## Goal\nRepair the gauge at Portwell before the tide turns."
 FILE = "file_0123456789abcdef"
+MANIFEST = "file_01HZY3K9QV5T7W8X2C4D6F8G0J"
 MESSAGES = conversation(10, tokens=500)
 PIECES = transcript_pieces(MESSAGES, 50_000)
 SOURCE = sum(estimate_text(piece) for piece in PIECES)
@@ -43,7 +44,7 @@ def always(answer: Callable[[Request], Script], window: int = 32_000) -> Scripte
 
 
 async def summary_of(asked: ScriptedModel | None, pieces: Sequence[str] = PIECES, **values: object) -> SummaryResult:
-    arguments = {"kind": "leaf", "quotables": message_quotables(MESSAGES)} | values
+    arguments = {"kind": "leaf", "manifest_id": MANIFEST, "quotables": message_quotables(MESSAGES)} | values
     config = arguments.pop("config", CONFIG)
     budget = arguments.pop("budget", make.budget(30_000))
     return await summarise(pieces, SOURCE, asked, config, budget, **arguments)  # type: ignore[arg-type]
@@ -164,14 +165,22 @@ async def test_a_condensed_summary_names_what_it_stands_for_at_every_level(asked
 
 async def test_a_small_source_is_asked_for_a_small_summary() -> None:
     asked = model("They spoke of the gauge.")
-    await summarise(["[1 user] " + make.prose(200)], 200, asked, CONFIG, make.budget(20_000), kind="leaf")
+    await summarise(
+        ["[1 user] " + make.prose(200)], 200, asked, CONFIG, make.budget(20_000), kind="leaf", manifest_id=MANIFEST
+    )
     assert "Target: 70 tokens" in asked.requests[0].payload["messages"][1]["content"]
 
 
 async def test_a_summary_that_its_frame_makes_larger_than_its_source_is_not_accepted() -> None:
     text = f"So {make.prose(100)}"
     result = await summarise(
-        [make.prose(200)], estimate_text(text) + 50, model(text, text), CONFIG, make.budget(20_000), kind="leaf"
+        [make.prose(200)],
+        estimate_text(text) + 50,
+        model(text, text),
+        CONFIG,
+        make.budget(20_000),
+        kind="leaf",
+        manifest_id=MANIFEST,
     )
     assert [attempt.reason for attempt in result.tries] == ["not_smaller", "not_smaller", ""]
     assert result.token_count < 50
