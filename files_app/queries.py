@@ -25,9 +25,10 @@ def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id
     return _value(row)
 
 
-def load_file_references(file_ids: Sequence[str], *, owner_id: int) -> dict[str, FileReference]:
-    """Those of these files that are there, in any of one person's sessions, by their ids."""
-    rows = _scope(None, owner_id).filter(id__in=[encode_text(file_id) for file_id in file_ids])
+def load_file_references(file_ids: Sequence[str], *, session_ids: Sequence[str]) -> dict[str, FileReference]:
+    """Those of these files that are there, in any of these sessions, by their ids."""
+    rows = Row.objects.filter(session__deleted_at__isnull=True, session_id__in=session_ids)
+    rows = rows.filter(id__in=[encode_text(file_id) for file_id in file_ids])
     return {row.id: _value(row) for row in rows}
 
 

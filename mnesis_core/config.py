@@ -48,7 +48,7 @@ class CompactionConfig:
     summary_target_tokens: int = 2_000
     """What a level 1 summary may have at the most; level 2 gets half (LCM paper 2.3)."""
     level3_tokens: int = 512
-    """Level 3 never writes more than this (LCM paper 2.3)."""
+    """Level 3 never writes more than this (LCM paper 2.3), the names of many merged summaries excepted."""
     spacing_fraction: float = 0.1
     """Of usable: so much must be new since the last compaction before a soft one runs again."""
     leaf_chunk_tokens: int = 20_000

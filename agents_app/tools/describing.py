@@ -21,6 +21,7 @@ from sessions_app.queries import (
     load_call,
     load_children,
     load_file_parts,
+    load_line,
     load_message,
     load_part,
     load_session,
@@ -75,7 +76,8 @@ def describe_file(file: FileReference, offset: int = 0) -> str:
 
 def _entry_lines(page: Sequence[ManifestName | str], session_id: str) -> Iterator[str]:
     ids = [entry for entry in page if isinstance(entry, str)]
-    kept = load_file_references(ids, owner_id=load_session(session_id).owner_id)
+    line = [kin.id for kin in load_line(session_id, owner_id=load_session(session_id).owner_id)]
+    kept = load_file_references(ids, session_ids=line)
     parts = load_file_parts([id for id in ids if id not in kept], session_id=session_id)
     for entry in page:
         if isinstance(entry, ManifestName):
@@ -83,7 +85,7 @@ def _entry_lines(page: Sequence[ManifestName | str], session_id: str) -> Iterato
         elif known := kept.get(entry) or parts.get(entry):
             yield f"- {entry}: {known.path or 'no path'}, type {known.file_type}, {known.token_count} tokens"
         else:
-            yield f"- {entry}: only named; lcm_describe tells where"
+            yield f"- {entry}: only named here; lcm_describe tells more"
 
 
 def describe_summary(found: Found) -> str:

@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 
+from agents_app import lifecycle
 from agents_app.tools import ToolContext, find_tool
 from audit_app.verify import verify_session
 from compaction_app.compact import compact_now
@@ -138,13 +139,15 @@ def standing_ids(session: SessionRecord) -> set[str]:
     return set(re.findall(r"file_\w+", text))
 
 
-def test_a_manifest_tells_paths_and_types_of_what_is_kept_imported_or_only_named(session, script):
+def test_a_manifest_tells_paths_and_types_of_what_is_kept_imported_or_only_named(session, script, alice):
     script(model_of(), window=32_000)
     with change(session.id) as record:
         kept = store_file_reference(record, content_id=put_content(b"1"), path="/data/tides.csv", file_type="csv")
+    with change(lifecycle.create_session(owner=alice).id) as record:
+        elsewhere = store_file_reference(record, content_id=put_content(b"2"), path="/secret.csv")
     foreign = FileRefPart(file_id="file-AbC, 1]", path="old.json", file_type="json", token_count=7)
     many = plant(session, Planted(place="text", ids=60, tokens=40), count(1))
-    add_turn(session, f"See {kept}. {WORDS * 8}", foreign)
+    add_turn(session, f"See {elsewhere} and {kept}. {WORDS * 8}", foreign)
     for _ in range(4):
         add_turn(session, WORDS * 8)
     compact_now(session.id)
@@ -155,8 +158,9 @@ def test_a_manifest_tells_paths_and_types_of_what_is_kept_imported_or_only_named
     pages = ask(session, "lcm_describe", id=manifest.id) + ask(session, "lcm_describe", id=manifest.id, offset=50)
     assert f"- {kept}: /data/tides.csv, type csv, 0 tokens" in pages
     assert "- file-AbC, 1]: old.json, type json, 7 tokens" in pages
-    assert f"- {many[0]}: only named; lcm_describe tells where" in pages
+    assert f"- {many[0]}: only named here; lcm_describe tells more" in pages
     assert f"[entries 0 to 50 of {manifest.count}; go on with offset=50]" in pages
+    assert f"- {elsewhere}: only named here" in pages
     assert load_messages(session.id)[1].id in ask(session, "lcm_describe", id=many[0])
     assert "old.json" in ask(session, "lcm_describe", id="file-AbC, 1]")
     assert many[5] in ask(session, "lcm_read", id=manifest.id)
