@@ -17,6 +17,7 @@ from files_app.ingest import keep_file, keep_path
 from files_app.queries import list_files as find_files
 from files_app.queries import load_file_reference, read_range
 from mnesis_core.attachments import name_of_upload
+from mnesis_core.byte_ranges import Span, parse_range
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.record import FileReference
 from mnesis_core.strict_json import read_json
@@ -170,7 +171,7 @@ def file_out(file: FileReference) -> dict[str, Any]:
 
 @router.get(
     "/files/{file_id}/content",
-    response=ERRORS,
+    response=ERRORS | {416: ErrorOut},
     summary="Read a file",
     openapi_extra={
         "responses": {200: CONTENT | {"description": "All of it"}, 206: CONTENT | {"description": "A range"}}
@@ -182,16 +183,17 @@ def read_file_content(
     offset: Annotated[int, Field(ge=0, le=2**53)] = 0,
     limit: Annotated[int, Field(ge=LONGEST_CHARACTER, le=MOST_BYTES)] | None = None,
 ) -> Any:
-    """The bytes of a file: all of them, or with ``limit`` a range (206).
+    """The bytes of a file: all of them, or a range (206).
 
-    A range of UTF-8 begins and ends between characters, so it may begin up to three bytes earlier than ``offset``;
-    ``Content-Range`` says where it is.
+    A range is asked for by HTTP's ``Range``, exact and of any length, as programs do that go on with a download
+    (``If-Range`` with the ``ETag`` is kept to); or with ``limit``: then it begins and ends between characters of UTF-8, so
+    up to three bytes earlier than ``offset``. ``Content-Range`` says where it is.
     """
     if limit is None:
         file = load_file_reference(file_id, owner_id=owner_id(request))
         size = content_size(file.content_id)
-        chunks = _chunks(file.content_id, offset, size)
-        return StreamingHttpResponse(chunks, content_type="application/octet-stream", headers=_headers(file))
+        wanted = _wanted_range(request, file, size) if offset == 0 else None
+        return _download(file, wanted or Span(first=offset, end=size), size=size, is_range=wanted is not None)
     found = read_range(file_id, offset=offset, limit=limit, owner_id=owner_id(request))
     # HTTP has no word for a range of nothing.
     last = found.offset + len(found.data) - 1
@@ -200,13 +202,37 @@ def read_file_content(
     return HttpResponse(found.data, status=206, content_type="application/octet-stream", headers=headers)
 
 
+def _wanted_range(request: HttpRequest, file: FileReference, size: int) -> Span | None:
+    condition = request.headers.get("If-Range")
+    if condition is not None and condition != _etag(file):
+        return None
+    return parse_range(request.headers.get("Range", ""), size=size)
+
+
+def _download(file: FileReference, span: Span, *, size: int, is_range: bool) -> StreamingHttpResponse:
+    headers = _headers(file) | {"Accept-Ranges": "bytes", "Content-Length": str(max(span.end - span.first, 0))}
+    if is_range:
+        headers["Content-Range"] = f"bytes {span.first}-{span.end - 1}/{size}"
+    chunks = _chunks(file.content_id, span.first, span.end)
+    status = 206 if is_range else 200
+    return StreamingHttpResponse(chunks, status=status, content_type="application/octet-stream", headers=headers)
+
+
 def _headers(file: FileReference) -> dict[str, str]:
     # Never shown in our pages' place: the content is other people's.
     name = printable(file.path).rpartition("/")[2] or file.id
-    disposition = content_disposition_header(as_attachment=True, filename=name) or "attachment"
-    return {"Content-Disposition": disposition, "Cache-Control": "private, no-store", "X-Accel-Buffering": "no"}
+    return {
+        "Content-Disposition": content_disposition_header(as_attachment=True, filename=name) or "attachment",
+        "Cache-Control": "private, no-store",
+        "X-Accel-Buffering": "no",
+        "ETag": _etag(file),
+    }
 
 
-async def _chunks(content_id: str, offset: int, size: int) -> AsyncIterator[bytes]:
-    for begin in range(offset, size, CHUNK_BYTES):
-        yield await asyncio.to_thread(read_content, content_id, begin, CHUNK_BYTES)
+def _etag(file: FileReference) -> str:
+    return f'"{file.content_id}"'
+
+
+async def _chunks(content_id: str, first: int, end: int) -> AsyncIterator[bytes]:
+    for begin in range(first, end, CHUNK_BYTES):
+        yield await asyncio.to_thread(read_content, content_id, begin, min(CHUNK_BYTES, end - begin))

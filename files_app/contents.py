@@ -19,6 +19,7 @@ from django.core.files.base import ContentFile, File
 from django.core.files.storage import FileSystemStorage, storages
 
 from mnesis_core.errors import FileContentNotFound, RequestTooLarge
+from mnesis_core.file_lines import Read
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -134,6 +135,25 @@ def read_content(content_id: str, offset: int, limit: int) -> bytes:
             return bytes(file.read(limit))
     except OSError:
         raise FileContentNotFound(content_id=content_id) from None
+
+
+@contextmanager
+def reading(content_id: str) -> Iterator[Read]:
+    """Reads any ranges of a content for the length of the block, from the file opened once.
+
+    :raises FileContentNotFound: it is not kept here.
+    """
+    try:
+        file = storages["files"].open(_name(content_id), "rb")
+    except OSError:
+        raise FileContentNotFound(content_id=content_id) from None
+
+    def read(offset: int, limit: int) -> bytes:
+        file.seek(offset)
+        return bytes(file.read(limit))
+
+    with file:
+        yield read
 
 
 def is_whole(content_id: str) -> bool:

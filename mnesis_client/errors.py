@@ -19,6 +19,7 @@ __all__ = [
     "DuplicateIDError",
     "FileContentNotFound",
     "FileNotAllowed",
+    "FileNotText",
     "FileQuotaExceeded",
     "FileReferenceNotFoundError",
     "IdempotencyMismatch",
@@ -38,6 +39,7 @@ __all__ = [
     "PeerNotFoundError",
     "PermissionDenied",
     "PreviewNotFoundError",
+    "RangeNotSatisfiable",
     "RequestTooLarge",
     "SessionArchived",
     "SessionBusy",
@@ -96,6 +98,12 @@ class FileQuotaExceeded(RequestTooLarge):
     """Your files would take more than you may keep here. Delete sessions whose files you need no more, or ask for more."""
 
     code = "FILE_QUOTA_EXCEEDED"
+
+
+class RangeNotSatisfiable(InvalidRequest):
+    """The file has no such bytes: the range begins behind its end."""
+
+    code = "RANGE_NOT_SATISFIABLE"
 
 
 class NotSignedIn(MnesisError):
@@ -306,6 +314,12 @@ class TooManyHops(Conflict):
     """Too many agents have answered each other without a word of a person (inbox.max_hops), so this was not sent."""
 
     code = "TOO_MANY_HOPS"
+
+
+class FileNotText(Conflict):
+    """This file holds bytes, no lines of text. Read a range of its bytes, or what its exploration found."""
+
+    code = "FILE_NOT_TEXT"
 
 
 class ContextChanged(Conflict):

@@ -4,6 +4,7 @@
   + InvalidRequest            the caller's input is wrong
     - RequestTooLarge
       - FileQuotaExceeded
+    - RangeNotSatisfiable
   + NotSignedIn
   + PermissionDenied
   + NotFound                  it does not exist, or belongs to somebody else
@@ -42,6 +43,7 @@
     - NotInHostMode
     - PeerNameTaken
     - TooManyHops
+    - FileNotText
   + AtCapacity
     - InboxFull
   + NotReady
@@ -92,6 +94,12 @@ class FileQuotaExceeded(RequestTooLarge):
     """Your files would take more than you may keep here. Delete sessions whose files you need no more, or ask for more."""
 
     code = "FILE_QUOTA_EXCEEDED"
+
+
+class RangeNotSatisfiable(InvalidRequest):
+    """The file has no such bytes: the range begins behind its end."""
+
+    code, status, rpc_code, exit_status = "RANGE_NOT_SATISFIABLE", 416, -32602, 2
 
 
 class NotSignedIn(MnesisError):
@@ -306,6 +314,12 @@ class TooManyHops(Conflict):
     """Too many agents have answered each other without a word of a person (inbox.max_hops), so this was not sent."""
 
     code = "TOO_MANY_HOPS"
+
+
+class FileNotText(Conflict):
+    """This file holds bytes, no lines of text. Read a range of its bytes, or what its exploration found."""
+
+    code = "FILE_NOT_TEXT"
 
 
 class ContextChanged(Conflict):

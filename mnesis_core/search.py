@@ -257,7 +257,7 @@ def parse_words(text: str) -> WordQuery:
 
     :raises InvalidRequest: it is too long, or has no word in it.
     """
-    _refuse_long(text)
+    refuse_long(text)
     asked = _ASKED.findall(re.sub("[“”„]", '"', readable(text)))
     terms = tuple(dict.fromkeys(term for words in asked for term in _terms("".join(words))))
     if not terms:
@@ -276,7 +276,7 @@ def parse_pattern(text: str) -> PatternQuery:
 
     :raises InvalidRequest: it is too long, or RE2 does not know it (it has no look-around and no back references).
     """
-    _refuse_long(text)
+    refuse_long(text)
     options = re2.Options()
     options.log_errors = False
     try:
@@ -289,7 +289,8 @@ def parse_pattern(text: str) -> PatternQuery:
         raise InvalidRequest(f"This is no pattern that RE2 knows: {said[:200]}", field="q") from None
 
 
-def _refuse_long(text: str) -> None:
+def refuse_long(text: str) -> None:
+    """:raises InvalidRequest: a search is empty or too long."""
     if not text.strip():
         raise InvalidRequest("The search is empty.", field="q")
     if len(text) > LONGEST_QUERY:

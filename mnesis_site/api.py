@@ -14,6 +14,7 @@ from agents_app.tools_api import router as tools_router
 from audit_app.api import router as audit_router
 from compaction_app.api import router as compaction_router
 from files_app.api import router as files_router
+from files_app.reading_api import router as file_reading_router
 from files_app.uploads_api import router as uploads_router
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.strict_json import read_json
@@ -48,6 +49,7 @@ for router in (
     sessions_router,
     compaction_router,
     files_router,
+    file_reading_router,
     uploads_router,
     audit_router,
 ):

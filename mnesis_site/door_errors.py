@@ -10,7 +10,15 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, NotSignedIn, PermissionDenied, RequestTooLarge
+from mnesis_core.errors import (
+    InvalidRequest,
+    MnesisError,
+    NotFound,
+    NotSignedIn,
+    PermissionDenied,
+    RangeNotSatisfiable,
+    RequestTooLarge,
+)
 from sessions_app.faults import as_error, invalid_fields
 
 Shape = Callable[[MnesisError, int], HttpResponse]
@@ -50,6 +58,8 @@ def _answer(request: HttpRequest, problem: Exception, shape: Shape) -> HttpRespo
     response = shape(error, status)
     if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
         response.headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
+        response.headers["Content-Range"] = f"bytes */{error.details['size']}"
     return response
 
 

@@ -123,7 +123,7 @@ def detect(source: Source) -> Kind:
     if _ROTATED.search(source.name.lower()) and not _is_binary(head) and _by_bytes(source, head) is None:
         return BY_NAME["log"]
     found = _by_bytes(source, head) or (None if by_name is None else _agreeing(by_name, head))
-    return found or BY_NAME[BINARY if _is_binary(head) else _looks_like(head)]
+    return found or BY_NAME[BINARY if is_binary(head) else _looks_like(head)]
 
 
 def kind_of_text(data: bytes) -> Kind:
@@ -138,7 +138,7 @@ def is_text(name: str) -> bool:
 
 def plain_kind(source: Source) -> Kind:
     """Text or binary, whatever its name says."""
-    return BY_NAME[BINARY if _is_binary(source.head()) else TEXT]
+    return BY_NAME[BINARY if is_binary(source.head()) else TEXT]
 
 
 def _by_bytes(source: Source, head: bytes) -> Kind | None:
@@ -159,7 +159,7 @@ def _is_image(head: bytes) -> bool:
         return head[8:12] == b"WEBP"
     if head[4:8] == b"ftyp":
         return head[8:12] in (b"avif", b"avis")
-    return _is_binary(head) and head.startswith((b"BM", b"\x00\x00\x01\x00"))
+    return is_binary(head) and head.startswith((b"BM", b"\x00\x00\x01\x00"))
 
 
 def _office_kind(source: Source) -> str:
@@ -174,14 +174,14 @@ def _office_kind(source: Source) -> str:
 
 def _agreeing(by_name: Kind, head: bytes) -> Kind | None:
     """What the name says, unless the bytes contradict it: text that is none, or a picture without a picture's mark."""
-    is_binary = by_name.name in _BINARY_SUFFIXES
-    if is_binary and by_name.magic:
+    never_text = by_name.name in _BINARY_SUFFIXES
+    if never_text and by_name.magic:
         return None
-    return by_name if is_binary or not _is_binary(head) else None
+    return by_name if never_text or not is_binary(head) else None
 
 
-def _is_binary(head: bytes) -> bool:
-    """NULs are in no text but UTF-16 and UTF-32, which begin with their mark."""
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins so is no text. NULs are in no text but UTF-16 and UTF-32, which begin with their mark."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
         return False
     control = sum(head.count(byte) for byte in (0, 1, 2, 3, 4, 5, 6))

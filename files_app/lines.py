@@ -1,0 +1,180 @@
+"""Lines of a file: some from a number on, and those that match a pattern. Each request looks for a bounded time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from time import monotonic
+
+from django.core.cache import cache
+
+from files_app.contents import content_size, reading
+from files_app.queries import load_file_reference
+from mnesis_core.errors import FileNotText, InvalidRequest
+from mnesis_core.exploration.detection import is_binary
+from mnesis_core.exploration.source import HEAD_BYTES
+from mnesis_core.file_lines import (
+    Encoding,
+    FileLine,
+    FileLines,
+    FileSearch,
+    LineHit,
+    LineIndex,
+    Place,
+    Read,
+    Window,
+    encoding_of,
+    lines_of,
+    windows,
+)
+from mnesis_core.line_patterns import OVERLAP_BYTES, LinePattern, Mode, hits_in, parse_lines
+from mnesis_core.record import FileReference
+
+SECONDS, BYTES = 1.5, 1_073_741_824
+"""What one request looks at, at most; a window more, since the first is always looked at."""
+MOST_LINES, MOST_CHARACTERS = 1_000, 1_000_000
+"""Of one answer."""
+MOST_HITS = 500
+STRIDE_BYTES = 1_048_576
+"""From one place that an index knows to the next, about."""
+_CACHE_KEY, _CACHE_SECONDS = "file-lines-1", 604_800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Text:
+    """A file that is text, opened."""
+
+    file: FileReference
+    read: Read
+    size: int
+    encoding: Encoding
+
+    @property
+    def begin(self) -> Place:
+        return Place(line=1, offset=self.encoding.mark)
+
+
+def read_lines(
+    file_id: str, *, first_line: int = 1, lines: int, session_id: str | None = None, owner_id: int | None = None
+) -> FileLines:
+    """At most so many lines of a file from a number on, of a session, or of one person's sessions.
+
+    :raises FileReferenceNotFoundError: there is no such file there.
+    :raises FileContentNotFound: what is known of it is here, its content is not.
+    :raises FileNotText: it has no lines.
+    :raises InvalidRequest: ``first_line`` or ``lines`` is smaller than 1.
+    """
+    if first_line < 1 or lines < 1:
+        raise InvalidRequest("lines are counted from 1 on, and at least one is read", field="first_line")
+    with _opened(file_id, session_id, owner_id) as text:
+        index = _index(text)
+        found = list(_lines(text, index, first_line, min(lines, MOST_LINES))) if index.reaches(first_line) else []
+    after = found[-1].number + 1 if found else first_line
+    is_end = index.total is not None and after > index.total
+    return FileLines(file=text.file, lines=tuple(found), total=index.total, next_line=None if is_end else after)
+
+
+def search_file(
+    file_id: str,
+    *,
+    pattern: str,
+    mode: Mode = "text",
+    limit: int = 50,
+    cursor: str | None = None,
+    session_id: str | None = None,
+    owner_id: int | None = None,
+) -> FileSearch:
+    """The next lines of a file that match, of a session, or of one person's sessions; ``cursor`` goes on.
+
+    Where the request's time is over first, it has the hits until there: perhaps none.
+
+    :raises FileReferenceNotFoundError: there is no such file there.
+    :raises FileContentNotFound: what is known of it is here, its content is not.
+    :raises FileNotText: it has no lines.
+    :raises InvalidRequest: the pattern or the cursor cannot be understood.
+    """
+    wanted = parse_lines(pattern, mode)
+    with _opened(file_id, session_id, owner_id) as text:
+        hits, place = _search(text, wanted, _place(cursor, text), min(max(limit, 1), MOST_HITS))
+    return FileSearch(
+        file=text.file,
+        hits=tuple(hits),
+        searched_bytes=min(place.offset, text.size),
+        size=text.size,
+        next_cursor=f"{place.line}.{place.offset}.{place.is_inside:d}" if place.offset < text.size else None,
+    )
+
+
+@contextmanager
+def _opened(file_id: str, session_id: str | None, owner_id: int | None) -> Iterator[_Text]:
+    file = load_file_reference(file_id, session_id=session_id, owner_id=owner_id)
+    size = content_size(file.content_id)
+    with reading(file.content_id) as read:
+        head = read(0, HEAD_BYTES)
+        if is_binary(head):
+            raise FileNotText(file_id=file_id)
+        yield _Text(file=file, read=read, size=size, encoding=encoding_of(head))
+
+
+def _lines(text: _Text, index: LineIndex, first: int, count: int) -> Iterator[FileLine]:
+    walk = windows(text.read, text.encoding, index.before(first), size=text.size)
+    wanted = (line for window in _in_time(walk) if window.after.line >= first for line in lines_of(window))
+    characters = 0
+    for line in islice((line for line in wanted if line.number >= first), count):
+        yield line
+        characters += len(line.text)
+        if characters >= MOST_CHARACTERS:
+            return
+
+
+def _index(text: _Text) -> LineIndex:
+    """Where lines stand, from the cache, or counted as far as the time of a request allows and kept there."""
+    key = f"{_CACHE_KEY}:{text.file.content_id}"
+    known: LineIndex | None = cache.get(key)
+    if known is not None and known.is_whole:
+        return known
+    places, after = ([*known.places], known.after) if known else ([text.begin], text.begin)
+    for window in _in_time(windows(text.read, text.encoding, after, size=text.size)):
+        after = window.after
+        if after.offset - places[-1].offset >= STRIDE_BYTES:
+            places.append(after)
+    index = LineIndex(places=tuple(places), after=after, is_whole=after.offset >= text.size)
+    cache.set(key, index, _CACHE_SECONDS)
+    return index
+
+
+def _search(text: _Text, wanted: LinePattern, place: Place, limit: int) -> tuple[list[LineHit], Place]:
+    """Hits, and where to go on: at the end of the file when there is nothing more to look at."""
+    hits: list[LineHit] = []
+    walk = windows(
+        text.read, text.encoding, place, size=text.size, window_bytes=wanted.window_bytes, overlap=OVERLAP_BYTES
+    )
+    for window in _in_time(walk):
+        for hit, after in hits_in(window, wanted):
+            hits.append(hit)
+            if len(hits) == limit:
+                return hits, after
+        place = window.after
+    return hits, place
+
+
+def _in_time(walk: Iterator[Window]) -> Iterator[Window]:
+    """Windows for as long as a request may take: at least one."""
+    deadline, left = monotonic() + SECONDS, BYTES
+    for window in walk:
+        yield window
+        left -= len(window.raw)
+        if left < 0 or monotonic() > deadline:
+            return
+
+
+def _place(cursor: str | None, text: _Text) -> Place:
+    if cursor is None:
+        return text.begin
+    numbers = cursor.split(".")
+    if len(numbers) != 3 or not all(one.isascii() and one.isdecimal() and len(one) < 19 for one in numbers):
+        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+    line, offset, inside = map(int, numbers)
+    return Place(line=line, offset=max(offset, text.encoding.mark), is_inside=bool(inside))
