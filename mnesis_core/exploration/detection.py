@@ -120,7 +120,7 @@ def detect(source: Source) -> Kind:
     """The kind of a file."""
     head = source.head()
     by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
-    if _ROTATED.search(source.name.lower()) and not _is_binary(head) and _by_bytes(source, head) is None:
+    if _ROTATED.search(source.name.lower()) and not is_binary(head) and _by_bytes(source, head) is None:
         return BY_NAME["log"]
     found = _by_bytes(source, head) or (None if by_name is None else _agreeing(by_name, head))
     return found or BY_NAME[BINARY if is_binary(head) else _looks_like(head)]

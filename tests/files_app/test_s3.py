@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from moto.server import ThreadedMotoServer
 
-from files_app.contents import content_size, is_whole, on_disk, put_content, put_stream, read_content
+from files_app.contents import content_size, is_whole, on_disk, put_content, put_stream, read_content, reading
 from mnesis_core.errors import FileContentNotFound
 from mnesis_site.settings import file_storage
 
@@ -42,6 +42,15 @@ def test_contents_are_kept_read_in_pieces_and_proved_in_a_bucket():
     assert is_whole(content_id)
     with on_disk(content_id) as path:
         assert path.read_bytes() == b"hello world"
+
+
+@pytest.mark.usefixtures("_bucket")
+def test_what_is_read_on_in_a_bucket_is_all_of_it_in_any_order():
+    whole = bytes(range(256)) * 4_000
+    with reading(put_content(whole)) as read:
+        assert b"".join(read(offset, 100_000) for offset in range(0, len(whole), 100_000)) == whole
+        assert read(5, 3) == whole[5:8]
+        assert read(len(whole) - 2, 9) == whole[-2:]
 
 
 @pytest.mark.usefixtures("_bucket")
