@@ -124,6 +124,7 @@ http_protocol.WebRequest = Request  # where Daphne looks for it
 
 class Server(DaphneServer):  # type: ignore[misc]
     """See the module."""
+
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Inbox:
         """As Daphne's own, with an inbox that does not grow."""
         inbox = Body(protocol) if scope["type"] == "http" else Inbox(protocol)

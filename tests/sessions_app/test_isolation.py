@@ -100,6 +100,9 @@ BY_OWNER: dict[Query, Ask] = {
     file_queries.load_file_reference: lambda ask, who, its: ask(its.file, owner_id=who.owner_id),
     file_queries.find_file_by_content: lambda ask, who, its: ask(CONTENT, owner_id=who.owner_id),
     file_queries.find_file_by_path: lambda ask, who, its: ask(f"/{SECRET}", owner_id=who.owner_id),
+    file_queries.list_files: lambda ask, who, its: ask(owner_id=who.owner_id),
+    file_queries.bytes_of_person: lambda ask, who, its: ask(who.owner_id),
+    queries.find_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
 }
 """Told who asks."""
 
@@ -120,6 +123,8 @@ BY_SESSION: dict[Query, Ask] = {
     queries.tool_outputs: lambda ask, who, its: ask(who.session_id, "read_log"),
     relatives.list_launched: lambda ask, who, its: ask(who.session_id, [its.tool]),
     file_queries.list_contents: lambda ask, who, its: ask(who.session_id),
+    file_queries.load_file_references: lambda ask, who, its: ask([its.file], session_ids=[who.session_id]),
+    file_queries.kept_contents: lambda ask, who, its: ask(who.session_id),
     queries.expired_turns: lambda ask, who, its: ask(session_id=who.session_id),
     queries.find_part_of_call: lambda ask, who, its: ask(who.session_id, "c1"),
     queries.find_tool_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
@@ -204,6 +209,9 @@ NOT_SCOPED: dict[Query, str] = {
     agent_queries.load_server: "servers of tools are the site's",
     agent_queries.server_of: "reads no rows",
     agent_queries.waiting_sessions: "for the runner, which begins turns of everybody",
+    file_queries.find_exploration: "what an explorer found in a content holds for everybody who has the same content",
+    file_queries.is_waiting: "the file is one that the caller has just written",
+    file_queries.versions_of: "the file was loaded for whoever asks",
     file_queries.read_range: "reads what load_file_reference has found",
     queries.load_depth: "the session is one that its owner has loaded",
     queries.session_of: "says of which session something is, so that the caller can ask whose that is",
@@ -275,7 +283,7 @@ def things(alice: Person) -> Things:
     exchange(session_id, SECRET, SECRET)
     with change(session_id) as record:
         store.tombstone_parts(record, [tool])
-        file = store_file_reference(record, content_id=CONTENT, path=f"/{SECRET}", exploration_summary=SECRET)
+        file = store_file_reference(record, content_id=CONTENT, path=f"/{SECRET}", exploration_summary=SECRET, size=9)
         live = compaction_store.request_run(record, trigger="soft")
         for run_id in (live, None):
             start_summary_call(record, run_id)

@@ -52,7 +52,7 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
 
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
-    never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "FileReference", "PromptText"}
+    never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText"}
     assert unchangeable == never
 
 

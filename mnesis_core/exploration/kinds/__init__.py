@@ -1,1 +1,1 @@
-"""The kinds of files. Each module has ``VERSION``, raised when it says something else of the same bytes, and ``explore``."""
+"""The kinds of files: each module has one ``explore``. What it is called and which version it has stands in ``detection.KINDS``."""

@@ -19,7 +19,6 @@ from mnesis_core.exploration.findings import Findings, Unreadable, counted, list
 from mnesis_core.exploration.source import Source
 from mnesis_core.exploration.zip_list import list_bytes
 
-VERSION = 1
 MOST_ENTRIES = 20_000
 """Of a tar archive."""
 MOST_HEADER = 8_192

@@ -7,7 +7,6 @@ import re
 from mnesis_core.exploration.findings import Findings, counted, listed
 from mnesis_core.exploration.source import HEAD_BYTES, Source
 
-VERSION = 1
 _WORDS = re.compile(rb"[\x20-\x7e]{6,200}")
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xfe\xed\xfa", "program or library (Mach-O, macOS)"),

@@ -15,7 +15,6 @@ from mnesis_core.exploration.kinds import text
 from mnesis_core.exploration.kinds.code_languages import LANGUAGES, Language, Part
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_BYTES = 2_097_152
 """A syntax tree takes some thirty times as much memory as its source."""
 MOST_SECONDS = 10

@@ -11,7 +11,6 @@ from mnesis_core.exploration.columns import Column, is_typed
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 LINE_CHARACTERS = 4_194_304
 CELL_CHARACTERS = 2_097_152

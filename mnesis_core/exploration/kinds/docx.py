@@ -12,7 +12,6 @@ from mnesis_core.exploration.findings import Findings, Unreadable, counted, list
 from mnesis_core.exploration.kinds.office import READ_ERRORS, check_parts, pictures, properties_of
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_HEADINGS = 60
 FIRST_PARAGRAPHS = 5
 PARAGRAPH_CHARACTERS = 300

@@ -9,7 +9,6 @@ from email.message import Message
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_BYTES = 33_554_432
 MOST_PARTS = 100
 FIRST_LINES = 8

@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_CHARACTERS = 33_554_432
 MOST_UNFINISHED = 524_288
 """Characters of one tag or comment: the parser begins anew with it whenever it gets more, and takes memory for it."""

@@ -11,7 +11,6 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_PIXELS = 178_956_970
 """Beyond it Pillow refuses to decode a picture; we only say so."""
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "ICO", "AVIF")

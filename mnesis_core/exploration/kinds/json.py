@@ -11,7 +11,6 @@ from mnesis_core.exploration.shape_lines import shape_lines
 from mnesis_core.exploration.shapes import DEPTH, ShapeBuilder
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 PARSED_BYTES = 8_388_608
 """A larger document is streamed: parsed, it takes up to thirty times its size."""
 

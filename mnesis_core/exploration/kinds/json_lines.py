@@ -11,7 +11,6 @@ from mnesis_core.exploration.shape_lines import shape_lines
 from mnesis_core.exploration.shapes import ShapeBuilder
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_RECORDS = 20_000
 """That are parsed; the lines after them are counted."""
 MOST_CHARACTERS = 67_108_864

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_SHAPES = 20_000
 """That are told apart; when there are more, the rarest are forgotten."""
 LINE_CHARACTERS = 240

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_HEADINGS = 60
 MOST_FRONT = 30
 """Lines of front matter that are told."""

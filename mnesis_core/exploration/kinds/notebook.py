@@ -10,7 +10,6 @@ from typing import Any
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_BYTES = 67_108_864
 """Most of a large notebook are pictures, which are cheap to parse."""
 MOST_CELLS = 5_000

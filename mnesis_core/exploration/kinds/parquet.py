@@ -10,7 +10,6 @@ import pyarrow.parquet as arrow_parquet
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_FOOTER = 33_554_432
 MOST_COLUMNS = 60
 MOST_GROUPS = 1_000

@@ -13,7 +13,6 @@ from pypdf.errors import PyPdfError
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_PAGES_READ = 3
 MOST_PAGE_BYTES = 1_048_576
 """Of a page's drawing instructions, from which its text is taken."""

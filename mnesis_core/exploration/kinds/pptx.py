@@ -13,7 +13,6 @@ from mnesis_core.exploration.findings import Findings, Unreadable, counted, show
 from mnesis_core.exploration.kinds.office import READ_ERRORS, check_parts, pictures, properties_of
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_SLIDES = 200
 MOST_SHAPES = 2_000
 """On one slide."""

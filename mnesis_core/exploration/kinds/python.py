@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_BYTES = 4_194_304
 """A syntax tree takes about a hundred times as much memory as its source."""
 HEADER_CHARACTERS = 160

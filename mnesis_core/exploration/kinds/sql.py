@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import HEAD_BYTES, Source
 
-VERSION = 1
 MOST_TABLES = 500
 MOST_CHARACTERS = 201_326_592
 BEGINNING_CHARACTERS = 400

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_TABLES = 60
 """That are looked into."""
 COUNT_STEPS = 20_000

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from mnesis_core.exploration.findings import Findings, counted, shown
 from mnesis_core.exploration.source import LINE_BYTES, Source
 
-VERSION = 1
 FIRST_LINES = 5
 LINE_CHARACTERS = 160
 MOST_HEADINGS = 25

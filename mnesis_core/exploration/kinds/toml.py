@@ -7,8 +7,6 @@ import tomllib
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
-
 
 def explore(source: Source) -> Findings:
     """Count and name the top-level sections and keys.

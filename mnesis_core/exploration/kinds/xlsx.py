@@ -18,7 +18,6 @@ from mnesis_core.exploration.findings import Findings, Unreadable, counted, show
 from mnesis_core.exploration.kinds.office import READ_ERRORS, check_parts, properties_of
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_SHEETS = 20
 MOST_ROWS = 100
 MOST_COLUMNS = 30

@@ -13,7 +13,6 @@ from defusedxml.common import DefusedXmlException
 from mnesis_core.exploration.findings import Findings, Unreadable, counted, listed, shown
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 DEEPEST_PATH = 8
 """Elements within this many others are counted, but not told by path."""
 MOST_PATHS = 2_000

@@ -13,7 +13,6 @@ from mnesis_core.exploration.shape_lines import shape_lines
 from mnesis_core.exploration.shapes import ARRAY, BOOLEAN, INTEGER, NULL, NUMBER, OBJECT, STRING, ShapeBuilder
 from mnesis_core.exploration.source import Source
 
-VERSION = 1
 MOST_EVENTS = 4_000_000
 MOST_DOCUMENTS = 20
 """That are told of by name."""
