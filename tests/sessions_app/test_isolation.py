@@ -123,6 +123,7 @@ BY_SESSION: dict[Query, Ask] = {
     queries.tool_outputs: lambda ask, who, its: ask(who.session_id, "read_log"),
     relatives.list_launched: lambda ask, who, its: ask(who.session_id, [its.tool]),
     file_queries.list_contents: lambda ask, who, its: ask(who.session_id),
+    queries.load_file_parts: lambda ask, who, its: ask([SECRET], session_id=who.session_id),
     file_queries.load_file_references: lambda ask, who, its: ask([its.file], session_ids=[who.session_id]),
     file_queries.kept_contents: lambda ask, who, its: ask(who.session_id),
     queries.expired_turns: lambda ask, who, its: ask(session_id=who.session_id),
