@@ -15,10 +15,13 @@ from statistics import median
 from django.contrib.auth.models import User
 
 from benchmarks.living import Life, live
-from compaction_app.context import build_context, load_meter
+from compaction_app.context import build_context, load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
+from files_app.queries import read_range
 from mnesis_core.assembly.fitting import whole
-from mnesis_core.dag import MessageEntry
+from mnesis_core.dag import MessageEntry, SummaryEntry
+from mnesis_core.file_manifests import read_file_manifest
+from mnesis_core.footers import files_in_footer
 from mnesis_core.lineage import RunRecord, SummaryRecord
 from mnesis_core.llm import ModelSpec
 from mnesis_core.messages import StoredMessage, ToolPart
@@ -29,6 +32,8 @@ from tests.support.samples import FOLDER, Sample, read_samples
 WINDOWS = {"8K": 8_192, "32K": 32_768, "128K": 131_072}
 """Tokens, by the alias of the model that has them."""
 LONGEST_ANSWER = 4_096
+LARGEST_MANIFEST = 2**20
+"""Bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,7 @@ class Outcome:
     """Every message id, in order."""
     files: int
     files_named: int
-    """Of them, by the payload of the next call."""
+    """Of them, by the payload of the next call, or by a list of files that it names."""
     evidence: list[int]
     """Expansions that each evidence takes, of those that are reached at all."""
 
@@ -99,7 +104,7 @@ def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
     """What is true of a session after its last turn."""
     session_id = life.session_id
     built = build_context(session_id)
-    payload = json.dumps(built.payload)
+    named = json.dumps(built.payload) + "".join(_manifests(session_id))
     messages = load_messages(session_id, limit=1_000_000)
     summaries = list_summaries(session_id)
     reached = list(_expanded(session_id, {summary.id: summary for summary in summaries}))
@@ -114,9 +119,19 @@ def look_at(life: Life, evidence: Sequence[str] = ()) -> Outcome:
         reached=reached,
         originals=[message.id for message in messages],
         files=len(life.files),
-        files_named=sum(id in payload for id in life.files.values()),
+        files_named=sum(id in named for id in life.files.values()),
         evidence=[steps[id] for id in wanted if id in steps],
     )
+
+
+def _manifests(session_id: str) -> Iterator[str]:
+    """The lists of files that the summaries in the context name, and those that stand in these."""
+    entries = [entry for entry in load_state(session_id).entries if isinstance(entry, SummaryEntry)]
+    waiting = [name for entry in entries for name in files_in_footer(entry.text).manifests]
+    while waiting:
+        text = read_range(waiting.pop().id, limit=LARGEST_MANIFEST, session_id=session_id).text
+        waiting += read_file_manifest(text).manifests
+        yield text
 
 
 def _size(message: StoredMessage) -> int:
