@@ -115,6 +115,7 @@ BY_SESSION: dict[Query, Ask] = {
     agent_queries.spoken_at: lambda ask, who, its: ask(who.session_id),
     queries.launched_by_turn: lambda ask, who, its: ask(who.session_id, its.answered),
     queries.find_file_part: lambda ask, who, its: ask(SECRET, session_id=who.session_id),
+    queries.load_file_parts: lambda ask, who, its: ask([SECRET], session_id=who.session_id),
     queries.launched_by_parts: lambda ask, who, its: ask(who.session_id, [its.tool]),
     queries.load_children: lambda ask, who, its: ask(who.session_id),
     queries.load_launched: lambda ask, who, its: ask(who.session_id),
