@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from files_app.contents import content_size, read_content
 from files_app.exploring import explore_file
-from files_app.queries import load_file_reference
+from files_app.queries import load_file_reference, versions_of
 from mnesis_core.attachments import part_of_file
 from mnesis_core.errors import FileContentNotFound, InvalidRequest
 from mnesis_core.messages import Part
@@ -67,7 +67,8 @@ def _part(file: FileReference, threshold: int) -> Part:
     def read() -> str:
         return text_of_bytes(read_content(file.content_id, 0, content_size(file.content_id)))
 
+    same_path = versions_of(file)
     try:
-        return part_of_file(file, read, threshold=threshold)
+        return part_of_file(file, read, threshold=threshold, same_path=same_path)
     except FileContentNotFound:
-        return part_of_file(file, read, threshold=0)
+        return part_of_file(file, read, threshold=0, same_path=same_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath, PureWindowsPath
 
 from mnesis_core.exploration.detection import is_text
@@ -15,21 +15,41 @@ SAMPLE_BYTES = 262_144
 NOT_EXPLORED = "Not explored yet: lcm_describe tells more about this file, lcm_read reads it."
 
 
-def part_of_file(file: FileReference, read: Callable[[], str], *, threshold: int) -> Part:
+def part_of_file(
+    file: FileReference, read: Callable[[], str], *, threshold: int, same_path: Sequence[FileReference] = ()
+) -> Part:
     """The part of a message that gives a model a file.
 
     :param read: gives its whole text; asked only where that goes into the conversation
     :param threshold: tokens; a text of fewer goes in whole
+    :param same_path: all that the session was given under its path, oldest first
     """
+    version = version_of(file, same_path)
+    told = f"Version: {version}\n" if version else ""
     if is_text(file.file_type) and file.token_count < threshold:
-        return TextPart(text=f"[FILE: {file.path}]\nFile ID: {file.id}\n{read()}\n[/FILE]")
+        return TextPart(text=f"[FILE: {file.path}]\nFile ID: {file.id}\n{told}{read()}\n[/FILE]")
     return FileRefPart(
         file_id=file.id,
         path=file.path,
         file_type=file.file_type,
         token_count=file.token_count,
-        exploration_summary=file.exploration_summary if file.is_explored else NOT_EXPLORED,
+        exploration_summary=told + (file.exploration_summary if file.is_explored else NOT_EXPLORED),
     )
+
+
+def version_of(file: FileReference, same_path: Sequence[FileReference]) -> str:
+    """Which of a path's contents a file is, with the ones before and after it; empty for the only one.
+
+    :param same_path: all files of the path, oldest first
+    """
+    changed = [at for at, one in enumerate(same_path) if at == 0 or one.content_id != same_path[at - 1].content_id]
+    place = next((at for at, one in enumerate(same_path) if one.id == file.id), None)
+    if place is None or len(changed) < 2:
+        return ""
+    number = sum(at <= place for at in changed)
+    others = [f"earlier: {same_path[changed[number - 2]].id}"] if number > 1 else []
+    others += [f"later: {same_path[changed[number]].id}"] if number < len(changed) else []
+    return f"{number} of {len(changed)} ({', '.join(others)})"
 
 
 def estimate_tokens(sample: str, *, sampled: int, size: int) -> int:

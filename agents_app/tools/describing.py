@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from agents_app.tools.describing_files import describe_file
 from agents_app.tools.family import Found
-from agents_app.tools.reading import about_file, neighbours, text_of_part
+from agents_app.tools.reading import neighbours, text_of_part
 from compaction_app.lineage import describe as describe_node
 from compaction_app.lineage import trace_message
 from compaction_app.queries import load_run, load_summary
-from files_app.contents import find_size, read_content
-from files_app.queries import load_file_reference, load_file_references
-from mnesis_core.file_manifests import is_file_manifest, read_file_manifest
-from mnesis_core.footers import ManifestName
+from files_app.queries import load_file_reference
 from mnesis_core.messages import StoredPart, ToolPart
-from mnesis_core.record import FileReference, UsageRecord
-from mnesis_core.text import text_of_bytes
+from mnesis_core.record import UsageRecord
 from mnesis_core.visible import excerpt
 from sessions_app.queries import (
     load_call,
     load_children,
-    load_file_parts,
-    load_line,
     load_message,
     load_part,
     load_session,
@@ -34,8 +29,6 @@ MOST_IDS = 50
 LONGEST_TEXT = 8_000
 """Characters of a text that are told with it."""
 EXCERPT = 160
-LARGEST_LIST = 8_388_608
-"""Bytes of a list of files that are read: 200,000 ids."""
 
 
 def describe(found: Found, *, offset: int = 0) -> str:
@@ -57,35 +50,6 @@ def describe(found: Found, *, offset: int = 0) -> str:
             return describe_call(found)
         case _:
             return describe_session(found)
-
-
-def describe_file(file: FileReference, offset: int = 0) -> str:
-    """A file; of a list of files a page of it, each with what is known of it."""
-    size = find_size(file.content_id) if is_file_manifest(file.path) else None
-    if size is None:
-        return about_file(file)
-    named = read_file_manifest(text_of_bytes(read_content(file.content_id, 0, min(size, LARGEST_LIST))))
-    entries: list[ManifestName | str] = [*named.manifests, *named.files]
-    start = min(max(offset, 0), len(entries))
-    page = entries[start : start + MOST_IDS]
-    end = start + len(page)
-    more = f"; go on with offset={end}" if end < len(entries) else ""
-    place = f"[entries {start} to {end} of {len(entries)}{more}]"
-    return "\n".join([about_file(file), *_entry_lines(page, file.session_id), place])
-
-
-def _entry_lines(page: Sequence[ManifestName | str], session_id: str) -> Iterator[str]:
-    ids = [entry for entry in page if isinstance(entry, str)]
-    line = [kin.id for kin in load_line(session_id, owner_id=load_session(session_id).owner_id)]
-    kept = load_file_references(ids, session_ids=line)
-    parts = load_file_parts([id for id in ids if id not in kept], session_id=session_id)
-    for entry in page:
-        if isinstance(entry, ManifestName):
-            yield f"- {entry.id}: a list of {entry.count} more"
-        elif known := kept.get(entry) or parts.get(entry):
-            yield f"- {entry}: {known.path or 'no path'}, type {known.file_type}, {known.token_count} tokens"
-        else:
-            yield f"- {entry}: only named here; lcm_describe tells more"
 
 
 def describe_summary(found: Found) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from agents_app.tools.family import Found
 from compaction_app.queries import load_summary
+from files_app.lines import MOST_LINES, read_lines
 from files_app.queries import load_file_reference, read_range
 from mnesis_core.errors import FileContentNotFound, InvalidRequest
+from mnesis_core.file_lines import FileLine
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, StoredPart, ToolPart
 from mnesis_core.record import FileReference
 from mnesis_core.text import LONGEST_CHARACTER
@@ -18,11 +22,13 @@ LINE = 120
 """Characters of a neighbour that are shown."""
 
 
-def read(found: Found, *, offset: int, limit: int) -> str:
-    """A stretch of a text, ``limit`` characters from ``offset`` on.
+def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
+    """A stretch of a text, ``limit`` characters from ``offset`` on; of a file also from a line on, counted from 1.
 
-    :raises InvalidRequest: what has this id holds no text.
+    :raises InvalidRequest: what has this id holds no text, or no lines.
     """
+    if first_line > 0 and found.kind != "file":
+        raise InvalidRequest("first_line is for files; offset reads on here", field="first_line")
     match found.kind:
         case "msg":
             message = load_message(found.id, session_id=found.session_id)
@@ -33,6 +39,8 @@ def read(found: Found, *, offset: int, limit: int) -> str:
         case "sum":
             return _stretch(load_summary(found.id, session_id=found.session_id).text, offset, limit)
         case "file":
+            if first_line > 0:
+                return read_numbered(found, first_line=first_line, limit=limit)
             return read_file(found, offset=offset, limit=limit)
         case _:
             raise InvalidRequest(f"{found.id} holds no text of its own; lcm_describe tells what it is", field="id")
@@ -49,6 +57,30 @@ def read_file(found: Found, *, offset: int, limit: int) -> str:
     end = stretch.offset + len(stretch.data)
     more = f"; read on with offset={end}" if end < stretch.size else ""
     return f"{stretch.text}\n[bytes {stretch.offset} to {end} of {stretch.size}{more}]"
+
+
+def read_numbered(found: Found, *, first_line: int, limit: int) -> str:
+    """Lines of a file with their numbers, as many as fit into so many characters.
+
+    :raises FileNotText: it has no lines.
+    """
+    page = read_lines(found.id, first_line=first_line, lines=MOST_LINES, session_id=found.session_id)
+    room = min(max(limit, 1), LARGEST_PAGE)
+    # The first is shown always: what asks for less than a line would never come further.
+    sizes = accumulate(len(line.text) + len(str(line.number)) + 2 for line in page.lines)
+    shown = [line for at, (line, size) in enumerate(zip(page.lines, sizes, strict=True)) if at == 0 or size <= room]
+    of = "?" if page.total is None else page.total
+    if not shown:
+        more = "; they are being counted, ask again" if page.total is None else ""
+        return f"[no line {first_line}: the file has {of} lines{more}]"
+    last = shown[-1].number
+    more = f"; read on with first_line={last + 1}" if page.total is None or last < page.total else ""
+    return "\n".join([*map(_numbered, shown), f"[lines {shown[0].number} to {last} of {of}{more}]"])
+
+
+def _numbered(line: FileLine) -> str:
+    cut = f" [cut; lcm_read with offset={line.offset} has all of it]" if line.is_cut else ""
+    return f"{line.number}: {line.text}{cut}"
 
 
 def about_file(file: FileReference) -> str:

@@ -9,6 +9,7 @@ from files_app.ingest import keep_file
 from mnesis_core.errors import FileReferenceNotFoundError
 from mnesis_core.messages import FileRefPart, TextPart
 from sessions_app.database import db
+from sessions_app.queries import load_message
 from tests.support.story import ended, history
 
 
@@ -51,6 +52,23 @@ async def test_a_long_text_and_bytes_are_referred_to_with_their_exploration(sess
     shown = str(model.requests[0].payload["messages"][-1])
     assert f"File ID: {long.id}" in shown
     assert f"File ID: {bytes_.id}" in shown
+
+
+async def test_a_changed_file_says_which_version_it_is_and_what_came_before(session, script):
+    model = script("I see.", "I see.", "I see.")
+    first = await give(session, "notes.txt", b"The tide is high.")
+    before = await say_with(session, first)
+    second = await give(session, "notes.txt", b"The tide is low.")
+    assert (await give(session, "notes.txt", b"The tide is low.")).id == second.id
+    await say_with(session, second)
+    shown = str(model.requests[1].payload["messages"][-1])
+    assert f"Version: 2 of 2 (earlier: {first.id})" in shown
+    assert before.parts[1].part == TextPart(text=f"[FILE: notes.txt]\nFile ID: {first.id}\nThe tide is high.\n[/FILE]")
+    third = await give(session, "notes.txt", b"\x00\x01" * 2_000)
+    await say_with(session, third)
+    assert f"Version: 3 of 3 (earlier: {second.id})" in str(model.requests[2].payload["messages"][-1])
+    again = await db(load_message, before.id, session_id=session.id)
+    assert again.parts[1] == before.parts[1]
 
 
 async def test_a_file_that_cannot_be_explored_in_time_is_given_all_the_same(session, script, monkeypatch):

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,8 +17,8 @@ from agents_app.tools.grepping import LARGEST_PAGE
 from compaction_app import store as compaction_store
 from compaction_app.context import build_context
 from files_app.contents import put_content
-from files_app.store import store_file_reference
-from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, PermissionDenied
+from files_app.store import finish_exploration, store_file_reference
+from mnesis_core.errors import FileNotText, InvalidRequest, MnesisError, NotFound, PermissionDenied
 from mnesis_core.ids import find_ids, new_id
 from mnesis_core.messages import DataPart, FileRefPart, Part, PatchPart, TextPart, ToolPart, ToolState
 from mnesis_core.providers import demo_replies
@@ -249,6 +250,107 @@ def test_a_file_is_read_range_by_range_or_told_of_where_its_content_is_not_kept(
     assert ask(session, "lcm_read", id=kept, offset=10**12).endswith("[bytes 24000 to 24000 of 24000]")
     assert "Three columns." in ask(session, "lcm_read", id=known)
     assert "tides.txt" in ask(session, "lcm_describe", id=kept)
+
+
+def keep(session: SessionRecord, data: bytes, path: str, **values: Any) -> str:
+    with change(session.id) as record:
+        return store_file_reference(record, content_id=put_content(data), path=path, size=len(data), **values)
+
+
+def test_a_file_is_read_by_its_lines_which_say_how_many_there_are(session):
+    file_id = keep(session, b"".join(b"tide %d\n" % number for number in range(1, 5_001)), "tides.txt")
+    page = ask(session, "lcm_read", id=file_id, first_line=4_000, limit=40).split("\n")
+    assert page == ["4000: tide 4000", "4001: tide 4001", "[lines 4000 to 4001 of 5000; read on with first_line=4002]"]
+    assert ask(session, "lcm_read", id=file_id, first_line=5_000).endswith("tide 5000\n[lines 5000 to 5000 of 5000]")
+    assert "the file has 5000 lines" in ask(session, "lcm_read", id=file_id, first_line=5_001)
+    [message, _] = add_turn(session.id, "Words")
+    with pytest.raises(InvalidRequest):
+        ask(session, "lcm_read", id=message, first_line=1)
+    with pytest.raises(FileNotText):
+        ask(session, "lcm_read", id=keep(session, b"\x00\x01" * 99, "a.bin"), first_line=1)
+    long = keep(session, b"x" * 9_000 + b"\nend", "long.txt")
+    assert "cut; lcm_read with offset=0" in ask(session, "lcm_read", id=long, first_line=1, limit=1)
+
+
+def test_the_contents_of_files_are_searched_with_line_numbers_under_each_file(session):
+    log = keep(session, b"calm\nstorm in the north\ncalm\nStorm over\n", "logs/a.log")
+    note = keep(session, "the storm\n".encode("utf-16"), "note.txt")
+    keep(session, b"\x00storm\x01" * 9, "a.bin")
+    with change(session.id) as record:
+        store_file_reference(record, content_id="cd" * 32, path="gone.txt")
+    add_turn(session.id, "The storm came")
+    found = ask(session, "lcm_grep", pattern="storm", scope="files").split("\n")
+    assert found == [
+        "3 lines found; 2 files searched to their end. 2 files are no text or not kept here.",
+        f"{note} note.txt:",
+        "- line 1 (byte 10): the storm",
+        f"{log} logs/a.log:",
+        "- line 2 (byte 5): storm in the north",
+        "- line 4 (byte 29): Storm over",
+    ]
+    one = ask(session, "lcm_grep", pattern="^calm$", mode="regex", file_id=log)
+    assert one.startswith("2 lines found; 1 files searched")
+    assert "The storm came" in ask(session, "lcm_grep", pattern="storm")
+    with pytest.raises(InvalidRequest):
+        ask(session, "lcm_grep", pattern="(", mode="regex", scope="files")
+    for cursor in ("x", "file_x:", f"{new_id('file')}:1.0.0", f"{log}:1.x"):
+        with pytest.raises(InvalidRequest):
+            ask(session, "lcm_grep", pattern="storm", scope="files", cursor=cursor)
+
+
+def test_a_search_in_files_goes_on_from_its_cursor_until_every_line_was_seen_once(session, alice):
+    child = launch(session, alice)
+    files = [keep(owner, b"calm\nstorm\n" * 7, f"{n}.log") for n, owner in enumerate([session, child, session, child])]
+    cursor, seen, now = "", list[str](), ""
+    for _ in range(20):
+        first, *lines = ask(child, "lcm_grep", pattern="storm", scope="files", limit=3, cursor=cursor).split("\n")
+        for line in lines:
+            now = line.split()[0] if line.startswith("file_") else now
+            seen += [f"{now} {line.split()[2]}"] if line.startswith("- line") else []
+        cursor = first.partition("cursor=")[2]
+        if not cursor:
+            break
+    assert seen == [f"{files[at]} {number}" for at in (3, 1, 2, 0) for number in range(2, 15, 2)]
+
+
+def test_only_the_files_of_a_session_and_those_above_it_are_searched(session, alice, bob):
+    child, other = launch(session, alice), lifecycle.create_session(owner=bob)
+    mine, theirs = keep(child, b"a secret", "mine.txt"), keep(other, b"a secret", "theirs.txt")
+    assert mine in ask(child, "lcm_grep", pattern="secret", scope="files")
+    assert ask(session, "lcm_grep", pattern="secret", scope="files").startswith("0 lines found; 0 files")
+    assert mine in ask(session, "lcm_grep", pattern="secret", file_id=mine)  # what it launched may be named
+    with pytest.raises(NotFound):
+        ask(session, "lcm_grep", pattern="secret", file_id=theirs)
+    with pytest.raises(InvalidRequest):
+        ask(session, "lcm_grep", pattern="secret", scope="files", cursor=f"{theirs}:1.0.0")
+
+
+def test_a_file_is_described_with_its_lines_versions_exploration_and_where_it_is_spoken_of(session):
+    old = keep(session, b"one\ntwo\n", "plan.txt", file_type="text", token_count=2)
+    new = keep(session, b"one\ntwo\nthree", "plan.txt", exploration_summary=None)
+    [asked, _] = add_turn(session.id, f"Look at {new}")
+    with change(session.id) as record:
+        finish_exploration(
+            record,
+            new,
+            summary="Three steps.",
+            exploration={"explorer": "text-1", "covered": "all of it", "problem": ""},
+        )
+    told = ask(session, "lcm_describe", id=new)
+    for words in (
+        f"version: 2 of 2 (earlier: {old})",
+        "13 bytes",
+        "lines: 3",
+        "by text-1, covered all of it",
+        f"spoken of in: {asked}",
+        "Three steps.",
+    ):
+        assert words in told
+    assert f"version: 1 of 2 (later: {new})" in ask(session, "lcm_describe", id=old)
+    assert "lines: none" in ask(session, "lcm_describe", id=keep(session, b"\x00" * 9, "a.bin"))
+    only = ask(session, "lcm_describe", id=keep(session, b"x", "only.txt"))
+    assert ("the only one at this path" in only, "spoken of in: none" in only) == (True, True)
+    assert f"version 1 of 2 (later: {new})" in ask(session, "lcm_grep", pattern="two", file_id=old)
 
 
 def test_the_demo_model_understands_what_is_found(session):
