@@ -51,10 +51,15 @@ def list_contents(session_id: str, *, using: str = "default") -> dict[str, str]:
 
 
 def list_files(
-    *, owner_id: int, session_id: str | None = None, before: str | None = None, limit: int = 50
+    *, owner_id: int, session_id: str | None = None, query: str = "", before: str | None = None, limit: int = 50
 ) -> list[FileReference]:
-    """Files of one person, or of one of their sessions, newest first, before the one of this id."""
+    """Files of one person, or of one of their sessions, newest first, before the one of this id.
+
+    :param query: part of their paths, whatever the case
+    """
     rows = _scope(session_id, owner_id)
+    if query:
+        rows = rows.filter(path__icontains=encode_text(query))
     if before is not None:
         rows = rows.filter(id__lt=encode_text(before))
     return [_value(row) for row in rows.order_by("-id")[:limit]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
 
 from mnesis_core.exploration.detection import is_text
 from mnesis_core.messages import FileRefPart, Part, TextPart
@@ -13,6 +16,18 @@ from mnesis_core.tokens import estimate_text
 SAMPLE_BYTES = 262_144
 """Of a longer text this much is counted, and the rest taken to be alike."""
 NOT_EXPLORED = "Not explored yet: lcm_describe tells more about this file, lcm_read reads it."
+
+_GIVEN = re.compile(r"\[FILE: (?P<path>[^\n]*)\]\nFile ID: (?P<id>file_[0-9A-Z]{26})\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenFile:
+    """A file as a message names it; what is not said is empty."""
+
+    file_id: str
+    path: str
+    file_type: str = ""
+    token_count: int = 0
 
 
 def part_of_file(
@@ -50,6 +65,24 @@ def version_of(file: FileReference, same_path: Sequence[FileReference]) -> str:
     others = [f"earlier: {same_path[changed[number - 2]].id}"] if number > 1 else []
     others += [f"later: {same_path[changed[number]].id}"] if number < len(changed) else []
     return f"{number} of {len(changed)} ({', '.join(others)})"
+
+
+def given_file(text: str) -> GivenFile | None:
+    """The file whose content a text is, by how the text begins; ``None`` where it is none."""
+    found = _GIVEN.match(text)
+    return None if found is None else GivenFile(file_id=found["id"], path=found["path"])
+
+
+def referred_file(known: Any) -> GivenFile:
+    """The file that a stored reference names; it may come from elsewhere, and hold anything."""
+    known = known if isinstance(known, dict) else {}
+    tokens, kind = known.get("token_count"), str(known.get("file_type") or "")
+    return GivenFile(
+        file_id=str(known.get("file_id") or ""),
+        path=str(known.get("path") or ""),
+        file_type="" if kind == "unknown" else kind,
+        token_count=tokens if isinstance(tokens, int) else 0,
+    )
 
 
 def estimate_tokens(sample: str, *, sampled: int, size: int) -> int:

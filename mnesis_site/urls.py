@@ -23,6 +23,7 @@ urlpatterns = [
     path("rpc", rpc, name="rpc"),
     path("", include("sessions_app.urls")),
     path("", include("compaction_app.urls")),
+    path("", include("files_app.urls")),
     path("", include("agents_app.urls")),
 ]
 

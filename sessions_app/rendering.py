@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,8 @@ MARKDOWN_LIMIT = 40_000
 """Characters. A longer text is shown as it is, folded: nobody reads it as prose, and parsing it costs seconds."""
 NESTING_LIMIT = 24
 """Levels of quotes and lists. markdown-it drops what is nested deeper, so such a text is shown as it is."""
+PIECE = 100_000
+"""Characters of one more piece of a long text."""
 
 _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _HEADING_SHIFT = 2
@@ -37,6 +40,34 @@ _CLEANER = nh3.Cleaner(
     url_schemes={"http", "https", "mailto"},
     link_rel="noopener nofollow",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongText:
+    """A stretch of a stored text."""
+
+    part_id: str
+    field: str
+    text: str
+    """Ready to be shown: invisible characters are spelled out."""
+    end: int
+    """Stored characters up to the end of this stretch."""
+    length: int
+
+    @property
+    def rest(self) -> int:
+        """Characters after this stretch."""
+        return self.length - self.end
+
+    @property
+    def size(self) -> str:
+        """Of the whole text, for people."""
+        return format_characters(self.length)
+
+    @property
+    def next_size(self) -> str:
+        """Of the piece that comes next, for people."""
+        return format_characters(min(self.rest, PIECE))
 
 
 def show_invisible(text: str) -> str:

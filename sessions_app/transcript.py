@@ -18,7 +18,9 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet
 from django.db.models.functions import Length, Substr
 from django.utils.safestring import SafeString
 
+from mnesis_core.attachments import GivenFile, given_file, referred_file
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
+from mnesis_core.ids import is_id
 from mnesis_core.inbox import INBOX
 from mnesis_core.outputs import file_of_output
 from mnesis_core.record import TurnState, UsageRecord
@@ -29,7 +31,8 @@ from sessions_app.queries import load_turn, usage_of
 from sessions_app.relatives import LAUNCHING_TOOLS, Relative, list_launched
 from sessions_app.rendering import (
     MARKDOWN_LIMIT,
-    format_characters,
+    PIECE,
+    LongText,
     format_count,
     format_duration,
     format_money,
@@ -41,8 +44,6 @@ CHUNK = 50
 """Messages of the first paint and of every later load."""
 HEAD = 2_000
 """Characters of a folded text that come with its message."""
-PIECE = 100_000
-"""Characters of one more piece of a long text."""
 RECORDS = 50
 """Imported records of one load."""
 
@@ -59,41 +60,18 @@ _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LongText:
-    """A stretch of a stored text."""
-
-    part_id: str
-    field: str
-    text: str
-    """Ready to be shown: invisible characters are spelled out."""
-    end: int
-    """Stored characters up to the end of this stretch."""
-    length: int
-
-    @property
-    def rest(self) -> int:
-        """Characters after this stretch."""
-        return self.length - self.end
-
-    @property
-    def size(self) -> str:
-        """Of the whole text, for people."""
-        return format_characters(self.length)
-
-    @property
-    def next_size(self) -> str:
-        """Of the piece that comes next, for people."""
-        return format_characters(min(self.rest, PIECE))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownPart:
     """One part as the page shows it."""
 
     id: str
     index: int
     kind: str
+    """The part's type; ``file`` for a file, by reference or with its content."""
     label: str = ""
+    file_id: str = ""
+    """Of a file, where it can be opened."""
+    detail: str = ""
+    """Of a file: its kind and tokens."""
     content: LongText | None = None
     html: SafeString | None = None
     """Of a text that is short enough to be read as Markdown."""
@@ -309,11 +287,16 @@ def _part(row: dict[str, Any]) -> ShownPart:
         return _tool(row)
     if kind in ("text", "reasoning", "patch", "data"):
         return _written(row)
+    if kind == "file_ref":
+        return _file(row, referred_file(_json(decode_text(row["content_head"]))))
     return ShownPart(id=row["id"], index=row["part_index"], kind=kind, label=_described(row))
 
 
 def _written(row: dict[str, Any]) -> ShownPart:
     kind, head, length = row["part_type"], row["content_head"], row["content_length"]
+    given = given_file(decode_text(head[:HEAD])) if kind == "text" else None
+    if given:
+        return _file(row, given)
     is_prose = kind == "text" and length <= MARKDOWN_LIMIT
     return ShownPart(
         id=row["id"],
@@ -322,6 +305,20 @@ def _written(row: dict[str, Any]) -> ShownPart:
         label=show_invisible(decode_text(row["label"])),
         html=render_markdown(decode_text(head)) if is_prose else None,
         content=_stretch(row["id"], "content", head if is_prose else head[:HEAD], offset=0, length=length),
+    )
+
+
+def _file(row: dict[str, Any], given: GivenFile) -> ShownPart:
+    content = _stretch(row["id"], "content", row["content_head"][:HEAD], offset=0, length=row["content_length"])
+    detail = [given.file_type, f"{format_count(given.token_count)} tokens" if given.token_count else ""]
+    return ShownPart(
+        id=row["id"],
+        index=row["part_index"],
+        kind="file",
+        label=show_invisible(given.path or given.file_id or "a file"),
+        file_id=given.file_id if is_id(given.file_id) else "",
+        detail=show_invisible(" · ".join(filter(None, detail))),
+        content=content if row["part_type"] == "text" else None,
     )
 
 
@@ -384,10 +381,6 @@ def _first_words(arguments: str) -> str:
 def _described(row: dict[str, Any]) -> str:
     value = _json(decode_text(row["content_head"]))
     known = value if isinstance(value, dict) else {}
-    if row["part_type"] == "file_ref":
-        return show_invisible(
-            f"{known.get('path') or known.get('file_id', 'a file')} · {known.get('token_count', 0)} tokens"
-        )
     if row["part_type"] == "compaction":
         return f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
     return f"step {known.get('step_index', '')}"

@@ -27,6 +27,7 @@ from sessions_app.queries.families import (
     load_launched,
     load_line,
     message_of_part,
+    messages_naming,
     session_of,
     tool_outputs,
 )
@@ -116,6 +117,7 @@ __all__ = [
     "load_turn",
     "load_turns",
     "message_of_part",
+    "messages_naming",
     "newest_call",
     "newest_summary",
     "open_turn",

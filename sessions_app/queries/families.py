@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from mnesis_core.errors import (
     CallNotFoundError,
@@ -137,6 +137,16 @@ def load_file_parts(file_ids: Sequence[str], *, session_id: str) -> dict[str, Fi
 def _in_json(file_id: str) -> str:
     """As it stands in the content of a part."""
     return encode_text(json.dumps(file_id, ensure_ascii=False))
+
+
+def messages_naming(file_id: str, *, session_id: str, after_seq: int = 0, limit: int = 20) -> list[tuple[int, str]]:
+    """Messages of a session that name a file, as ``seq`` and role, oldest first: those after ``after_seq``."""
+    word = encode_text(file_id)
+    parts = MessagePart.objects.filter(message_id=OuterRef("pk")).filter(
+        Q(content__contains=word) | Q(tool_input__contains=word)
+    )
+    rows = Message.objects.filter(Exists(parts), session_id=session_id, seq__gt=after_seq).order_by("seq")
+    return list(rows.values_list("seq", "role")[:limit])
 
 
 def tool_outputs(session_id: str, tool_name: str) -> dict[str, int | None]:

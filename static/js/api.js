@@ -8,7 +8,7 @@ export class ApiError extends Error {
   }
 }
 
-function csrfToken() {
+export function csrfToken() {
   // The cookie, not the page: another tab may have signed in again since this page was made.
   const cookie = document.cookie.split("; ").find((item) => item.startsWith("csrftoken="));
   return cookie ? decodeURIComponent(cookie.slice("csrftoken=".length)) : document.querySelector('meta[name="csrf-token"]').content;

@@ -30,18 +30,27 @@ export function showError(box, error) {
 }
 
 // A draft lives in this browser until it is sent. Its key stays the same for the same text,
-// so that sending it again after a lost answer does not send it twice.
+// so that sending it again after a lost answer does not send it twice. So for its files.
 export class Draft {
   constructor(name) {
     this.name = `mnesis-draft-${name}`;
     const saved = this.#load();
     this.text = typeof saved.text === "string" ? saved.text : "";
     this.key = typeof saved.key === "string" ? saved.key : "";
+    this.files = Array.isArray(saved.files) ? saved.files : [];
   }
 
   change(text) {
     if (text === this.text) return;
     this.text = text;
+    this.key = "";
+    this.#save();
+  }
+
+  // Files that are on the server already: { id, name, size }.
+  attach(files) {
+    if (JSON.stringify(files) === JSON.stringify(this.files)) return;
+    this.files = files;
     this.key = "";
     this.#save();
   }
@@ -57,6 +66,7 @@ export class Draft {
 
   forget() {
     this.text = this.key = "";
+    this.files = [];
     try {
       localStorage.removeItem(this.name);
     } catch {
@@ -74,7 +84,7 @@ export class Draft {
 
   #save() {
     try {
-      localStorage.setItem(this.name, JSON.stringify({ text: this.text, key: this.key }));
+      localStorage.setItem(this.name, JSON.stringify({ text: this.text, key: this.key, files: this.files }));
     } catch {
       // too large or forbidden: then it lasts as long as this page
     }

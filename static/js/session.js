@@ -1,6 +1,7 @@
 // The session page: its parts, and what each event means for them.
 import { call } from "./api.js";
 import { watchApprovals } from "./approvals.js";
+import { Attachments, watchDropping, watchPasting } from "./attachments.js";
 import { Draft, isTouch, sendOnEnter, showError } from "./composer.js";
 import { Dividers } from "./dividers.js";
 import { LiveFeed } from "./live.js";
@@ -24,6 +25,7 @@ let stopping = false;
 
 const transcript = new Transcript(find("transcript"), { path: page.dataset.messages, onChange: showState });
 const dividers = new Dividers(transcript, find("tail"), page.dataset.compactions);
+const attachments = composer && new Attachments(find("attachments"), { sessionId, status: find("attachments-status"), onChange: filesChanged });
 const title = watchTitle(find("title-form"), api);
 
 /* What the page says about itself */
@@ -39,9 +41,16 @@ function showState() {
   find("stop").hidden = !running;
   find("stop").disabled = stopping;
   find("send").hidden = running;
-  find("send").disabled = sending || isEmpty;
+  find("send").disabled = sending || isEmpty || attachments.isSending || attachments.hasFailed;
   textarea.readOnly = sending;
-  find("composer-hint").textContent = waiting ? "The turn waits for an answer above" : HINT;
+  find("composer-hint").textContent = hint(isEmpty);
+}
+
+function hint(isEmpty) {
+  if (waiting) return "The turn waits for an answer above";
+  if (attachments.isSending) return "A file is on its way";
+  if (attachments.hasFailed) return "Remove the file that did not come, or try it again";
+  return isEmpty && attachments.files.length ? "Write what is to be done with the files" : HINT;
 }
 
 function showBadge(state) {
@@ -144,6 +153,7 @@ const meanings = {
   "compaction.failed": () => dividers.refresh(),
   "compaction.superseded": () => dividers.refresh(),
   "context.changed": measureContext,
+  "file.explored": ({ file_id: id }) => attachments?.explored(id),
   "session.updated": () => title.refresh(),
   "session.archived": () => location.reload(),
 };
@@ -161,7 +171,7 @@ function complain(error) {
 
 async function send() {
   const text = textarea.value;
-  if (sending || !text.trim()) return;
+  if (sending || !text.trim() || attachments.isSending || attachments.hasFailed) return;
   if (running) {
     if (!waiting) find("composer-hint").textContent = "An answer is being written. Esc stops it.";
     return;
@@ -171,8 +181,9 @@ async function send() {
   showState();
   draft.change(text);
   try {
-    await call("POST", `${api}/turns`, { message: text, idempotency_key: draft.keyForSending() });
+    await call("POST", `${api}/turns`, { message: text, idempotency_key: draft.keyForSending(), files: draft.files.map(({ id }) => id) });
     draft.forget();
+    attachments.clear();
     textarea.value = "";
     textarea.dispatchEvent(new Event("input"));
     if (!transcript.hasTail) location.assign(location.pathname);
@@ -198,8 +209,29 @@ async function stop() {
   }
 }
 
+function filesChanged() {
+  draft.attach(attachments.files);
+  showState();
+}
+
+function watchFiles() {
+  const take = (files) => attachments.add(files);
+  const picker = find("file-picker");
+  find("attach").addEventListener("click", () => picker.click());
+  picker.addEventListener("change", () => {
+    take([...picker.files]);
+    picker.value = ""; // the same file may be chosen again
+    textarea.focus({ preventScroll: true });
+  });
+  watchDropping(find("drop-zone"), take);
+  watchPasting(textarea, take);
+  attachments.restore(draft.files);
+  addEventListener("beforeunload", (event) => attachments.isSending && event.preventDefault());
+}
+
 function watchComposer() {
   textarea.value = draft.text;
+  watchFiles();
   sendOnEnter(textarea, send);
   textarea.addEventListener("input", () => {
     draft.change(textarea.value);

@@ -1,0 +1,155 @@
+"""The pages of files: all of a person's, and one with what is known of it and its content, stretch by stretch."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from files_app.contents import find_size
+from files_app.queries import list_files, load_file_reference, versions_of
+from files_app.showing import (
+    HEX_BYTES,
+    ShownFile,
+    format_size,
+    leading_lines,
+    looks_like_text,
+    shown_bytes,
+    shown_file,
+    shown_lines,
+)
+from files_app.windows import LineTable, find_lines, read_window, table_of
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.record import FileReference
+from mnesis_core.text import printable
+from sessions_app.queries import load_session, messages_naming, titles_of
+from sessions_app.relatives import shown_title
+from sessions_app.rendering import show_invisible
+from sessions_app.views import number_in, reader_of, signed_in
+
+PAGE = 50
+LINES = 200
+"""Of one stretch of a text."""
+LONGEST_QUERY = 200
+"""Characters."""
+REFERENCES = 20
+VERSIONS = 50
+
+
+@signed_in
+def file_list(request: HttpRequest) -> HttpResponse:
+    """The reader's files, or those of one session, the newest first."""
+    return render(request, "files_app/files.html", _found(request))
+
+
+@signed_in
+def file_rows(request: HttpRequest) -> HttpResponse:
+    """The rows of the list alone: another search, or the next page of one."""
+    found = _found(request)
+    response = render(request, "files_app/_file_rows.html", found)
+    if found["is_first_page"]:
+        search = urlencode({name: found[name] for name in ("q", "session") if found[name]})
+        response.headers["HX-Replace-Url"] = f"{reverse('files')}?{search}" if search else reverse("files")
+    return response
+
+
+@signed_in
+def file_page(request: HttpRequest, file_id: str) -> HttpResponse:
+    """One file: what is known of it, and its content from line ``first`` on."""
+    file = load_file_reference(file_id, owner_id=reader_of(request))
+    versions = versions_of(file)
+    number = next(index for index, version in enumerate(versions, 1) if version.id == file.id)
+    titles = titles_of([file.session_id], owner_id=reader_of(request))
+    context = {
+        "file": shown_file(file),
+        "title": shown_title(titles.get(file.session_id, "")),
+        "version": number,
+        "versions": [(index, shown_file(version)) for index, version in enumerate(versions, 1)][-VERSIONS:],
+        "version_count": len(versions),
+    }
+    return render(request, "files_app/file.html", context | _content(request, file))
+
+
+@signed_in
+def file_lines(request: HttpRequest, file_id: str) -> HttpResponse:
+    """A stretch of a text: lines from ``first`` on."""
+    file = load_file_reference(file_id, owner_id=reader_of(request))
+    return render(request, "files_app/_lines.html", {"lines": _lines(file, table_of(file.content_id), _first(request))})
+
+
+@signed_in
+def file_search(request: HttpRequest, file_id: str) -> HttpResponse:
+    """Where a text has what is searched for (``q``): the numbers of the lines, and what stands there."""
+    file = load_file_reference(file_id, owner_id=reader_of(request))
+    query = request.GET.get("q", "")[:LONGEST_QUERY]
+    if not query.strip():
+        raise InvalidRequest("q must say what to search for", field="q")
+    hits = find_lines(table_of(file.content_id), query)
+    return JsonResponse({"items": [{"line": hit.line, "text": show_invisible(hit.text)} for hit in hits]})
+
+
+@signed_in
+def file_references(request: HttpRequest, file_id: str) -> HttpResponse:
+    """The messages of the session that name a file."""
+    file = load_file_reference(file_id, owner_id=reader_of(request))
+    found = messages_naming(file.id, session_id=file.session_id, limit=REFERENCES + 1)
+    context = {"file": file, "references": found[:REFERENCES], "has_more": len(found) > REFERENCES}
+    return render(request, "files_app/_references.html", context)
+
+
+def _content(request: HttpRequest, file: FileReference) -> dict[str, Any]:
+    """What the page shows of a content: ``content`` says as what."""
+    size = find_size(file.content_id)
+    if size is None:
+        return {"content": "missing"}
+    if not size:
+        return {"content": "empty"}
+    if not looks_like_text(file):
+        rest = format_size(HEX_BYTES) if size > HEX_BYTES else ""
+        return {"content": "bytes", "bytes": shown_bytes(file.content_id), "only": rest}
+    table, first = table_of(file.content_id), _first(request)
+    lines = _lines(file, table, first)
+    return {
+        "content": "text",
+        "lines": lines,
+        "total": table.total,
+        "page_lines": LINES,
+        "previous": max(1, first - LINES) if first > 1 else None,
+        "next": first + LINES if first + LINES <= table.total else None,
+    }
+
+
+def _lines(file: FileReference, table: LineTable, first: int) -> list[Any]:
+    leading = min(leading_lines(file.file_type), first - 1)
+    lines = read_window(table, first=first - leading, limit=LINES + leading)
+    return shown_lines(lines, file_type=file.file_type, leading=leading)
+
+
+def _first(request: HttpRequest) -> int:
+    return max(1, number_in(request, "first") or 1)
+
+
+def _found(request: HttpRequest) -> dict[str, Any]:
+    owner, query = reader_of(request), request.GET.get("q", "").strip()[:LONGEST_QUERY]
+    session_id, cursor = request.GET.get("session", ""), request.GET.get("cursor", "")
+    session = load_session(session_id, owner_id=owner) if session_id else None
+    files = list_files(
+        owner_id=owner, session_id=session_id or None, query=query, before=cursor or None, limit=PAGE + 1
+    )
+    shown = [shown_file(file) for file in files[:PAGE]]
+    return {
+        "files": _with_titles(shown, owner),
+        "next_cursor": files[PAGE - 1].id if len(files) > PAGE else "",
+        "is_first_page": not cursor,
+        "q": printable(query),
+        "session": session_id,
+        "session_title": "" if session is None else shown_title(session.title),
+    }
+
+
+def _with_titles(files: list[ShownFile], owner_id: int) -> list[tuple[ShownFile, str]]:
+    titles = titles_of({file.session_id for file in files}, owner_id=owner_id) if files else {}
+    return [(file, shown_title(titles.get(file.session_id, ""))) for file in files]

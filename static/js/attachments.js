@@ -1,0 +1,226 @@
+// The files of the message that is being written: chosen, dropped or pasted, each a chip that says how far it is.
+import { call } from "./api.js";
+import { Upload } from "./upload.js";
+
+const MOST = 50; // the API takes no more in one message
+const LOOK_AGAIN = [700, 1_000, 2_000, 4_000, 8_000]; // milliseconds, where no event says that a file was explored
+const UNITS = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
+
+export function formatSize(bytes) {
+  const [unit, size] = UNITS.find(([, least]) => bytes >= least) ?? ["B", 1];
+  const number = bytes / size;
+  return `${size > 1 && number < 100 ? number.toFixed(1).replace(/\.0$/, "") : Math.round(number)} ${unit}`;
+}
+
+// A name that hides or reorders its letters says so, as everywhere here (sessions_app/rendering.py).
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const visible = (name) => name.replace(HIDDEN, (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+
+const pathOf = (id) => `/api/files/${encodeURIComponent(id)}`;
+
+// One file, and its chip. What it is told to be is shown, and nothing else.
+class Attachment {
+  id = "";
+  state = "sending"; // then "looking", then "ready"; or "failed"
+  kind = "";
+
+  constructor(list, { name, size }) {
+    Object.assign(this, { list, name: visible(name), size });
+    this.chip = document.getElementById("attachment").content.firstElementChild.cloneNode(true);
+    this.part("name").textContent = this.name;
+    this.part("size").textContent = formatSize(size);
+    this.part("remove").setAttribute("aria-label", `Remove ${this.name}`);
+    this.part("remove").addEventListener("click", () => list.remove(this));
+    this.part("again").addEventListener("click", () => list.send(this));
+    this.part("progress").setAttribute("aria-label", `Sent of ${this.name}`);
+  }
+
+  part(name) {
+    return this.chip.querySelector(`[data-attachment-${name}]`);
+  }
+
+  show(state, words) {
+    this.state = state;
+    this.chip.dataset.state = state;
+    this.part("state").textContent = words;
+    this.part("progress").hidden = state !== "sending";
+    this.part("again").hidden = !(state === "failed" && this.file);
+    this.list.onChange();
+  }
+
+  showProgress(bytes) {
+    const share = this.size ? Math.min(1, bytes / this.size) : 1;
+    this.part("progress").value = share;
+    this.show("sending", `${Math.floor(share * 100)} %`);
+  }
+
+  showFile(file) {
+    this.kind = file.file_type;
+    const link = this.part("name");
+    link.href = `/files/${encodeURIComponent(this.id)}/`;
+    if (file.state === "explored") this.show("ready", `ready · ${this.kind}`);
+    else this.show("looking", "looking…");
+  }
+}
+
+export class Attachments {
+  #items = [];
+
+  // onChange(): something about the files is another thing now, and is to be shown or kept
+  constructor(root, { sessionId, status, onChange }) {
+    Object.assign(this, { root, sessionId, status, onChange });
+  }
+
+  get isSending() {
+    return this.#items.some(({ state }) => state === "sending");
+  }
+
+  get hasFailed() {
+    return this.#items.some(({ state }) => state === "failed");
+  }
+
+  // What goes into the turn, and what a draft keeps.
+  get files() {
+    return this.#items.filter(({ id }) => id).map(({ id, name, size }) => ({ id, name, size }));
+  }
+
+  add(files) {
+    for (const file of files) {
+      if (this.#items.length >= MOST) {
+        this.#say(`A message may have ${MOST} files: ${file.name} was left out.`);
+        return;
+      }
+      this.#put(new Attachment(this, file)).file = file;
+      this.send(this.#items.at(-1));
+    }
+  }
+
+  // What a draft kept: they are on the server already.
+  async restore(files) {
+    for (const { id, name, size } of files) {
+      const item = this.#put(new Attachment(this, { name, size }));
+      item.id = id;
+      item.show("looking", "looking…");
+      this.#look(item);
+    }
+  }
+
+  async send(item) {
+    item.showProgress(0);
+    item.upload = new Upload(item.file, {
+      sessionId: this.sessionId,
+      onProgress: (bytes) => item.showProgress(bytes),
+      onWaiting: () => item.show("sending", "no connection; it goes on by itself"),
+    });
+    try {
+      item.id = await item.upload.run();
+    } catch (error) {
+      if (error.code !== "GIVEN_UP") item.show("failed", error.message);
+      return;
+    }
+    item.upload = null;
+    if (this.#items.some((other) => other !== item && other.id === item.id)) {
+      this.#drop(item);
+      this.#say(`${item.name} is attached already.`);
+      return;
+    }
+    item.show("looking", "looking…");
+    this.#look(item);
+  }
+
+  // An event said that a file was explored.
+  explored(fileId) {
+    const item = this.#items.find(({ id }) => id === fileId);
+    if (item) this.#ask(item).catch(() => {});
+  }
+
+  remove(item) {
+    item.upload?.cancel();
+    const next = item.chip.nextElementSibling ?? item.chip.previousElementSibling;
+    this.#drop(item);
+    this.#say(`${item.name} was removed.`);
+    (next?.querySelector("[data-attachment-remove]") ?? document.getElementById("attach")).focus();
+  }
+
+  clear() {
+    for (const item of [...this.#items]) this.#drop(item);
+  }
+
+  #put(item) {
+    this.#items.push(item);
+    this.root.append(item.chip);
+    this.root.hidden = false;
+    return item;
+  }
+
+  #drop(item) {
+    this.#items = this.#items.filter((other) => other !== item);
+    item.chip.remove();
+    this.root.hidden = !this.#items.length;
+    this.onChange();
+  }
+
+  async #look(item) {
+    for (const pause of LOOK_AGAIN) {
+      try {
+        if ((await this.#ask(item)) || !this.#items.includes(item)) return;
+      } catch (error) {
+        if (error.status === 404) {
+          item.id = "";
+          item.show("failed", "This file is not there any more. Remove it, and choose it again.");
+          return;
+        }
+      }
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+    // Nobody has looked at it yet: the turn that gets it waits for that.
+    if (item.state === "looking") item.show("ready", `ready · ${item.kind || "file"}`);
+  }
+
+  async #ask(item) {
+    const before = item.state;
+    item.showFile(await call("GET", pathOf(item.id)));
+    if (item.state === "ready" && before !== "ready") this.#say(`${item.name} is ready.`);
+    return item.state === "ready";
+  }
+
+  #say(words) {
+    this.status.textContent = words;
+  }
+}
+
+const hasFiles = (event) => event.dataTransfer?.types.includes("Files");
+
+// Files may be dropped anywhere on the page.
+export function watchDropping(zone, take) {
+  let depth = 0; // enter and leave come for every element on the way
+  const end = () => {
+    depth = 0;
+    zone.hidden = true;
+  };
+  addEventListener("dragenter", (event) => {
+    if (!hasFiles(event)) return;
+    depth += 1;
+    zone.hidden = false;
+  });
+  addEventListener("dragleave", (event) => {
+    if (hasFiles(event) && --depth <= 0) end();
+  });
+  addEventListener("dragover", (event) => hasFiles(event) && event.preventDefault());
+  addEventListener("drop", (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    end();
+    take([...event.dataTransfer.files]);
+  });
+}
+
+// A picture or a file from the clipboard. Text stays text, also where a program sends a picture of it along.
+export function watchPasting(textarea, take) {
+  textarea.addEventListener("paste", (event) => {
+    const files = [...event.clipboardData.files];
+    if (!files.length || event.clipboardData.types.includes("text/plain")) return;
+    event.preventDefault();
+    take(files);
+  });
+}

@@ -1,0 +1,143 @@
+// One file that is sent piece by piece (tus 1.0, docs: /api/docs). It goes on by itself after a lost connection.
+import { ApiError, csrfToken } from "./api.js";
+
+const PIECE = 8 * 1024 * 1024; // bytes
+const FIRST_DELAY = 500; // milliseconds
+const LONGEST_DELAY = 10_000;
+const MOST_BEGINNINGS = 3;
+
+const UNREADABLE = "This file cannot be read any more: it was changed, moved, or is a folder. Choose it again.";
+
+function errorOf(request) {
+  let told = null;
+  try {
+    told = JSON.parse(request.responseText).error;
+  } catch {
+    // no answer of ours
+  }
+  return new ApiError(told?.code ?? `HTTP_${request.status}`, told?.message ?? "The server could not take this file.", request.status);
+}
+
+// XMLHttpRequest, not fetch: only it says how much of a body is on its way.
+function send(request, method, path, { headers, body = null, onSent = () => {} }) {
+  return new Promise((resolve, reject) => {
+    request.open(method, path);
+    const all = { "Tus-Resumable": "1.0.0", "X-CSRFToken": csrfToken(), ...headers };
+    for (const [name, value] of Object.entries(all)) request.setRequestHeader(name, value);
+    request.upload.addEventListener("progress", (event) => onSent(event.loaded));
+    request.addEventListener("load", () => (request.status < 400 ? resolve(request) : reject(errorOf(request))));
+    request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", "The server did not answer.")));
+    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", "This upload was given up.")));
+    request.send(body);
+  });
+}
+
+function base64(text) {
+  // As UTF-8: btoa takes bytes only. A lone half of a character becomes U+FFFD.
+  return btoa(String.fromCharCode(...new TextEncoder().encode(text)));
+}
+
+// What another try may mend: no network, a server that is away, a piece that is still being written.
+const isPassing = ({ code, status }) => code === "NOT_REACHED" || code === "CONFLICT" || code === "UPLOAD_NOT_FOUND" || status === 429 || status >= 500;
+
+export class Upload {
+  #place = "";
+  #request = null;
+  #isGivenUp = false;
+  #beginnings = 0;
+  #wake = () => {};
+
+  // onProgress(bytes that came), onWaiting(): the connection is lost, and it is tried again by itself
+  constructor(file, { sessionId, onProgress, onWaiting }) {
+    Object.assign(this, { file, sessionId, onProgress, onWaiting });
+  }
+
+  // The id of the file when all of it is there.
+  async run() {
+    const online = () => this.#wake();
+    addEventListener("online", online);
+    try {
+      for (let delay = FIRST_DELAY; ; delay = Math.min(delay * 2, LONGEST_DELAY)) {
+        const id = await this.#tryOnce();
+        if (id) return id;
+        this.onWaiting();
+        await this.#pause(delay);
+      }
+    } finally {
+      removeEventListener("online", online);
+    }
+  }
+
+  cancel() {
+    this.#isGivenUp = true;
+    this.#request?.abort();
+    this.#wake();
+    // What came is forgotten at once; if this is not heard, the server forgets it after a day.
+    if (this.#place) send(new XMLHttpRequest(), "DELETE", this.#place, {}).catch(() => {});
+  }
+
+  async #tryOnce() {
+    await this.#checkReadable();
+    try {
+      return await this.#goOn();
+    } catch (error) {
+      if (!isPassing(error)) throw error;
+      return "";
+    }
+  }
+
+  async #goOn() {
+    for (let offset = await this.#begin(); ; ) {
+      const before = offset;
+      const answer = await this.#ask("PATCH", this.#place, {
+        headers: { "Upload-Offset": String(before), "Content-Type": "application/offset+octet-stream" },
+        body: this.file.slice(before, before + PIECE),
+        onSent: (bytes) => this.onProgress(before + bytes),
+      });
+      const id = answer.getResponseHeader("Mnesis-File");
+      if (id) return id;
+      offset = Number(answer.getResponseHeader("Upload-Offset"));
+      this.onProgress(offset);
+    }
+  }
+
+  // Where to go on. An upload that is not there any more has ended: then from the beginning, which finds the same file.
+  async #begin() {
+    if (this.#place) {
+      try {
+        const answer = await this.#ask("HEAD", this.#place, {});
+        return Number(answer.getResponseHeader("Upload-Offset"));
+      } catch (error) {
+        if (error.status !== 404) throw error;
+        this.#place = "";
+      }
+    }
+    if (++this.#beginnings > MOST_BEGINNINGS) throw new ApiError("NOT_TAKEN", "This file did not come through. Try it again.");
+    const metadata = `filename ${base64(this.file.name)},session_id ${base64(this.sessionId)}`;
+    const answer = await this.#ask("POST", "/api/uploads", { headers: { "Upload-Length": String(this.file.size), "Upload-Metadata": metadata } });
+    // The path alone: behind a proxy the server may not know its own address.
+    this.#place = new URL(answer.getResponseHeader("Location"), location.href).pathname;
+    return 0;
+  }
+
+  #ask(method, path, options) {
+    if (this.#isGivenUp) throw new ApiError("GIVEN_UP", "This upload was given up.");
+    this.#request = new XMLHttpRequest();
+    return send(this.#request, method, path, options);
+  }
+
+  async #checkReadable() {
+    try {
+      await this.file.slice(0, 1).arrayBuffer();
+    } catch {
+      throw new ApiError("UNREADABLE", UNREADABLE);
+    }
+  }
+
+  #pause(delay) {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, delay);
+      this.#wake = () => (clearTimeout(timer), resolve());
+    });
+  }
+}

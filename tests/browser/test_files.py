@@ -1,0 +1,124 @@
+"""Files as somebody gives and reads them: chosen, dropped, sent with a message, opened, searched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import Portal
+
+Open = Callable[..., Page]
+LOG_LINES = 120_000
+DROP = """([name, text]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([text], name));
+  for (const type of ["dragenter", "dragover"]) document.body.dispatchEvent(new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer: data }));
+  window.sawZone = !document.getElementById("drop-zone").hidden;
+  document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: data }));
+}"""
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of about nine megabytes: more than one piece of an upload."""
+    path = tmp_path_factory.mktemp("files") / "gauge.log"
+    lines = (
+        f"2026-03-01 10:{n // 60 % 60:02}:{n % 60:02} INFO gauge number {n} reads {n % 97} cm today\n"
+        for n in range(LOG_LINES)
+    )
+    path.write_text("".join(lines) + "2026-03-02 00:00:00 ERROR the needle fell off\n" + "x" * 2_000_000)
+    return path
+
+
+def test_files_are_attached_by_picker_and_by_drop_sent_and_shown_with_the_message(
+    portal: Portal, open_page: Open, log: Path
+) -> None:
+    page = open_page(f"/sessions/{portal.new_session()}/")
+    page.get_by_label("Message", exact=True).fill("What do the gauges say?")
+    page.get_by_role("button", name="Attach files").focus()
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Enter")
+    chooser.value.set_files(str(log))
+    chip = page.locator(".attachment", has_text="gauge.log")
+    expect(chip).to_contain_text("MB")
+    expect(chip).to_contain_text("ready · log", timeout=30_000)
+    page.evaluate(DROP, ["tide.py", "def tide():\n    return 'high'\n"])
+    assert page.evaluate("window.sawZone")
+    expect(page.locator(".attachment", has_text="tide.py")).to_contain_text("ready · python", timeout=30_000)
+    page.reload()
+    expect(page.locator(".attachment")).to_have_count(2)
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".attachment")).to_have_count(0)
+    question = page.locator(".message-user")
+    expect(question.locator(".file-chip")).to_have_count(2)
+    expect(page.locator(".message-assistant .prose")).to_be_visible()
+    question.get_by_role("link", name="gauge.log").click()
+    expect(page.get_by_role("heading", name="gauge.log")).to_be_visible()
+    expect(page.get_by_role("link", name="Message 1")).to_be_visible()
+    find_the_needle(page)
+
+
+def find_the_needle(page: Page) -> None:
+    """Search a file for its last line, and go round the hits."""
+    viewer = page.get_by_role("region", name="Lines of gauge.log")
+    assert viewer.evaluate("box => box.scrollHeight > 2_000_000")
+    assert page.locator(".line").count() < 3_000
+    page.get_by_label("Search this file").fill("THE NEEDLE")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text(f"1 of 1 line with it: line {LOG_LINES + 1}")).to_be_visible()
+    expect(page.locator(".line-hit")).to_be_in_viewport()
+    expect(page.locator(".line-hit")).to_contain_text("the needle fell off")
+    page.get_by_label("Search this file").fill("number 7777 ")
+    page.keyboard.press("Enter")
+    expect(page.locator(".line-hit")).to_contain_text("number 7777 reads")
+    viewer.focus()
+    page.keyboard.press("End")
+    expect(page.locator(f'[data-line="{LOG_LINES + 2}"]')).to_be_in_viewport()
+
+
+def test_an_upload_goes_on_after_a_lost_connection_and_can_be_given_up(
+    portal: Portal, open_page: Open, log: Path
+) -> None:
+    page = open_page(f"/sessions/{portal.new_session()}/")
+    sent: list[int] = []
+
+    def once_broken(route: Route) -> None:
+        if route.request.method == "PATCH":
+            sent.append(int(route.request.headers["upload-offset"]))
+        if len(sent) == 2:
+            sent.append(-1)
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route(re.compile("/api/uploads/"), once_broken)
+    page.locator("#file-picker").set_input_files(str(log))
+    chip = page.locator(".attachment")
+    expect(chip).to_contain_text("goes on by itself")
+    expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    expect(chip).to_contain_text("ready", timeout=30_000)
+    assert sent[0] == 0
+    assert sent[-1] == sent[1] == 8 * 1024 * 1024
+    page.get_by_role("button", name="Remove gauge.log").click()
+    expect(chip).to_have_count(0)
+    assert page.evaluate("document.activeElement.id") == "attach"
+
+
+def test_a_file_that_is_refused_says_why_and_holds_the_message_back(portal: Portal, open_page: Open) -> None:
+    page = open_page(f"/sessions/{portal.new_session()}/")
+    refusal = {
+        "error": {"code": "FILE_QUOTA_EXCEEDED", "message": "Your files would take more than you may keep here."}
+    }
+    page.route("**/api/uploads", lambda route: route.fulfill(status=413, json=refusal))
+    page.get_by_label("Message", exact=True).fill("Read this")
+    page.evaluate(DROP, ["big.bin", "x"])
+    expect(page.locator(".attachment")).to_contain_text("Your files would take more than you may keep here.")
+    expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    page.unroute("**/api/uploads")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".attachment")).to_contain_text("ready")
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
