@@ -39,9 +39,8 @@ def test_files_are_attached_by_picker_and_by_drop_sent_and_shown_with_the_messag
 ) -> None:
     page = open_page(f"/sessions/{portal.new_session()}/")
     page.get_by_label("Message", exact=True).fill("What do the gauges say?")
-    page.get_by_role("button", name="Attach files").focus()
     with page.expect_file_chooser() as chooser:
-        page.keyboard.press("Enter")
+        page.get_by_role("button", name="Attach files").press("Enter")
     chooser.value.set_files(str(log))
     chip = page.locator(".attachment", has_text="gauge.log")
     expect(chip).to_contain_text("MB")
