@@ -13,8 +13,8 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Token, _TokenType
 
 from files_app.contents import find_size, read_content
-from files_app.windows import Line
-from mnesis_core.exploration.detection import is_text
+from mnesis_core.exploration.detection import BY_NAME, is_text
+from mnesis_core.file_lines import FileLine
 from mnesis_core.record import FileReference
 from sessions_app.rendering import format_count, show_invisible
 
@@ -118,11 +118,9 @@ def format_size(size: int) -> str:
     return f"{size} B"
 
 
-def looks_like_text(file: FileReference) -> bool:
-    """Whether its content is shown by lines: by its kind, or, where that is not known, by its first bytes."""
-    if file.file_type in ("", "unknown"):
-        return b"\0" not in read_content(file.content_id, 0, HEX_BYTES)
-    return is_text(file.file_type)
+def may_be_text(file: FileReference) -> bool:
+    """Whether its content is to be shown by lines, as far as its kind says."""
+    return file.file_type not in BY_NAME or is_text(file.file_type)
 
 
 def leading_lines(file_type: str) -> int:
@@ -130,7 +128,7 @@ def leading_lines(file_type: str) -> int:
     return 100 if file_type in LEXED else 0
 
 
-def shown_lines(lines: Sequence[Line], *, file_type: str, leading: int = 0) -> list[ShownLine]:
+def shown_lines(lines: Sequence[FileLine], *, file_type: str, leading: int = 0) -> list[ShownLine]:
     """Lines with colours; the first ``leading`` of them only say where the others stand."""
     colours = _coloured(lines, file_type) or [escape(show_invisible(line.text)) for line in lines]
     shown = [
@@ -139,7 +137,7 @@ def shown_lines(lines: Sequence[Line], *, file_type: str, leading: int = 0) -> l
     return shown[leading:]
 
 
-def _coloured(lines: Sequence[Line], file_type: str) -> list[SafeString] | None:
+def _coloured(lines: Sequence[FileLine], file_type: str) -> list[SafeString] | None:
     if file_type not in LEXED or any(len(line.text) > LONGEST_LEXED for line in lines):
         return None
     html = [""]

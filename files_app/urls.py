@@ -9,6 +9,5 @@ urlpatterns = [
     path("files/rows/", views.file_rows, name="file-rows"),
     path("files/<str:file_id>/", views.file_page, name="file"),
     path("files/<str:file_id>/lines/", views.file_lines, name="file-lines"),
-    path("files/<str:file_id>/search/", views.file_search, name="file-search"),
     path("files/<str:file_id>/references/", views.file_references, name="file-references"),
 ]

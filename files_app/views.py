@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
 from files_app.contents import find_size
+from files_app.lines import read_lines
 from files_app.queries import list_files, load_file_reference, versions_of
 from files_app.showing import (
     HEX_BYTES,
     ShownFile,
+    ShownLine,
     format_size,
     leading_lines,
-    looks_like_text,
+    may_be_text,
     shown_bytes,
     shown_file,
     shown_lines,
 )
-from files_app.windows import LineTable, find_lines, read_window, table_of
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import FileNotText
+from mnesis_core.file_lines import FileLine
 from mnesis_core.record import FileReference
 from mnesis_core.text import printable
 from sessions_app.queries import load_session, messages_naming, titles_of
 from sessions_app.relatives import shown_title
-from sessions_app.rendering import show_invisible
 from sessions_app.views import number_in, reader_of, signed_in
 
 PAGE = 50
 LINES = 200
 """Of one stretch of a text."""
+READINGS = 4
+"""Of one stretch, at most."""
 LONGEST_QUERY = 200
 """Characters."""
 REFERENCES = 20
@@ -77,18 +81,7 @@ def file_page(request: HttpRequest, file_id: str) -> HttpResponse:
 def file_lines(request: HttpRequest, file_id: str) -> HttpResponse:
     """A stretch of a text: lines from ``first`` on."""
     file = load_file_reference(file_id, owner_id=reader_of(request))
-    return render(request, "files_app/_lines.html", {"lines": _lines(file, table_of(file.content_id), _first(request))})
-
-
-@signed_in
-def file_search(request: HttpRequest, file_id: str) -> HttpResponse:
-    """Where a text has what is searched for (``q``): the numbers of the lines, and what stands there."""
-    file = load_file_reference(file_id, owner_id=reader_of(request))
-    query = request.GET.get("q", "")[:LONGEST_QUERY]
-    if not query.strip():
-        raise InvalidRequest("q must say what to search for", field="q")
-    hits = find_lines(table_of(file.content_id), query)
-    return JsonResponse({"items": [{"line": hit.line, "text": show_invisible(hit.text)} for hit in hits]})
+    return render(request, "files_app/_lines.html", {"lines": _lines(file, _first(request))})
 
 
 @signed_in
@@ -103,28 +96,39 @@ def file_references(request: HttpRequest, file_id: str) -> HttpResponse:
 def _content(request: HttpRequest, file: FileReference) -> dict[str, Any]:
     """What the page shows of a content: ``content`` says as what."""
     size = find_size(file.content_id)
-    if size is None:
-        return {"content": "missing"}
     if not size:
-        return {"content": "empty"}
-    if not looks_like_text(file):
-        rest = format_size(HEX_BYTES) if size > HEX_BYTES else ""
-        return {"content": "bytes", "bytes": shown_bytes(file.content_id), "only": rest}
-    table, first = table_of(file.content_id), _first(request)
-    lines = _lines(file, table, first)
+        return {"content": "missing" if size is None else "empty"}
+    with suppress(FileNotText):
+        if may_be_text(file):
+            return _text(file, _first(request))
+    rest = format_size(HEX_BYTES) if size > HEX_BYTES else ""
+    return {"content": "bytes", "bytes": shown_bytes(file.content_id), "only": rest}
+
+
+def _text(file: FileReference, first: int) -> dict[str, Any]:
+    total = read_lines(file.id, lines=1, session_id=file.session_id).total
+    lines = _lines(file, first)
     return {
         "content": "text",
         "lines": lines,
-        "total": table.total,
+        "total": total,
         "page_lines": LINES,
         "previous": max(1, first - LINES) if first > 1 else None,
-        "next": first + LINES if first + LINES <= table.total else None,
+        "next": first + LINES if len(lines) == LINES and first + LINES != (total or 0) + 1 else None,
     }
 
 
-def _lines(file: FileReference, table: LineTable, first: int) -> list[Any]:
+def _lines(file: FileReference, first: int) -> list[ShownLine]:
     leading = min(leading_lines(file.file_type), first - 1)
-    lines = read_window(table, first=first - leading, limit=LINES + leading)
+    lines: list[FileLine] = []
+    wanted: int | None = first - leading
+    # One reading gives fewer lines where they are very long, or where its time was over.
+    for _ in range(READINGS):
+        if wanted is None or len(lines) == LINES + leading:
+            break
+        found = read_lines(file.id, first_line=wanted, lines=LINES + leading - len(lines), session_id=file.session_id)
+        lines += found.lines
+        wanted = found.next_line
     return shown_lines(lines, file_type=file.file_type, leading=leading)
 
 

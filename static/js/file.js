@@ -1,8 +1,10 @@
 // A text of any length: only the lines that are seen are on the page; the scroll bar is that of the whole.
-import { fetchPart } from "./api.js";
+import { call, fetchPart } from "./api.js";
 
 const TALLEST = 12_000_000; // pixels: browsers cut off what is much taller
 const KEPT = 3; // stretches above and below what is seen
+const PAGE_OF_HITS = 200;
+const MOST_HITS = 5_000;
 const SETTLE = 60; // milliseconds: who drags the bar across a file asks for nothing on the way
 
 class Viewer {
@@ -12,20 +14,39 @@ class Viewer {
 
   constructor(root, status) {
     Object.assign(this, { root, status });
-    this.total = Number(root.dataset.total);
+    this.total = Number(root.dataset.total) || root.children.length;
     this.step = Number(root.dataset.step);
-    const lines = [...root.children];
+    const lines = [...root.children]; // never none: an empty file has no viewer
     this.height = lines[0].getBoundingClientRect().height;
     this.sheet = document.createElement("div");
     this.sheet.className = "viewer-sheet";
-    this.sheet.style.height = `${Math.min(this.total * this.height, TALLEST)}px`;
     const first = Number(lines[0].dataset.line);
     root.replaceChildren(this.sheet);
     root.classList.add("viewer-live");
+    this.#stretch();
     if ((first - 1) % this.step === 0) this.#put((first - 1) / this.step, lines);
     root.addEventListener("scroll", () => this.draw(), { passive: true });
     addEventListener("resize", () => this.draw());
     this.goTo(first);
+    if (!root.dataset.total) this.#count();
+  }
+
+  #stretch() {
+    this.sheet.style.height = `${Math.min(this.total * this.height, TALLEST)}px`;
+  }
+
+  // A very long text: its lines are counted for a moment by each request, until all are.
+  async #count() {
+    try {
+      for (let answer = { total: null }; answer.total === null; ) {
+        answer = await call("GET", this.root.dataset.count);
+        this.total = answer.total ?? this.total;
+      }
+      this.#stretch();
+      this.draw();
+    } catch (error) {
+      this.status.textContent = `The lines could not be counted. ${error.message}`;
+    }
   }
 
   get #range() {
@@ -87,8 +108,7 @@ class Viewer {
     if (this.#blocks.has(index)) return;
     try {
       const part = await fetchPart(`${this.root.dataset.lines}?first=${index * this.step + 1}`);
-      if (!this.#blocks.has(index)) this.#put(index, [...part.children]);
-      this.draw();
+      if (part.children.length && !this.#blocks.has(index)) this.#put(index, [...part.children]);
     } catch (error) {
       this.status.textContent = `${error.message} Scroll to try again.`;
     }
@@ -101,20 +121,20 @@ class Viewer {
 }
 
 class Search {
-  #query = "";
+  #asked = "";
   #hits = [];
   #at = -1;
+  #isWhole = true;
 
   constructor(form, viewer, status) {
     Object.assign(this, { form, viewer, status });
-    this.input = form.elements.q;
     this.before = document.getElementById("hit-before");
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.go(1);
     });
     this.before.addEventListener("click", () => this.go(-1));
-    this.input.addEventListener("keydown", (event) => {
+    form.elements.q.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || !event.shiftKey) return;
       event.preventDefault();
       this.go(-1);
@@ -122,31 +142,62 @@ class Search {
   }
 
   async go(step) {
-    const query = this.input.value;
-    if (!query.trim()) return;
-    if (query !== this.#query) await this.#find(query);
+    const { q, regex } = this.form.elements;
+    if (!q.value.trim()) return;
+    const asked = new URLSearchParams({ q: q.value, mode: regex.checked ? "regex" : "text", limit: PAGE_OF_HITS }).toString();
+    if (asked !== this.#asked && !(await this.#begin(asked))) return;
     if (!this.#hits.length) return;
     this.#at = (this.#at + step + this.#hits.length) % this.#hits.length;
-    const hit = this.#hits[this.#at];
-    this.viewer.mark(hit.line);
-    const many = this.#hits.length >= 1_000 ? "the first 1000 lines" : `${this.#hits.length} line${this.#hits.length === 1 ? "" : "s"}`;
-    this.status.textContent = `${this.#at + 1} of ${many} with it: line ${hit.line}`;
+    this.viewer.mark(this.#hits[this.#at].number);
+    this.#say();
   }
 
-  async #find(query) {
-    this.status.textContent = "Searching…";
+  // Until there is a hit, or nowhere left to look; what comes after that is gathered while the reader looks at it.
+  async #begin(asked) {
+    this.#asked = asked;
     this.#hits = [];
     this.#at = -1;
+    this.#isWhole = false;
+    this.before.disabled = true;
+    this.status.textContent = "Searching…";
+    const pages = this.#pages(asked);
     try {
-      const answer = await fetch(`${this.form.dataset.search}?q=${encodeURIComponent(query)}`, { headers: { "HX-Request": "true" } });
-      if (!answer.ok) throw new Error(`status ${answer.status}`);
-      this.#hits = (await answer.json()).items;
-      this.#query = query;
-      this.status.textContent = this.#hits.length ? "" : "Nothing was found.";
-    } catch {
-      this.status.textContent = "The search gave no answer. Try again.";
+      while (!this.#hits.length && !(await pages.next()).done);
+    } catch (error) {
+      this.#asked = "";
+      this.status.textContent = error.message;
+      return false;
     }
     this.before.disabled = !this.#hits.length;
+    if (!this.#hits.length) this.status.textContent = "Nothing was found.";
+    else this.#gather(pages);
+    return true;
+  }
+
+  async *#pages(asked) {
+    let cursor = "";
+    do {
+      const page = await call("GET", `${this.form.dataset.search}?${asked}${cursor}`);
+      if (asked !== this.#asked) return;
+      this.#hits.push(...page.items);
+      cursor = page.next_cursor && `&cursor=${encodeURIComponent(page.next_cursor)}`;
+      this.#isWhole = !cursor;
+      if (!this.#hits.length) this.status.textContent = `Searching… ${Math.floor((100 * page.searched_bytes) / Math.max(1, page.size))} %`;
+      yield;
+    } while (cursor && this.#hits.length < MOST_HITS);
+  }
+
+  async #gather(pages) {
+    try {
+      while (!(await pages.next()).done) if (this.#at >= 0) this.#say();
+    } catch {
+      // what was found so far can be looked at
+    }
+  }
+
+  #say() {
+    const count = `${this.#hits.length}${this.#isWhole ? "" : "+"}`;
+    this.status.textContent = `${this.#at + 1} of ${count} hit${count === "1" ? "" : "s"}: line ${this.#hits[this.#at].number}`;
   }
 }
 

@@ -68,10 +68,10 @@ def find_the_needle(page: Page) -> None:
     assert page.locator(".line").count() < 3_000
     page.get_by_label("Search this file").fill("THE NEEDLE")
     page.keyboard.press("Enter")
-    expect(page.get_by_text(f"1 of 1 line with it: line {LOG_LINES + 1}")).to_be_visible()
+    expect(page.get_by_text(f"1 of 1 hit: line {LOG_LINES + 1}")).to_be_visible()
     expect(page.locator(".line-hit")).to_be_in_viewport()
     expect(page.locator(".line-hit")).to_contain_text("the needle fell off")
-    page.get_by_label("Search this file").fill("number 7777 ")
+    page.get_by_label("Search this file").fill('"number 7777 "')
     page.keyboard.press("Enter")
     expect(page.locator(".line-hit")).to_contain_text("number 7777 reads")
     viewer.focus()
