@@ -14,6 +14,7 @@ from ninja import Field, Schema
 from ninja.responses import NinjaJSONEncoder
 
 from agents_app import lifecycle
+from agents_app.file_methods import FILE_METHODS
 from agents_app.methods import Methods, Table, method, perform
 from agents_app.schemas import AnswerIn, DecisionIn, ForkIn, InboxIn, RecordIn, SessionIn, TurnStartIn
 from agents_app.showing import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
@@ -134,7 +135,7 @@ class Search(Schema):
     cursor: str | None = None
 
 
-METHODS: Table = {}
+METHODS: Table = {**FILE_METHODS}
 """Every method that needs no standing connection."""
 _method = partial(method, METHODS)
 

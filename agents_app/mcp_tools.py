@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from ninja import Field, Schema
 
 from agents_app import lifecycle
+from agents_app.file_methods import SearchFile, search_in_file
 from agents_app.jsonrpc import Search
 from agents_app.methods import Table, method
 from agents_app.schemas import InboxIn
@@ -19,6 +20,7 @@ from agents_app.showing import AnswerOut, InboxMessageOut, SessionRead, answer_r
 from agents_app.tools import describing, expanding, reading
 from agents_app.tools.family import find_own
 from compaction_app.search_api import SearchOut, search_out, where_to_search
+from files_app.listing import FileSearchOut
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.record import TurnRecord
 from sessions_app.asking import Caller
@@ -102,6 +104,7 @@ class Read(Schema):
     id: Annotated[str, Field(description="An id: msg_, part_, file_ or sum_.")]
     offset: Annotated[int, Field(ge=0, le=2**53)] = 0
     limit: Annotated[int, Field(ge=1, le=40_000)] = 8_000
+    first_line: Annotated[int, Field(ge=0, le=2**53, description="Of a file: numbered lines from this one on.")] = 0
 
 
 class SessionShown(SessionRead):
@@ -169,6 +172,17 @@ def grep(caller: Caller, asked: Search) -> dict[str, Any]:
     return search_out(search(where, asked.q, mode=asked.mode, limit=asked.limit, cursor=asked.cursor))
 
 
+@_tool("lcm_grep_file", result=FileSearchOut)
+def grep_file(caller: Caller, asked: SearchFile) -> dict[str, Any]:
+    """Search what a file (file_) holds, line by line; lcm_read reads around a line with first_line.
+
+    Mode text finds lines with all the words of q, in any case, also as parts of longer words; "in quotes" with their
+    spaces. Mode regex takes a regular expression (RE2). next_cursor goes on.
+    """
+    found: dict[str, Any] = search_in_file(caller, asked)
+    return found
+
+
 @_tool("lcm_describe", result=str)
 def describe(caller: Caller, asked: Described) -> str:
     """Tell what an id names: of a summary what it stands for, what stands for it, and its text."""
@@ -188,7 +202,7 @@ def expand(caller: Caller, asked: Expanded) -> str:
 def read(caller: Caller, asked: Read) -> str:
     """Read the original of a message, a part or tool output, a file or a summary, as it was written."""
     found = find_own(asked.id, owner_id=caller.owner_id)
-    return reading.read(found, offset=asked.offset, limit=asked.limit)
+    return reading.read(found, offset=asked.offset, limit=asked.limit, first_line=asked.first_line)
 
 
 def read_session(session_id: str, *, owner_id: int) -> dict[str, Any]:

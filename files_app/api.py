@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from ninja import Router, Schema, Status
 from pydantic import Field, ValidationError
 
-from files_app.contents import content_size, find_size, read_content
+from files_app.contents import content_size, read_content
 from files_app.ingest import keep_file, keep_path
-from files_app.queries import list_files as find_files
+from files_app.listing import FileList, FileOut, file_out, file_page
 from files_app.queries import load_file_reference, read_range
 from mnesis_core.attachments import name_of_upload
 from mnesis_core.byte_ranges import Span, parse_range
@@ -23,7 +22,6 @@ from mnesis_core.record import FileReference
 from mnesis_core.strict_json import read_json
 from mnesis_core.text import LONGEST_CHARACTER, printable
 from sessions_app.asking import owner_id
-from sessions_app.queries import load_session
 from sessions_app.schemas import ErrorOut
 
 router = Router(tags=["files"])
@@ -61,42 +59,6 @@ UPLOAD = {
 """What OpenAPI says of the two ways to give a file."""
 
 
-class ExplorationOut(Schema):
-    """How a file was explored: ``covered`` says how much of it was looked at, ``problem`` why not as what it is."""
-
-    explorer: str
-    covered: str
-    problem: str
-    seconds: float
-    peak_bytes: int
-
-
-class FileOut(Schema):
-    """What is known of a file. ``size`` in bytes; null where its content is not kept here.
-
-    ``state``: ``waiting`` until a worker has explored it.
-    """
-
-    id: str
-    session_id: str
-    content_id: str
-    path: str
-    file_type: str
-    token_count: int
-    state: Literal["waiting", "explored"]
-    exploration_summary: str
-    exploration: ExplorationOut | None
-    size: int | None
-    created_at: datetime
-
-
-class FileList(Schema):
-    """A page of files."""
-
-    items: list[FileOut]
-    next_cursor: str | None
-
-
 class PathIn(Schema):
     """A file of the server's machine, under one of the folders that ``MNESIS_FILE_ROOTS`` names."""
 
@@ -112,12 +74,7 @@ def list_files(
     cursor: str | None = None,
 ) -> Any:
     """Your files, or those of one session."""
-    owner = owner_id(request)
-    if session_id is not None:
-        load_session(session_id, owner_id=owner)
-    files = find_files(owner_id=owner, session_id=session_id, before=cursor, limit=limit + 1)
-    more = len(files) > limit
-    return {"items": [file_out(file) for file in files[:limit]], "next_cursor": files[limit - 1].id if more else None}
+    return file_page(owner_id=owner_id(request), session_id=session_id, limit=limit, cursor=cursor)
 
 
 @router.post("/files", response={201: FileOut, **KEEPING}, summary="Upload a file", openapi_extra=UPLOAD)
@@ -150,23 +107,6 @@ def _path_in(request: HttpRequest) -> PathIn:
 def read_file(request: HttpRequest, file_id: str) -> Any:
     """One file: its path, type and size; ``content_id`` is the SHA-256 of its bytes."""
     return file_out(load_file_reference(file_id, owner_id=owner_id(request)))
-
-
-def file_out(file: FileReference) -> dict[str, Any]:
-    """A file as this door says it."""
-    return {
-        "id": file.id,
-        "session_id": file.session_id,
-        "content_id": file.content_id,
-        "path": printable(file.path),
-        "file_type": printable(file.file_type),
-        "token_count": file.token_count,
-        "state": "explored" if file.is_explored else "waiting",
-        "exploration_summary": printable(file.exploration_summary),
-        "exploration": file.exploration,
-        "size": find_size(file.content_id),
-        "created_at": file.created_at,
-    }
 
 
 @router.get(

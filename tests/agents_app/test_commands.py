@@ -16,6 +16,7 @@ from django.core.management import CommandError, call_command, load_command_clas
 from agents_app import lifecycle
 from agents_app.command import read_message
 from agents_app.tools import ToolContext, tool
+from files_app.exploring import explore_file
 from mnesis_core.endings import ModelUnreachable
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm import ToolCall
@@ -191,3 +192,49 @@ def test_where_nobody_can_be_asked_the_turn_waits_and_the_command_says_so(
     output, _, status = run("sessions", "approve", "last", part_id)
     assert (output, status) == ("It is gone.\n", 0)
     assert run("sessions", "approve", "last", part_id)[2] == 5
+
+
+def test_a_file_is_given_to_a_session_listed_and_shown(session: SessionRecord, tmp_path: Any) -> None:
+    place = tmp_path / "tides.csv"
+    place.write_bytes(b"hour,height\n3,4.1\n")
+    added = json.loads(run("files", "add", session.id, str(place), "--as", "data/tides.csv", "--json")[0])
+    assert (added["path"], added["file_type"], added["size"], added["state"]) == (
+        "data/tides.csv",
+        "csv",
+        18,
+        "waiting",
+    )
+    explore_file(added["id"], owner_id=session.owner_id)
+    assert f"{added['id']}  explored csv" in run("files", "list", "last")[0]
+    shown, _, status = run("files", "show", added["id"])
+    assert (status, "height" in shown) == (0, True)
+    assert json.loads(run("files", "show", added["id"], "--json")[0])["exploration"]["problem"] == ""
+    place.write_bytes(b"hour,height\n3,4.2\n")
+    again = json.loads(run("files", "add", "last", str(place), "--as", "data/tides.csv", "--json")[0])
+    assert [item["id"] for item in json.loads(run("files", "list", "--json")[0])] == [again["id"], added["id"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "status"),
+    [
+        (("files", "add", "last", "/nowhere/at/all"), "INVALID_REQUEST", 2),
+        (("files", "add", "last", "/"), "INVALID_REQUEST", 2),
+        (("files", "add", "sess_none", "/etc/hostname"), "SESSION_NOT_FOUND", 4),
+        (("files", "list", "sess_none"), "SESSION_NOT_FOUND", 4),
+        (("files", "show", "file_none"), "FILE_NOT_FOUND", 4),
+    ],
+)
+def test_a_file_that_is_not_there_ends_with_the_exit_status_of_the_registry(
+    session: SessionRecord, words: tuple[str, ...], code: str, status: int
+) -> None:
+    _, errors, ended = run(*words)
+    assert (ended, errors.startswith(f"{code}: ")) == (status, True)
+
+
+def test_somebody_elses_files_are_not_shown(session: SessionRecord, bob: User, tmp_path: Any) -> None:
+    place = tmp_path / "a.txt"
+    place.write_bytes(b"words")
+    file_id = json.loads(run("files", "add", session.id, str(place), "--json")[0])["id"]
+    assert run("files", "show", file_id, user="bob")[2] == 4
+    assert run("files", "list", user="bob")[0] == ""
+    assert run("files", "add", session.id, str(place), user="bob")[2] == 4

@@ -11,10 +11,12 @@ from django.contrib.auth.models import User
 
 from agents_app import jsonrpc
 from agents_app.runner import runner
+from files_app.ingest import keep_file
 from mnesis_core.llm import ToolCall
 from mnesis_core.providers.scripted import Step
 from mnesis_core.record import SessionRecord
 from sessions_app.asking import Caller
+from sessions_app.database import db
 
 
 @pytest.fixture
@@ -196,6 +198,19 @@ async def test_a_turn_waits_for_tools_of_its_caller(caller: Caller, session: Ses
     results = [{"tool_call_id": "call_1", "output": "rain"}]
     await call(caller, "turn/answer", session_id=session.id, turn_id=turn["id"], results=results)
     assert (await call(caller, "turn/wait", session_id=session.id, turn_id=turn["id"]))["state"] == "completed"
+
+
+async def test_files_are_listed_described_read_and_searched(caller: Caller, session: SessionRecord) -> None:
+    file = await db(keep_file, session.id, owner_id=caller.owner_id, path="a.log", chunks=[b"low\nhigh\n"])
+    listed = await call(caller, "files/list", session_id=session.id)
+    assert [item["id"] for item in listed["items"]] == [file.id]
+    assert await call(caller, "files/read", file_id=file.id) == listed["items"][0]
+    lines = await call(caller, "files/lines", file_id=file.id, first=2)
+    assert ([line["text"] for line in lines["items"]], lines["total"]) == (["high"], 2)
+    found = await call(caller, "files/search", file_id=file.id, q="HIGH")
+    assert [hit["number"] for hit in found["items"]] == [2]
+    assert (await call(caller, "files/read", file_id="file_none"))["data"]["code"] == "FILE_NOT_FOUND"
+    assert (await call(caller, "files/list", session_id="sess_none"))["data"]["code"] == "SESSION_NOT_FOUND"
 
 
 async def test_a_reading_key_may_not_write(alice: User, session: SessionRecord) -> None:

@@ -15,6 +15,8 @@ from mcp.shared.exceptions import MCPError
 
 from agents_app.mcp_server import always, make_server
 from compaction_app.queries import list_summaries
+from files_app.exploring import explore_file
+from files_app.ingest import keep_file
 from files_app.queries import find_file_by_path
 from mnesis_core.providers.scripted import Step
 from mnesis_core.record import SessionRecord
@@ -27,7 +29,8 @@ from tests.support.sample_record import HOSTILE, Sample, make_sample
 from tests.support.story import say
 
 TOOLS = (
-    "mnesis_run mnesis_resume mnesis_interrupt mnesis_send mnesis_sessions lcm_grep lcm_describe lcm_expand lcm_read"
+    "mnesis_run mnesis_resume mnesis_interrupt mnesis_send mnesis_sessions lcm_grep lcm_grep_file lcm_describe lcm_expand "
+    "lcm_read"
 )
 
 
@@ -143,6 +146,23 @@ async def test_it_searches_expands_and_reads(sample: Sample) -> None:
             sources = await use(client, "lcm_expand", summary_id=summary.id)
             assert any(id in sources for _, id in summary.source_ids)
         assert "halves" in await use(client, "lcm_read", id=message.id)
+
+
+async def test_it_reads_and_searches_a_file_by_line_and_reads_it_as_a_resource(
+    alice: User, session: SessionRecord
+) -> None:
+    file = await db(keep_file, session.id, owner_id=alice.pk, path="tides.log", chunks=[b"low\nhigh tide\nlow\n"])
+    await db(explore_file, file.id, owner_id=alice.pk)
+    async with agent(alice) as client:
+        found = await use(client, "lcm_grep_file", file_id=file.id, q="tide")
+        assert [(hit["number"], hit["text"]) for hit in found["items"]] == [(2, "high tide")]
+        read = await use(client, "lcm_read", id=file.id, first_line=2)
+        assert read.startswith("2: high tide\n3: low\n[lines 2 to 3 of 3]")
+        assert "explored: by " in await use(client, "lcm_describe", id=file.id)
+        [content] = (await client.read_resource(f"mnesis://files/{file.id}")).contents
+        assert content.text == "low\nhigh tide\nlow\n\n[bytes 0 to 18 of 18]"
+        refused = await error(client, "lcm_grep_file", file_id=file.id, q="(", mode="regex")
+        assert refused["code"] == "INVALID_REQUEST"
 
 
 async def test_it_reads_resources_with_hostile_text_in_them(sample: Sample) -> None:

@@ -1,0 +1,98 @@
+"""``manage.py files add|list|show``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from agents_app.command import PIPED, DoorCommand
+from agents_app.terminal import find_user
+from files_app.ingest import CHUNK_BYTES, keep_file
+from files_app.listing import FileList, FileOut, file_out, file_page
+from files_app.queries import load_file_reference
+from files_app.roots import chunks_of
+from mnesis_core.errors import InvalidRequest
+from sessions_app.queries import find_session
+
+
+class Command(DoorCommand):
+    """Files at the terminal."""
+
+    help = "Give a session a file, list files, or show what is known of one."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The verbs."""
+        subs = parser.add_subparsers(dest="verb", required=True)
+        add, listing, show = (subs.add_parser(verb) for verb in ("add", "list", "show"))
+        add.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
+        add.add_argument("path", help="a file of this machine; '-' for what is piped in")
+        add.add_argument("--as", dest="name", help="the path that it has there (default: as it is given here)")
+        listing.add_argument("session", nargs="?", help="only of this session")
+        listing.add_argument("--limit", type=int, default=100)
+        show.add_argument("file", help="a file_ id")
+        for sub in (add, listing, show):
+            self.add_common(sub)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """One verb."""
+        owner_id = find_user(options["user"]).pk
+        {"add": self._add, "list": self._list, "show": self._show}[options["verb"]](owner_id, options)
+
+    def _add(self, owner_id: int, options: dict[str, Any]) -> None:
+        session_id = find_session(options["session"], owner_id=owner_id).id
+        with _opened(options["path"]) as file:
+            chunks = chunks_of(file, CHUNK_BYTES)
+            kept = keep_file(session_id, owner_id=owner_id, path=options["name"] or options["path"], chunks=chunks)
+        self._print(file_out(kept), options)
+
+    def _list(self, owner_id: int, options: dict[str, Any]) -> None:
+        session = options["session"]
+        page = file_page(
+            owner_id=owner_id,
+            session_id=find_session(session, owner_id=owner_id).id if session else None,
+            limit=min(max(options["limit"], 1), 500),
+            cursor=None,
+        )
+        if options["as_json"]:
+            self.print_json(FileList.model_validate(page).dict()["items"])
+            return
+        for file in page["items"]:
+            self._line(file)
+        if not page["items"]:
+            self.print_note("There is no file. Give a session one: manage.py files add last PATH")
+
+    def _show(self, owner_id: int, options: dict[str, Any]) -> None:
+        file = file_out(load_file_reference(options["file"], owner_id=owner_id))
+        self._print(file, options)
+        if not options["as_json"] and file["exploration_summary"]:
+            self.stdout.write(self.readable(f"\n{file['exploration_summary']}"))
+
+    def _print(self, file: dict[str, Any], options: dict[str, Any]) -> None:
+        if options["as_json"]:
+            self.print_json(FileOut.model_validate(file).dict())
+        else:
+            self._line(file)
+
+    def _line(self, file: dict[str, Any]) -> None:
+        size = "?" if file["size"] is None else f"{file['size']:,}"
+        self.stdout.write(
+            self.readable(f"{file['id']}  {file['state']:8} {file['file_type']:10} {size:>13}  {file['path']}")
+        )
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    """:raises InvalidRequest: it cannot be read."""
+    if path == PIPED:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is done with it may fail otherwise
+    except OSError as problem:
+        raise InvalidRequest(f"{path} cannot be read: {problem.strerror}", field="path") from None
+    with file:
+        yield file
