@@ -46,9 +46,8 @@ def lcm_grep(
 def lcm_describe(context: ToolContext, id: str, offset: int = 0) -> str:
     """Describe what an id of this conversation names: sum_, file_, msg_, part_, run_ (compaction), turn_, call_, sess_.
 
-    Of a summary: what it stands for, what stands for it, and its text. Of a list of files, which a summary names when
-    it has too many: the files from offset on. Of a file: its kind and size, what it holds, its other versions, and where
-    it is spoken of.
+    Of a summary: what it stands for, what stands for it, and its text. Of a list of files: those from offset on. Of a
+    file: its kind and size, what it holds, its other versions, and where it is spoken of.
     """
     return _answer(context, id, lambda found: describing.describe(found, offset=offset))
 
