@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from mnesis_core.footers import ManifestName, Named, with_footer
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, ToolPart
 
+MOST_OF_A_TOMBSTONE = 8
+"""Files that a tombstone names: it has to stay smaller than what it stands for."""
 _FILE_ID = re.compile(r"\bfile_(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{8,32})\b")
 
 
@@ -22,6 +25,21 @@ def file_ids_of(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
         for stored in message.parts:
             found.update(dict.fromkeys(_ids_of_part(stored.part)))
     return tuple(found)
+
+
+def file_ids_of_output(part: ToolPart) -> tuple[str, ...]:
+    """The file ids in what a tool gave, tombstoned or not."""
+    # Not joined: a context is put together often, and most outputs name none.
+    return tuple(dict.fromkeys((*find_file_ids(part.output or ""), *find_file_ids(part.error or ""))))
+
+
+def with_output_files(mark: str, part: ToolPart, part_id: str) -> str:
+    """A tombstone that names the files of its output; of many the newest, and the part that has them all."""
+    files = file_ids_of_output(part)
+    if len(files) <= MOST_OF_A_TOMBSTONE:
+        return with_footer(mark, Named(files=files))
+    whole = ManifestName(id=part_id, count=len(files))
+    return with_footer(mark, Named(files=files[-MOST_OF_A_TOMBSTONE:], manifests=(whole,)))
 
 
 def _ids_of_part(part: Part) -> Iterable[str]:

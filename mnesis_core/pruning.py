@@ -14,11 +14,12 @@ from itertools import takewhile
 from mnesis_core.budget import Budget
 from mnesis_core.config import Config, PruneConfig
 from mnesis_core.dag import ContextEntry, MessageEntry, in_order
+from mnesis_core.file_ids import with_output_files
 from mnesis_core.messages import StoredMessage, StoredPart, ToolPart, ToolState
 from mnesis_core.tokens import estimate_text
 
 MARKER_TOKENS = 32
-"""What a tombstone takes itself, at the most."""
+"""What a tombstone takes itself, at the most, without the files that it names."""
 LARGEST_WINDOW_SHARE = 4
 """The protected window is at most one part in so many of usable."""
 LARGEST_MINIMUM_SHARE = 8
@@ -83,8 +84,13 @@ def _beyond_window(parts: Sequence[tuple[str, ToolPart]], prune: PruneConfig, wi
     for part_id, part in parts:
         size = _output_tokens(part, prune)
         seen += size
-        if seen > window and size > MARKER_TOKENS:
+        if seen > window and size > MARKER_TOKENS and size > _tombstone_tokens(part_id, part):
             yield part_id, size
+
+
+def _tombstone_tokens(part_id: str, part: ToolPart) -> int:
+    """What stands in place of an output, with the files that it names."""
+    return MARKER_TOKENS + estimate_text(with_output_files("", part, part_id))
 
 
 def _output_tokens(part: ToolPart, prune: PruneConfig) -> int:

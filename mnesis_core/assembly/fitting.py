@@ -86,7 +86,7 @@ def _part_cost(stored: StoredPart) -> tuple[str, int]:
         length = len(part.tool_name) + len(part.input) + len(part.output or "") + len(part.error or "")
         if stored.token_estimate * _BELIEVABLE >= length:
             return "tool_outputs", MESSAGE_FRAMING + _RESULT_FRAME + stored.token_estimate
-    fields = fields_of(part, tombstoned=is_tombstoned(part))
+    fields = fields_of(part, tombstoned=is_tombstoned(part), naming=stored.id)
     return _category(stored), _frame(stored) + sum(_sizes(fields)) if fields else 0
 
 
@@ -161,7 +161,7 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = Fals
 def _pieces(message: StoredMessage) -> list[_Piece]:
     pieces = []
     for stored in message.parts:
-        fields = fields_of(stored.part, tombstoned=is_tombstoned(stored.part))
+        fields = fields_of(stored.part, tombstoned=is_tombstoned(stored.part), naming=stored.id)
         if fields:
             sizes = _sizes(fields)
             pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=sizes, frame=_frame(stored)))

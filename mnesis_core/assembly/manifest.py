@@ -36,6 +36,8 @@ def _are_ranges(value: object) -> bool:
 Shape = Mapping[str, Callable[[object], bool]]
 _ENDS: Shape = {"head": _is_number, "tail": _is_number}
 _CUT: Shape = {"part": _is_text, "field": _is_text, **_ENDS}
+_OPTIONAL: Mapping[str, Shape] = {"head": _ENDS, "naming": {"naming": _are_texts}}
+"""By a key with which the others come."""
 _SHAPES: Mapping[str, Shape] = {
     "system": {"id": _is_text},
     "tools": {"names": _are_texts},
@@ -72,7 +74,10 @@ def read_manifest(stored: object) -> list[Row]:
 
 def _is_row(row: Any) -> bool:
     shape = _SHAPES.get(str(row.get("kind"))) if isinstance(row, dict) else None
-    return shape is not None and _has(row, {**shape, **_ENDS} if "head" in row else shape)
+    if shape is None:
+        return False
+    optional = {name: fits for key, fields in _OPTIONAL.items() if key in row for name, fits in fields.items()}
+    return _has(row, {**shape, **optional})
 
 
 def _has(value: object, shape: Shape) -> bool:

@@ -17,6 +17,7 @@ import orjson
 
 from mnesis_core.context import EMPTY_MESSAGE, ContextMessage, ToolResult
 from mnesis_core.dag import SummaryEntry
+from mnesis_core.file_ids import file_ids_of_output, with_output_files
 from mnesis_core.llm import ToolCall
 from mnesis_core.messages import (
     FileRefPart,
@@ -71,16 +72,17 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def fields_of(part: Part, *, tombstoned: bool) -> dict[str, str]:
+def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, str]:
     """The texts of a part that a model is sent and that may be shortened, whole: ``text``, or ``input`` and ``output``.
 
-    None of reasoning, steps, markers and unknown imported data.
+    None of reasoning, steps, markers and unknown imported data. ``naming``: the part's id, where a tombstone also names
+    the files of the output.
     """
     match part:
         case TextPart():
             return {"text": part.text} if part.text else {}
         case ToolPart():
-            return {"input": part.input, "output": _result_text(part, tombstoned)}
+            return {"input": part.input, "output": _result_text(part, tombstoned, naming)}
         case FileRefPart():
             return {"text": _file_block(part)}
         case PatchPart():
@@ -101,9 +103,10 @@ def _file_block(part: FileRefPart) -> str:
     return "\n".join((*lines, "[/FILE]"))
 
 
-def _result_text(part: ToolPart, tombstoned: bool) -> str:
+def _result_text(part: ToolPart, tombstoned: bool, naming: str) -> str:
     if tombstoned and part.compacted_at is not None:
-        return tombstone(part.tool_name, part.compacted_at)
+        mark = tombstone(part.tool_name, part.compacted_at)
+        return with_output_files(mark, part, naming) if naming else mark
     if part.error is None:
         return part.output or ""
     error = f"Error: {part.error}"
@@ -125,9 +128,11 @@ def message_row(
 ) -> dict[str, Any]:
     """A message's manifest row: with the message, all that is needed to read it the same way again.
 
-    ``parts`` and ``unanswered`` tell the state at that time: parts are appended and calls answered later.
+    ``parts`` and ``unanswered`` tell the state at that time: parts are appended and calls answered later. ``naming``,
+    which is not always there, has the tombstones that name files.
     """
     calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
+    naming = [part_id for part_id, part in calls if part.compacted_at is not None and file_ids_of_output(part)]
     return {
         "kind": "message",
         "id": message.id,
@@ -137,6 +142,8 @@ def message_row(
         "unanswered": [part_id for part_id, part in calls if is_unanswered(part)],
         "shortened": list(shortened),
         "omitted": list(omitted),
+        # Rows that are older than this one know no such tombstones, and are read again without.
+        **({"naming": naming} if naming else {}),
     }
 
 
@@ -217,7 +224,8 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
 
 
 def _field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, Any]) -> dict[str, str]:
-    texts = fields_of(stored.part, tombstoned=stored.id in row["tombstoned"])
+    naming = stored.id if stored.id in row.get("naming", ()) else ""
+    texts = fields_of(stored.part, tombstoned=stored.id in row["tombstoned"], naming=naming)
     for cut in row["shortened"]:
         if cut["part"] == stored.id:
             name = cut["field"]

@@ -113,6 +113,7 @@ MESSAGE = {"id": "msg_x", "seq": 1, "parts": 1, "tombstoned": [], "unanswered": 
         ([{"kind": "tools", "names": "all"}], "row 1"),
         ([{"kind": "gap", "messages": 10**400, "summaries": 0, "first_seq": 1, "last_seq": 2}], "row 1"),
         ([{"kind": "system", "id": ""}, {"kind": "message", **MESSAGE, "shortened": [{"part": "p"}]}], "row 2"),
+        ([{"kind": "message", **MESSAGE, "naming": 5}], "row 1"),
         ([{"kind": "message", **MESSAGE}], "msg_x"),
         ([{"kind": "message", **MESSAGE, "id": "\x00\ud800"}], "message"),
         ([{"kind": "summary", "id": "sum_x", "first_seq": 1, "last_seq": 2}], "sum_x"),

@@ -266,6 +266,26 @@ def test_a_tombstoned_output_keeps_its_call_and_shows_the_marker() -> None:
     assert result.used_tokens < 100
 
 
+def test_a_tombstone_names_the_files_of_its_output_or_the_part_that_does() -> None:
+    files = [f"file_{number:08x}" for number in range(30)]
+    few = make.tool(name="bash", output=f"{files[0]} and {files[1]}", compacted_at=make.NOON)
+    many = make.tool(name="bash", output=" ".join(files), compacted_at=make.NOON, tool_call_id="c2")
+    result = assembled(make.entries_of(make.turn(1, "go", few, many)))
+    marker = f"[Tool 'bash' output compacted at {make.NOON_MS}]\n\n[LCM File IDs:"
+    assert [shown.text for shown in result.messages[-1].tool_results] == [
+        f"{marker} {files[0]}, {files[1]}]",
+        f"{marker} {', '.join(files[-8:])}, 30 listed in part_0002_1]",
+    ]
+
+
+def test_a_row_of_before_tombstones_named_files_reads_as_it_did() -> None:
+    part = make.tool(name="bash", output="file_0123456789abcdef", compacted_at=make.NOON)
+    entries = make.entries_of(make.turn(1, "go", part))
+    rows = [{key: value for key, value in row.items() if key != "naming"} for row in assembled(entries).manifest]
+    rebuilt = rebuild(rows, entries, system_prompt="Be brief.", tools=())
+    assert rebuilt.messages[-1].tool_results[0].text == f"[Tool 'bash' output compacted at {make.NOON_MS}]"
+
+
 def test_reasoning_steps_and_unknown_parts_are_not_sent() -> None:
     hidden = make.message(2, "assistant", ReasoningPart(text="hmm"), StepStartPart())
     result = assembled(make.entries_of([make.message(1, "user", "hello"), hidden]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import pytest
@@ -16,7 +16,7 @@ from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.file_manifests import read_file_manifest
 from mnesis_core.footers import ManifestName, Named, files_in_footer, with_footer, without_footer
 from mnesis_core.ids import new_id
-from mnesis_core.messages import StoredMessage
+from mnesis_core.messages import ReasoningPart, StoredMessage
 from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
 from tests.support.hostile_models import MODELS
@@ -44,15 +44,32 @@ def last_seq(entry: ContextEntry) -> int:
 
 
 def lost(talk: Talk, known: dict[str, list[str]]) -> set[str]:
-    """The ids of messages that left the context which neither what the model is sent names, nor a manifest there."""
+    """The ids that neither what the model is sent names, nor a manifest there, nor a tombstone's part."""
     summaries = [entry for entry in talk.entries if isinstance(entry, SummaryEntry)]
-    prompt = assemble(talk.entries, system_prompt="", tools=(), budget=make.budget(10**6))
-    sent = "\n".join(message.text for message in prompt.messages)
+    sent = all_that_is_sent(talk.entries)
     named = [files_in_footer(entry.text) for entry in summaries]
     assert all(entry in sent for each in named for entry in each.file_entries)
     reached = set().union(*(talk.reached(each) for each in named))
-    shown = {id_of(entry) for entry in talk.entries if isinstance(entry, MessageEntry)}
-    return {id for message_id, ids in known.items() if message_id not in shown for id in ids} - reached
+    standing = {id_of(entry): entry.message for entry in talk.entries if isinstance(entry, MessageEntry)}
+    gone = {id for message_id, ids in known.items() if message_id not in standing for id in ids}
+    shown = {id: standing[message_id] for message_id, ids in known.items() if message_id in standing for id in ids}
+    hidden = {id for id, message in shown.items() if id not in sent and not is_listed(message, sent)}
+    return (gone - reached) | hidden
+
+
+def all_that_is_sent(entries: Sequence[ContextEntry]) -> str:
+    prompt = assemble(entries, system_prompt="", tools=(), budget=make.budget(10**6))
+    texts = [(message.text, message.tool_calls, message.tool_results) for message in prompt.messages]
+    return "\n".join(
+        [text for text, _, _ in texts]
+        + [call.arguments for _, calls, _ in texts for call in calls]
+        + [result.text for _, _, results in texts for result in results]
+    )
+
+
+def is_listed(message: StoredMessage, sent: str) -> bool:
+    """Whether a part of a message is named as the list of its files, or is of a kind that no model is sent."""
+    return any(f"listed in {stored.id}]" in sent or isinstance(stored.part, ReasoningPart) for stored in message.parts)
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
