@@ -139,14 +139,14 @@ def _in_json(file_id: str) -> str:
     return encode_text(json.dumps(file_id, ensure_ascii=False))
 
 
-def messages_naming(file_id: str, *, session_id: str, after_seq: int = 0, limit: int = 20) -> list[tuple[int, str]]:
-    """Messages of a session that name a file, as ``seq`` and role, oldest first: those after ``after_seq``."""
+def messages_naming(file_id: str, *, session_id: str, limit: int = 20) -> list[tuple[int, str, str]]:
+    """The first messages of a session that name a file: ``seq``, role and id of each."""
     word = encode_text(file_id)
     parts = MessagePart.objects.filter(message_id=OuterRef("pk")).filter(
         Q(content__contains=word) | Q(tool_input__contains=word)
     )
-    rows = Message.objects.filter(Exists(parts), session_id=session_id, seq__gt=after_seq).order_by("seq")
-    return list(rows.values_list("seq", "role")[:limit])
+    rows = Message.objects.filter(Exists(parts), session_id=session_id).order_by("seq")
+    return list(rows.values_list("seq", "role", "id")[:limit])
 
 
 def tool_outputs(session_id: str, tool_name: str) -> dict[str, int | None]:

@@ -17,6 +17,7 @@ LISTS = (
     "sessions_app/contextitem", "sessions_app/event", "sessions_app/modelcall", "sessions_app/prompttext",
     "sessions_app/streamjournal", "sessions_app/languagemodel", "sessions_app/apikey", "compaction_app/compactionrun",
     "compaction_app/summarynode", "compaction_app/summarytry", "compaction_app/summarypreview",
+    "files_app/filereference",
 )  # fmt: skip
 HOSTILE = "<img src=x onerror=alert(1)> \u202egpj.exe "
 

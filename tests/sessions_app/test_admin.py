@@ -18,6 +18,8 @@ from django.urls import reverse
 from agents_app.models import InboxMessage
 from agents_app.store import receive_message
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
+from files_app.models import FileReference
+from files_app.store import store_file_reference
 from mnesis_core.inbox import Draft
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
@@ -68,6 +70,7 @@ def session_id(ada: User) -> str:
         turn = store.start_turn(record, model="demo")
         stub = store.append_message(record, turn_id=turn, message=MessageValue(role="assistant", parts=()))
         receive_message(record, Draft(text="Are you there?"))
+        store_file_reference(record, content_id="a1" * 32, path=HOSTILE, exploration_summary=HOSTILE)
     piece = store.Piece(part_index=0, part_type="text", offset=0, text="so far")
     store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     run = claim(session_id)
@@ -93,6 +96,7 @@ def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
         Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
         CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey, InboxMessage,
+        FileReference,
     }  # fmt: skip
 
 
@@ -150,6 +154,7 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         finish(other, run)
         with change(other) as record:
             receive_message(record, Draft(text="Hello"))
+            store_file_reference(record, content_id="a1" * 32, path="a.txt", exploration_summary="words")
         create_key(owner_id=ada.pk)
     for number in range(3):
         store.append_journal(
