@@ -115,7 +115,9 @@ export class Attachments {
     try {
       item.id = await item.upload.run();
     } catch (error) {
-      if (error.code !== "GIVEN_UP") item.show("failed", error.message);
+      if (error.code === "GIVEN_UP") return;
+      item.show("failed", error.message);
+      this.#say(`${item.name} was not taken: ${error.message}`);
       return;
     }
     item.upload = null;

@@ -21,6 +21,13 @@ DROP = """([name, text]) => {
   document.body.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: data }));
 }"""
 
+PASTE = """([name, text]) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.items.add(new File([text], name));
+  document.getElementById("message").dispatchEvent(new ClipboardEvent("paste", { bubbles: true, cancelable: true, clipboardData }));
+}"""
+HOSTILE_NAME = "<b>bill \u202egpj.exe " + "w" * 150 + ".py"
+
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -121,3 +128,21 @@ def test_a_file_that_is_refused_says_why_and_holds_the_message_back(portal: Port
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".attachment")).to_contain_text("ready")
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
+
+
+def test_a_pasted_file_with_a_hostile_name_is_shown_and_fits_a_small_phone(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session()
+    page = open_page(f"/sessions/{session_id}/", viewport={"width": 360, "height": 740})
+    page.evaluate(PASTE, [HOSTILE_NAME, "x = 1  # \u202e\n" * 300 + "y" * 3_000])
+    chip = page.locator(".attachment")
+    expect(chip).to_contain_text("ready · python", timeout=30_000)
+    expect(chip).to_contain_text("<b>bill ⟨U+202E⟩gpj.exe")
+    page.get_by_label("Message", exact=True).fill("Read this")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".message-user .file-chip")).to_contain_text("⟨U+202E⟩")
+    for path in (f"/sessions/{session_id}/", f"/files/?session={session_id}"):
+        page.goto(path)
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
+    page.get_by_role("link", name="gpj.exe").click()
+    expect(page.locator(".line").first).to_contain_text("x = 1  # ⟨U+202E⟩")
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")

@@ -46,7 +46,7 @@ def colour_of_page(page: Page) -> str:
 def test_no_page_scrolls_sideways_on_a_small_phone(portal: Portal, open_page: Open) -> None:
     tool_call = '!tool calculator {"expression": "1 + 1"}'
     session_id = portal.new_session(HOSTILE, tool_call, "!fail 500", "```\n" + "x" * 300 + "\n```", title="w" * 200)
-    for path in ("/", f"/sessions/{session_id}/", "/tools/", "/sessions/sess_nowhere/", "/password/"):
+    for path in ("/", f"/sessions/{session_id}/", "/tools/", "/files/", "/sessions/sess_nowhere/", "/password/"):
         page = open_page(path, color_scheme="light", **PHONE)
         assert not has_sideways_scroll(page), path
         page.emulate_media(color_scheme="dark")
