@@ -185,7 +185,7 @@ def test_the_ledger_tells_why_each_run_was_asked_for_and_how_it_ended(session, s
 async def test_what_is_left_below_the_high_mark_waits_for_the_next_turn(session, script):
     script(model_of("- A summary."))
     await db(configure, session, max_compaction_rounds=1, leaf_chunk_tokens=1_500)
-    await db(add_turns, session, 20)
+    await db(add_turns, session, 17)
     await say(session, "And now?")
     [run] = await db(list_runs, session.id)
     await db(compact, run_id=run.id)
