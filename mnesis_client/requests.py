@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,11 @@ class Request:
     path: str
     params: dict[str, Any] = field(default_factory=dict)
     body: dict[str, Any] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    form: dict[str, str] | None = None
+    attached: dict[str, tuple[str, bytes]] | None = None
+    """Sent with ``form``."""
     is_safe: bool = False
 
     def at(self, place: str, cursor: str | int | None) -> Request:
@@ -26,6 +32,7 @@ class Request:
         return self if cursor is None else replace(self, params={**self.params, place: cursor})
 
 
+TUS = "1.0.0"
 EVENTS = {"Accept": "text/event-stream"}
 """Asks for frames as they come."""
 
@@ -68,6 +75,40 @@ def send_message(session_id: str, text: str, kind: str, in_reply_to: str | None)
 def answer_tools(session_id: str, turn_id: str, results: Sequence[ToolResult]) -> Request:
     """Give results of the caller's tools."""
     return post("sessions", session_id, "turns", turn_id, "tool-results", results=[*results])
+
+
+def upload(session_id: str, name: str, content: bytes) -> Request:
+    """Send a file at once. The same again is the file that is there, so it may be sent twice."""
+    return Request(
+        method="POST",
+        path=_path(["files"]),
+        form={"session_id": session_id},
+        attached={"file": (name, content)},
+        is_safe=True,
+    )
+
+
+def begin_upload(session_id: str, name: str, size: int) -> Request:
+    """Begin to send a file in pieces."""
+    facts = {"filename": name, "session_id": session_id}
+    told = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in facts.items())
+    headers = {"Tus-Resumable": TUS, "Upload-Length": str(size), "Upload-Metadata": told}
+    return Request(method="POST", path=_path(["uploads"]), headers=headers, is_safe=True)
+
+
+def ask_upload(upload_id: str) -> Request:
+    """Ask how much of it came."""
+    return Request(method="HEAD", path=_path(["uploads", upload_id]), headers={"Tus-Resumable": TUS}, is_safe=True)
+
+
+def send_piece(upload_id: str, offset: int, content: bytes) -> Request:
+    """Send the bytes from an offset on."""
+    headers = {
+        "Tus-Resumable": TUS,
+        "Upload-Offset": str(offset),
+        "Content-Type": "application/offset+octet-stream",
+    }
+    return Request(method="PATCH", path=_path(["uploads", upload_id]), headers=headers, content=content)
 
 
 def _keyed(*steps: str, **body: Any) -> Request:

@@ -343,8 +343,9 @@ class Limits(TypedDict, total=False):
 
 
 class TurnOptions(TypedDict, total=False):
-    """How a turn differs from its session."""
+    """How a turn differs from its session; ``files`` are ids of files that go with the message."""
 
+    files: Sequence[str]
     tools: Sequence[Tool]
     """Tools that the caller runs: a call of one suspends the turn until ``answer_tools``."""
     system_prompt: str

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +13,10 @@ from mnesis_client import (
     AsyncClient,
     Client,
     ConnectionFailed,
+    FileReferenceNotFoundError,
     InvalidRequest,
     NotSignedIn,
+    SessionArchived,
     SessionBusy,
     SessionNotFoundError,
     SessionNotRunning,
@@ -88,6 +92,50 @@ def test_the_callers_tools_suspend_a_turn_until_they_answer(client: Client):
         client.answer_tools(session["id"], turn["id"], results)
     with pytest.raises(SessionNotRunning):
         client.interrupt(session["id"])
+
+
+def test_a_file_is_given_read_by_line_searched_and_goes_with_a_message(client: Client, tmp_path: Path):
+    session = client.create_session()
+    place = tmp_path / "tides.csv"
+    place.write_bytes(b"hour,height\n03:10,4.1\n09:20,0.8\n")
+    file = client.upload_file(session["id"], place)
+    assert (file["path"], file["size"], client.upload_file(session["id"], place)["id"]) == ("tides.csv", 32, file["id"])
+    lines = client.file_lines(file["id"], first=2)
+    assert ([line["text"] for line in lines["items"]], lines["total"]) == (["03:10,4.1", "09:20,0.8"], 3)
+    found = client.search_file(file["id"], r"4\.1$", mode="regex")
+    assert ([hit["number"] for hit in found["items"]], found["next_cursor"]) == ([2], None)
+    client.say(session["id"], "When is high tide?", files=[file["id"]])
+    [first, *_] = client.messages(session["id"])
+    assert "03:10,4.1" in str(first["parts"])
+    assert client.read_file(file["id"])["state"] == "explored"
+    assert [one["id"] for one in client.files(session["id"])] == [file["id"]]
+    assert file["id"] in [one["id"] for one in client.files()]
+    with pytest.raises(FileReferenceNotFoundError):
+        client.read_file("file_none")
+
+
+def test_a_large_file_arrives_whole_however_the_line_breaks(caller: Caller, tmp_path: Path):
+    session = caller.new_session()
+    place = tmp_path / "large.log"
+    place.write_bytes(b"".join(b"a line of the log, number %d\n" % number for number in range(300_000)))
+    with CuttingProxy(caller.site.port) as proxy, Client(proxy.url, key=caller.key) as client:
+        proxy.sent_left = [1_000_000, 3_000_000]
+        file = client.upload_file(session, place, name="log.log")
+        assert proxy.cuts == 2
+    assert (file["path"], file["size"]) == ("log.log", place.stat().st_size)
+    assert file["content_id"] == hashlib.sha256(place.read_bytes()).hexdigest()
+
+
+async def test_a_large_file_goes_up_without_waiting(caller: Caller, tmp_path: Path):
+    place = tmp_path / "large.bin"
+    place.write_bytes(bytes(range(256)) * 20_000)
+    async with AsyncClient(caller.site.url, key=caller.key) as client:
+        session = await client.create_session()
+        file = await client.upload_file(session["id"], place)
+        assert (file["size"], [one["id"] async for one in client.files(session["id"])]) == (5_120_000, [file["id"]])
+        await client.archive_session(session["id"])
+        with pytest.raises(SessionArchived):
+            await client.upload_file(session["id"], place)
 
 
 def test_errors_are_raised_by_their_code(caller: Caller, client: Client):

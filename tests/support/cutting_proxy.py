@@ -15,6 +15,8 @@ class CuttingProxy:
         self.port = 0
         self.bytes_left: list[int] = []
         """For each of the next streams, after how many bytes it is cut; the ones after those are whole."""
+        self.sent_left: list[int] = []
+        """For each of the next cuts, after how many bytes that a connection sends."""
         self.cuts = 0
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._ready = threading.Event()
@@ -54,7 +56,16 @@ class CuttingProxy:
             await asyncio.gather(*ways, return_exceptions=True)
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent = 0
         while data := await reader.read(4096):
+            sent += len(data)
+            if self.sent_left and sent > self.sent_left[0]:
+                self.sent_left.pop(0)
+                self.cuts += 1
+                # What came before shall arrive.
+                await writer.drain()
+                await asyncio.sleep(0.2)
+                return
             writer.write(data)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
