@@ -117,6 +117,7 @@ export class Attachments {
     } catch (error) {
       if (error.code === "GIVEN_UP") return;
       item.show("failed", error.message);
+      item.chip.scrollIntoView({ block: "nearest" });
       this.#say(`${item.name} was not taken: ${error.message}`);
       return;
     }
@@ -152,6 +153,7 @@ export class Attachments {
     this.#items.push(item);
     this.root.append(item.chip);
     this.root.hidden = false;
+    item.chip.scrollIntoView({ block: "nearest" });
     return item;
   }
 

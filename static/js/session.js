@@ -48,6 +48,7 @@ function showState() {
 
 function hint(isEmpty) {
   if (waiting) return "The turn waits for an answer above";
+  if (sending && attachments.files.length) return "The files are looked at, then the turn begins";
   if (attachments.isSending) return "A file is on its way";
   if (attachments.hasFailed) return "Remove the file that did not come, or try it again";
   return isEmpty && attachments.files.length ? "Write what is to be done with the files" : HINT;
@@ -246,7 +247,8 @@ function watchComposer() {
     // A turn that waits is not ended by a key that closes things elsewhere.
     if (event.key === "Escape" && running && !waiting) stop();
   });
-  if (!isTouch() && !location.hash) textarea.focus({ preventScroll: true });
+  if (location.hash === "#attach") find("attach").focus({ preventScroll: true });
+  else if (!isTouch() && !location.hash) textarea.focus({ preventScroll: true });
 }
 
 /* Reading */

@@ -6,28 +6,33 @@ const form = document.getElementById("new-session");
 const textarea = form.elements.message;
 const errorBox = document.getElementById("new-session-error");
 const button = form.querySelector('button[type="submit"]');
+const attach = document.getElementById("attach");
 const draft = new Draft("new-session");
 
-async function create() {
+// With files to come, the message waits in the new session: they belong to one.
+async function create({ forFiles = false } = {}) {
   if (button.disabled) return;
-  button.disabled = textarea.readOnly = true;
+  button.disabled = attach.disabled = textarea.readOnly = true;
   errorBox.hidden = true;
   const message = textarea.value;
   try {
-    const body = { model: form.elements.model.value, ...(message.trim() ? { message } : {}) };
+    const body = { model: form.elements.model.value, ...(message.trim() && !forFiles ? { message } : {}) };
     const session = await call("POST", "/api/sessions", body);
+    if (forFiles) new Draft(session.id).change(message);
     draft.forget();
-    location.assign(form.dataset.page.replace("SESSION", encodeURIComponent(session.id)));
+    const page = form.dataset.page.replace("SESSION", encodeURIComponent(session.id));
+    location.assign(forFiles ? `${page}#attach` : page);
     return;
   } catch (error) {
     showError(errorBox, error);
   }
-  button.disabled = textarea.readOnly = false;
+  button.disabled = attach.disabled = textarea.readOnly = false;
 }
 
 textarea.value ||= draft.text;
 textarea.addEventListener("input", () => draft.change(textarea.value));
-sendOnEnter(textarea, create);
+sendOnEnter(textarea, () => create());
+attach.addEventListener("click", () => create({ forFiles: true }));
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   create();
@@ -43,7 +48,7 @@ document.addEventListener("click", (event) => {
 // Coming back by the browser's history finds the page as it was left, with its button still pressed.
 addEventListener("pageshow", (event) => {
   if (!event.persisted) return;
-  button.disabled = textarea.readOnly = false;
+  button.disabled = attach.disabled = textarea.readOnly = false;
   textarea.value = draft.text;
 });
 

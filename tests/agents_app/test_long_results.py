@@ -103,5 +103,5 @@ async def test_people_get_all_of_it_from_the_page(talk, script):
         return page, streamed(browser.get(f"/api/files/{file_id}/content"))
 
     page, content = await db(fetched)
-    assert f'href="/api/files/{file_id}/content"' in page
+    assert f'href="/files/{file_id}/"' in page
     assert content.decode() == whole(50_000)

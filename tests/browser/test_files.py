@@ -146,3 +146,15 @@ def test_a_pasted_file_with_a_hostile_name_is_shown_and_fits_a_small_phone(porta
     page.get_by_role("link", name="gpj.exe").click()
     expect(page.locator(".line").first).to_contain_text("x = 1  # ⟨U+202E⟩")
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+def test_a_new_session_is_opened_for_files_with_what_was_written(open_page: Open) -> None:
+    page = open_page("/")
+    page.get_by_label("First message").fill("Read what I attach")
+    page.get_by_role("button", name="Open the session to attach files").click()
+    page.wait_for_url(re.compile(r"/sessions/sess_"))
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Read what I attach")
+    expect(page.get_by_role("button", name="Attach files")).to_be_focused()
+    expect(page.locator(".message")).to_have_count(0)
+    page.goto("/")
+    expect(page.get_by_label("First message")).to_have_value("")

@@ -10,6 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from files_app import lines
 from files_app.contents import put_content
 from files_app.exploring import explore_file
 from files_app.queries import load_file_reference
@@ -202,8 +203,22 @@ def test_a_stretch_has_the_colours_that_began_before_it(ask: Ask, reader: User) 
 
 def test_very_long_lines_are_cut_and_none_is_missing(ask: Ask, reader: User) -> None:
     file_id = keep(new_session(reader), b"".join(b"%d " % n + b"x" * 20_000 + b"\n" for n in range(LINES + 5)))
-    lines = ask(f"/files/{file_id}/lines/")
-    assert lines.count('class="line"') == lines.count('class="line-cut"') == LINES
+    stretch = ask(f"/files/{file_id}/lines/")
+    assert stretch.count('class="line"') == stretch.count('class="line-cut"') == LINES
+
+
+def test_a_text_whose_lines_are_not_all_counted_yet_is_shown_all_the_same(
+    ask: Ask, reader: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "SECONDS", -1.0)
+    file_id = keep(new_session(reader), b"a line of it\n" * 200_000, exploration_summary="")
+    page = ask(f"/files/{file_id}/")
+    assert 'data-total=""' in page
+    assert page.count('class="line"') == LINES
+    assert 'class="line"' not in ask(f"/files/{file_id}/lines/", first=199_999)
+    monkeypatch.undo()
+    assert 'data-total="200000"' in ask(f"/files/{file_id}/")
+    assert 'data-line="199999"' in ask(f"/files/{file_id}/lines/", first=199_999)
 
 
 def test_bytes_are_shown_as_digits_and_never_as_a_picture(ask: Ask, reader: User) -> None:
@@ -225,10 +240,10 @@ def test_hostile_names_and_contents_are_shown_and_do_nothing(kind: str, ask: Ask
         assert "javascript:alert(1)&quot;" not in page
         assert "\u202e" not in page
         assert "⟨U+202E⟩" in page
-    lines = ask(f"/files/{file_id}/lines/")
-    assert lines.count('class="line"') == 2
-    assert "⟨␛⟩" in lines
-    assert "⟨␍⟩" in lines
+    stretch = ask(f"/files/{file_id}/lines/")
+    assert stretch.count('class="line"') == 2
+    assert "⟨␛⟩" in stretch
+    assert "⟨␍⟩" in stretch
 
 
 def test_a_file_given_whole_is_a_chip_that_leads_to_its_page(ask: Ask, reader: User) -> None:
