@@ -78,6 +78,10 @@ BENCHMARKS = {
             *("peak MB", "looked at", "time a MB / at 10 MB"),
         ),
     ),
+    "lines": (
+        "Lines of a log of 115 MB by number and by pattern, against the tools of the command line on the same file",
+        ("what", "tool ms", "our ms", "our time / the tool's", "MB/s"),
+    ),
     "conversations": (
         "Real conversations lived turn by turn in small windows, in tokens: what compaction does, and what is still there",
         (
@@ -87,7 +91,7 @@ BENCHMARKS = {
     ),
 }
 
-WITHOUT_DATABASE = ("files",)
+WITHOUT_DATABASE = ("files", "lines")
 """What comes out the same on any."""
 
 
