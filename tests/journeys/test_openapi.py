@@ -8,20 +8,30 @@ import pytest
 from django.db import connection
 
 from tests.journeys.conftest import Caller
-from tests.support.openapi import find_lies, make_things
+from tests.support.openapi import Ids, find_lies, make_things
 
 EXAMPLES = 2 if connection.vendor == "postgresql" else 1
 """Of each kind; only PostgreSQL refuses values of its own accord."""
 
 
+def with_files(caller: Caller, things: Ids) -> Ids:
+    """The same with the ids of a text and of a file that is none."""
+    given = {"a.log": b"low\nhigh tide\n" * 500, "b.bin": b"\x00\x01" * 500}
+    answers = [
+        caller.client.post("/api/files", data={"session_id": things["session_id"][0]}, files={"file": (name, content)})
+        for name, content in given.items()
+    ]
+    return things | {"file_id": [answer.json()["id"] for answer in answers]}
+
+
 def test_the_rest_door_is_as_it_says(caller: Caller) -> None:
-    things = make_things(caller.call)
+    things = with_files(caller, make_things(caller.call))
     lies = find_lies(caller.site.url, caller.key, things, examples=EXAMPLES, seed=1)
     assert not lies, "\n\n".join(map(str, lies))
 
 
 @pytest.mark.soak
 def test_the_rest_door_is_as_it_says_for_long(caller: Caller) -> None:
-    things, seed = make_things(caller.call), random.randrange(10**9)
+    things, seed = with_files(caller, make_things(caller.call)), random.randrange(10**9)
     lies = find_lies(caller.site.url, caller.key, things, examples=200, seed=seed)
     assert not lies, f"seed {seed}\n\n" + "\n\n".join(map(str, lies))

@@ -19,6 +19,8 @@ Call = Callable[..., Any]
 
 STORY = "The harbour office moved its ledgers to the new building in March. Ines checked every one of them twice. " * 6
 SLOW_SECONDS = 60
+# The pieces of an upload are bytes like any others.
+schemathesis.serializer.alias("application/offset+octet-stream", "application/octet-stream")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
