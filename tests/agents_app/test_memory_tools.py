@@ -323,10 +323,13 @@ def test_only_the_files_of_a_session_and_those_above_it_are_searched(session, al
         ask(session, "lcm_grep", pattern="secret", file_id=theirs)
     with pytest.raises(InvalidRequest):
         ask(session, "lcm_grep", pattern="secret", scope="files", cursor=f"{theirs}:1.0.0")
+    with pytest.raises(InvalidRequest):
+        ask(session, "lcm_grep", pattern="secret", scope="files", cursor=f"{mine}:1.0.0")
 
 
 def test_a_file_is_described_with_its_lines_versions_exploration_and_where_it_is_spoken_of(session):
     old = keep(session, b"one\ntwo\n", "plan.txt", file_type="text", token_count=2)
+    keep(session, b"one\ntwo\n", "plan.txt", file_type="text", token_count=3)  # said otherwise, the same content
     new = keep(session, b"one\ntwo\nthree", "plan.txt", exploration_summary=None)
     [asked, _] = add_turn(session.id, f"Look at {new}")
     with change(session.id) as record:
