@@ -36,11 +36,6 @@ def folder(tmp_path: Path, settings) -> Iterator[Path]:
     storages.__dict__.pop("backends", None)
 
 
-@pytest.fixture
-def alice(db: None) -> User:
-    return make_user("alice")
-
-
 def keep(owner: User, data: bytes) -> str:
     with change(new_session(owner)) as record:
         return store_file_reference(record, content_id=put_content(data), path="a.txt")

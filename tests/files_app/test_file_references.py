@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from files_app.models import FileReference as Row
@@ -25,16 +24,6 @@ from tests.support.talks import exchange, new_session
 pytestmark = pytest.mark.django_db
 
 ONE, OTHER = "a1" * 32, "b2" * 32
-
-
-@pytest.fixture
-def alice() -> User:
-    return make_user("alice")
-
-
-@pytest.fixture
-def session_id(alice: User) -> str:
-    return new_session(alice)
 
 
 def add(session_id: str, content_id: str = ONE, path: str = "/src/main.py", **values: Any) -> str:

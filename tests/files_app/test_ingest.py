@@ -20,23 +20,6 @@ from tests.support.talks import new_session
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def alice() -> Any:
-    return make_user("alice")
-
-
-@pytest.fixture
-def program(alice: Any) -> Client:
-    client = Client(raise_request_exception=False)
-    client.force_login(alice)
-    return client
-
-
-@pytest.fixture
-def session_id(alice: Any) -> str:
-    return new_session(alice)
-
-
 def upload(program: Client, session_id: str, name: str, data: bytes) -> Any:
     return program.post("/api/files", {"session_id": session_id, "file": SimpleUploadedFile(name, data)})
 

@@ -17,19 +17,6 @@ pytestmark = pytest.mark.django_db
 PIECE = "application/offset+octet-stream"
 
 
-@pytest.fixture
-def alice() -> Any:
-    return make_user("alice")
-
-
-@pytest.fixture
-def program(alice: Any, settings: Any, tmp_path: Any) -> Client:
-    settings.MNESIS = settings.MNESIS | {"UPLOAD_FOLDER": tmp_path / "uploads"}
-    client = Client(raise_request_exception=False)
-    client.force_login(alice)
-    return client
-
-
 def begin(program: Client, session_id: str, size: int, name: str = "log.txt") -> str:
     facts = {"filename": name, "session_id": session_id}
     metadata = ",".join(f"{key} {base64.b64encode(value.encode()).decode()}" for key, value in facts.items())
