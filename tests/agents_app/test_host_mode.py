@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
@@ -15,82 +11,25 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from agents_app import inbox as inbox_module
 from agents_app import lifecycle
 from agents_app import runner as runner_module
-from agents_app.inbox import claim_waiting, deliver
-from agents_app.queries import list_inbox, load_waiting
+from agents_app.inbox import claim_waiting
 from agents_app.recovery import recover_turns
 from agents_app.runner import runner
 from audit_app.verify import verify_session
-from mnesis_core.config import override
-from mnesis_core.errors import AtCapacity, NotInHostMode
-from mnesis_core.inbox import Draft, InboxMessage, MessageKind
-from mnesis_core.llm import Request, ToolCall
+from mnesis_core.errors import NotInHostMode
+from mnesis_core.inbox import MessageKind
+from mnesis_core.llm import Request
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import SessionRecord, TurnRecord, TurnState
-from sessions_app.conf import site_config
 from sessions_app.database import db
-from sessions_app.follow import follow
 from sessions_app.models import Turn
-from sessions_app.queries import list_turns, load_session
+from sessions_app.queries import load_session
 from sessions_app.transcript import load_message
+from tests.support.hosts import OTHERS, Make, _hosts, asked, call, host, inbox, offered, send, turns_ended
 from tests.support.story import ended, history, say, spoken
 
-Make = Callable[..., SessionRecord]
-OTHERS = "somebody-else"
-"""Who holds the lease of a turn of another process."""
-
-
-@pytest.fixture(autouse=True)
-def _hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a process that serves the web, and looks for nothing that it was not called for."""
-    monkeypatch.setattr(runner, "takes_messages", True)
-    monkeypatch.setattr(runner_module, "SWEEP_SECONDS", 1_000.0)
-    monkeypatch.setattr(runner, "_swept_at", time.monotonic())
-
-
-@pytest.fixture
-def host(alice: Any) -> Make:
-    """Makes a session of Alice's in host mode."""
-
-    def make(name: str, **values: Any) -> SessionRecord:
-        return lifecycle.create_session(owner=alice, host_mode=True, peer_name=name, **values)
-
-    return make
-
-
-async def send(session: SessionRecord, text: str, **values: Any) -> InboxMessage:
-    return await lifecycle.send_message(session.id, owner_id=session.owner_id, draft=Draft(text=text, **values))
-
-
-async def turns_ended(session: SessionRecord, count: int) -> list[TurnRecord]:
-    """The session's turns, oldest first, when so many have come to an end."""
-    left = count
-    async with asyncio.timeout(60), aclosing(follow(session.id, after=0)) as frames:  # type: ignore[type-var]
-        async for frame in frames:
-            left -= frame["type"] in lifecycle.TURN_ENDS
-            if not left:
-                break
-    return (await db(list_turns, session.id))[::-1]
-
-
-async def inbox(session: SessionRecord, **values: Any) -> list[InboxMessage]:
-    return await db(list_inbox, session.id, **values)
-
-
-def asked(request: Request) -> dict[str, Any]:
-    """The newest message of a request."""
-    message: dict[str, Any] = request.payload["messages"][-1]
-    return message
-
-
-def call(name: str, **arguments: Any) -> ToolCall:
-    return ToolCall(id=f"call_{name}", name=name, arguments=json.dumps(arguments))
-
-
-def offered(request: Request) -> set[str]:
-    return {entry["function"]["name"] for entry in request.payload.get("tools", ())}
+__all__ = ["_hosts", "host"]
 
 
 async def test_a_message_wakes_an_idle_session_which_reads_it_as_quoted_data(host: Make, script: Any) -> None:
@@ -238,98 +177,6 @@ async def test_what_another_process_left_is_taken_by_the_sweep(
     runner.beat()
     [turn] = await turns_ended(ida, 1)
     assert turn.state == TurnState.COMPLETED
-
-
-async def test_a_process_that_does_not_stay_takes_no_messages(
-    host: Make, script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script("Hello.")
-    monkeypatch.setattr(runner_module, "SWEEP_SECONDS", 0.05)
-    monkeypatch.setattr(runner, "takes_messages", False)
-    ida = await db(host, "ida")
-    await send(ida, "wait for the web")
-    await say(ida, "Hello")
-    await asyncio.sleep(0.3)
-    assert len(await inbox(ida, waiting=True)) == 1
-
-
-async def test_a_full_process_leaves_the_messages_to_wait(
-    host: Make, script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script("Read at last.")
-    config = override(site_config(), {"turn": {"capacity": 1}})
-    monkeypatch.setattr(runner_module, "site_config", lambda: config)
-    monkeypatch.setattr(runner_module, "SWEEP_SECONDS", 0.05)
-    ida = await db(host, "ida")
-    with runner.permit():
-        await send(ida, "when there is room")
-        with pytest.raises(AtCapacity), runner.permit():
-            pass
-        await asyncio.sleep(0.2)
-        assert len(await inbox(ida, waiting=True)) == 1
-    [turn] = await turns_ended(ida, 1)
-    assert turn.state == TurnState.COMPLETED
-
-
-async def test_after_an_interrupt_a_session_rests_until_a_person_says_something(host: Make, script: Any) -> None:
-    model = script(Step(text="one two", gate=asyncio.Event()), "I go on.")
-    ida, bert = await db(host, "ida"), await db(host, "bert")
-    started = await lifecycle.start_turn(ida.id, owner_id=ida.owner_id, message="Go")
-    await asyncio.wait_for(model.at_gate.wait(), 60)
-    await send(ida, "from a peer", sender=bert.id)
-    await db(lifecycle.interrupt, ida.id, owner_id=ida.owner_id)
-    assert (await ended(started.turn)).state == TurnState.CANCELLED
-    await send(ida, "another one of the peer", sender=bert.id)
-    assert await db(claim_waiting, ida.id, lease_owner=OTHERS) is None
-    await send(ida, "Go on, please.")
-    turns = await turns_ended(ida, 2)
-    assert [message.turn_id for message in await inbox(ida)] == [turns[1].id] * 3
-
-
-async def test_a_word_that_comes_while_a_session_looks_is_not_left_out_of_the_turn_that_it_allows(
-    host: Make, script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = script(Step(text="one two", gate=asyncio.Event()))
-    ida, bert = await db(host, "ida"), await db(host, "bert")
-    started = await lifecycle.start_turn(ida.id, owner_id=ida.owner_id, message="Go")
-    await asyncio.wait_for(model.at_gate.wait(), 60)
-    await db(lifecycle.interrupt, ida.id, owner_id=ida.owner_id)
-    await ended(started.turn)
-    monkeypatch.setattr(runner, "takes_messages", False)
-    await send(ida, "from a peer", sender=bert.id)
-
-    def read_and_then_speak(session_id: str, **values: Any) -> list[InboxMessage]:
-        read = load_waiting(session_id, **values)
-        deliver(ida.id, owner_id=ida.owner_id, draft=Draft(text="Go on, please."))
-        return read
-
-    monkeypatch.setattr(inbox_module, "load_waiting", read_and_then_speak)
-    assert await db(claim_waiting, ida.id, lease_owner=OTHERS) is None
-
-
-async def test_while_nothing_may_be_spent_messages_wait_and_nothing_runs(host: Make, script: Any) -> None:
-    model = script("Read.")
-    ida = await db(host, "ida", config={"limits": {"session": {"tokens": 10}}})
-    await send(ida, "too dear")
-    assert await db(claim_waiting, ida.id, lease_owner=OTHERS) is None
-    assert not await db(list_turns, ida.id)
-    assert model.requests == []
-    await db(lifecycle.update_session, ida.id, owner_id=ida.owner_id, config={})
-    runner.look(ida.id)
-    [turn] = await turns_ended(ida, 1)
-    assert turn.state == TurnState.COMPLETED
-
-
-async def test_a_turn_that_used_its_budget_up_is_not_followed_by_another(host: Make, script: Any) -> None:
-    script(lambda request: "Said.")
-    ida, bert = await db(host, "ida"), await db(host, "bert")
-    await db(lifecycle.update_session, ida.id, owner_id=ida.owner_id, config={"limits": {"turn": {"tokens": 10}}})
-    await send(ida, "the first", sender=bert.id)
-    [turn] = await turns_ended(ida, 1)
-    assert (turn.state, turn.error_code) == (TurnState.INCOMPLETE, "BUDGET_EXHAUSTED")
-    await send(ida, "the second", sender=bert.id)
-    assert await db(claim_waiting, ida.id, lease_owner=OTHERS) is None
-    assert [message.text for message in await inbox(ida, waiting=True)] == ["the second"]
 
 
 async def test_host_mode_on_a_turn_is_inherited_or_set_from_then_on(alice: Any, script: Any) -> None:
