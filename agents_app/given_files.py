@@ -43,11 +43,14 @@ async def explored(session_id: str, file_ids: Sequence[str], *, owner_id: int) -
 
 
 async def _explored(file: FileReference, owner_id: int) -> None:
-    for _ in range(int(WORKER_SECONDS / LOOK_SECONDS)):
-        if (await db(load_file_reference, file.id, owner_id=owner_id)).is_explored:
-            return
-        await asyncio.sleep(LOOK_SECONDS)
-    await work(explore_file, file.id, owner_id=owner_id)
+    is_explored = False
+    while not is_explored:
+        for _ in range(int(WORKER_SECONDS / LOOK_SECONDS)):
+            if (await db(load_file_reference, file.id, owner_id=owner_id)).is_explored:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+        # It is not while a worker asks a model about it.
+        is_explored = (await work(explore_file, file.id, owner_id=owner_id)).is_explored
 
 
 def parts_of_files(session_id: str, file_ids: Sequence[str], *, owner_id: int) -> tuple[Part, ...]:

@@ -40,10 +40,12 @@ class ContextOut(Schema):
 
 
 class BillingOut(UsageOut):
-    """What a session has used: all of it, and apart what its turns, its summaries and its sub-agents (with theirs) took."""
+    """What a session has used: all of it, and apart what its turns, its summaries, what describes its files
+    and its sub-agents (with theirs) took."""
 
     turns: UsageOut
     compaction: UsageOut
+    files: UsageOut
     sub_agents: UsageOut
 
 
@@ -138,13 +140,15 @@ def session_read(session: SessionRecord) -> dict[str, Any]:
 
 def _billing(session_id: str) -> dict[str, Any]:
     turns, compaction = queries.usage_of_session(session_id), usage_of_compaction(session_id)
+    files = queries.usage_of_files(session_id)
     sub_agents = _used_by(queries.load_launched(session_id))
-    parts = {"turns": turns, "compaction": compaction, "sub_agents": sub_agents}
-    total = total_usage(turns, compaction, sub_agents)
+    parts = {"turns": turns, "compaction": compaction, "files": files, "sub_agents": sub_agents}
+    total = total_usage(turns, compaction, files, sub_agents)
     return usage_out(total) | {name: usage_out(usage) for name, usage in parts.items()}
 
 
 def _used_by(session_ids: list[str]) -> UsageRecord:
     if not session_ids:
         return total_usage()
-    return total_usage(queries.usage_of_session(*session_ids), usage_of_compaction(*session_ids))
+    turns, compaction = queries.usage_of_session(*session_ids), usage_of_compaction(*session_ids)
+    return total_usage(turns, compaction, queries.usage_of_files(*session_ids))

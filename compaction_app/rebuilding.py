@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from compaction_app.queries import load_drafts, load_preview_entries, load_summary_entries
+from mnesis_core import prose
 from mnesis_core.assembly import rebuild
 from mnesis_core.assembly.manifest import Row, read_manifest
 from mnesis_core.compaction.asking import rebuild_question
-from mnesis_core.compaction.prompts import parse_prompt
+from mnesis_core.compaction.prompts import SummaryPrompt, parse_prompt
 from mnesis_core.compaction.summarise import draft_text
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
 from mnesis_core.errors import NotFound
@@ -18,7 +20,7 @@ from mnesis_core.llm import ToolSpec, read_tools
 from mnesis_core.messages import StoredMessage
 from mnesis_core.record import CallRecord
 from mnesis_core.rendering import digest, render
-from sessions_app import queries
+from sessions_app import keeping, queries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class RebuiltPayload:
 def rebuild_payload(call: CallRecord) -> RebuiltPayload:
     """The payload of a call, whatever was said, pruned, summarised or redescribed since. Never fails."""
     try:
-        payload, problems = _summary_payload(call) if call.purpose == "summary" else _turn_payload(call)
+        payload, problems = _PAYLOADS.get(call.purpose, _turn_payload)(call)
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))
     except NotFound as error:
@@ -85,20 +87,38 @@ def _summary_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
     :raises NotFound: it names something that is not there.
     """
     manifest = read_manifest(call.manifest)
-    version = next((row["id"] for row in manifest if row["kind"] == "prompt"), "")
-    text = _texts(call).get("prompt")
-    if text is None:
-        raise ValueError(f"the prompt {version} of then was not kept")
+    prompt = _prompt(call, manifest)
     messages, summaries = _sources_of_summary(call.session_id, manifest)
     drafts = load_drafts([row["id"] for row in manifest if row["kind"] == "try"], session_id=call.session_id)
     payload = rebuild_question(
         manifest,
-        parse_prompt(version.partition(".")[0], text),
+        prompt,
         messages=messages,
         summaries=summaries,
         drafts=[text if level == 3 else draft_text(text) for level, text in drafts],
     )
     return payload, []
+
+
+def _file_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
+    """What a model was sent that described a file; see ``_summary_payload``."""
+    manifest = read_manifest(call.manifest)
+    payload = prose.rebuild_question(
+        manifest, _prompt(call, manifest), read=partial(keeping.read_content, call.session_id)
+    )
+    return payload, []
+
+
+def _prompt(call: CallRecord, manifest: Sequence[Row]) -> SummaryPrompt:
+    """:raises ValueError: the prompt of then was not kept."""
+    version = next((row["id"] for row in manifest if row["kind"] == "prompt"), "")
+    text = _texts(call).get("prompt")
+    if text is None:
+        raise ValueError(f"the prompt {version} of then was not kept")
+    return parse_prompt(version.partition(".")[0], text)
+
+
+_PAYLOADS = {"summary": _summary_payload, "file": _file_payload}
 
 
 def _sources_of_summary(session_id: str, manifest: Sequence[Row]) -> tuple[list[StoredMessage], list[SummaryEntry]]:

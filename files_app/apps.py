@@ -12,7 +12,7 @@ class FilesConfig(AppConfig):
     def ready(self) -> None:
         """Let the search find what explorations found, and others keep texts as files."""
         # Here, not above: apps.py is read before any model can be made.
-        from files_app import contents, store
+        from files_app import contents, queries, store
         from sessions_app import keeping, search_index
 
         search_index.SOURCES["files"] = search_index.Source(
@@ -22,4 +22,10 @@ class FilesConfig(AppConfig):
             first_seq="after_message_seq",
             last_seq="after_message_seq",
         )
-        keeping.use(keeping.Keeper(put_content=contents.put_content, store_reference=store.store_file_reference))
+        keeping.use(
+            keeping.Keeper(
+                put_content=contents.put_content,
+                store_reference=store.store_file_reference,
+                read_content=queries.read_of_session,
+            )
+        )

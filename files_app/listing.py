@@ -16,14 +16,31 @@ from mnesis_core.text import printable
 from sessions_app.queries import load_session
 
 
+class ProseOut(Schema):
+    """How a model was asked to describe a text: by which prompt, how many bytes of it, and why it says nothing.
+
+    ``call_id`` is null where it was not asked, or about another file of the same content.
+    """
+
+    model: str
+    prompt: str
+    call_id: str | None
+    bytes: int
+    problem: str
+
+
 class ExplorationOut(Schema):
-    """How a file was explored: ``covered`` says how much of it was looked at, ``problem`` why not as what it is."""
+    """How a file was explored: ``covered`` says how much of it was looked at, ``problem`` why not as what it is.
+
+    ``prose`` is null where no model was asked to describe it.
+    """
 
     explorer: str
     covered: str
     problem: str
     seconds: float
     peak_bytes: int
+    prose: ProseOut | None = None
 
 
 class FileOut(Schema):

@@ -9,7 +9,7 @@ from django.db.models import Max, QuerySet, Sum
 
 from files_app.contents import content_size, read_content
 from files_app.models import FileReference as Row
-from mnesis_core.errors import FileReferenceNotFoundError, InvalidRequest
+from mnesis_core.errors import FileContentNotFound, FileReferenceNotFoundError, InvalidRequest
 from mnesis_core.record import FileRange, FileReference
 from mnesis_core.text import LONGEST_CHARACTER, character_start, decode_json, decode_text, encode_text
 
@@ -71,11 +71,31 @@ def versions_of(file: FileReference) -> list[FileReference]:
     return [_value(row) for row in rows.order_by("added_seq")]
 
 
-def find_exploration(content_id: str, *, file_type: str, explorer: str) -> FileReference | None:
-    """A file of this content, anybody's, that this explorer has explored: what it found holds for all of them."""
+def find_exploration(
+    content_id: str, *, file_type: str, explorer: str, model: str = "", prompt_version: str = ""
+) -> FileReference | None:
+    """A file of this content, anybody's, that this explorer has explored: what it found holds for all of them.
+
+    With ``model``, one that this model has described by this prompt; else one that none was asked about.
+    """
     rows = Row.objects.filter(content_id=content_id, file_type=file_type, exploration__explorer=explorer)
+    if model:
+        asked = {"model": encode_text(model), "prompt": prompt_version, "problem": ""}
+        rows = rows.filter(**{f"exploration__prose__{name}": value for name, value in asked.items()})
+    else:
+        rows = rows.filter(exploration__prose__isnull=True)
     row = rows.order_by("-id").first()
     return None if row is None else _value(row)
+
+
+def read_of_session(session_id: str, content_id: str, offset: int, limit: int) -> bytes:
+    """At most ``limit`` bytes of a content that a file of a session has, deleted or not.
+
+    :raises FileContentNotFound: none of them has it, or it is not kept here.
+    """
+    if not Row.objects.filter(session_id=session_id, content_id=encode_text(content_id), size__isnull=False).exists():
+        raise FileContentNotFound(content_id=content_id)
+    return read_content(content_id, offset, limit)
 
 
 def is_waiting(file_id: str) -> bool:

@@ -204,6 +204,8 @@ class FileConfig:
     exploration_seconds: float = 60.0
     exploration_memory_bytes: int = 2_147_483_648
     """Of address space: some libraries reserve much more than they use."""
+    model: str = ""
+    """Alias of the model that describes prose, text and Markdown, in front of what is counted; empty: none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Texts that are kept as files of a session, for apps that do not know the one which keeps files.
+"""Texts that are kept as files of a session, and contents of its files, for apps that do not know who keeps files.
 
 ``files_app`` says how when Django is ready, as it does for the search; summaries and files stay strangers to each other.
 """
@@ -38,6 +38,9 @@ class Keeper:
     put_content: Callable[[bytes], str]
     """Keeps bytes and returns what they are called; waits for the disk."""
     store_reference: StoreReference
+    read_content: Callable[[str, str, int, int], bytes]
+    """Reads a session's content: the session, what the content is called, first byte, most bytes. Raises ``NotFound``
+    where the session has none of this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,15 @@ def keep_text(record: Change, prepared: PreparedText) -> None:
         size=prepared.size,
         file_id=prepared.file_id,
     )
+
+
+def read_content(session_id: str, content_id: str, offset: int, limit: int) -> bytes:
+    """At most ``limit`` bytes of a content that a file of a session has, from ``offset`` on.
+
+    :raises NotFound: it has none, or the content is not kept here.
+    :raises ValueError: no app keeps files.
+    """
+    return _keeper().read_content(session_id, content_id, offset, limit)
 
 
 def _keeper() -> Keeper:

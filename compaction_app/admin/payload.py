@@ -66,4 +66,6 @@ def _rebuilt(request: HttpRequest, call_id: str) -> tuple[CallRecord, RebuiltPay
         call = load_call(call_id)
     except CallNotFoundError as error:
         raise Http404("there is no call of this id") from error
+    if call.purpose == "file" and not request.user.has_perm("files_app.view_filereference"):
+        raise PermissionDenied
     return call, rebuild_payload(call)

@@ -55,6 +55,7 @@ _SHAPES: Mapping[str, Shape] = {
     "piece": {"number": _is_number, "limit": _is_number},
     "messages": {"ranges": _are_ranges},
     "try": {"id": _is_text},
+    "file": {"content_id": _is_text, "offset": _is_number, "bytes": _is_number},
     "gap": dict.fromkeys(("messages", "summaries", "first_seq", "last_seq"), _is_number),
 }
 

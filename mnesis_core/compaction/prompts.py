@@ -1,4 +1,4 @@
-"""The prompts of compaction: text files with a version. A site may have its own in place of any of them."""
+"""The prompts of summaries: text files with a version. A site may have its own in place of any of them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ class SummaryPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """One for each level that asks a model, of messages and of summaries; each is a file of its name."""
+    """One for each level that asks a model, of messages and of summaries, and one for files; each is a file of its name."""
 
     level1: SummaryPrompt
     level2: SummaryPrompt
     condense: SummaryPrompt
     condense2: SummaryPrompt
+    prose: SummaryPrompt
 
 
 def read_prompt(path: Path) -> SummaryPrompt:

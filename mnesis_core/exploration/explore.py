@@ -64,14 +64,14 @@ def _exploration(kind: Kind, findings: Findings, *, problem: str = "") -> Explor
     return Exploration(
         kind=kind.name,
         explorer=kind.explorer,
-        summary=_fitting([*lines, *findings.lines]),
+        summary=fitting([*lines, *findings.lines]),
         covered=findings.covered,
         problem=problem,
     )
 
 
-def _fitting(lines: list[str]) -> str:
-    """The first lines that fit a summary."""
+def fitting(lines: list[str]) -> str:
+    """The first lines that fit a summary, and how many do not."""
     kept: list[str] = []
     length = 0
     for line in lines:

@@ -11,7 +11,7 @@ is offered and summarises. It never invents. Commands inside the last user messa
   reason; ``empty``: end at once with nothing
 
 A system message that holds the line ``MNESIS-SUMMARISE`` makes it summarise what stands between
-``<conversation>`` or ``<summaries>`` tags in the user message, within ``Target: N tokens``.
+``<conversation>``, ``<summaries>`` or ``<file_text>`` tags in the user message, within ``Target: N tokens``.
 """
 
 from __future__ import annotations

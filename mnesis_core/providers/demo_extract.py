@@ -41,7 +41,7 @@ MOST_PATHS = 2_000
 LARGEST_SIGN_SHARE = 0.08
 """Of a sentence: with more brackets and the like it is code or data and says little by itself."""
 
-_SOURCE_TAGS = ("conversation", "summaries")
+_SOURCE_TAGS = ("conversation", "summaries", "file_text")
 _TARGET = re.compile(r"Target:\s*(\d[\d,]{0,9})\s*tokens", re.IGNORECASE)
 _SPEAKER = re.compile(
     r"^[\W\d]{0,12}(user|human|assistant|ai|tool|system)\b[^:\]\n]{0,60}[:\]]+\s*(?:\(?\d+\)?\s*)?", re.IGNORECASE
@@ -101,7 +101,7 @@ class _Point:
 
 
 def find_source(text: str) -> str:
-    """What stands between ``<conversation>`` or ``<summaries>`` tags; empty when there are none."""
+    """What stands between ``<conversation>``, ``<summaries>`` or ``<file_text>`` tags; empty when there are none."""
     for tag in _SOURCE_TAGS:
         start, end = text.find(f"<{tag}>"), text.rfind(f"</{tag}>")
         if 0 <= start < end:

@@ -394,7 +394,11 @@ class ModelCall(UsageModel):
 
     class Meta:
         db_table = "model_calls"
-        indexes = [models.Index(fields=["session", "created_at"], name="call_of_session")]
+        indexes = [
+            models.Index(fields=["session", "created_at"], name="call_of_session"),
+            # Those about summaries and files are few among many.
+            models.Index(fields=["session", "purpose"], condition=models.Q(turn=None), name="call_of_no_turn"),
+        ]
 
     def __str__(self) -> str:
         return self.id

@@ -7,6 +7,7 @@ from sessions_app.queries.calls import (
     load_prompt_texts,
     newest_call,
     running_calls,
+    running_file_calls,
     running_preview_calls,
     running_summary_calls,
 )
@@ -70,7 +71,7 @@ from sessions_app.queries.turns import (
     open_turn,
     turn_keys,
 )
-from sessions_app.queries.usage import usage_of, usage_of_session
+from sessions_app.queries.usage import usage_of, usage_of_files, usage_of_session
 
 __all__ = [
     "expired_turns",
@@ -124,6 +125,7 @@ __all__ = [
     "peer_names",
     "replaced_items",
     "running_calls",
+    "running_file_calls",
     "running_preview_calls",
     "running_summary_calls",
     "seq_of_message",
@@ -136,5 +138,6 @@ __all__ = [
     "unanswered_tools",
     "unfinished_messages",
     "usage_of",
+    "usage_of_files",
     "usage_of_session",
 ]

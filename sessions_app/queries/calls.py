@@ -84,6 +84,13 @@ def running_preview_calls(session_id: str, *, before: datetime) -> list[str]:
     return list(rows.order_by("created_at", "id").values_list("id", flat=True))
 
 
+def running_file_calls(session_id: str, file_id: str) -> dict[str, datetime]:
+    """Calls to a model that describes a file, which have not ended, and when each began."""
+    rows = ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="file", state="running")
+    rows = rows.filter(parameters__file_id=file_id).order_by("created_at", "id")
+    return dict(rows.values_list("id", "created_at"))
+
+
 def _running_summary_calls(session_id: str) -> QuerySet[Any]:
     return ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="summary", state="running")
 

@@ -26,7 +26,7 @@ from files_app.store import store_file_reference
 from mnesis_core.errors import NotFound
 from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
-from mnesis_core.record import SUB_AGENT
+from mnesis_core.record import SUB_AGENT, MessageEnd, UsageRecord
 from mnesis_core.text import text_digest
 from sessions_app import inspect_queries, queries, queries_keys, relatives, search, store, transcript
 from sessions_app.ledger import Change, change
@@ -155,6 +155,7 @@ BY_SESSION: dict[Query, Ask] = {
         who.session_id, [message.id for message in queries.load_messages(who.session_id)]
     ),
     queries.running_preview_calls: lambda ask, who, its: ask(who.session_id, before=timezone.now()),
+    queries.running_file_calls: lambda ask, who, its: ask(who.session_id, its.file),
     queries.running_summary_calls: lambda ask, who, its: ask(who.session_id, its.run),
     queries.open_turn: lambda ask, who, its: ask(who.session_id),
     queries.seq_of_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
@@ -163,6 +164,7 @@ BY_SESSION: dict[Query, Ask] = {
     queries.turn_keys: lambda ask, who, its: ask(who.session_id),
     # Of a person it has what was deleted too: it was paid for.
     queries.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
+    queries.usage_of_files: lambda ask, who, its: ask(who.session_id),
     queries.usage_of_session: lambda ask, who, its: ask(who.session_id),
     inspect_queries.context_changes_beside: lambda ask, who, its: ask(who.session_id, at=4),
     inspect_queries.count_context: lambda ask, who, its: ask(who.session_id, at=NOW),
@@ -214,6 +216,7 @@ NOT_SCOPED: dict[Query, str] = {
     agent_queries.server_of: "reads no rows",
     agent_queries.waiting_sessions: "for the runner, which begins turns of everybody",
     file_queries.find_exploration: "what an explorer found in a content holds for everybody who has the same content",
+    file_queries.read_of_session: "reads bytes of a content that a call of the session names, after a door has looked",
     file_queries.is_waiting: "the file is one that the caller has just written",
     file_queries.versions_of: "the file was loaded for whoever asks",
     file_queries.read_range: "reads what load_file_reference has found",
@@ -290,7 +293,10 @@ def things(alice: Person) -> Things:
         file = store_file_reference(record, content_id=CONTENT, path=f"/{SECRET}", exploration_summary=SECRET, size=9)
         live = compaction_store.request_run(record, trigger="soft")
         for run_id in (live, None):
-            start_summary_call(record, run_id)
+            start_lone_call(record, "summary", run_id=run_id)
+        start_lone_call(record, "file", file_id=file)
+        paid = UsageRecord(tokens_input=9, tokens_output=9, usage_source="provider", cost_micros=9)
+        store.finish_call(record, start_lone_call(record, "file"), MessageEnd(outcome="complete", usage=paid))
     with change(session_id, now=timezone.now() - timedelta(hours=1)) as record:
         running = store.start_turn(record, model="demo", lease_owner="x", lease_seconds=1, idempotency_key=SECRET)
         waits = ToolPart(tool_name="t", tool_call_id="c2")
@@ -320,16 +326,16 @@ def things(alice: Person) -> Things:
     )
 
 
-def start_summary_call(record: Change, run_id: str | None) -> None:
-    """A question to a summarising model, of a compaction or of a preview."""
-    store.start_call(
+def start_lone_call(record: Change, purpose: str, **parameters: str | None) -> str:
+    """A question to a model in no turn: for a compaction, a preview or a file."""
+    return store.start_call(
         record,
         turn_id=None,
         message_id=None,
-        purpose="summary",
+        purpose=purpose,
         model="demo",
         provider_model="demo",
-        parameters={"run_id": run_id},
+        parameters=parameters,
         manifest=[],
         context_seq=1,
         digest="",
