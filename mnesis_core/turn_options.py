@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mnesis_core.config import CHOICES
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.llm import DEEPEST_SCHEMA, ToolSpec
+from mnesis_core.overrides import CHOICES
 from mnesis_core.spending import TurnLimits
 from mnesis_core.strict_json import nests_within
 

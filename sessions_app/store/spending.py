@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from mnesis_core.config import Config, override
+from mnesis_core.config import Config
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.overrides import override
 from mnesis_core.spending import Scope, Spent
 from sessions_app.models import AccountLimit, SpendingMark
 

@@ -15,9 +15,10 @@ from pydantic import BaseModel
 from agents_app.tool_checks import check_tool_names
 from agents_app.tools import Tool, ToolContext, ToolScope, call_tool, offered_tools, tool
 from agents_app.tools.threads import ToolThreads
-from mnesis_core.config import Config, override
+from mnesis_core.config import Config
 from mnesis_core.errors import AtCapacity, InvalidRequest
 from mnesis_core.llm import ToolSpec
+from mnesis_core.overrides import override
 from tests.support.waiting import until
 
 HERE = ToolContext(session_id="sess_x", owner_id=1, turn_id="turn_x", part_id="part_x")

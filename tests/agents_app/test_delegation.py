@@ -18,9 +18,9 @@ from agents_app.runner import runner
 from agents_app.showing import session_read
 from agents_app.tools.registry import ToolContext, tool
 from audit_app.verify import verify_session
-from mnesis_core.config import override
 from mnesis_core.llm import Request, ToolCall
 from mnesis_core.messages import StoredMessage, ToolPart, ToolState
+from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import SessionRecord, TurnRecord, TurnState
 from sessions_app.conf import site_config

@@ -13,9 +13,9 @@ from agents_app import runner as runner_module
 from agents_app.inbox import claim_waiting, deliver
 from agents_app.queries import load_waiting
 from agents_app.runner import runner
-from mnesis_core.config import override
 from mnesis_core.errors import AtCapacity
 from mnesis_core.inbox import Draft, InboxMessage
+from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Step
 from mnesis_core.record import TurnState
 from sessions_app.conf import site_config

@@ -10,7 +10,6 @@ from agents_app import lifecycle
 from agents_app.runner import runner
 from agents_app.showing import session_read
 from compaction_app.context import load_meter
-from mnesis_core.config import override
 from mnesis_core.errors import (
     AtCapacity,
     IdempotencyMismatch,
@@ -22,6 +21,7 @@ from mnesis_core.errors import (
     SessionNotFoundError,
 )
 from mnesis_core.llm import ModelSpec
+from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Step
 from mnesis_core.record import TurnState
 from sessions_app.conf import site_config

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from mnesis_core.assembly import assemble
 from mnesis_core.compaction import Outcome
-from mnesis_core.config import Config, override
+from mnesis_core.config import Config
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.overrides import override
 from tests.core import contexts as make
 from tests.support.histories import FILE, Exchange, exchanges
 from tests.support.hostile_models import MODELS

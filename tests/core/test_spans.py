@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from mnesis_core.assembly.fitting import whole
 from mnesis_core.compaction import choose_span, transcript_pieces
 from mnesis_core.compaction.spans import SMALLEST_SOURCE
-from mnesis_core.config import Config, override
+from mnesis_core.config import Config
 from mnesis_core.dag import ContextEntry, MessageEntry, whole_turns
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.footers import Named
+from mnesis_core.overrides import override
 from tests.core import contexts as make
 from tests.core.contexts import conversation, situation
 

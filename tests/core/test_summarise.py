@@ -17,10 +17,11 @@ from mnesis_core.compaction import (
     transcript_pieces,
 )
 from mnesis_core.compaction.prompts import SHIPPED
-from mnesis_core.config import Config, override
+from mnesis_core.config import Config
 from mnesis_core.endings import ModelAuthenticationFailed, ModelUnreachable
 from mnesis_core.footers import Named
 from mnesis_core.llm import Request, Source, ToolCall, Usage
+from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
 from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
