@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agents_app import steps
 from agents_app.answer import Answer
@@ -26,16 +26,6 @@ from mnesis_core.tokens import estimate_message
 from mnesis_core.turn_options import TurnOptions
 from sessions_app.database import db
 from sessions_app.live import hub
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A call that is written, and what is asked."""
-
-    context: BuiltContext
-    request: Request
-    message_id: str
-    call_id: str
 
 
 class ModelCalls:
@@ -73,15 +63,12 @@ class ModelCalls:
         self.asked: Asked | None = None
         self.grown = 0
         """Estimated tokens that have come into the context since the model was asked."""
-        self._ahead: Begun | Size | Exception | None = None
-        """What became of the next call, if it was begun before."""
+        self._built: BuiltContext | None = None
+        """The context of the next call, if it was put together before."""
 
-    def begin_ahead(self) -> None:
-        """Begin the first call where the turn is read, so that no thread is asked for it again; ``ask`` tells of failures."""
-        try:
-            self._ahead = self._begin()
-        except Exception as error:
-            self._ahead = error
+    def build_ahead(self) -> None:
+        """Put the context of the first call together, so that no thread is asked for it again."""
+        self._built = self._build()
 
     async def ask(self) -> tuple[Reply, list[OpenCall]]:
         """One answer: the next model's, as long as one gives nothing."""
@@ -126,21 +113,23 @@ class ModelCalls:
         return True
 
     async def _ask_model(self) -> tuple[Reply, list[OpenCall]]:
-        begun = await self._begun_call()
-        context, message_id = begun.context, begun.message_id
-        self.asked = Asked(whole=context.whole_tokens, sent=context.estimated_tokens)
-        self.grown = 0
+        context = await self._fitting_context()
+        request = Request(payload=context.payload, max_output_tokens=context.budget.reserved_output)
+        system_prompt = self.options.system_prompt
+        message_id, call_id = await db(
+            steps.begin_step, self.turn, self.spec, context, request, purse=self.purse, system_prompt=system_prompt
+        )
         self.purse.wind()
         self.progress.steps += 1
         answer = Answer(session_id=self.session.id, message_id=message_id, config=self.config.stream)
         self.step = Step(
             message_id=message_id,
-            call_id=begun.call_id,
+            call_id=call_id,
             answer=answer,
             spec=self.spec,
             prompt_tokens=context.assembled.used_tokens,
         )
-        reply = await ask(self.turn, self.step, self.model, begun.request, self.config)
+        reply = await ask(self.turn, self.step, self.model, request, self.config)
         self._count(self.step, reply.usage)
         self._learn(context, reply)
         calls = await db(steps.end_step, self.turn, self.spec, self.step, reply)
@@ -149,37 +138,17 @@ class ModelCalls:
         hub.drop_text(self.session.id, message_id)
         return reply, calls
 
-    async def _begun_call(self) -> Begun:
-        """The next call, written; when the context does not fit, after a compaction.
-
-        :raises BudgetExhausted: the call could pass a limit, so it is not made.
-        """
-        ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, Exception):
-            raise ahead
-        begun = await db(self._begin) if ahead is None else ahead
-        if isinstance(begun, Begun):
-            return begun
-        await relieve(self.session.id, size=begun)
-        return await db(self._write_call, None)
-
-    def _begin(self) -> Begun | Size:
-        """Put the context together and write the call, in one go; the size of a context that must be compacted first."""
-        context = self._build()
+    async def _fitting_context(self) -> BuiltContext:
+        built, self._built = self._built, None
+        context = await db(self._build) if built is None else built
         size = size_now(context.whole_tokens, self.frame.calibration, self.asked)
         # A stand-in's smaller window makes nobody compact: what does not fit it is left out this once.
         if pressure(size.tokens, self.home.budget) is Pressure.HARD and self.config.compaction.auto:
-            return size
-        return self._write_call(context)
-
-    def _write_call(self, context: BuiltContext | None) -> Begun:
-        context = context or self._build()
-        request = Request(payload=context.payload, max_output_tokens=context.budget.reserved_output)
-        system_prompt = self.options.system_prompt
-        message_id, call_id = steps.begin_step(
-            self.turn, self.spec, context, request, purse=self.purse, system_prompt=system_prompt
-        )
-        return Begun(context=context, request=request, message_id=message_id, call_id=call_id)
+            await relieve(self.session.id, size=size)
+            context = await db(self._build)
+        self.asked = Asked(whole=context.whole_tokens, sent=context.estimated_tokens)
+        self.grown = 0
+        return context
 
     def _build(self) -> BuiltContext:
         return read_state(self.frame).build(self.tool_specs)

@@ -152,7 +152,7 @@ async def run_turn(
 
 
 def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
-    """Everything that a turn begins with, in one go: also its first call is begun, if it begins with one."""
+    """Everything that a turn begins with, in one go: also the context of its first call, if it begins with one."""
     frame = load_frame(turn.session_id)
     depth = load_depth(frame.session) if frame.session.is_sub_agent else 0
     names = (*frame.config.turn.tools, *(PEER_TOOLS if frame.session.host_mode else ()))
@@ -161,7 +161,7 @@ def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
     purse = TurnPurse(purses_of(frame.session, turn=turn))
     run = TurnRun(turn, frame, get_model(turn.model), tools, progress, depth, purse)
     if not progress.open_calls:
-        run.model_calls.begin_ahead()
+        run.model_calls.build_ahead()
     return run
 
 
