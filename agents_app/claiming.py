@@ -78,7 +78,7 @@ def claim_turn(
             return _replayed(session_id, known, digest)
         _write_earlier(record, session, earlier)
         seq = record.next_seq
-        turn = store.claim_turn(
+        turn_id = store.start_turn(
             record,
             model=session.model,
             lease_owner=lease_owner,
@@ -87,13 +87,11 @@ def claim_turn(
             request_digest=digest,
             options=asked,
         )
-        said_ids = [
-            store.append_message(record, turn_id=turn.id, message=said, parts=ready)
-            for said, ready in zip(question, parts, strict=True)
-        ]
+        for said, ready in zip(question, parts, strict=True):
+            store.append_message(record, turn_id=turn_id, message=said, parts=ready)
         _name(record, session, message or "")
         change_hosting(record, host_mode=options.host_mode)
-    return StartedTurn(turn=replace(turn, message_ids=tuple(said_ids)), seq=seq, is_new=True)
+    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
 
 
 def claim_recorded_turn(

@@ -8,7 +8,6 @@ every Python string.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from typing import Any
 
@@ -16,7 +15,6 @@ ESCAPE = "␛"
 LONGEST_CHARACTER = 4
 """Bytes of one character in UTF-8, at most."""
 _UNSAFE = re.compile(f"[\x00\ud800-\udfff{ESCAPE}]")
-_UNSAFE_JSON = re.compile(f"\\\\u(?:0000|d[89a-f]|{ord(ESCAPE):04x})")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(f"{ESCAPE}([0-9A-F]{{4}})")
 
@@ -55,17 +53,12 @@ def text_digest(text: str) -> str:
 
 def encode_json(value: Any) -> Any:
     """``encode_text`` on every string inside a JSON value, keys included."""
-    # Written as ASCII, what is to be escaped shows: looking is quicker than walking through it all.
-    return _encoded(value) if _UNSAFE_JSON.search(json.dumps(value)) else value
-
-
-def _encoded(value: Any) -> Any:
     if isinstance(value, str):
         return encode_text(value)
     if isinstance(value, dict):
-        return {encode_text(str(key)): _encoded(item) for key, item in value.items()}
+        return {encode_text(str(key)): encode_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_encoded(item) for item in value]
+        return [encode_json(item) for item in value]
     return value
 
 

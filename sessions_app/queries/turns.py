@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils import timezone
@@ -91,29 +91,27 @@ def _turns(rows: list[Turn]) -> list[TurnRecord]:
     messages: dict[str, list[str]] = defaultdict(list)
     for turn_id, message_id in _messages_of([row.id for row in rows]):
         messages[turn_id].append(message_id)
-    return [turn_of(row, message_ids=messages[row.id]) for row in rows]
-
-
-def turn_of(row: Any, *, message_ids: Iterable[str]) -> TurnRecord:
-    """A row of turns as a value; ``row`` has its columns."""
-    return TurnRecord(
-        id=row.id,
-        session_id=row.session_id,
-        seq=row.seq,
-        state=row.state,
-        model=row.model,
-        origin=row.origin,
-        idempotency_key=row.idempotency_key,
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        error_code=row.error_code,
-        error_message=None if row.error_message is None else decode_text(row.error_message),
-        fence=row.fence,
-        message_ids=tuple(message_ids),
-        usage=usage_of(row),
-        options=row.options,
-        waits_for=_waits_for(row) if row.state == TurnState.SUSPENDED else (),
-    )
+    return [
+        TurnRecord(
+            id=row.id,
+            session_id=row.session_id,
+            seq=row.seq,
+            state=row.state,
+            model=row.model,
+            origin=row.origin,
+            idempotency_key=row.idempotency_key,
+            created_at=row.created_at,
+            ended_at=row.ended_at,
+            error_code=row.error_code,
+            error_message=None if row.error_message is None else decode_text(row.error_message),
+            fence=row.fence,
+            message_ids=tuple(messages[row.id]),
+            usage=usage_of(row),
+            options=row.options,
+            waits_for=_waits_for(row) if row.state == TurnState.SUSPENDED else (),
+        )
+        for row in rows
+    ]
 
 
 def _messages_of(turn_ids: list[str]) -> list[tuple[Any, ...]]:

@@ -17,7 +17,6 @@ from sessions_app.store.models import put_model, share_ratio
 from sessions_app.store.sessions import archive_session, create_session, soft_delete_session, update_session
 from sessions_app.store.spending import keep_sum, keep_warnings, lock_spending, put_account_limits
 from sessions_app.store.turns import (
-    claim_turn,
     finish_turn,
     renew_leases,
     request_interrupt,
@@ -34,7 +33,6 @@ __all__ = [
     "append_message",
     "append_parts",
     "archive_session",
-    "claim_turn",
     "create_session",
     "decide_approval",
     "delete_journal",
