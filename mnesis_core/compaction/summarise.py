@@ -84,8 +84,8 @@ async def summarise(
     """A summary of ``pieces``, which together are one span.
 
     ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included.
-    Level 3 quotes ``quotables``, or the pieces when there are none. Every id of ``named`` stands in the result,
-    whatever the model wrote, or, of too many files, in the result's manifest, whose id is to be ``manifest_id``. Without a model, or with ``deterministic_only``, level 3 is used at once.
+    Level 3 quotes ``quotables``, or the pieces when there are none; it is used at once without a model, or with
+    ``deterministic_only``. Every id of ``named`` stands in the result, or in its manifest, whose id is ``manifest_id``.
     ``recorder`` asks the model and keeps every try.
     """
     largest = max(1, source_tokens - SUMMARY_FRAME)

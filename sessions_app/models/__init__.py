@@ -1,5 +1,6 @@
 """The tables of the record, its index, and settings."""
 
+from sessions_app.models.calls import ModelCall, PromptText
 from sessions_app.models.record import (
     ID_LENGTH,
     TOOL_STEPS,
@@ -9,8 +10,6 @@ from sessions_app.models.record import (
     Event,
     Message,
     MessagePart,
-    ModelCall,
-    PromptText,
     Session,
     StreamJournal,
     Turn,
