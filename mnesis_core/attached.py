@@ -115,7 +115,7 @@ def check_address(address: ServerAddress) -> None:
         pattern = _HEADER if address.url else _VARIABLE
         if not pattern.fullmatch(name) or not _VARIABLE.fullmatch(variable):
             raise InvalidRequest(
-                f"{name}={variable} is not NAME=VARIABLE: the name of a variable, not its value", field="secrets"
+                "one of the secrets is not NAME=VARIABLE: the name of a variable, not its value", field="secrets"
             )
 
 

@@ -87,6 +87,10 @@ class TurnConfig:
     """Names of the tools that the model is offered."""
     ask_before: tuple[str, ...] = ()
     """Names of tools that a person is asked about before each call, beside those that always ask."""
+    read_only: bool = False
+    """Whether only those of the tools are offered that change nothing."""
+    unattended: bool = False
+    """Whether nobody is there to ask: tools that ask before each call are not offered."""
     doom_loop_threshold: int = 3
     """Identical consecutive tool calls (seed 000)."""
     on_doom_loop: str = "continue"
@@ -194,6 +198,10 @@ class FileConfig:
     """Of one file."""
     quota_bytes: int = 21_474_836_480
     """Of all files of one person, each content once; 0: no limit."""
+    import_bytes: int = 500_000_000
+    """Of the files of one import, as they are sent."""
+    import_unpacked_bytes: int = 2_000_000_000
+    """Of the same, unpacked."""
     wait_seconds: float = 20.0
     """How long a turn waits for the exploration of a file that it is given."""
     exploration_seconds: float = 60.0
@@ -201,6 +209,45 @@ class FileConfig:
     """Of address space: some libraries reserve much more than they use."""
     model: str = ""
     """Alias of the model that describes prose, text and Markdown, in front of what is counted; empty: none does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorConfig:
+    """Runs over the lines of a file. What all workers share is the site's to say: a session changes none of it."""
+
+    per_run: int = 16
+    """Items of one run in flight at the most, of all workers together (LCM paper, Appendix C.2)."""
+    per_run_agentic: int = 4
+    """Likewise where each item is a sub-agent."""
+    per_model: int = 64
+    """Items in flight that ask the same model."""
+    per_provider: int = 128
+    """Items in flight that ask models of the same provider."""
+    per_owner: int = 64
+    """Items in flight of one person's runs."""
+    max_retries: int = 2
+    """Tries at an item after its first, where the run does not say."""
+    timeout_seconds: float = 120.0
+    """Of one try, where the run does not say."""
+    timeout_agentic_seconds: float = 1_800.0
+    """Likewise of a sub-agent's turn."""
+    max_turns: int = 20
+    """Model calls of one turn of a sub-agent, where the run does not say."""
+    most_items: int = 1_000_000
+    """Of one run."""
+    line_bytes: int = 4_000_000
+    """Of one item's line."""
+    lease_seconds: float = 15.0
+    """How long a worker may be silent before its items are another one's."""
+    heartbeat_seconds: float = 1.0
+    """How often leases are renewed, and pauses and cancellations read."""
+    flush_seconds: float = 0.25
+    """How long results gather before they are written together."""
+    slice_seconds: float = 20.0
+    """How long a worker stays with runs before others of the queue get their turn."""
+    retry_base_seconds: float = 0.5
+    """Before the first try again at an item whose call failed; before each later one twice as long."""
+    retry_longest_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +276,7 @@ class Config:
     stream: StreamConfig = field(default_factory=StreamConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
     files: FileConfig = field(default_factory=FileConfig)
+    operators: OperatorConfig = field(default_factory=OperatorConfig)
     prices: PriceConfig = field(default_factory=PriceConfig)
     fallbacks: tuple[str, ...] = ()
     """Aliases of the models that are asked, in this order, when the session's own gives nothing; empty: those that its

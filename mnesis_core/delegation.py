@@ -127,16 +127,24 @@ def check_room(delegator: Delegator, count: int, config: DelegationConfig) -> No
 
     :raises DelegationRefused: they may not.
     """
-    if delegator.depth >= config.max_depth:
-        raise DelegationRefused(
-            f"Sub-agents stand at most {config.max_depth} deep (delegation.max_depth), and you are there. Do it yourself."
-        )
+    check_depth(delegator.depth, config)
     if count > config.max_siblings:
         raise DelegationRefused(f"At most {config.max_siblings} tasks at a time (delegation.max_siblings).")
     if delegator.launched + count > config.max_children:
         raise DelegationRefused(
             f"A turn launches at most {config.max_children} sub-agents (delegation.max_children), and this one has "
             f"launched {delegator.launched}. Go on with what they answered."
+        )
+
+
+def check_depth(depth: int, config: DelegationConfig) -> None:
+    """Whether a session that stands so deep may have sub-agents below it: whatever they hand on comes to an end.
+
+    :raises DelegationRefused: it may not.
+    """
+    if depth >= config.max_depth:
+        raise DelegationRefused(
+            f"Sub-agents stand at most {config.max_depth} deep (delegation.max_depth), and you are there. Do it yourself."
         )
 
 

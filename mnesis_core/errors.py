@@ -5,6 +5,9 @@
     - RequestTooLarge
       - FileQuotaExceeded
     - RangeNotSatisfiable
+    - InvalidTemplate
+    - InvalidSchema
+    - InvalidInput
   + NotSignedIn
   + PermissionDenied
   + NotFound                  it does not exist, or belongs to somebody else
@@ -26,6 +29,8 @@
     - ToolServerNotFound
     - PeerNotFoundError
     - InboxMessageNotFoundError
+    - OperatorRunNotFoundError
+    - OperatorItemNotFoundError
   + Conflict                  it exists, and its state forbids this
     - SessionBusy
     - SessionNotRunning
@@ -44,6 +49,7 @@
     - PeerNameTaken
     - TooManyHops
     - FileNotText
+    - OperatorRunNotInState
   + AtCapacity
     - InboxFull
   + NotReady
@@ -100,6 +106,24 @@ class RangeNotSatisfiable(InvalidRequest):
     """The file has no such bytes: the range begins behind its end."""
 
     code, status, rpc_code, exit_status = "RANGE_NOT_SATISFIABLE", 416, -32602, 2
+
+
+class InvalidTemplate(InvalidRequest):
+    """The prompt template cannot be used: it must be a Jinja template that names 'item'."""
+
+    code = "INVALID_TEMPLATE"
+
+
+class InvalidSchema(InvalidRequest):
+    """The output schema is no JSON Schema that can be used here."""
+
+    code = "INVALID_SCHEMA"
+
+
+class InvalidInput(InvalidRequest):
+    """The input is no JSON Lines file that can be read: one JSON value a line, as UTF-8."""
+
+    code = "INVALID_INPUT"
 
 
 class NotSignedIn(MnesisError):
@@ -228,6 +252,18 @@ class InboxMessageNotFoundError(NotFound):
     code = "INBOX_MESSAGE_NOT_FOUND"
 
 
+class OperatorRunNotFoundError(NotFound):
+    """There is no such run of an operator, or it is not yours."""
+
+    code = "OPERATOR_RUN_NOT_FOUND"
+
+
+class OperatorItemNotFoundError(NotFound):
+    """The run has no item of this number."""
+
+    code = "OPERATOR_ITEM_NOT_FOUND"
+
+
 class Conflict(MnesisError):
     """The thing is in a state that forbids this."""
 
@@ -320,6 +356,12 @@ class FileNotText(Conflict):
     """This file holds bytes, no lines of text. Read a range of its bytes, or what its exploration found."""
 
     code = "FILE_NOT_TEXT"
+
+
+class OperatorRunNotInState(Conflict):
+    """The run is in a state that forbids this. Read it: its state says how far it is."""
+
+    code = "OPERATOR_RUN_NOT_IN_STATE"
 
 
 class ContextChanged(Conflict):

@@ -6,7 +6,11 @@ import os
 import re
 import time
 
-PREFIXES = ("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload")
+PREFIXES = (
+    *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
+    "map",
+    "import",
+)
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[0-9A-HJKMNP-TV-Z]{{26}}")
@@ -20,8 +24,17 @@ def new_id(prefix: str) -> str:
     """
     if prefix not in PREFIXES:
         raise ValueError(f"unknown id prefix {prefix!r}; known: {', '.join(PREFIXES)}")
-    # 48 bits of milliseconds, 80 random ones; two characters at a time, since a turn makes a dozen ids.
-    number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10))
+    # 48 bits of milliseconds, 80 random ones.
+    return _written(prefix, time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)))
+
+
+def first_id(prefix: str, seconds: float) -> str:
+    """The id before all that are made from a time on (seconds since 1970): what is younger is greater."""
+    return _written(prefix, int(seconds * 1000) << 80)
+
+
+def _written(prefix: str, number: int) -> str:
+    # Two characters at a time, since a turn makes a dozen ids.
     return f"{prefix}_{''.join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])}"
 
 

@@ -204,6 +204,19 @@ class MessageEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewCall:
+    """A question to a model that belongs to no turn, to be written before it is asked."""
+
+    purpose: str
+    model: str
+    provider_model: str
+    parameters: dict[str, Any]
+    manifest: list[Any]
+    digest: str
+    estimated_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
     """One model call."""
 
@@ -240,6 +253,18 @@ class ContextItemRecord:
     position: int
     added_seq: int
     removed_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPlace:
+    """When a part was said, and since when a model no longer reads it as it was said."""
+
+    said_at: datetime
+    tool_name: str
+    left_turn: int | None
+    """The number of the turn in which its message left the context; ``None`` while it stands there."""
+    pruned_turn: int | None
+    """The number of the turn in which its output became a tombstone; ``None`` while it is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

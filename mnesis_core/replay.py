@@ -6,7 +6,7 @@ where the two disagree (decisions 3 and 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -45,6 +45,12 @@ class Projection:
     """Summary id -> the event with which a revision took its place."""
     freshness: dict[str, str] = field(default_factory=dict)
     """Summary id -> ``fresh`` or ``stale``."""
+    maps: dict[str, str] = field(default_factory=dict)
+    """Id of an operator's run -> state."""
+    map_items: dict[str, str | None] = field(default_factory=dict)
+    """Run id and number of an item -> how it ended; ``None``: it waits again."""
+    map_children: dict[str, str] = field(default_factory=dict)
+    """Run id and number of an item -> the session of its sub-agent."""
 
     def apply(self, seq: int, type: str, data: Data) -> None:
         """Take in the next event; types that change nothing here are passed over."""
@@ -131,6 +137,33 @@ def _freshness_changed(state: Projection, seq: int, data: Data) -> None:
     state.freshness.update(dict.fromkeys(data["stale"], "stale") | dict.fromkeys(data["fresh"], "fresh"))
 
 
+def _map_moved(state: Projection, seq: int, data: Data) -> None:
+    """Items that ended, or wait again, or have a sub-agent; calls that began, or ended."""
+    if "state" in data:
+        state.maps[data["run_id"]] = data["state"]
+    for word, after in _ITEM_WORDS.items():
+        moved = {f"{data['run_id']} {number}": after for number in _numbers(data.get(word, ()))}
+        state.map_items.update(moved)
+    children = zip(data["items"], data["session_ids"], strict=True) if "session_ids" in data else ()
+    state.map_children.update({f"{data['run_id']} {number}": id for number, id in children})
+    for name, after in _CALL_WORDS.items():
+        state.calls.update(dict.fromkeys(data.get(name, ()), after))
+
+
+_ITEM_WORDS = {"completed": "completed", "failed": "failed", "cancelled": "cancelled", "again": None}
+_CALL_WORDS = {"call_ids": "running", "calls_completed": "completed", "calls_failed": "failed"}
+
+
+def _numbers(stretches: Iterable[int | Sequence[int]]) -> Iterator[int]:
+    """Item numbers as events have them: one by one, or as first and last of a stretch."""
+    for stretch in stretches:
+        if isinstance(stretch, int):
+            yield stretch
+        else:
+            first, last = stretch
+            yield from range(first, last + 1)
+
+
 def _state(collection: str, key: str, value: str) -> Callable[[Projection, int, Data], None]:
     def step(state: Projection, seq: int, data: Data) -> None:
         getattr(state, collection)[data[key]] = value
@@ -160,6 +193,12 @@ _STEPS: Mapping[str, Callable[[Projection, int, Data], None]] = {
     EventType.COMPACTION_COMPLETED: _state("runs", "run_id", "completed"),
     EventType.COMPACTION_FAILED: _state("runs", "run_id", "failed"),
     EventType.COMPACTION_SUPERSEDED: _state("runs", "run_id", "superseded"),
+    EventType.MAP_STARTED: _state("maps", "run_id", "pending"),
+    EventType.MAP_ITEMS_CLAIMED: _map_moved,
+    EventType.MAP_ITEM_COMPLETED: _map_moved,
+    EventType.MAP_ITEMS_RELEASED: _map_moved,
+    EventType.MAP_STATE_CHANGED: _map_moved,
+    EventType.MAP_COMPLETED: _state("maps", "run_id", "completed"),
     EventType.SUMMARY_CREATED: _summary_created,
     EventType.SUMMARY_SUPERSEDED: _summary_superseded,
     EventType.SUMMARY_FRESHNESS_CHANGED: _freshness_changed,

@@ -85,6 +85,10 @@ class PaidCall:
     """When each tool that was started began and ended."""
     is_open: bool = False
     """It runs, or tools that it asked for have no result yet."""
+    count: int = 1
+    """How many calls it stands for: those of a minute of a run may be one."""
+    first: datetime | None = None
+    """When the first of them began; ``began`` is when the last did."""
 
 
 def sum_of(calls: Iterable[PaidCall], *, now: datetime, apart: bool) -> Spent:
@@ -97,7 +101,7 @@ def sum_of(calls: Iterable[PaidCall], *, now: datetime, apart: bool) -> Spent:
     for call in known:
         if not (apart and call.is_child):
             own = stretches.setdefault(call.session_id if apart else "", [])
-            own += [(begin, end or now) for begin, end in ((call.began, call.ended), *call.tools)]
+            own += [(begin, end or now) for begin, end in ((call.first or call.began, call.ended), *call.tools)]
     return Spent(
         tokens=sum(call.spent.tokens for call in known),
         cost_micros=sum(call.spent.cost_micros for call in known),
@@ -186,6 +190,7 @@ class Line:
 
 _UNIT = {"tokens": "tokens", "cost_micros": "currency units", "seconds": "seconds", "tool_calls": "tool calls"}
 _PER: dict[str, str] = {
+    "run": "in a run",  # of an operator: its own limits are no scope of a session's
     Scope.TURN: "in a turn",
     Scope.SESSION: "in a session",
     Scope.USER: "in all",

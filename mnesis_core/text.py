@@ -11,10 +11,13 @@ import hashlib
 import re
 from typing import Any
 
+import orjson
+
 ESCAPE = "␛"
 LONGEST_CHARACTER = 4
 """Bytes of one character in UTF-8, at most."""
 _UNSAFE = re.compile(f"[\x00\ud800-\udfff{ESCAPE}]")
+_UNSAFE_JSON = re.compile(rb"\\u0000|" + ESCAPE.encode())
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile(f"{ESCAPE}([0-9A-F]{{4}})")
 
@@ -53,12 +56,20 @@ def text_digest(text: str) -> str:
 
 def encode_json(value: Any) -> Any:
     """``encode_text`` on every string inside a JSON value, keys included."""
+    # Written, what is to be escaped shows: looking is quicker than walking through it all.
+    try:
+        return _encoded(value) if _UNSAFE_JSON.search(orjson.dumps(value)) else value
+    except orjson.JSONEncodeError:  # a lone surrogate, or an integer beyond 64 bits
+        return _encoded(value)
+
+
+def _encoded(value: Any) -> Any:
     if isinstance(value, str):
         return encode_text(value)
     if isinstance(value, dict):
-        return {encode_text(str(key)): encode_json(item) for key, item in value.items()}
+        return {encode_text(str(key)): _encoded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [encode_json(item) for item in value]
+        return [_encoded(item) for item in value]
     return value
 
 

@@ -38,6 +38,8 @@ class TurnOptions:
     """``continue`` or ``stop``; ``None``: as the configuration says."""
     host_mode: bool | None = None
     """Whether the session stays alive for messages of peers from this turn on; ``None``: as it does already."""
+    model: str = ""
+    """In place of the session's; empty: the session's."""
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -91,6 +93,8 @@ def write_options(options: TurnOptions) -> str:
         asked["on_doom_loop"] = options.on_doom_loop
     if options.host_mode is not None:
         asked["host_mode"] = options.host_mode
+    if options.model:
+        asked["model"] = options.model
     return _text(asked) if asked else ""
 
 
@@ -106,6 +110,7 @@ def read_options(text: str) -> TurnOptions:
         limits=None if limits is None else TurnLimits(**limits),
         on_doom_loop=asked.get("on_doom_loop"),
         host_mode=asked.get("host_mode"),
+        model=asked.get("model", ""),
     )
 
 

@@ -87,7 +87,7 @@ def _part_cost(stored: StoredPart) -> tuple[str, int]:
         if stored.token_estimate * _BELIEVABLE >= length:
             return "tool_outputs", MESSAGE_FRAMING + _RESULT_FRAME + stored.token_estimate
     fields = fields_of(part, tombstoned=is_tombstoned(part), naming=stored.id)
-    return _category(stored), _frame(stored) + sum(_sizes(fields)) if fields else 0
+    return _category(stored), frame_of(stored) + sum(_sizes(fields)) if fields else 0
 
 
 def _believed(estimate: int, length: int, text: str) -> int:
@@ -95,7 +95,7 @@ def _believed(estimate: int, length: int, text: str) -> int:
     return estimate if estimate * _BELIEVABLE >= length else estimate_text(text)
 
 
-def _frame(stored: StoredPart) -> int:
+def frame_of(stored: StoredPart) -> int:
     """Tokens around a part's texts. Every part counts as a message of its own, the most it can become."""
     if not isinstance(stored.part, ToolPart):
         return MESSAGE_FRAMING
@@ -164,7 +164,7 @@ def _pieces(message: StoredMessage) -> list[_Piece]:
         fields = fields_of(stored.part, tombstoned=is_tombstoned(stored.part), naming=stored.id)
         if fields:
             sizes = _sizes(fields)
-            pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=sizes, frame=_frame(stored)))
+            pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=sizes, frame=frame_of(stored)))
     return pieces
 
 

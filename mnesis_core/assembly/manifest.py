@@ -56,6 +56,7 @@ _SHAPES: Mapping[str, Shape] = {
     "messages": {"ranges": _are_ranges},
     "try": {"id": _is_text},
     "file": {"content_id": _is_text, "offset": _is_number, "bytes": _is_number},
+    "map": {"run_id": _is_text, "item": _is_number, "attempt": _is_number},
     "gap": dict.fromkeys(("messages", "summaries", "first_seq", "last_seq"), _is_number),
 }
 

@@ -7,7 +7,7 @@ prompt stays the same bytes while a session grows, and a stored row gives the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -204,12 +204,27 @@ def read_field(message: StoredMessage, stored: StoredPart, name: str, text: str,
 
 def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[ContextMessage]:
     """A message as the model reads it under its row: one message, or more where text follows a tool's result."""
+    parts = message.parts[: row["parts"]]
+    if len(parts) == 1 and isinstance(parts[0].part, TextPart) and not row["shortened"] and not row["omitted"]:
+        # Half of all messages are only this.
+        return _spoken(message, parts[0].part.text)
+    segments = _segments(message, parts, row)
+    return [segment.as_message(message.id) for segment in segments] or _spoken(message, "")
+
+
+def _spoken(message: StoredMessage, text: str) -> list[ContextMessage]:
+    """A message that is nothing but a text: of an empty one a model reads nothing, unless it is the user's."""
+    said = text or (EMPTY_MESSAGE if message.role == "user" else "")
+    return [ContextMessage(role=message.role, text=said, source_ids=(message.id,))] if said else []
+
+
+def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[str, Any]) -> list[_Segment]:
     segments: list[_Segment] = []
     omitted, unanswered = row["omitted"], row["unanswered"]
-    for stored in message.parts[: row["parts"]]:
+    for stored in parts:
         if stored.id in omitted:
             continue
-        texts = _field_texts(message, stored, row)
+        texts = field_texts(message, stored, row)
         if isinstance(stored.part, ToolPart):
             if not segments or segments[-1].role != "assistant":  # only it may call, whoever an import says did
                 segments.append(_Segment("assistant", [], [], [], {""}))
@@ -218,12 +233,11 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
             if not segments or segments[-1].calls:
                 segments.append(_Segment(message.role, [], [], [], {""}))
             segments[-1].texts.append(texts["text"])
-    if not segments and message.role == "user":
-        segments.append(_Segment("user", [EMPTY_MESSAGE], [], [], {""}))
-    return [segment.as_message(message.id) for segment in segments]
+    return segments
 
 
-def _field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, Any]) -> dict[str, str]:
+def field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of a part as a model reads them under the message's row: ``text``, or ``input`` and ``output``."""
     naming = stored.id if stored.id in row.get("naming", ()) else ""
     texts = fields_of(stored.part, tombstoned=stored.id in row["tombstoned"], naming=naming)
     for cut in row["shortened"]:

@@ -11,7 +11,8 @@ is offered and summarises. It never invents. Commands inside the last user messa
   reason; ``empty``: end at once with nothing
 
 A system message that holds the line ``MNESIS-SUMMARISE`` makes it summarise what stands between
-``<conversation>``, ``<summaries>`` or ``<file_text>`` tags in the user message, within ``Target: N tokens``.
+``<conversation>``, ``<summaries>`` or ``<file_text>`` tags in the user message, within ``Target: N tokens``. One with the
+line ``MNESIS-MAP`` makes it answer about one item of an operator, as the JSON Schema at its end wants it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from mnesis_core.limits import StatedLimits
 from mnesis_core.llm import LimitSource, Prices, ToolCall
 from mnesis_core.providers import demo_replies
 from mnesis_core.providers.demo_extract import find_source, find_target, summarise
+from mnesis_core.providers.demo_map import map_answer
 from mnesis_core.providers.demo_prose import GREETING, prose
 from mnesis_core.providers.demo_recall import conversation, text_of
 from mnesis_core.tokens import estimate_text
@@ -34,6 +36,8 @@ DEMO_LIMITS = StatedLimits(
     source=LimitSource.CONFIGURED, context_window=32_000, max_output_tokens=4_000, prices=Prices()
 )
 SUMMARISE_MARKER = "MNESIS-SUMMARISE"
+MAP_MARKER = "MNESIS-MAP"
+SCHEMA_FOLLOWS = "fits this JSON Schema, and with nothing before or after it:"
 FAILURES = ("401", "429", "500", "cut", "empty")
 LONGEST_PROSE = 20_000
 """Words."""
@@ -106,12 +110,16 @@ def shortened(given: DemoAnswer, max_tokens: int) -> DemoAnswer:
 
 
 def _reply(messages: list[dict[str, Any]], commands: _Commands, tools: list[dict[str, Any]]) -> DemoAnswer:
+    if not commands.fail and (answered := _reply_of_sub_agent(messages, tools)):
+        return answered
     if messages and messages[-1].get("role") == "tool":
         wanted = _TOOL_COMMAND.search(commands.text)
         question = demo_replies.readable(wanted[2] or "") if wanted else commands.text
         return DemoAnswer(text=demo_replies.from_tool_results(question, messages))
     if commands.fail:
         return _failing(commands.fail)
+    if system := _map_system(messages):
+        return DemoAnswer(text=map_answer(system, _first_question(messages)))
     if wanted := _TOOL_COMMAND.search(commands.text):
         return _tool_command(wanted[1], wanted[2] or "{}", tools, len(messages))
     if commands.long:
@@ -146,6 +154,28 @@ def _is_summary_request(messages: list[dict[str, Any]]) -> bool:
     return any(
         message.get("role") in ("system", "developer") and SUMMARISE_MARKER in text_of(message) for message in messages
     )
+
+
+def _map_system(messages: list[dict[str, Any]]) -> str:
+    """What an operator says of how to answer; empty where none asks."""
+    systems = [text_of(message) for message in messages if message.get("role") == "system"]
+    return next((text for text in systems if MAP_MARKER in text), "")
+
+
+def _reply_of_sub_agent(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> DemoAnswer | None:
+    """What is said to a task that ends with the JSON Schema of its answer; ``None`` where there is no such task."""
+    task, asks, schema = _first_question(messages).rpartition(SCHEMA_FOLLOWS)
+    if not asks:
+        return None
+    is_told = messages[-1].get("role") == "tool"
+    if not is_told and (wanted := _TOOL_COMMAND.search(task)):
+        return _tool_command(wanted[1], wanted[2] or "{}", tools, len(messages))
+    return DemoAnswer(text=map_answer(schema, text_of(messages[-1]) if is_told else task))
+
+
+def _first_question(messages: list[dict[str, Any]]) -> str:
+    asked = next((text_of(message) for message in messages if message.get("role") == "user"), "")
+    return _read_commands(asked).text
 
 
 def _summary(messages: list[dict[str, Any]]) -> str:

@@ -254,10 +254,9 @@ def stated_limits(litellm_model: str) -> StatedLimits | None:
     provider = provider_of(litellm_model)
     if provider == "demo":
         return DEMO_LIMITS
-    table = load_litellm().model_cost
-    entry = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
+    entry = _entry_of(litellm_model)
     window = entry.get("max_input_tokens") or entry.get("max_tokens")
-    if not window or entry.get("mode") not in ("chat", "responses") or not _is_of(provider, entry):
+    if not window:
         return None
     return StatedLimits(
         source=LimitSource.LITELLM,
@@ -265,6 +264,38 @@ def stated_limits(litellm_model: str) -> StatedLimits | None:
         max_output_tokens=int(entry.get("max_output_tokens") or entry.get("max_tokens") or window),
         prices=_prices(entry),
     )
+
+
+def supports_schemas(litellm_model: str) -> bool:
+    """Whether litellm's own table says that a provider holds this model to a JSON Schema (``response_format``). Offline."""
+    if provider_of(litellm_model) == "demo":
+        return False
+    return bool(load_litellm().supports_response_schema(litellm_model))
+
+
+CAPABILITIES = {
+    "supports_function_calling": "tools",
+    "supports_response_schema": "JSON schemas",
+    "supports_vision": "images",
+    "supports_pdf_input": "PDF",
+    "supports_reasoning": "reasoning",
+    "supports_prompt_caching": "cached prompts",
+}
+
+
+def stated_capabilities(litellm_model: str) -> tuple[str, ...]:
+    """What litellm's own table says that a model can do, in words; nothing where it does not know the model. Offline."""
+    if provider_of(litellm_model) == "demo":
+        return ("tools",)
+    entry = _entry_of(litellm_model)
+    return tuple(words for name, words in CAPABILITIES.items() if entry.get(name))
+
+
+def _entry_of(litellm_model: str) -> dict[str, Any]:
+    """Of a model that talks, in litellm's own table; empty where it is not there."""
+    provider, table = provider_of(litellm_model), load_litellm().model_cost
+    entry: dict[str, Any] = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
+    return entry if entry.get("mode") in ("chat", "responses") and _is_of(provider, entry) else {}
 
 
 def _is_of(provider: str, entry: dict[str, Any]) -> bool:

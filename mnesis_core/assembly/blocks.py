@@ -1,0 +1,168 @@
+"""A past prompt in blocks: what it was made of, piece by piece in order, each with what it took.
+
+A block's text is what the model read of it, by the same rules that the prompt itself is read with (``reading``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from mnesis_core.assembly.fitting import frame_of
+from mnesis_core.assembly.opening import read_system
+from mnesis_core.assembly.reading import field_texts, read_gap, read_summary
+from mnesis_core.context import EMPTY_MESSAGE
+from mnesis_core.dag import ContextEntry, SummaryEntry
+from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
+from mnesis_core.llm import ToolSpec
+from mnesis_core.messages import FileRefPart, PatchPart, StoredMessage, StoredPart, ToolPart
+from mnesis_core.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
+from mnesis_core.values import dataclass
+
+
+class BlockKind(StrEnum):
+    """What a block is of."""
+
+    SYSTEM = "system"
+    TOOL = "tool"
+    """The description of a tool that may be called."""
+    SUMMARY = "summary"
+    MESSAGE = "message"
+    """A text that somebody said."""
+    TOOL_OUTPUT = "tool_output"
+    """A tool call with its result."""
+    TOMBSTONE = "tombstone"
+    """A tool call whose output has left the context."""
+    FILE = "file"
+    PATCH = "patch"
+    GAP = "gap"
+    """The note about what is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One piece of a prompt."""
+
+    kind: BlockKind
+    role: str
+    """Under which the model reads it."""
+    texts: tuple[tuple[str, str], ...]
+    """What it reads, by names: ``text``, or ``input`` and ``output`` of a tool call."""
+    tokens: int
+    """By our own estimate, uncorrected."""
+    name: str = ""
+    """Of a tool, or the path of a file."""
+    item_id: str = ""
+    """The message or summary it is of."""
+    part_id: str = ""
+    first_seq: int = 0
+    last_seq: int = 0
+    """The messages it is of or stands for; 0: none."""
+    is_shortened: bool = False
+    is_unanswered: bool = False
+    """A tool call without a result then."""
+
+
+def blocks_of(
+    manifest: Sequence[Mapping[str, Any]],
+    entries: Sequence[ContextEntry],
+    *,
+    system_prompt: str,
+    tools: Sequence[ToolSpec],
+) -> list[Block]:
+    """The blocks of a stored manifest, with what ``assembly.rebuild`` takes.
+
+    :raises MessageNotFoundError: a message that the manifest names is not among the entries.
+    :raises SummaryNotFoundError: likewise a summary.
+    """
+    messages = {entry.message.id: entry.message for entry in entries if not isinstance(entry, SummaryEntry)}
+    summaries = {entry.id: entry for entry in entries if isinstance(entry, SummaryEntry)}
+    by_name = {tool.name: tool for tool in tools}
+    return [block for row in manifest for block in _blocks(row, messages, summaries, by_name, system_prompt)]
+
+
+def _blocks(
+    row: Mapping[str, Any],
+    messages: Mapping[str, StoredMessage],
+    summaries: Mapping[str, SummaryEntry],
+    tools: Mapping[str, ToolSpec],
+    system_prompt: str,
+) -> Iterator[Block]:
+    match row["kind"]:
+        case "system":
+            text = read_system(row, system_prompt).text
+            yield _said(BlockKind.SYSTEM, "system", text, is_shortened="head" in row)
+        case "tools":
+            yield from (_tool(tools[name]) for name in row["names"] if name in tools)
+        case "summary":
+            yield _summary(summaries.get(row["id"]), row)
+        case "message":
+            yield from _message(messages.get(row["id"]), row)
+        case "gap":
+            span = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
+            yield _said(BlockKind.GAP, "user", read_gap(row).text, **span)
+
+
+def _said(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
+    tokens = MESSAGE_FRAMING + estimate_text(text)
+    return Block(kind=kind, role=role, texts=(("text", text),), tokens=tokens, **more)
+
+
+def _tool(tool: ToolSpec) -> Block:
+    shape = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    tokens = TOOL_FRAMING + estimate_text(json.dumps(shape, ensure_ascii=False))
+    text = json.dumps(shape, ensure_ascii=False, indent=2)
+    return Block(kind=BlockKind.TOOL, role="system", texts=(("text", text),), tokens=tokens, name=tool.name)
+
+
+def _summary(entry: SummaryEntry | None, row: Mapping[str, Any]) -> Block:
+    if entry is None:
+        raise SummaryNotFoundError(f"the prompt holds summary {row['id']}, which is not there", id=row["id"])
+    read = read_summary(entry)
+    span = {"first_seq": entry.first_seq, "last_seq": entry.last_seq}
+    return _said(BlockKind.SUMMARY, read.role, read.text, item_id=entry.id, **span)
+
+
+def _message(message: StoredMessage | None, row: Mapping[str, Any]) -> Iterator[Block]:
+    if message is None:
+        raise MessageNotFoundError(f"the prompt holds message {row['id']}, which is not there", id=row["id"])
+    what = {"item_id": message.id, "first_seq": message.seq, "last_seq": message.seq}
+    parts = [stored for stored in message.parts[: row["parts"]] if stored.id not in row["omitted"]]
+    found = [(stored, texts) for stored in parts if (texts := field_texts(message, stored, row))]
+    if not found and message.role == "user":
+        yield _said(BlockKind.MESSAGE, "user", EMPTY_MESSAGE, **what)
+    cut = {shortened["part"] for shortened in row["shortened"]}
+    for stored, texts in found:
+        yield _part(message, stored, texts, row, {**what, "part_id": stored.id, "is_shortened": stored.id in cut})
+
+
+def _part(
+    message: StoredMessage, stored: StoredPart, texts: dict[str, str], row: Mapping[str, Any], what: dict[str, Any]
+) -> Block:
+    match stored.part:
+        case ToolPart() as part:
+            return _call(part, stored, texts, row, what)
+        case FileRefPart() as part:
+            return _said(BlockKind.FILE, message.role, texts["text"], name=part.path or part.file_id, **what)
+        case PatchPart() as part:
+            return _said(BlockKind.PATCH, message.role, texts["text"], name=", ".join(part.files_changed), **what)
+        case _:
+            return _said(BlockKind.MESSAGE, message.role, texts["text"], **what)
+
+
+def _call(
+    part: ToolPart, stored: StoredPart, texts: Mapping[str, str], row: Mapping[str, Any], what: dict[str, Any]
+) -> Block:
+    is_open = stored.id in row["unanswered"]
+    names = ("input",) if is_open else ("input", "output")
+    return Block(
+        kind=BlockKind.TOMBSTONE if stored.id in row["tombstoned"] else BlockKind.TOOL_OUTPUT,
+        role="tool",
+        texts=tuple((name, texts[name]) for name in names),
+        tokens=frame_of(stored) + sum(estimate_text(texts[name]) for name in names),
+        name=part.tool_name,
+        is_unanswered=is_open,
+        **what,
+    )
