@@ -63,7 +63,7 @@ class ModelList(Schema):
 @router.get("/models", response={200: ModelList, **ERRORS}, summary="List models")
 def models(request: HttpRequest) -> Any:
     """The models that a session may use."""
-    return {"items": list_models()}
+    return {"items": list_models(user_id=owner_id(request))}
 
 
 @router.get("/sessions", response={200: SessionList, **ERRORS}, summary="List sessions, the latest first")
@@ -122,10 +122,16 @@ def archive_session(request: HttpRequest, session_id: str) -> Any:
     return session_read(lifecycle.archive_session(session_id, owner_id=owner_id(request)))
 
 
+@router.post("/sessions/{session_id}/reopen", response={200: SessionRead, **ERRORS}, summary="Take out of the archive")
+def reopen_session(request: HttpRequest, session_id: str) -> Any:
+    """Let an archived session take turns again; its sub-agents' stay archived."""
+    return session_read(lifecycle.reopen_session(session_id, owner_id=owner_id(request)))
+
+
 @router.post("/sessions/{session_id}/fork", response={201: SessionRead, **ERRORS}, summary="Fork a session")
 def fork_session(request: HttpRequest, session_id: str, body: ForkIn) -> Any:
-    """A new session with everything up to and including one message; the original stays as it is."""
-    fork = lifecycle.fork_session(session_id, owner=request.user, at_message_id=body.at_message_id)  # type: ignore[arg-type]
+    """A new session with everything up to and including one message, or before one; the original stays as it is."""
+    fork = lifecycle.fork_session(session_id, owner=request.user, **body.dict())  # type: ignore[arg-type]
     return Status(201, session_read(fork))
 
 

@@ -13,7 +13,7 @@ from compaction_app.context import Frame, load_frame
 from mnesis_core.config import Config
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm import Model, Reply, Request
-from mnesis_core.record import TurnRecord
+from mnesis_core.record import SessionRecord, TurnRecord
 from mnesis_core.retrying import Retry, ask_patiently, patience_of
 from sessions_app.conf import get_model
 from sessions_app.database import db
@@ -30,12 +30,12 @@ class StandIn:
     """Who is asked after it, if it gives nothing either."""
 
 
-def next_model(session_id: str, aliases: Sequence[str]) -> StandIn | None:
-    """The first of these models that there is; ``None`` when there is none. One that was removed is passed over."""
+def next_model(session: SessionRecord, aliases: Sequence[str]) -> StandIn | None:
+    """The first of these models that there is for the session's owner; ``None`` when there is none."""
     for place, alias in enumerate(aliases, start=1):
         with suppress(ModelNotFoundError):
-            model = get_model(alias)
-            return StandIn(model=model, frame=load_frame(session_id, model=alias), others=tuple(aliases[place:]))
+            model = get_model(alias, user_id=session.owner_id)
+            return StandIn(model=model, frame=load_frame(session.id, model=alias), others=tuple(aliases[place:]))
     return None
 
 

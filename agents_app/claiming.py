@@ -78,20 +78,22 @@ def claim_turn(
             return _replayed(session_id, known, digest)
         _write_earlier(record, session, earlier)
         seq = record.next_seq
-        turn_id = store.start_turn(
+        turn = store.claim_turn(
             record,
-            model=session.model,
+            model=options.model or session.model,
             lease_owner=lease_owner,
             lease_seconds=config.turn.lease_seconds,
             idempotency_key=idempotency_key,
             request_digest=digest,
             options=asked,
         )
-        for said, ready in zip(question, parts, strict=True):
-            store.append_message(record, turn_id=turn_id, message=said, parts=ready)
+        said_ids = [
+            store.append_message(record, turn_id=turn.id, message=said, parts=ready)
+            for said, ready in zip(question, parts, strict=True)
+        ]
         _name(record, session, message or "")
         change_hosting(record, host_mode=options.host_mode)
-    return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
+    return StartedTurn(turn=replace(turn, message_ids=tuple(said_ids)), seq=seq, is_new=True)
 
 
 def claim_recorded_turn(

@@ -8,7 +8,6 @@ ever waited for, so nobody waits in a circle; of the permits of people's turns a
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -17,10 +16,10 @@ from weakref import WeakKeyDictionary
 
 from django.contrib.auth import get_user_model
 
-from agents_app import lifecycle, steps
+from agents_app import lifecycle
 from agents_app.claiming import claim_turn
+from agents_app.launching import end_turn, last_text, launched
 from agents_app.runner import runner
-from agents_app.steps import TurnEnd
 from agents_app.tool_calls import side_by_side
 from agents_app.tools import ToolContext, offered_tools
 from mnesis_core.config import Config
@@ -33,10 +32,10 @@ from mnesis_core.delegation import (
     check_room,
     check_siblings,
 )
-from mnesis_core.errors import Conflict, SessionNotFoundError, SessionNotRunning
+from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
 from mnesis_core.messages import text_of
-from mnesis_core.record import SUB_AGENT, SessionRecord, TurnRecord, TurnState, UsageRecord
+from mnesis_core.record import SUB_AGENT, SessionRecord, TurnRecord, TurnState
 from mnesis_core.visible import excerpt
 from sessions_app import store
 from sessions_app.conf import session_config, site_config
@@ -51,8 +50,6 @@ from sessions_app.queries import (
     load_turn,
     open_turn,
 )
-
-logger = logging.getLogger(__name__)
 
 TITLE = 60
 """Characters of a session's title that is made from its task."""
@@ -126,7 +123,7 @@ async def _run_all(parent: _Parent, handovers: Sequence[Handover]) -> list[Answe
 async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> Answer:
     async with _permit(parent.delegator.depth + 1):
         async with launching:
-            turn = await _launched(parent, handover)
+            turn = await launched(_launch, parent, handover)
         ended = await _finished(parent, turn)
     return await db(_answer_of, parent, ended)
 
@@ -138,7 +135,7 @@ async def _finished(parent: _Parent, turn: TurnRecord) -> TurnRecord:
         try:
             return await _ended(parent, turn)
         except BaseException:
-            await _interrupt(turn, owner_id=parent.session.owner_id)
+            await end_turn(turn, owner_id=parent.session.owner_id)
             raise
 
 
@@ -151,25 +148,6 @@ async def _permit(depth: int) -> AsyncIterator[None]:
         by_depth[depth] = asyncio.Semaphore(site_config().turn.capacity)
     async with by_depth[depth]:
         yield
-
-
-async def _launched(parent: _Parent, handover: Handover) -> TurnRecord:
-    launching = asyncio.ensure_future(db(_launch, parent, handover))
-    try:
-        return await asyncio.shield(launching)
-    except asyncio.CancelledError:
-        await _take_back(launching)
-        raise
-
-
-async def _take_back(launching: asyncio.Future[TurnRecord]) -> None:
-    """The thread goes on after a cancellation: what it claims must have an end, and not by its lease running out."""
-    try:
-        turn = await launching
-        await db(steps.finish_turn, turn, TurnEnd(state=TurnState.CANCELLED), step=None, usage=UsageRecord())
-    except Exception:
-        # Not raised: an error in the place of a cancellation would let the interrupted turn go on.
-        logger.info("a sub-agent was not launched, as its parent was interrupted", exc_info=True)
 
 
 def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
@@ -236,19 +214,6 @@ async def _resumed(turn: TurnRecord) -> None:
             await follower.news(seconds=lifecycle.LOOK_AGAIN_SECONDS)
 
 
-async def _interrupt(turn: TurnRecord, *, owner_id: int) -> None:
-    """End a sub-agent's turn, wherever it runs, and wait for its end where that is here."""
-    try:
-        await db(lifecycle.interrupt, turn.session_id, owner_id=owner_id)
-    except (SessionNotRunning, SessionNotFoundError):
-        return
-    except Exception:
-        # Not raised, as in _take_back; and here it can be ended without the database.
-        logger.exception("the interrupt of sub-agent %s was not written", turn.session_id)
-    runner.interrupt(turn.id)
-    await runner.wait(turn.id)
-
-
 def _publish(type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
     with change(parent.session.id) as record:
         _tell(record, type, parent, turn, **values)
@@ -266,10 +231,7 @@ def _answer_of(parent: _Parent, turn: TurnRecord) -> Answer:
         is_archived = record.archived
     if is_archived:  # since the turn began: what it launches afterwards belongs to it too
         lifecycle.archive_session(turn.session_id, owner_id=parent.session.owner_id)
-    last = load_messages_by_ids(turn.message_ids[-1:], session_id=turn.session_id)
-    said = [message for message in last if message.role == "assistant"]
-    text = "\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in said)
-    return Answer(session_id=turn.session_id, turn=turn, text=text)
+    return Answer(session_id=turn.session_id, turn=turn, text=last_text(turn))
 
 
 _PERMITS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = WeakKeyDictionary()

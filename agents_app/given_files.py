@@ -30,6 +30,8 @@ async def explored(session_id: str, file_ids: Sequence[str], *, owner_id: int) -
     :raises FileReferenceNotFoundError: the session has no such file.
     :raises InvalidRequest: there are too many.
     """
+    if not file_ids:
+        return
     if len(file_ids) > MOST_FILES:
         raise InvalidRequest(f"a message may have {MOST_FILES} files", field="files")
     waiting = [file for file in await db(_load, session_id, file_ids, owner_id) if not file.is_explored]

@@ -15,6 +15,7 @@ from ninja.responses import NinjaJSONEncoder
 
 from agents_app import lifecycle
 from agents_app.file_methods import FILE_METHODS
+from agents_app.map_methods import MAP_METHODS
 from agents_app.methods import Methods, Table, method, perform
 from agents_app.schemas import AnswerIn, DecisionIn, ForkIn, InboxIn, RecordIn, SessionIn, TurnStartIn
 from agents_app.showing import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
@@ -135,7 +136,7 @@ class Search(Schema):
     cursor: str | None = None
 
 
-METHODS: Table = {**FILE_METHODS}
+METHODS: Table = {**FILE_METHODS, **MAP_METHODS}
 """Every method that needs no standing connection."""
 _method = partial(method, METHODS)
 
@@ -181,6 +182,12 @@ def archive_session(caller: Caller, asked: OfSession) -> dict[str, Any]:
     return session_read(lifecycle.archive_session(asked.session_id, owner_id=caller.owner_id))
 
 
+@_method("session/reopen", result=SessionRead, writes=True)
+def reopen_session(caller: Caller, asked: OfSession) -> dict[str, Any]:
+    """Let an archived session take turns again; its sub-agents' stay archived."""
+    return session_read(lifecycle.reopen_session(asked.session_id, owner_id=caller.owner_id))
+
+
 @_method("session/interrupt", result=TurnOut, writes=True)
 def interrupt(caller: Caller, asked: OfSession) -> dict[str, Any]:
     """End the running turn, from any process; what was said is kept."""
@@ -190,7 +197,7 @@ def interrupt(caller: Caller, asked: OfSession) -> dict[str, Any]:
 @_method("session/fork", result=SessionRead, writes=True)
 def fork_session(caller: Caller, asked: Fork) -> dict[str, Any]:
     """A new session with everything up to and including one message."""
-    return session_read(lifecycle.fork_session(asked.session_id, owner=caller.user, at_message_id=asked.at_message_id))
+    return session_read(lifecycle.fork_session(owner=caller.user, **asked.dict()))
 
 
 @_method("session/record", result=TurnOut, writes=True)

@@ -89,8 +89,8 @@ def create_session(
     :raises InvalidRequest: a value is out of its bounds.
     """
     alias = model or default_model()
-    get_spec(alias)
-    _check_new(_checked_config(config or {}), title, agent, system_prompt, first_message)
+    get_spec(alias, user_id=owner.pk)
+    _check_new(_checked_config(config or {}, owner_id=owner.pk), title, agent, system_prompt, first_message)
     hosting = hosting_after(Hosting(), host_mode=host_mode, peer_name=peer_name, agent=agent)
     if parent_id is not None:
         load_session(parent_id, owner_id=owner.pk)
@@ -150,7 +150,7 @@ def update_session(
     load_session(session_id, owner_id=owner_id)
     if title is not None:
         check_title(title, site_config().limits.title_characters)
-    _checked_config(config or {})
+    _checked_config(config or {}, owner_id=owner_id)
     with change(session_id) as record:
         store.update_session(record, title=title, labels=labels, config=config)
         change_hosting(record, host_mode=host_mode, peer_name=peer_name)
@@ -166,6 +166,18 @@ def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
     for id in (session_id, *load_launched(session_id)):
         with change(id) as record:
             store.archive_session(record)
+    return load_session(session_id)
+
+
+def reopen_session(session_id: str, *, owner_id: int) -> SessionRecord:
+    """Take a session out of the archive; its sub-agents' stay there, for their work is done.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises PeerNameTaken: it is in host mode, and another session of the owner has its name by now.
+    """
+    load_session(session_id, owner_id=owner_id)
+    with change(session_id) as record:
+        store.reopen_session(record)
     return load_session(session_id)
 
 
@@ -204,6 +216,7 @@ async def start_turn(
     on_doom_loop: str | None = None,
     host_mode: bool | None = None,
     files: Sequence[str] = (),
+    model: str = "",
 ) -> StartedTurn:
     """Write the user's message, claim the session and set the turn going in this process; returns at once.
 
@@ -216,7 +229,9 @@ async def start_turn(
     :param on_doom_loop: ``continue`` or ``stop``, in place of what the configuration says
     :param host_mode: whether the session stays alive for messages of peers from now on; ``None``: as it does already
     :param files: ids of files of the session that go with the message
+    :param model: who is asked this turn in place of the session's model; empty: that one
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises ModelNotFoundError: there is no such model.
     :raises FileReferenceNotFoundError: the session has no such file.
     :raises SessionBusy: another turn is running, or waits.
     :raises SessionArchived: the session takes no more turns.
@@ -226,8 +241,15 @@ async def start_turn(
     :raises AtCapacity: this process runs as many turns as it may.
     """
     options = TurnOptions(
-        tools=tuple(tools), system_prompt=system_prompt, limits=limits, on_doom_loop=on_doom_loop, host_mode=host_mode
+        tools=tuple(tools),
+        system_prompt=system_prompt,
+        limits=limits,
+        on_doom_loop=on_doom_loop,
+        host_mode=host_mode,
+        model=model,
     )
+    if model:
+        await db(get_spec, model, user_id=owner_id)
     await explored(session_id, files, owner_id=owner_id)
     with runner.permit():
         return await _set_going(
@@ -329,16 +351,26 @@ def record_turn(
     )
 
 
-def fork_session(session_id: str, *, owner: AbstractBaseUser, at_message_id: str) -> SessionRecord:
-    """A new session with everything up to and including one message; also of an archived or running one.
+def fork_session(
+    session_id: str,
+    *,
+    owner: AbstractBaseUser,
+    at_message_id: str | None = None,
+    before_message_id: str | None = None,
+) -> SessionRecord:
+    """A new session with everything up to and including one message, or before one; also of an archived or running one.
 
+    :raises InvalidRequest: neither message is named, or both are.
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
     :raises MessageNotFoundError: the session has no such message.
     :raises Conflict: the message is still being written.
     """
+    if (at_message_id is None) == (before_message_id is None):
+        raise InvalidRequest("send either at_message_id or before_message_id", field="at_message_id")
     source = load_session(session_id, owner_id=owner.pk)
     title = _title_of_fork(source.title)
-    fork_id = forking.fork_session(source, owner=owner, at_message_id=at_message_id, title=title)
+    place = forking.find_place(source.id, at_message_id=at_message_id, before_message_id=before_message_id)
+    fork_id = forking.fork_session(source, owner=owner, last=place, title=title)
     compact_if_due(fork_id)
     return load_session(fork_id)
 
@@ -359,15 +391,15 @@ def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
     return load_turn(turn_id, session_id=session_id)
 
 
-def _checked_config(values: dict[str, Any]) -> Config:
+def _checked_config(values: dict[str, Any], *, owner_id: int) -> Config:
     """The configuration of a session as somebody asks for it.
 
     :raises InvalidRequest: a value is unknown or out of its bounds, or a tool that it names is not there.
-    :raises ModelNotFoundError: it names a fallback that there is not.
+    :raises ModelNotFoundError: it names a fallback that there is not, for this person.
     """
     config = checked_config(values)
     for alias in config.fallbacks:
-        get_spec(alias)
+        get_spec(alias, user_id=owner_id)
     # Only where it is set: a tool that vanishes later breaks no session.
     check_tools(values.get("turn", {}).get("tools", ()))
     return config

@@ -15,13 +15,17 @@ from agents_app import lifecycle
 from agents_app.file_methods import SearchFile, search_in_file
 from agents_app.jsonrpc import Search
 from agents_app.methods import Table, method
+from agents_app.operators import runs
+from agents_app.operators.shapes import AgenticMapIn, MapIn
 from agents_app.schemas import InboxIn
 from agents_app.showing import AnswerOut, InboxMessageOut, SessionRead, answer_read, inbox_out, session_read
 from agents_app.tools import describing, expanding, reading
+from agents_app.tools.describing_maps import told
 from agents_app.tools.family import find_own
 from compaction_app.search_api import SearchOut, search_out, where_to_search
 from files_app.listing import FileSearchOut
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.operators.values import OperatorKind
 from mnesis_core.record import TurnRecord
 from sessions_app.asking import Caller
 from sessions_app.database import db
@@ -73,6 +77,18 @@ class Send(InboxIn):
     session_id: SessionId
 
 
+class LlmMap(MapIn):
+    """A run over many items, and how long to wait for its end."""
+
+    wait_seconds: WaitSeconds = 120
+
+
+class AgenticMap(AgenticMapIn):
+    """Likewise with a sub-agent for each item."""
+
+    wait_seconds: WaitSeconds = 120
+
+
 class Sessions(Schema):
     """Which sessions."""
 
@@ -86,7 +102,7 @@ class Sessions(Schema):
 class Described(Schema):
     """What to describe."""
 
-    id: Annotated[str, Field(description="An id: sum_, file_, msg_, part_, run_, turn_, call_ or sess_.")]
+    id: Annotated[str, Field(description="An id: sum_, file_, msg_, part_, run_, map_, turn_, call_ or sess_.")]
     offset: Annotated[int, Field(ge=0, le=2**53, description="Of a list of files: where to go on.")] = 0
 
 
@@ -154,6 +170,22 @@ async def send(caller: Caller, asked: Send) -> dict[str, Any]:
     return inbox_out(sent)
 
 
+@_tool("mnesis_llm_map", result=str, writes=True)
+async def llm_map(caller: Caller, asked: LlmMap) -> str:
+    """Ask a model the same about each of many items, and get a file of checked results.
+
+    Give file_id (a JSON Lines file) or items, a Jinja template that uses item, and the output_schema that each answer must
+    fit. You get the run's id, counts, the first failures and the results' file; lcm_describe says how far a run is.
+    """
+    return await _run_map(asked.request(OperatorKind.LLM), caller, asked.wait_seconds)
+
+
+@_tool("mnesis_agentic_map", result=str, writes=True)
+async def agentic_map(caller: Caller, asked: AgenticMap) -> str:
+    """As mnesis_llm_map, with a sub-agent for each item, which has tools and a session of its own."""
+    return await _run_map(asked.request(OperatorKind.AGENTIC), caller, asked.wait_seconds)
+
+
 @_tool("mnesis_sessions", result=SessionList)
 def sessions(caller: Caller, asked: Sessions) -> dict[str, Any]:
     """List your sessions, the latest first."""
@@ -212,6 +244,11 @@ def read_session(session_id: str, *, owner_id: int) -> dict[str, Any]:
     page = message_page(session_id, owner_id=owner_id, after=first, limit=NEWEST)
     shown: dict[str, Any] = SessionShown.model_validate(session_read(session) | {"messages": page["items"]}).dict()
     return shown
+
+
+async def _run_map(asked: runs.MapRequest, caller: Caller, seconds: float) -> str:
+    begun = await db(runs.start, asked, owner_id=caller.owner_id)
+    return await db(told, await runs.wait(begun.id, owner_id=caller.owner_id, seconds=seconds))
 
 
 def _newest_turn(session_id: str, *, owner_id: int) -> TurnRecord:

@@ -34,6 +34,7 @@ class ModelCalls:
     def __init__(
         self,
         turn: TurnRecord,
+        home: Frame,
         frame: Frame,
         model: Model,
         *,
@@ -42,17 +43,18 @@ class ModelCalls:
         progress: Progress,
         purse: TurnPurse,
     ) -> None:
-        """``progress`` counts the calls and what they use; ``purse`` says what they may."""
+        """``home`` is the session's own frame, ``frame`` that of the turn's model; ``progress`` counts the calls and what they use; ``purse`` says what they may."""
         self.turn = turn
         self.options = options
         self.frame = _with_own_prompt(frame, options)
-        self.home = self.frame
+        self.home = _with_own_prompt(home, options)
         """The frame of the session's own model, also while another one is asked in its place."""
         self.session = frame.session
         self.config = frame.config
         self.model = model
-        self.spec = spec_in_session(model.spec, frame.config)
-        self.others = fallbacks_of(self.session.model, of_session=self.config.fallbacks, of_entry=frame.spec.fallbacks)
+        in_place = spec_in_session if turn.model == frame.session.model else spec_in_place
+        self.spec = in_place(model.spec, frame.config)
+        self.others = fallbacks_of(turn.model, of_session=self.config.fallbacks, of_entry=frame.spec.fallbacks)
         """Who is asked when the model gives nothing; then it stays asked until the turn ends or waits."""
         self.tool_specs = tool_specs
         self.progress = progress
@@ -103,7 +105,7 @@ class ModelCalls:
 
     async def _change_model(self) -> bool:
         """Ask the next model from now on, in a call and with a context of its own; whether there is one."""
-        other = await db(next_model, self.session.id, self.others)
+        other = await db(next_model, self.session, self.others)
         if other is None:
             return False
         self.model, self.others = other.model, other.others

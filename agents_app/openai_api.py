@@ -15,6 +15,7 @@ from mnesis_core.completions import Answered, CompletionRequest, read_completion
 from mnesis_core.endings import ModelError
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm import ModelSpec
+from sessions_app.asking import owner_id
 from sessions_app.conf import get_spec, list_models
 from sessions_app.faults import as_error
 from sessions_app.viewing import viewer_of
@@ -45,13 +46,13 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
 @router.get("/models", response=None, summary="List models")
 def models(request: HttpRequest) -> HttpResponse:
     """The models that may be asked."""
-    return JsonResponse({"object": "list", "data": [_model(spec) for spec in list_models()]})
+    return JsonResponse({"object": "list", "data": [_model(spec) for spec in list_models(user_id=owner_id(request))]})
 
 
 @router.get("/models/{path:name}", response=None, summary="Read a model")
 def model(request: HttpRequest, name: str) -> HttpResponse:
     """One model."""
-    return JsonResponse(_model(get_spec(name)))
+    return JsonResponse(_model(get_spec(name, user_id=owner_id(request))))
 
 
 def openai_error(error: MnesisError, status: int = 0) -> HttpResponse:

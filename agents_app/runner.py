@@ -16,6 +16,7 @@ from functools import partial
 from agents_app.inbox import claim_waiting
 from agents_app.queries import waiting_sessions
 from agents_app.recovery import recover_turns
+from agents_app.schedule import wake_for_forsaken
 from agents_app.tools.attached import close_connections
 from agents_app.turns import run_turn
 from compaction_app.schedule import wake_stale
@@ -50,6 +51,7 @@ class Runner:
         self._permits = 0
         self._aside: dict[str, int] = {}
         """Turns that hold no permit, and for how many reasons."""
+        self._resting: set[str] = set()
 
     @contextmanager
     def permit(self) -> Iterator[None]:
@@ -75,6 +77,23 @@ class Runner:
             self._aside[turn_id] -= 1
             if not self._aside[turn_id]:
                 del self._aside[turn_id]
+
+    @contextmanager
+    def rest(self, turn_id: str) -> Iterator[None]:
+        """A turn waits for a run of an operator meanwhile: nobody asks a model for it."""
+        self._resting.add(turn_id)
+        try:
+            yield
+        finally:
+            self._resting.discard(turn_id)
+
+    def rests(self, turn_id: str) -> bool:
+        """Whether a turn waits for a run of an operator."""
+        return turn_id in self._resting
+
+    def has(self, turn_id: str) -> bool:
+        """Whether a turn runs here."""
+        return turn_id in self._tasks
 
     def start(self, turn: TurnRecord, *, is_resumed: bool = False) -> None:
         """Set a claimed turn going. The task belongs to this runner, not to the caller."""
@@ -166,6 +185,7 @@ class Runner:
             self._swept_at = time.monotonic()
             await db(recover_turns, lease_owner=self.owner)
             await db(wake_stale)
+            await db(wake_for_forsaken)
             if self.takes_messages:
                 self._due |= await db(self._find_due)
         while self._due:

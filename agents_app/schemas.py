@@ -109,6 +109,8 @@ class TurnStartIn(MessageIn):
     """Whether the session stays alive for messages of peers from now on; null: as it does already."""
     files: Annotated[list[str], Field(max_length=50)] = []
     """Ids of files of the session that go with the message."""
+    model: str = ""
+    """Who is asked this turn in place of the session's model; empty: that one."""
 
     def options(self) -> dict[str, Any]:
         """What ``lifecycle.start_turn`` takes beside the message."""
@@ -120,6 +122,7 @@ class TurnStartIn(MessageIn):
             "on_doom_loop": self.on_doom_loop,
             "host_mode": self.host_mode,
             "files": self.files,
+            "model": self.model,
         }
 
 
@@ -288,6 +291,9 @@ class RecordIn(Schema):
 
 
 class ForkIn(Schema):
-    """Where to fork."""
+    """Where to fork: after one message, or before one."""
 
-    at_message_id: str
+    at_message_id: str | None = None
+    """The last message of the fork."""
+    before_message_id: str | None = None
+    """The first message that the fork does not have."""

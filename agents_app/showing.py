@@ -7,7 +7,7 @@ from typing import Any
 
 from ninja import Schema
 
-from agents_app.queries import list_inbox
+from agents_app.queries import list_inbox, usage_of_maps
 from compaction_app.context import load_meter
 from compaction_app.queries import usage_of_compaction
 from mnesis_core.inbox import InboxMessage, MessageKind
@@ -140,10 +140,10 @@ def session_read(session: SessionRecord) -> dict[str, Any]:
 
 def _billing(session_id: str) -> dict[str, Any]:
     turns, compaction = queries.usage_of_session(session_id), usage_of_compaction(session_id)
-    files = queries.usage_of_files(session_id)
+    files, maps = queries.usage_of_files(session_id), usage_of_maps(session_id)
     sub_agents = _used_by(queries.load_launched(session_id))
-    parts = {"turns": turns, "compaction": compaction, "files": files, "sub_agents": sub_agents}
-    total = total_usage(turns, compaction, files, sub_agents)
+    parts = {"turns": turns, "compaction": compaction, "files": files, "maps": maps, "sub_agents": sub_agents}
+    total = total_usage(turns, compaction, files, maps, sub_agents)
     return usage_out(total) | {name: usage_out(usage) for name, usage in parts.items()}
 
 
@@ -151,4 +151,4 @@ def _used_by(session_ids: list[str]) -> UsageRecord:
     if not session_ids:
         return total_usage()
     turns, compaction = queries.usage_of_session(*session_ids), usage_of_compaction(*session_ids)
-    return total_usage(turns, compaction, queries.usage_of_files(*session_ids))
+    return total_usage(turns, compaction, queries.usage_of_files(*session_ids), usage_of_maps(*session_ids))

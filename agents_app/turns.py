@@ -17,7 +17,7 @@ from agents_app.progress import Progress, load_progress
 from agents_app.purse import TurnPurse
 from agents_app.steps import TurnEnd
 from agents_app.tool_calls import ToolCalls
-from agents_app.tools import Tool, offered_tools
+from agents_app.tools import Tool, offered_tools, permitted_tools
 from compaction_app.context import Frame, load_frame
 from mnesis_core.endings import BudgetExhausted, DoomLoop, StepLimitReached, TurnInterrupted
 from mnesis_core.errors import MnesisError
@@ -49,6 +49,7 @@ class TurnRun:
         self,
         turn: TurnRecord,
         frame: Frame,
+        asked: Frame,
         model: Model,
         tools: dict[str, Tool],
         progress: Progress,
@@ -66,7 +67,7 @@ class TurnRun:
         tools = {name: tool for name, tool in tools.items() if name not in options.tool_names}
         specs = (*(tool.spec for tool in tools.values()), *options.tools)
         self.model_calls = ModelCalls(
-            turn, frame, model, options=options, tool_specs=specs, progress=progress, purse=purse
+            turn, frame, asked, model, options=options, tool_specs=specs, progress=progress, purse=purse
         )
         self.tool_calls = ToolCalls(
             turn,
@@ -156,10 +157,12 @@ def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
     frame = load_frame(turn.session_id)
     depth = load_depth(frame.session) if frame.session.is_sub_agent else 0
     names = (*frame.config.turn.tools, *(PEER_TOOLS if frame.session.host_mode else ()))
-    tools = offered_tools(names, depth=depth)
+    tools = permitted_tools(offered_tools(names, depth=depth), frame.config.turn)
     progress = load_progress(turn) if is_resumed else Progress()
     purse = TurnPurse(purses_of(frame.session, turn=turn))
-    run = TurnRun(turn, frame, get_model(turn.model), tools, progress, depth, purse)
+    asked = frame if turn.model == frame.session.model else load_frame(turn.session_id, model=turn.model)
+    model = get_model(turn.model, user_id=frame.session.owner_id)
+    run = TurnRun(turn, frame, asked, model, tools, progress, depth, purse)
     if not progress.open_calls:
         run.model_calls.build_ahead()
     return run

@@ -1,7 +1,26 @@
-"""Addresses of the pages about agents and their tools."""
+"""Addresses of the pages about agents, their tools and their runs."""
 
 from django.urls import path
 
-from agents_app import views
+from agents_app import operator_views, server_views, views
 
-urlpatterns = [path("tools/", views.tools, name="tools")]
+ITEM = "runs/<str:run_id>/items/<int:number>/"
+
+urlpatterns = [
+    path("tools/", views.tools, name="tools"),
+    path("tools/servers/add/", server_views.server_add, name="server-add"),
+    path("tools/servers/<str:name>/change/", server_views.server_change, name="server-change"),
+    path("tools/servers/<str:name>/refresh/", server_views.server_refresh, name="server-refresh"),
+    path("tools/servers/<str:name>/remove/", server_views.server_remove, name="server-remove"),
+    path("runs/", operator_views.run_list, name="runs"),
+    path("runs/rows/", operator_views.run_rows, name="run-rows"),
+    path("runs/<str:run_id>/", operator_views.run_page, name="run"),
+    path("runs/<str:run_id>/progress/", operator_views.run_progress, name="run-progress"),
+    path("runs/<str:run_id>/charts/", operator_views.run_charts, name="run-charts"),
+    path("runs/<str:run_id>/items/", operator_views.run_items, name="run-items"),
+    path(ITEM, operator_views.run_item, name="run-item"),
+    path(f"{ITEM}input/", operator_views.item_input, name="run-item-input"),
+    path(f"{ITEM}tries/<int:attempt>/output/", operator_views.try_output, name="run-try-output"),
+    path(f"{ITEM}tries/<int:attempt>/prompt/", operator_views.try_prompt, name="run-try-prompt"),
+    path("sessions/<str:session_id>/runs/<str:part_id>/", operator_views.part_runs, name="part-runs"),
+]

@@ -10,8 +10,11 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from agents_app.server_showing import show_attached
+from agents_app.server_views import ADD, CHANGE
 from agents_app.toolbox import show_servers, show_tools
 from agents_app.tools import SHIPPED
+from sessions_app.administering import may_administer
 from sessions_app.rendering import show_invisible
 from sessions_app.views import signed_in
 
@@ -30,7 +33,14 @@ def tools(request: HttpRequest) -> HttpResponse:
     by_source = groupby(found, key=itemgetter("source"))
     groups = [_group(source, list(items)) for source, items in by_source]
     context = {"query": show_invisible(query), "groups": groups, "found": len(found), "count": len(everything)}
-    return render(request, "agents_app/tools.html", context | {"silent": _without_tools(query)})
+    return render(request, "agents_app/tools.html", context | _servers(request, query))
+
+
+def _servers(request: HttpRequest, query: str) -> dict[str, Any]:
+    """For administrators the servers that are attached; for everybody else those that have nothing to show yet."""
+    if may_administer(request, CHANGE):
+        return {"servers": [] if query else show_attached(), "manages": True, "may_add": may_administer(request, ADD)}
+    return {"silent": _without_tools(query)}
 
 
 def _group(source: str, items: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from ninja import Router, Schema
 
-from audit_app.export import exported_file
-from audit_app.verify import verify_session
+from audit_app.export import Format, exported_file
+from audit_app.verifying import verify_now
 from sessions_app import queries
 from sessions_app.asking import owner_id
 from sessions_app.schemas import ErrorOut
@@ -19,6 +19,7 @@ from sessions_app.schemas import ErrorOut
 router = Router(tags=["audit"])
 
 ERRORS = {401: ErrorOut, 404: ErrorOut}
+BUSY = {409: ErrorOut}
 CHUNK_BYTES = 65_536
 
 
@@ -49,29 +50,43 @@ class ReportOut(Schema):
     problems: list[ProblemOut]
 
 
-@router.post("/sessions/{session_id}/verify", response={200: ReportOut, **ERRORS}, summary="Verify a session")
+@router.post("/sessions/{session_id}/verify", response={200: ReportOut, **ERRORS, **BUSY}, summary="Verify a session")
 def verify(request: HttpRequest, session_id: str) -> Any:
-    """Prove that a session's ledger is whole and that its rows are what it says, in both directions."""
+    """Prove that a session's ledger is whole and that its rows are what it says, in both directions.
+
+    One session at a time is verified on a site: while another one is, this waits, and after ten seconds says CONFLICT.
+    """
     session = queries.load_session(session_id, owner_id=owner_id(request))
-    return verify_session(session.id).as_dict()
+    return verify_now(session.id, entries=session.event_seq).as_dict()
+
+
+TYPES: dict[Format, tuple[str, str]] = {
+    "jsonl": ("application/x-ndjson", "jsonl"),
+    "markdown": ("text/markdown; charset=utf-8", "md"),
+    "html": ("text/html; charset=utf-8", "html"),
+}
+"""Of a format: the media type, and how a file's name ends."""
+TEXT = {"schema": {"type": "string"}}
 
 
 @router.get(
     "/sessions/{session_id}/export",
-    response={200: None, **ERRORS},
+    response={200: None, **ERRORS, 422: ErrorOut},
     summary="Export a session",
-    openapi_extra={"responses": {200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}}},
+    openapi_extra={"responses": {200: {"content": {type.partition(";")[0]: TEXT for type, _ in TYPES.values()}}}},
 )
-def export(request: HttpRequest, session_id: str) -> Any:
-    """A whole session as JSON Lines, for 'manage.py import_session' on this site or another."""
+def export(request: HttpRequest, session_id: str, format: Format = "jsonl") -> Any:
+    """A whole session: as JSON Lines, for 'manage.py import_session' on this site or another; or to be read."""
     session = queries.load_session(session_id, owner_id=owner_id(request))
+    media_type, ending = TYPES[format]
     headers = {
-        "Content-Disposition": content_disposition_header(True, f"{session.id}.jsonl"),
+        # Never shown in our pages' place: the texts are other people's.
+        "Content-Disposition": content_disposition_header(True, f"{session.id}.{ending}"),
         "Cache-Control": "no-store",
         "X-Accel-Buffering": "no",
     }
-    chunks = _chunks(exported_file(session.id))
-    return StreamingHttpResponse(chunks, content_type="application/x-ndjson", headers=headers)
+    chunks = _chunks(exported_file(session.id, format))
+    return StreamingHttpResponse(chunks, content_type=media_type, headers=headers)
 
 
 async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:

@@ -1,21 +1,32 @@
-"""A session as JSON Lines (``mnesis_core.session_file``): every row of it, from one state of the database, and its files."""
+"""A session as a file, from one state of the database.
+
+As JSON Lines (``mnesis_core.session_file``) it is every row of it and its files, to be imported again; as Markdown and
+HTML it is what was said, to be read.
+"""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from django.apps import apps
 from django.db.models.query import QuerySet
 
 from audit_app.file_contents import CONTENTS, Kept, count_pieces, pieces_of
+from audit_app.readable import entries_of, opening_of
+from audit_app.readable_html import html_pieces
+from audit_app.readable_markdown import markdown_pieces
 from audit_app.session_tables import session_tables
 from files_app.contents import find_size
 from files_app.queries import list_contents
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.session_file import Header, session_lines
 from sessions_app.database import snapshot
+from sessions_app.queries import load_session
+
+Readable = Literal["markdown", "html"]
+Format = Literal["jsonl", Readable]
 
 Progress = Callable[[str, str, int, int], None]
 """What is done, the session, rows done, rows in all."""
@@ -33,15 +44,26 @@ def export_session(session_id: str, *, progress: Progress = lambda verb, what, d
         yield from _told(session_lines(header, _rows(header, kept)), session_id, total, progress)
 
 
-def exported_file(session_id: str) -> IO[bytes]:
-    """A session's lines in a file without a name, which is gone when it is closed; it stands at its beginning.
+def export_readable(session_id: str, format: Readable) -> Iterator[bytes]:
+    """A session as people read it, piece by piece; nobody is kept from writing meanwhile.
+
+    :raises SessionNotFoundError: there is no such session, or it was deleted.
+    """
+    with snapshot():
+        session = load_session(session_id)
+        pieces = markdown_pieces if format == "markdown" else html_pieces
+        yield from (piece.encode() for piece in pieces(opening_of(session), entries_of(session.id)))
+
+
+def exported_file(session_id: str, format: Format = "jsonl") -> IO[bytes]:
+    """A session in a file without a name, which is gone when it is closed; it stands at its beginning.
 
     A client may read as slowly as it likes: no transaction stays open for it.
 
     :raises SessionNotFoundError: there is no such session.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked for it closes it
-    file.writelines(export_session(session_id))
+    file.writelines(export_session(session_id) if format == "jsonl" else export_readable(session_id, format))
     file.seek(0)
     return file
 
@@ -60,6 +82,12 @@ def session_ids(*, owner_id: int | None = None) -> list[str]:
     """Every session (of one person), deleted ones too; a parent comes before its children."""
     rows = _sessions() if owner_id is None else _sessions().filter(owner_id=owner_id)
     return parents_first(dict(rows.order_by("created_at", "pk").values_list("id", "parent_id")))
+
+
+def not_deleted(session_ids: list[str]) -> list[str]:
+    """Those of these sessions that people can still read."""
+    deleted = set(_sessions().filter(deleted_at__isnull=False).values_list("id", flat=True))
+    return [session_id for session_id in session_ids if session_id not in deleted]
 
 
 def parents_first(parents: dict[str, str | None]) -> list[str]:

@@ -18,7 +18,7 @@ from django.apps import apps
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models.query import QuerySet
 
-from agents_app.queries import count_waiting
+from agents_app.queries import count_waiting, list_items, list_runs, live_runs_of, load_tries
 from audit_app.export import export_session
 from audit_app.file_contents import CONTENTS, ContentsTaken, piece_in
 from audit_app.session_tables import session_tables
@@ -27,6 +27,7 @@ from audit_app.verify import verify_session
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError
 from mnesis_core.ids import is_id
 from mnesis_core.messages import Role
+from mnesis_core.operators.values import RunRecord
 from mnesis_core.session_file import End, Header, RowLine, read_sessions, written
 from sessions_app import search_index
 from sessions_app.queries import load_events, load_messages
@@ -239,8 +240,14 @@ def _refuse_strays(header: Header) -> None:
 def _refuse_awake(session_id: str) -> None:
     """A file may come from anybody: nothing of it is to run before its new owner has looked at it.
 
-    :raises InvalidRequest: it is in host mode and messages wait for it, so that it would begin a turn by itself.
+    :raises InvalidRequest: it is in host mode and messages wait for it, so that it would begin a turn by itself; or
+        a run of an operator would go on.
     """
+    for run_id in live_runs_of(session_id):
+        raise InvalidRequest(
+            f"The run {run_id} of session {session_id} would go on here at once. Pause or cancel it, and export the session again.",
+            session=session_id,
+        )
     awake = _rows("Session").filter(pk=session_id, host_mode=True, archived_at__isnull=True, deleted_at__isnull=True)
     if awake.exists() and count_waiting(session_id):
         raise InvalidRequest(
@@ -290,6 +297,15 @@ def _read_all(session_id: str) -> None:
     after = 0
     while events := load_events(session_id, after=after, limit=PAGE):
         after = events[-1].seq
+    for run in list_runs(session_id=session_id, limit=None):
+        _read_items(run)
+
+
+def _read_items(run: RunRecord) -> None:
+    after = 0
+    while items := list_items(run.id, after=after, limit=PAGE):
+        load_tries(run.id, [item.number for item in items])
+        after = items[-1].number
 
 
 def _rows(name: str) -> QuerySet[Any, Any]:

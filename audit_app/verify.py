@@ -3,7 +3,8 @@
 1. Each entry follows from the one before it, without a gap, and the session's head is the last one.
 2. Each commitment of an entry to a row fits the row (``sessions_app.binding``): nothing was edited or taken away.
 3. There is no row, and no value that is set once, of which no entry tells: nothing was put in.
-4. Context items, states and counters are what the entries come to (``mnesis_core.replay``).
+4. Context items, states and counters are what the entries come to (``mnesis_core.replay``), and what runs of operators
+   say of themselves is what their tries and their input come to (``agents_app.operator_proof``).
 5. Contents of files are what their names say: the SHA-256 that such a row has.
 
 What cannot be seen from inside the database (an old copy put back, everything rewritten) needs a head that was kept
@@ -23,10 +24,11 @@ from typing import Any
 import orjson
 from django.db import connections
 
+from agents_app.operator_proof import operator_differences
+from agents_app.projection import load_projection
 from audit_app.bound_rows import BoundRows, Finding
 from audit_app.start import start
 from audit_app.stretches import UNREADABLE, Progress, Stretch, follow, read_entries, stretch_ends
-from compaction_app.projection import load_projection
 from files_app.contents import is_whole
 from files_app.queries import kept_contents, list_contents
 from mnesis_core.errors import Conflict, FileContentNotFound
@@ -72,6 +74,8 @@ class Report:
     moved: list[str] = field(default_factory=list)
     """Sessions that belong to another account than the one that began them: imported, or given away past the guards."""
     problems: list[Problem] = field(default_factory=list)
+    heads: list[tuple[int, str]] = field(default_factory=list)
+    """The last entry of each session and its hash."""
 
     @property
     def ok(self) -> bool:
@@ -86,10 +90,12 @@ class Report:
         self.unbound_sessions += other.unbound_sessions
         self.moved += other.moved
         self.problems += other.problems
+        self.heads += other.heads
 
     def as_dict(self) -> dict[str, Any]:
         """``{ok, checked, problems}`` as plain JSON values."""
         checked = asdict(self)
+        del checked["heads"]
         return {"ok": self.ok, "problems": checked.pop("problems"), "checked": checked}
 
 
@@ -165,6 +171,7 @@ def _conclude(session_id: str, whole: Stretch, *, using: str) -> Report:
         unbound_sessions=int(whole.is_unbound),
         moved=[session_id] if whole.began_by not in ((), (owner_id,)) else [],
         problems=[Problem(session=session_id, seq=seq, kind=kind, detail=detail) for seq, kind, detail in findings],
+        heads=[(whole.seq, whole.hash)],
     )
 
 
@@ -176,9 +183,14 @@ def _head(whole: Stretch, seq: int, hash: str, entries: int) -> Iterator[Finding
 
 
 def _replay(session_id: str, replayed: Projection, using: str) -> Iterator[Finding]:
-    for difference in differences(replayed, load_projection(session_id, using=using)):
+    for difference in _differences(session_id, replayed, using):
         words = f"{difference.what} {difference.id}: {difference.ledger} by the ledger, {difference.rows} in the rows"
         yield Finding(0, "replay", words)
+
+
+def _differences(session_id: str, replayed: Projection, using: str) -> Iterator[Difference]:
+    yield from differences(replayed, load_projection(session_id, using=using))
+    yield from operator_differences(session_id, using=using)
 
 
 def _contents(session_id: str, using: str) -> Iterator[Finding]:
@@ -214,5 +226,4 @@ def replay_session(session_id: str, *, using: str = "default", at: int | None = 
 def check_replay(session_id: str, *, using: str = "default") -> list[Difference]:
     """Where the rows are not what the entries come to."""
     with snapshot(using=using):
-        rows = load_projection(session_id, using=using)
-        return list(differences(replay_session(session_id, using=using), rows))
+        return list(_differences(session_id, replay_session(session_id, using=using), using))

@@ -182,7 +182,7 @@ def _compact(attempt: Attempt) -> None:
 def _summariser(state: ContextState) -> Model | None:
     """The model that summarises; ``None`` leaves level 3, which needs none."""
     try:
-        return get_model(state.config.compaction.model or state.session.model)
+        return get_model(state.config.compaction.model or state.session.model, user_id=state.session.owner_id)
     except ModelNotFoundError:
         return None
 

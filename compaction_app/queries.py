@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from django.db import connection
 from django.db.models import Q, QuerySet, Sum
 
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
@@ -87,12 +88,22 @@ def applied_with(summary_id: str, *, session_id: str) -> set[str]:
 
 def load_graph(session_id: str) -> Graph:
     """Every summary of a session without its text, to be walked; two queries."""
+    rows = list(SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id").values(*_NODE_COLUMNS))
     sources: dict[str, list[str]] = defaultdict(list)
-    edges = SummaryEdge.objects.filter(node__session_id=session_id, node__kind="condensed")
-    for node_id, source_id in edges.order_by("node_id", "position").values_list("node_id", "source_id"):
+    for node_id, source_id in _edges_above(session_id, [row["id"] for row in rows if row["kind"] == "condensed"]):
         sources[node_id].append(source_id)
-    rows = SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")
-    return Graph(Node(**row, sources=tuple(sources[row["id"]])) for row in rows.values(*_NODE_COLUMNS))
+    return Graph(Node(**row, sources=tuple(sources[row["id"]])) for row in rows)
+
+
+def _edges_above(session_id: str, condensed: list[str]) -> list[tuple[str, str]]:
+    # Not joined on PostgreSQL: before it has counted thousands of new rows, it looks through all edges for each node.
+    among, values = (
+        ("= ANY(%s)", condensed)
+        if connection.vendor == "postgresql"
+        else ("IN (SELECT id FROM summary_nodes WHERE session_id = %s AND kind = 'condensed')", session_id)
+    )
+    sql = f"SELECT node_id, source_id FROM summary_edges WHERE node_id {among} ORDER BY node_id, position"
+    return [(str(node_id), str(source_id)) for node_id, source_id in fetch(sql, [values])]
 
 
 def summarised_sessions() -> list[str]:
@@ -186,11 +197,40 @@ def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int
     return {seq: id for seq in message_seqs for first, last, id in spans if first <= seq <= last}
 
 
+def leaves_of_messages(message_ids: Collection[str]) -> dict[str, str]:
+    """For each of these messages, of whatever session, the leaf that stands for it in its newest revision; one query."""
+    if not message_ids:
+        return {}
+    edges = SummaryEdge.objects.filter(
+        source_id__in=list(message_ids), source_type="message", node__superseded_seq__isnull=True
+    )
+    return dict(edges.values_list("source_id", "node_id"))
+
+
 def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
     """Compactions of a session, newest first."""
-    rows = list(CompactionRun.objects.filter(session_id=session_id).order_by("-created_at")[:limit])
-    tries = _tries([row.id for row in rows])
-    return [_run(row, tries[row.id]) for row in rows]
+    return run_records(CompactionRun.objects.filter(session_id=session_id).order_by("-created_at")[:limit])
+
+
+def run_records(rows: Iterable[CompactionRun]) -> list[RunRecord]:
+    """Compactions as values, with what was tried; two queries."""
+    found = list(rows)
+    tries = _tries([row.id for row in found])
+    return [_run(row, tries[row.id]) for row in found]
+
+
+def list_runs_between(session_id: str, *, first: int, last: int | None, limit: int = 200) -> list[RunRecord]:
+    """Compactions that changed something or failed while one of these messages was the newest, and the live one.
+
+    Newest first; ``last`` is ``None`` for up to the newest message.
+    """
+    # A run that did nothing because there was nothing to do is no event in a conversation.
+    happened = Q(state__in=["failed", "superseded"]) | Q(pruned_parts__gt=0) | Q(source_count__gt=0)
+    here = Q(after_message_seq__gte=first) if last is None else Q(after_message_seq__range=(first, last))
+    rows = CompactionRun.objects.filter(Q(state__in=["queued", "running"]) | happened & here, session_id=session_id)
+    chosen = list(rows.order_by("-created_at")[:limit])
+    tries = _tries([row.id for row in chosen])
+    return [_run(row, tries[row.id]) for row in chosen]
 
 
 def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -42,10 +42,26 @@ class RebuiltPayload:
         return self.digest == self.stored_digest
 
 
-def rebuild_payload(call: CallRecord) -> RebuiltPayload:
-    """The payload of a call, whatever was said, pruned, summarised or redescribed since. Never fails."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptSources:
+    """What the prompt of a turn's call was made of, as the record gives it today."""
+
+    manifest: list[Row]
+    entries: list[ContextEntry]
+    system_prompt: str
+    tools: Sequence[ToolSpec]
+    problems: list[str]
+    """What of it was not kept."""
+
+
+def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -> RebuiltPayload:
+    """The payload of a call, whatever was said, pruned, summarised or redescribed since. Never fails.
+
+    ``sources`` are those of the call's prompt, if they were read before.
+    """
     try:
-        payload, problems = _PAYLOADS.get(call.purpose, _turn_payload)(call)
+        rebuild_it = _PAYLOADS.get(call.purpose)
+        payload, problems = rebuild_it(call) if rebuild_it else _turn_payload(call, sources)
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))
     except NotFound as error:
@@ -59,8 +75,8 @@ def rebuild_payload(call: CallRecord) -> RebuiltPayload:
     return RebuiltPayload(payload=payload, digest=found, stored_digest=call.digest, problems=tuple(problems))
 
 
-def _turn_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
-    """The payload, and what of it was not kept.
+def load_sources(call: CallRecord) -> PromptSources:
+    """What the prompt of a turn's call was made of.
 
     :raises ValueError: the manifest is none.
     :raises NotFound: it names something that is not there.
@@ -71,13 +87,20 @@ def _turn_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
     named = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     if missing := named - {tool.name for tool in tools}:
         problems.append(f"the descriptions of then are missing of: {', '.join(sorted(missing))}")
-    prompt = rebuild(
-        manifest,
-        _sources(call.session_id, manifest),
+    return PromptSources(
+        manifest=manifest,
+        entries=_sources(call.session_id, manifest),
         system_prompt=texts["system"] if "system" in texts else queries.load_session(call.session_id).system_prompt,
         tools=tools,
+        problems=problems,
     )
-    return render(prompt), problems
+
+
+def _turn_payload(call: CallRecord, sources: PromptSources | None) -> tuple[dict[str, Any], list[str]]:
+    """The payload, and what of it was not kept; see ``load_sources``."""
+    found = sources or load_sources(call)
+    prompt = rebuild(found.manifest, found.entries, system_prompt=found.system_prompt, tools=found.tools)
+    return render(prompt), found.problems
 
 
 def _summary_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
@@ -118,7 +141,14 @@ def _prompt(call: CallRecord, manifest: Sequence[Row]) -> SummaryPrompt:
     return parse_prompt(version.partition(".")[0], text)
 
 
-_PAYLOADS = {"summary": _summary_payload, "file": _file_payload}
+Payload = tuple[dict[str, Any], list[str]]
+"""A payload, and what of it was not kept."""
+_PAYLOADS: dict[str, Callable[[CallRecord], Payload]] = {"summary": _summary_payload, "file": _file_payload}
+
+
+def register_payload(purpose: str, rebuild: Callable[[CallRecord], Payload]) -> None:
+    """Let calls for a purpose be rebuilt by an app that stands above this one; it says so when Django is ready."""
+    _PAYLOADS[purpose] = rebuild
 
 
 def _sources_of_summary(session_id: str, manifest: Sequence[Row]) -> tuple[list[StoredMessage], list[SummaryEntry]]:

@@ -103,7 +103,7 @@ def preview(
     task = _Task(
         state=state,
         graph=graph,
-        model=get_model(model or state.config.compaction.model or state.session.model),
+        model=get_model(model or state.config.compaction.model or state.session.model, user_id=state.session.owner_id),
         prompts=site_prompts() if prompt is None else replace(site_prompts(), level1=prompt, condense=prompt),
         batch_id=new_id("sum"),
     )

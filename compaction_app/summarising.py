@@ -88,7 +88,7 @@ def summarisers_of(state: ContextState, model: Model) -> tuple[Summariser, ...]:
     models = [model]
     for alias in fallbacks_of(own, of_session=of_session, of_entry=get_spec_to_read(own).fallbacks):
         with suppress(ModelNotFoundError):
-            models.append(get_model(alias))
+            models.append(get_model(alias, user_id=state.session.owner_id))
     return tuple(
         Summariser(model=each, spec=state.priced(each.spec), reads=piece_limit(each.spec, state.config))
         for each in models

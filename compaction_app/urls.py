@@ -1,11 +1,12 @@
-"""Addresses of the panels about context and compaction."""
+"""Addresses of the panels about context and compaction, and of the inspector."""
 
-from django.urls import path
+from django.urls import include, path
 
-from compaction_app import views
+from compaction_app import search_page, views
 
 urlpatterns = [
     path("sessions/<str:session_id>/context/", views.context_panel, name="session-context"),
     path("sessions/<str:session_id>/compactions/", views.compactions, name="session-compactions"),
-    path("summaries/<str:summary_id>/", views.summary, name="summary"),
+    path("search/", search_page.search_page, name="search"),
+    path("", include("compaction_app.inspector.urls")),
 ]

@@ -1,4 +1,4 @@
-"""The panels that the session page asks for: the context meter, the compactions, a summary beside its sources."""
+"""The panels that the session page asks for: the context meter, and where the conversation was compacted."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from compaction_app.context import Meter, load_meter
-from compaction_app.lineage import describe
-from compaction_app.queries import list_runs, load_summary
+from compaction_app.dividers import load_dividers, shown_run
+from compaction_app.queries import list_runs
 from mnesis_core.calibration import words_of
-from mnesis_core.compaction import Outcome
-from mnesis_core.lineage import RunRecord
 from mnesis_core.record import SessionRecord
 from mnesis_core.spending import lines_of
+from sessions_app.inspect_queries import spans_out_of_context
 from sessions_app.queries import load_session
-from sessions_app.rendering import format_count, format_duration, format_money, render_markdown, show_invisible
+from sessions_app.rendering import format_count
 from sessions_app.spending import look, purses_now
 from sessions_app.views import number_in, reader_of, signed_in
 
@@ -34,16 +33,7 @@ WINDOW_SOURCES = {
     "litellm": "as litellm's table says",
     "default": "assumed, because nobody says how large it is",
 }
-ENDINGS: dict[str, str] = {
-    Outcome.TARGET_MET: "It ended because the context had become small enough.",
-    Outcome.FITS: "It ended because nothing more may be summarised; the context fits.",
-    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing that may be summarised.",
-    Outcome.STILL_TOO_LARGE: "It ended because nothing more may be summarised. What remains is still too large: "
-    "the longest texts of it are shown to the model shortened.",
-    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
-}
 BAR_WIDTH = 1000
-SHOWN_SOURCES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,33 +70,6 @@ class ShownMeter:
     """How the tokens were counted, and how well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRun:
-    """One compaction as the transcript shows it."""
-
-    run: RunRecord
-    tokens_before: str
-    tokens_after: str
-    pruned: str
-    duration: str
-    cost: str
-    error: str
-    ending: str
-    """Why it ended, as a sentence; empty where the record does not say."""
-    reasons: list[str]
-    """Why each level that was tried was not enough."""
-
-    @property
-    def is_live(self) -> bool:
-        """It is queued or running."""
-        return self.run.state in ("queued", "running")
-
-    @property
-    def has_changed(self) -> bool:
-        """The context is another one since."""
-        return _has_changed(self.run)
-
-
 @signed_in
 def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     """How full the context is, and with what."""
@@ -122,29 +85,9 @@ def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
     """The dividers that belong between the messages ``first`` and ``last``, and the compaction that runs now."""
     session = load_session(session_id, owner_id=reader_of(request))
     first, last = number_in(request, "first") or 0, number_in(request, "last")
-    runs = [shown_run(run) for run in list_runs(session.id) if _is_between(run, first, last)]
-    return render(request, "compaction_app/_dividers.html", {"session": session, "runs": runs[::-1]})
-
-
-@signed_in
-def summary(request: HttpRequest, summary_id: str) -> HttpResponse:
-    """A summary beside what it stands for; a page of its own, or the part of one that htmx asks for."""
-    node = load_summary(summary_id, owner_id=reader_of(request))
-    context = {
-        "summary": node,
-        "newest_id": describe(node).revisions[-1].id,
-        "text": render_markdown(node.text) if node.level < 3 else None,
-        "plain": show_invisible(node.text),
-        "sources": node.source_ids[:SHOWN_SOURCES],
-        "more_sources": max(0, len(node.source_ids) - SHOWN_SOURCES),
-        "tokens": format_count(node.token_count),
-        "source_tokens": format_count(node.source_tokens),
-        "cost": format_money(node.cost_micros),
-        "duration": format_duration(node.duration_ms / 1000),
-        "model": show_invisible(node.model),
-    }
-    is_part = "HX-Request" in request.headers
-    return render(request, "compaction_app/_summary.html" if is_part else "compaction_app/summary.html", context)
+    context = {"session": session, "runs": load_dividers(session.id, first=first, last=last)}
+    context["out"] = spans_out_of_context(session.id, first=first, last=last)
+    return render(request, "compaction_app/_dividers.html", context)
 
 
 def shown_meter(meter: Meter) -> ShownMeter:
@@ -172,37 +115,6 @@ def shown_meter(meter: Meter) -> ShownMeter:
         used_width=_place(meter.used_tokens, scale),
         counted=words_of(source=meter.source, ratio=meter.ratio, samples=meter.samples, error=meter.error),
     )
-
-
-def shown_run(run: RunRecord) -> ShownRun:
-    """A compaction with its numbers as words."""
-    seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
-    return ShownRun(
-        run=run,
-        tokens_before=format_count(run.tokens_before),
-        tokens_after=format_count(run.tokens_after),
-        pruned=format_count(run.pruned_tokens),
-        duration=format_duration(seconds),
-        cost=format_money(run.cost_micros),
-        error=show_invisible(run.error_message or ""),
-        ending=ENDINGS.get(run.outcome or "", ""),
-        reasons=[
-            show_invisible(f"level {attempt.level}: {attempt.reason}") for attempt in run.tries if not attempt.accepted
-        ],
-    )
-
-
-def _is_between(run: RunRecord, first: int, last: int | None) -> bool:
-    if run.state in ("queued", "running"):
-        return True
-    after = run.after_message_seq
-    # A run that did nothing because there was nothing to do is no event in a conversation.
-    has_happened = run.state in ("failed", "superseded") or _has_changed(run)
-    return has_happened and after is not None and first <= after and (last is None or after <= last)
-
-
-def _has_changed(run: RunRecord) -> bool:
-    return bool(run.summary_ids) or bool(run.pruned_parts)
 
 
 def _segments(meter: Meter, scale: int) -> list[Segment]:

@@ -143,11 +143,12 @@ def _models(describer: Describer) -> list[Model]:
     :raises ModelNotFoundError: no model has its name.
     """
     own = describer.alias
-    models = [get_model(own)]
+    user_id = describer.session.owner_id
+    models = [get_model(own, user_id=user_id)]
     of_session = describer.config.fallbacks if own == describer.session.model else ()
     for alias in fallbacks_of(own, of_session=of_session, of_entry=get_spec_to_read(own).fallbacks):
         with suppress(ModelNotFoundError):
-            models.append(get_model(alias))
+            models.append(get_model(alias, user_id=user_id))
     return models
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
-from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_by_name
-from pygments.token import Token, _TokenType
 
 from files_app.contents import find_size, read_content
 from mnesis_core.exploration.detection import BY_NAME, is_text
 from mnesis_core.file_lines import FileLine
 from mnesis_core.record import FileReference
+from sessions_app.colours import LONGEST_LINE, colour_lines
 from sessions_app.rendering import format_count, show_invisible
 
 LEXED = {
@@ -28,23 +25,6 @@ LEXED = {
     "notebook": "json",
 }
 """The kinds that have colours, and the lexer of each. A list, so that no name of a file picks any other."""
-LONGEST_LEXED = 1_000
-"""Characters of a line; what is longer was written by no hand, and may keep a lexer busy for minutes."""
-CLASSES = (
-    (Token.Comment, "hl-comment"),
-    (Token.Literal.String, "hl-string"),
-    (Token.Literal.Number, "hl-number"),
-    (Token.Keyword, "hl-keyword"),
-    (Token.Operator.Word, "hl-keyword"),
-    (Token.Name.Function, "hl-name"),
-    (Token.Name.Class, "hl-name"),
-    (Token.Name.Tag, "hl-keyword"),
-    (Token.Name.Attribute, "hl-name"),
-    (Token.Name.Decorator, "hl-name"),
-    (Token.Name.Builtin, "hl-builtin"),
-    (Token.Generic.Heading, "hl-keyword"),
-    (Token.Generic.Subheading, "hl-keyword"),
-)
 HEX_BYTES = 4_096
 HEX_ROW = 16
 
@@ -138,31 +118,10 @@ def shown_lines(lines: Sequence[FileLine], *, file_type: str, leading: int = 0) 
 
 
 def _coloured(lines: Sequence[FileLine], file_type: str) -> list[SafeString] | None:
-    if file_type not in LEXED or any(len(line.text) > LONGEST_LEXED for line in lines):
+    if file_type not in LEXED or any(len(line.text) > LONGEST_LINE for line in lines):
         return None
-    html = [""]
-    # Not get_tokens: it makes line breaks of returns, and drops empty lines at the ends.
-    for _, kind, text in _lexer(LEXED[file_type]).get_tokens_unprocessed("\n".join(line.text for line in lines)):
-        first, *others = text.split("\n")
-        html[-1] += _span(kind, first)
-        html += [_span(kind, other) for other in others]
+    html = colour_lines("\n".join(show_invisible(line.text) for line in lines), LEXED[file_type])
     return [mark_safe(line) for line in html] if len(html) == len(lines) else None  # noqa: S308 - escaped
-
-
-def _span(kind: _TokenType, text: str) -> str:
-    shown = escape(show_invisible(text))
-    name = _class_of(kind)
-    return f'<span class="{name}">{shown}</span>' if name and shown else shown
-
-
-@cache
-def _class_of(kind: _TokenType) -> str:
-    return next((name for parent, name in CLASSES if kind in parent), "")
-
-
-@cache
-def _lexer(alias: str) -> Lexer:
-    return get_lexer_by_name(alias)
 
 
 def shown_bytes(content_id: str) -> str:

@@ -14,6 +14,7 @@ import httpx
 from mnesis_client import requests
 from mnesis_client.errors import Conflict, ConnectionFailed, MnesisError, UploadNotFound
 from mnesis_client.file_values import File, FileFound, FileLines, FileSearchOptions
+from mnesis_client.maps_aio import AsyncMaps
 from mnesis_client.requests import Request
 from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, READ_SECONDS, Follower, error_in, stops, text_of
 from mnesis_client.uploads import SMALL_BYTES, LocalFile
@@ -45,7 +46,7 @@ from mnesis_client.values import (
 )
 
 
-class AsyncClient:
+class AsyncClient(AsyncMaps):
     """Talks to one server with one key. Close it, or use it as a context manager.
 
     Every method raises the error that the server's code stands for, and ``ConnectionFailed`` when there is no answer.
@@ -93,9 +94,12 @@ class AsyncClient:
         """Close a session for new turns; it stays readable."""
         return cast(Session, await self._send(requests.post("sessions", session_id, "archive")))
 
-    async def fork_session(self, session_id: str, *, at_message_id: str) -> Session:
-        """A new session with everything up to and including one message."""
-        request = requests.post("sessions", session_id, "fork", at_message_id=at_message_id)
+    async def fork_session(
+        self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
+    ) -> Session:
+        """A new session with everything up to and including one message, or before one."""
+        where = {"at_message_id": at_message_id, "before_message_id": before_message_id}
+        request = requests.post("sessions", session_id, "fork", **where)
         return cast(Session, await self._send(request))
 
     async def start_turn(self, session_id: str, message: str, **options: Unpack[TurnOptions]) -> Turn:
@@ -365,6 +369,17 @@ class AsyncClient:
                         yield text
                 yield frame
         raise httpx.ReadError("the server ended the stream")
+
+    async def _pieces(self, request: Request) -> AsyncGenerator[bytes, None]:
+        try:
+            async with self._http.stream(request.method, request.path, params=request.params) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    _read(answer)
+                async for piece in answer.aiter_bytes():
+                    yield piece
+        except httpx.TransportError as problem:
+            raise ConnectionFailed(str(problem)) from problem
 
     async def _message(self, session_id: str, seq: int) -> Message:
         request = requests.get("sessions", session_id, "messages", after=seq - 1, limit=1)

@@ -26,7 +26,10 @@ __all__ = [
     "ImmutableFieldError",
     "InboxFull",
     "InboxMessageNotFoundError",
+    "InvalidInput",
     "InvalidRequest",
+    "InvalidSchema",
+    "InvalidTemplate",
     "MessageNotFoundError",
     "MnesisError",
     "ModelNotFoundError",
@@ -34,6 +37,9 @@ __all__ = [
     "NotInHostMode",
     "NotReady",
     "NotSignedIn",
+    "OperatorItemNotFoundError",
+    "OperatorRunNotFoundError",
+    "OperatorRunNotInState",
     "PartNotFoundError",
     "PeerNameTaken",
     "PeerNotFoundError",
@@ -104,6 +110,24 @@ class RangeNotSatisfiable(InvalidRequest):
     """The file has no such bytes: the range begins behind its end."""
 
     code = "RANGE_NOT_SATISFIABLE"
+
+
+class InvalidTemplate(InvalidRequest):
+    """The prompt template cannot be used: it must be a Jinja template that names 'item'."""
+
+    code = "INVALID_TEMPLATE"
+
+
+class InvalidSchema(InvalidRequest):
+    """The output schema is no JSON Schema that can be used here."""
+
+    code = "INVALID_SCHEMA"
+
+
+class InvalidInput(InvalidRequest):
+    """The input is no JSON Lines file that can be read: one JSON value a line, as UTF-8."""
+
+    code = "INVALID_INPUT"
 
 
 class NotSignedIn(MnesisError):
@@ -232,6 +256,18 @@ class InboxMessageNotFoundError(NotFound):
     code = "INBOX_MESSAGE_NOT_FOUND"
 
 
+class OperatorRunNotFoundError(NotFound):
+    """There is no such run of an operator, or it is not yours."""
+
+    code = "OPERATOR_RUN_NOT_FOUND"
+
+
+class OperatorItemNotFoundError(NotFound):
+    """The run has no item of this number."""
+
+    code = "OPERATOR_ITEM_NOT_FOUND"
+
+
 class Conflict(MnesisError):
     """The thing is in a state that forbids this."""
 
@@ -320,6 +356,12 @@ class FileNotText(Conflict):
     """This file holds bytes, no lines of text. Read a range of its bytes, or what its exploration found."""
 
     code = "FILE_NOT_TEXT"
+
+
+class OperatorRunNotInState(Conflict):
+    """The run is in a state that forbids this. Read it: its state says how far it is."""
+
+    code = "OPERATOR_RUN_NOT_IN_STATE"
 
 
 class ContextChanged(Conflict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
@@ -70,6 +70,11 @@ def record_turn(session_id: str, user: Spoken, assistant: Spoken, known: Recorde
 def send_message(session_id: str, text: str, kind: str, in_reply_to: str | None) -> Request:
     """Put a message into an inbox."""
     return _keyed("sessions", session_id, "inbox", text=text, kind=kind, in_reply_to=in_reply_to)
+
+
+def start_map(kind: str, template: str, values: Mapping[str, Any]) -> Request:
+    """Start a run over many items."""
+    return _keyed("operators", kind, template=template, **values)
 
 
 def answer_tools(session_id: str, turn_id: str, results: Sequence[ToolResult]) -> Request:

@@ -353,6 +353,8 @@ class TurnOptions(TypedDict, total=False):
     on_doom_loop: Literal["continue", "stop"]
     host_mode: bool
     """Whether the session stays alive for messages of peers from now on; left out: as it does already."""
+    model: str
+    """Who is asked this turn in place of the session's model."""
     idempotency_key: str
     """Made, if it is not given."""
 

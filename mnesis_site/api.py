@@ -10,8 +10,10 @@ from ninja.parser import Parser
 from ninja.security import django_auth
 
 from agents_app.api import router as agents_router
+from agents_app.operators_api import router as operators_router
 from agents_app.tools_api import router as tools_router
 from audit_app.api import router as audit_router
+from audit_app.imports_api import router as imports_router
 from compaction_app.api import router as compaction_router
 from files_app.api import router as files_router
 from files_app.reading_api import router as file_reading_router
@@ -44,8 +46,10 @@ api = NinjaAPI(
 )
 
 for router in (
+    imports_router,  # before the one that takes any word after "sessions" for an id
     agents_router,
     tools_router,
+    operators_router,
     sessions_router,
     compaction_router,
     files_router,

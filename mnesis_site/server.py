@@ -104,9 +104,10 @@ class Body(Inbox):
 
     async def get(self) -> dict[str, Any]:
         """The next piece, then what came after."""
-        if self._is_read or self._content.closed:
+        if not self._is_read:
+            await asyncio.sleep(0)  # others have their turn: a body may be gigabytes
+        if self._is_read or self._content.closed:  # also since then
             return await super().get()
-        await asyncio.sleep(0)  # others have their turn: a body may be gigabytes
         data = self._content.read(BODY_BYTES)
         self._is_read = len(data) < BODY_BYTES
         return {"type": "http.request", "body": data, "more_body": not self._is_read}

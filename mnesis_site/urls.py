@@ -13,6 +13,7 @@ from mnesis_site.rpc import rpc
 urlpatterns = [
     path("livez", views.livez, name="livez"),
     path("readyz", views.readyz, name="readyz"),
+    path("health/", views.health, name="health"),
     path("sign-in/", views.sign_in, name="sign-in"),
     path("sign-in/link/<str:key>/<str:token>/", views.sign_in_link, name="sign-in-link"),
     path("sign-out/", views.sign_out, name="sign-out"),
@@ -25,6 +26,7 @@ urlpatterns = [
     path("", include("compaction_app.urls")),
     path("", include("files_app.urls")),
     path("", include("agents_app.urls")),
+    path("", include("audit_app.urls")),
 ]
 
 handler400 = "mnesis_site.error_pages.bad_request"

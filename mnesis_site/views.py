@@ -14,9 +14,11 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from mnesis_core.errors import NotReady
+from mnesis_core.errors import NotFound, NotReady
+from mnesis_site.health import site_health
 from mnesis_site.readiness import missing_parts, waiting
 from mnesis_site.sign_in import spend_link
+from sessions_app.views import signed_in
 
 sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_authenticated_user=True)
 sign_out = LogoutView.as_view()
@@ -58,3 +60,12 @@ def readyz(request: HttpRequest) -> HttpResponse:
         return JsonResponse({"ready": False, "error": NotReady(missing=missing).as_dict()}, status=NotReady.status)
     waits = waiting()
     return JsonResponse({"ready": True} | ({"waiting_seconds": waits} if waits else {}))
+
+
+@never_cache
+@signed_in
+def health(request: HttpRequest) -> HttpResponse:
+    """The health of the site, for staff; for everybody else there is no such page."""
+    if not request.user.is_staff:
+        raise NotFound()
+    return render(request, "health.html", {"health": site_health()})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Exists, Q
 from django.utils.module_loading import import_string
 
 from mnesis_core.compaction.prompts import SHIPPED, Prompts, read_prompts
@@ -20,7 +23,7 @@ from mnesis_core.llm import LimitSource, Model, ModelSpec, Prices
 from mnesis_core.overrides import override, override_as_stored
 from mnesis_core.text import encode_text
 from sessions_app.compiled import Asked, CompiledQuery
-from sessions_app.models import LanguageModel
+from sessions_app.models import LanguageModel, ModelGrant
 
 DEMO = ModelSpec(
     alias="demo",
@@ -92,10 +95,31 @@ def users_are_sessions() -> bool:
     return bool(settings.USER_IS_SESSION)
 
 
-def list_models() -> list[ModelSpec]:
-    """Every model there is, the shipped demo first; without keys."""
-    rows = [spec_of(row) for row in LanguageModel.objects.order_by("alias")]
-    return rows if any(spec.alias == DEMO.alias for spec in rows) else [DEMO, *rows]
+def list_models(*, user_id: int | None) -> list[ModelSpec]:
+    """The models that a person may use, the shipped demo first; all there are where nobody is named. Without keys.
+
+    Each names as fallbacks only what the person may use too.
+    """
+    rows = LanguageModel.objects.order_by("alias")
+    is_demo_there = not rows.filter(alias=DEMO.alias).exists()
+    if user_id is not None:
+        rows = rows.filter(allowed_to(user_id))
+    specs = [*([DEMO] if is_demo_there else []), *map(spec_of, rows)]
+    return (
+        specs if user_id is None else [_with_fallbacks_among(spec, {known.alias for known in specs}) for spec in specs]
+    )
+
+
+def _with_fallbacks_among(spec: ModelSpec, known: set[str]) -> ModelSpec:
+    return replace(spec, fallbacks=tuple(alias for alias in spec.fallbacks if alias in known))
+
+
+def allowed_to(user_id: int) -> Q:
+    """Which rows of models a person may use: those for everybody, and those that are granted to them or to a group
+    of theirs. An administrator who may everything may use every model."""
+    granted = ModelGrant.objects.filter(Q(user=user_id) | Q(group__user=user_id)).values("model")
+    administrator = User.objects.filter(pk=user_id, is_superuser=True, is_active=True)
+    return Q(is_restricted=False) | Q(alias__in=granted) | Q(Exists(administrator))
 
 
 def has_real_models() -> bool:
@@ -103,36 +127,43 @@ def has_real_models() -> bool:
     return LanguageModel.objects.exclude(litellm_model__startswith="demo/").exists()
 
 
-def get_spec(alias: str) -> ModelSpec:
+def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
     """What is needed to reach the model of this name, its key included.
 
-    :raises ModelNotFoundError: there is no such model.
+    :param user_id: whose sessions it is for; ``None``: the site itself asks
+    :raises ModelNotFoundError: there is no such model, or it is not for this person.
     """
     row = _BY_ALIAS.one(alias=encode_text(alias))
-    if row is not None:
+    if row is not None and (user_id is None or not row.is_restricted or _is_granted(row, user_id)):
         return spec_of(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
-    if alias == DEMO.alias:
+    if row is None and alias == DEMO.alias:
         return DEMO
+    # The same words for both: that there is a model is not for everybody to know.
     raise ModelNotFoundError(
         f"no model is called {alias!r}; 'manage.py model list' shows the ones there are", model=alias
     )
 
 
+def _is_granted(row: LanguageModel, user_id: int) -> bool:
+    return LanguageModel.objects.filter(allowed_to(user_id), alias=row.alias).exists()
+
+
 def get_spec_to_read(alias: str) -> ModelSpec:
     """Like ``get_spec``, for reading a session: one whose model was removed is measured by the default limits."""
     try:
-        return get_spec(alias)
+        return get_spec(alias, user_id=None)
     except ModelNotFoundError:
         return ModelSpec(alias=alias, litellm_model="", **settle_limits())
 
 
-def get_model(alias: str) -> Model:
+def get_model(alias: str, *, user_id: int | None) -> Model:
     """The model of this name, ready to be asked.
 
-    :raises ModelNotFoundError: there is no such model.
+    :param user_id: whose sessions it is for, also long after they were begun; ``None``: the site itself asks
+    :raises ModelNotFoundError: there is no such model, or it is not for this person.
     """
     make = import_string(settings.MNESIS["MODEL_FACTORY"])
-    model: Model = make(get_spec(alias))
+    model: Model = make(get_spec(alias, user_id=user_id))
     return model
 
 

@@ -36,6 +36,23 @@ async def work(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     return await _run(_LONG_THREADS, call, *args, **kwargs)
 
 
+class Hand:
+    """One thread with connections of its own, open until ``close``: for what asks the database again and again."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="hand")
+
+    async def __call__(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a store or query function there and wait for it; one after the other."""
+        in_thread = partial(contextvars.copy_context().run, partial(_keeping, call, *args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(self._thread, in_thread)
+
+    async def close(self) -> None:
+        """Close the connections and the thread, once what it does is done."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, connections.close_all)
+        self._thread.shutdown(wait=False)
+
+
 @contextmanager
 def snapshot(*, using: str = "default") -> Iterator[None]:
     """One look at the database for the whole block: it sees no later write, and no writer waits for it."""
@@ -69,6 +86,14 @@ def _with_connections(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
         return call(*args, **kwargs)
     finally:
         _close_stale()
+
+
+def _keeping(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    try:
+        return call(*args, **kwargs)
+    except AWAY:
+        connections.close_all()  # the next call gets new ones
+        raise
 
 
 def _close_stale() -> None:

@@ -28,16 +28,26 @@ MESSAGES, TURNS = 500, 100
 UNANSWERED = "The session was forked before this tool had answered."
 
 
-def fork_session(source: SessionRecord, *, owner: AbstractBaseUser, at_message_id: str, title: str) -> str:
+def find_place(session_id: str, *, at_message_id: str | None, before_message_id: str | None) -> StoredMessage | None:
+    """The last message that a fork has: this one, or the one before that one; ``None`` where there is none before it.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    if at_message_id is not None:
+        return load_message(at_message_id, session_id=session_id)
+    seq = load_message(before_message_id or "", session_id=session_id).seq
+    return next(iter(load_messages(session_id, after=seq - 2, before=seq, limit=1)), None)
+
+
+def fork_session(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMessage | None, title: str) -> str:
     """Copy a session up to and including one message; returns the new session's id.
 
     The original is not changed; its ledger says that it was forked.
 
-    :raises MessageNotFoundError: the session has no such message.
+    :param last: ``None``: no message is copied, only what the session is told and how it is set
     :raises Conflict: the message is still being written.
     """
-    last = load_message(at_message_id, session_id=source.id)
-    if last.role == "assistant" and load_message_rows(source.id, [last.id])[last.id].finalized_at is None:
+    if last and last.role == "assistant" and load_message_rows(source.id, [last.id])[last.id].finalized_at is None:
         raise Conflict("this message is still being written; fork at an earlier one, or wait", message_id=last.id)
     fork_id = store.create_session(
         owner=owner,
@@ -48,12 +58,13 @@ def fork_session(source: SessionRecord, *, owner: AbstractBaseUser, at_message_i
         labels=source.labels,
         config=source.config,
         parent_id=source.id,
-        forked_message_id=last.id,
+        forked_message_id=last.id if last else "",
         origin=FORK,
     )
-    _copy_turns(source.id, fork_id, until=last.seq)
+    if last is not None:
+        _copy_turns(source.id, fork_id, until=last.seq)
     with change(source.id) as record:
-        record.publish(EventType.SESSION_FORKED, child_id=fork_id, at_message_id=last.id)
+        record.publish(EventType.SESSION_FORKED, child_id=fork_id, at_message_id=last.id if last else "")
     return fork_id
 
 

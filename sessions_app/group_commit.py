@@ -48,8 +48,7 @@ class _Writer:
     def __init__(self, name: str) -> None:
         self.name = name
         self.process_id = os.getpid()
-        self._connection = connections.create_connection(DEFAULT_DB_ALIAS)
-        self._connection.inc_thread_sharing()
+        self._connection = _new_connection()
         self._turn = threading.Lock()
         self._counting = threading.Lock()
         self._waiting = 0
@@ -148,7 +147,22 @@ class _Writer:
         except DatabaseError as failure:
             batch.error = failure
         finally:
+            if not self._connection.autocommit:
+                self._give_up(batch)
             batch.done.set()
+
+    def _give_up(self, batch: _Batch) -> None:
+        """The transaction's end broke off: on this connection, later ones would be taken for parts of it."""
+        batch.error = batch.error or OperationalError("the transaction could not be ended")
+        broken, self._connection = self._connection, _new_connection()
+        broken.close()
+
+
+def _new_connection() -> BaseDatabaseWrapper:
+    """A connection that any thread may use."""
+    connection = connections.create_connection(DEFAULT_DB_ALIAS)
+    connection.inc_thread_sharing()
+    return connection
 
 
 _lock = threading.Lock()

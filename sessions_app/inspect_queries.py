@@ -7,9 +7,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import BigIntegerField, Case, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    Exists,
+    F,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    Value,
+    When,
+)
 from django.db.models.functions import Coalesce, Left
 
+from mnesis_core.graph import Span, runs_of
 from mnesis_core.ledger import MAX_INTEGER
 from mnesis_core.record import ContextItemRecord
 from mnesis_core.text import decode_text, encode_text
@@ -96,6 +111,33 @@ def load_context_page(session_id: str, *, at: int, offset: int, limit: int) -> l
 def load_context_summaries(session_id: str, *, at: int) -> list[str]:
     """The ids of the summaries that were in the context as of event ``at``."""
     return list(_context(session_id, at).filter(item_type="summary").values_list("item_id", flat=True))
+
+
+def load_context_spans(session_id: str, *, at: int) -> tuple[Span, ...]:
+    """The runs of neighbouring messages that stood in the context themselves as of event ``at``."""
+    items = _context(session_id, at).filter(item_type="message")
+    rows = Message.objects.filter(session_id=session_id, id__in=items.values("item_id"))
+    return runs_of(list(rows.values_list("seq", flat=True)))
+
+
+def load_stay(session_id: str, item_id: str) -> ContextItemRecord | None:
+    """When a message or summary came into the context and left it; ``None`` if it never was in it."""
+    return next(iter(_items(ContextItem.objects.filter(session_id=session_id, item_id=item_id))), None)
+
+
+def spans_out_of_context(session_id: str, *, first: int, last: int | None) -> tuple[Span, ...]:
+    """The runs of messages between two of them that were in the context and have left it; up to the newest for ``None``."""
+    # Asked again with every change of the page: a look per message, not through all that ever left.
+    left = ContextItem.objects.filter(session_id=session_id, item_id=OuterRef("pk"), removed_seq__isnull=False)
+    rows = Message.objects.filter(Exists(left), session_id=session_id, seq__gte=first)
+    if last is not None:
+        rows = rows.filter(seq__lte=last)
+    return runs_of(list(rows.values_list("seq", flat=True)))
+
+
+def id_of_message(session_id: str, seq: int) -> str | None:
+    """The id of a session's message by its place, or ``None``."""
+    return Message.objects.filter(session_id=session_id, seq=seq).values_list("id", flat=True).first()
 
 
 def sum_message_tokens(session_id: str, *, at: int) -> int:

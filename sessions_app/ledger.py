@@ -10,7 +10,7 @@ word may be lost, the ledger cannot (decision 28).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -121,6 +121,20 @@ class Change:
             self.bind(table, values, id=id, salt=salt or self._salt_of(table, id, row))
         return changed
 
+    def update_each(self, table: Table, rows: Mapping[Any, Mapping[str, Any]], **how: Any) -> set[Any]:
+        """Change many rows, each to its own values (``Table.update_each``); returns the keys of those that were changed.
+
+        For tables whose rows have no salt of their own, or are not bound.
+
+        :raises ImmutableFieldError: a column may never change.
+        """
+        self.flush()
+        changed = table.update_each(self.cursor, rows, **how)
+        if table.model.rules.bound:
+            for id in sorted(changed):
+                self._bound += table.binding.changed(id, rows[id], salt=self.salt)
+        return changed
+
     def find(self, table: Table, *columns: str, **where: Any) -> tuple[Any, ...] | None:
         """These columns of a row whose columns equal ``where``, or ``None`` where there is no such row."""
         self.flush()
@@ -136,12 +150,13 @@ class Change:
         """Write the rows, the events and the session's new head.
 
         :raises RuntimeError: rows were written that no event tells of.
+        :raises TransactionManagementError: somebody caught a database error in the block, so that nothing can be kept.
         """
         if self._bound:
             raise RuntimeError(f"no event tells of {self._bound}")
         database = self.cursor.db
-        if database.needs_rollback:
-            return  # somebody caught a database error: nothing of this is committed
+        # The end of the transaction would take everything back without a word.
+        database.validate_no_broken_transaction()
         self.flush()
         if self.entries:
             now = database.ops.adapt_datetimefield_value(self.now)

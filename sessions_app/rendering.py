@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,8 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
 from mnesis_core.visible import visible_runs
+from sessions_app.colours import CLASSES, colour_code
+from sessions_app.maths import BLOCK, INLINE, find_formulas
 
 MARKDOWN_LIMIT = 40_000
 """Characters. A longer text is shown as it is, folded: nobody reads it as prose, and parsing it costs seconds."""
@@ -29,13 +32,26 @@ _LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 _HEADING_SHIFT = 2
 _TAGS = {
     *("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ol", "ul", "li", "figure", "figcaption", "pre", "code"),
-    *("a", "strong", "em", "s", "del", "table", "thead", "tbody", "tr", "th", "td"),
+    *("a", "strong", "em", "s", "del", "table", "thead", "tbody", "tr", "th", "td", "span", "div"),
 }
+_ALIGNMENTS = {"align": {"left", "center", "right"}}
+_NAMES = {
+    "span": {"class": {name for _, name in CLASSES}},
+    "div": {"class": {"table-scroll"}},
+    "figure": {"class": {"math"}},
+    "code": {"class": {"math"}},
+}
+"""Elements that may have a class, and which."""
+_LABELS = {
+    **dict.fromkeys(("mermaid", "dot", "graphviz", "plantuml", "puml", "d2"), "a diagram, as its text"),
+    **dict.fromkeys(("math", "latex", "tex", "katex"), "a formula, as TeX"),
+}
+"""What a block of code is said to be beside its language: nothing here draws it."""
 _CLEANER = nh3.Cleaner(
     tags=_TAGS,
     clean_content_tags={"script", "style"},
     attributes={"a": {"href", "title"}, "ol": {"start"}},
-    tag_attribute_values={"th": {"align": {"left", "center", "right"}}, "td": {"align": {"left", "center", "right"}}},
+    tag_attribute_values={"th": _ALIGNMENTS, "td": _ALIGNMENTS} | _NAMES,
     set_tag_attribute_values={"a": {"target": "_blank"}},
     url_schemes={"http", "https", "mailto"},
     link_rel="noopener nofollow",
@@ -128,6 +144,26 @@ def format_duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def round_up(value: float) -> float:
+    """The end of a chart's scale: 1, 2, 3, 4, 5, 6 or 8 of a power of ten, and no less than the value."""
+    power = 1.0
+    while power * 10 <= value:
+        power *= 10
+    while value > 0 and power > value:
+        power /= 10
+    return next((step * power for step in (1, 2, 3, 4, 5, 6, 8) if step * power >= value), 10 * power)
+
+
+def format_days_ago(day: date, today: date) -> str:
+    """The stretch of time that a day belongs to, for headings of a list: ``Today``, ``Previous 7 days``, ``March``, ``2024``."""
+    days = (today - day).days
+    if days <= 1:
+        return "Yesterday" if days == 1 else "Today"
+    if days <= 30:
+        return f"Previous {7 if days <= 7 else 30} days"
+    return f"{day:%B}" if day.year == today.year else str(day.year)
+
+
 def _is_shown_as_link(url: str) -> bool:
     return _LINK.match(url) is not None
 
@@ -135,13 +171,29 @@ def _is_shown_as_link(url: str) -> bool:
 def _render_fence(
     renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: MutableMapping[str, Any]
 ) -> str:
+    text, info = tokens[index].content, tokens[index].info.strip()
+    language = info.partition(" ")[0]
+    label = _LABELS.get(language.lower(), "")
     # The whole info string is shown: what is written must not vanish.
-    return _block(tokens[index].content, caption=tokens[index].info.strip())
+    return _block(text, caption=f"{info}: {label}" if label else info, html=colour_code(text, language))
 
 
-def _block(text: str, *, caption: str = "") -> str:
+def _render_formula(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: MutableMapping[str, Any]
+) -> str:
+    # As its source: what draws formulas in a browser is larger than the rest of the page.
+    tex = escape(tokens[index].content)
+    return (
+        f'<code class="math">{tex}</code>'
+        if tokens[index].type == INLINE
+        else _block(tokens[index].content, is_math=True)
+    )
+
+
+def _block(text: str, *, caption: str = "", html: str | None = None, is_math: bool = False) -> str:
     title = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f"<figure>{title}<pre><code>{escape(text)}</code></pre></figure>\n"
+    name = ' class="math"' if is_math else ""
+    return f"<figure{name}>{title}<pre><code>{escape(text) if html is None else html}</code></pre></figure>\n"
 
 
 def _adapt_tokens(state: Any) -> None:
@@ -159,6 +211,12 @@ def _make_markdown() -> MarkdownIt:
     markdown.validateLink = _is_shown_as_link  # type: ignore[method-assign]
     markdown.add_render_rule("fence", _render_fence)
     markdown.add_render_rule("code_block", _render_fence)
+    markdown.add_render_rule(INLINE, _render_formula)
+    markdown.add_render_rule(BLOCK, _render_formula)
+    # A table that is wider than its message scrolls in a box of its own, and stays a table.
+    markdown.add_render_rule("table_open", lambda *_: '<div class="table-scroll"><table>\n')
+    markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    find_formulas(markdown)
     markdown.core.ruler.push("mnesis", _adapt_tokens)
     return markdown
 

@@ -206,7 +206,7 @@ def _look(purses: Sequence[Purse], *, keep: bool) -> list[Allowance]:
 def _allowance(purse: Purse, kept: Kept, now: datetime, *, keep: bool) -> Allowance:
     calls, apart = purse.paid_calls(kept.until), purse.owner_id is not None
     spent = kept.spent + sum_of(calls, now=now, apart=apart)
-    if keep and len(calls) > KEEP_AFTER_CALLS:
+    if keep and sum(call.count for call in calls) > KEEP_AFTER_CALLS:
         _keep(purse, kept, calls, now)
     return Allowance(scope=purse.scope, limits=purse.limits, spent=spent)
 

@@ -8,10 +8,10 @@ hot stays with the ORM.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +25,8 @@ from sessions_app.binding import binding_of
 
 ROWS_A_STATEMENT = 500
 """One statement for many rows is one round trip; the limit is SQLite's 32,766 variables."""
+MOST_VARIABLES = 32_766
+"""Of one statement (SQLITE_MAX_VARIABLE_NUMBER)."""
 
 
 class Table:
@@ -44,6 +46,7 @@ class Table:
         self._defaults = {str(field.column): None if callable(field.default) else field.default for field in fields}
         self._adapt = {str(field.column): adapt for field in fields if (adapt := _adapter(field)) is not None}
         self._adapted = [(place, self._adapt[name]) for place, name in enumerate(self._defaults) if name in self._adapt]
+        self._fields = {str(field.column): field for field in fields}
         self._insert = f"INSERT INTO {self.name} ({', '.join(self._defaults)}) VALUES "
         self._places = f"({', '.join(['%s'] * len(fields))})"
         self._inserts: dict[int, str] = {}
@@ -79,6 +82,58 @@ class Table:
         statement = f"UPDATE {self.name} SET {changes} WHERE {condition}"
         return int(run(cursor, statement, [*adapted, *wanted]).rowcount)
 
+    def update_each(
+        self,
+        cursor: CursorWrapper,
+        rows: Mapping[Any, Mapping[str, Any]],
+        *,
+        key: str = "id",
+        add: Sequence[str] = (),
+        **where: Any,
+    ) -> set[Any]:
+        """Give each row its own new values, many rows in one statement; returns the keys of those that were there.
+
+        :param rows: the new values by ``key``; the columns are the same for all
+        :param add: columns to which the value is added
+        :param where: what the columns of a row must equal
+        :raises ImmutableFieldError: a column is frozen.
+        """
+        if not rows:
+            return set()
+        columns = list(next(iter(rows.values())))
+        self.check(dict.fromkeys(columns))
+        condition, wanted = _condition(where)
+        size = min(ROWS_A_STATEMENT, MOST_VARIABLES // (len(columns) + 1))
+        found: set[Any] = set()
+        pairs = list(rows.items())
+        for start in range(0, len(pairs), size):
+            some = pairs[start : start + size]
+            statement = self._update_each(cursor.db.vendor, key, columns, add, len(some), condition)
+            values = [value for row_key, row in some for value in (row_key, *self._adapted_values(columns, row))]
+            found.update(id for (id,) in run(cursor, statement, [*values, *wanted]).fetchall())
+        return found
+
+    def _update_each(
+        self, vendor: str, key: str, columns: Sequence[str], add: Sequence[str], rows: int, condition: str
+    ) -> str:
+        names = [key, *columns]
+        places = ", ".join("%s" + self._cast(name, vendor) for name in names)
+        changes = ", ".join(
+            f"{name} = {self.name}.{name} + new_{name}" if name in add else f"{name} = new_{name}" for name in columns
+        )
+        return (
+            f"WITH given ({', '.join(f'new_{name}' for name in names)}) AS (VALUES {', '.join([f'({places})'] * rows)})"
+            f" UPDATE {self.name} SET {changes} FROM given WHERE {self.name}.{key} = new_{key}"
+            f"{condition and f' AND {condition}'} RETURNING {key}"
+        )
+
+    def _cast(self, column: str, vendor: str) -> str:
+        # PostgreSQL takes a parameter among VALUES for a text where nothing says otherwise.
+        return f"::{self._types[column]}" if vendor == "postgresql" else ""
+
+    def _adapted_values(self, columns: Sequence[str], row: Mapping[str, Any]) -> list[Any]:
+        return [self._adapt[name](row[name]) if name in self._adapt else row[name] for name in columns]
+
     def find(self, cursor: CursorWrapper, *columns: str, **where: Any) -> tuple[Any, ...] | None:
         """These columns of a row whose columns equal ``where``, or ``None`` where there is no such row."""
         condition, wanted = _condition(where)
@@ -90,6 +145,10 @@ class Table:
         """:raises ImmutableFieldError: a column may never change."""
         if not self._changeable.issuperset(values):
             refuse_frozen(self.model, values)
+
+    @cached_property
+    def _types(self) -> dict[str, str | None]:
+        return {name: field.db_type(connection) for name, field in self._fields.items()}
 
     def _values(self, row: SimpleNamespace) -> list[Any]:
         values = list(vars(row).values())

@@ -92,6 +92,7 @@ class ShownPart:
     launched: tuple[Relative, ...] = ()
     """The sub-agents of a tool call."""
     duration: str = ""
+    running_since: datetime | None = None
     compacted_at: datetime | None = None
 
 
@@ -118,6 +119,28 @@ class ShownMessage:
     usage: UsageRecord
     is_from_inbox: bool = False
     """Whether it joins messages of peers."""
+    ends_turn: bool = False
+    """Whether it is the last message of a turn that has ended."""
+
+    @property
+    def actions(self) -> list[str]:
+        """What a person may do with it, as ``actions.js`` names it: what cannot apply is not offered."""
+        if self.is_running:
+            return []
+        is_said = any(part.kind in ("text", "file") for part in self.parts)
+        is_person = self.role == "user" and not self.is_from_inbox
+        possible = {
+            "copy": any(part.kind == "text" for part in self.parts),
+            # What went wrong is asked again here; an answer that is there stays, and the other one goes into a fork.
+            "retry": self.ends_turn and bool(self.ending),
+            "retry-fork": self.ends_turn and not self.ending and self.role == "assistant",
+            "edit": is_person and is_said,
+            "fork": True,
+            "link": True,
+            "call": self.role == "assistant",
+            "calls": self.role != "assistant",
+        }
+        return [name for name, is_possible in possible.items() if is_possible]
 
     @property
     def numbers(self) -> list[str]:
@@ -150,12 +173,6 @@ def load_message(session_id: str, message_id: str) -> ShownMessage:
     if row is None:
         raise MessageNotFoundError(message_id=message_id)
     return _shown([row])[0]
-
-
-def load_spoken_text(session_id: str, message_id: str) -> str:
-    """The whole text of a message, for copying."""
-    rows = MessagePart.objects.filter(session_id=session_id, message_id=encode_text(message_id), part_type="text")
-    return "\n".join(decode_text(text) for text in rows.order_by("part_index").values_list("content", flat=True))
 
 
 def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length: int = PIECE) -> LongText:
@@ -263,6 +280,7 @@ def _message(row: Any, parts: tuple[ShownPart, ...], record_count: int) -> Shown
         error_message=show_invisible(decode_text(message or "")),
         usage=usage_of(row),
         is_from_inbox=row.role == "user" and row.turn.origin == INBOX,
+        ends_turn=row.ends_turn and row.turn.ended_at is not None,
     )
 
 
@@ -330,7 +348,7 @@ def _tool(row: dict[str, Any]) -> ShownPart:
         kind="tool",
         label=show_invisible(decode_text(row["tool_name"])) or "unnamed tool",
         state=row["tool_state"],
-        preview=excerpt(_first_words(decode_text(row["input_head"])), 120),
+        preview=excerpt(first_words(decode_text(row["input_head"])), 120),
         input=_readable(_head_of(row, "input")),
         output=_head_of(row, "output"),
         error=_head_of(row, "error"),
@@ -338,6 +356,7 @@ def _tool(row: dict[str, Any]) -> ShownPart:
         late=_head_of(row, "late"),
         note=show_invisible(decode_text(row["decision_note"] or "")),
         duration=format_duration((completed - started).total_seconds()) if started and completed else "",
+        running_since=started if row["tool_state"] == "running" else None,
         compacted_at=row["compacted_at"],
     )
 
@@ -369,7 +388,7 @@ def _readable(text: LongText | None) -> LongText | None:
     )
 
 
-def _first_words(arguments: str) -> str:
+def first_words(arguments: str) -> str:
     """The first text among a call's arguments, which says most: a command, a path, a pattern. They may be cut off."""
     found = _FIRST_TEXT.search(arguments)
     if found is None:

@@ -2,15 +2,28 @@
 
 from django.urls import path
 
-from sessions_app import views
+from sessions_app import list_views, model_views, usage_views, views
+
+MODEL = "models/<path:alias>"
 
 urlpatterns = [
-    path("", views.session_list, name="session-list"),
-    path("sessions/", views.session_rows, name="session-rows"),
+    path("", list_views.session_list, name="session-list"),
+    path("sessions/", list_views.session_rows, name="session-rows"),
+    path("sessions/states/", list_views.session_states, name="session-states"),
+    path("sessions/<str:session_id>/row/", list_views.session_row, name="session-row"),
+    path("sessions/<str:session_id>/menu/", list_views.session_menu, name="session-menu"),
+    path("models/", model_views.models, name="models"),
+    path("models/add/", model_views.model_add, name="model-add"),
+    path(f"{MODEL}/change/", model_views.model_change, name="model-change"),
+    path(f"{MODEL}/check/", model_views.model_check, name="model-check"),
+    path(f"{MODEL}/remove/", model_views.model_remove, name="model-remove"),
+    path("usage/", usage_views.usage, name="usage"),
+    path("usage/rows.csv", usage_views.usage_csv, name="usage-csv"),
     path("sessions/<str:session_id>/", views.session_page, name="session"),
     path("sessions/<str:session_id>/messages/", views.message_chunk, name="session-messages"),
     path("sessions/<str:session_id>/messages/<str:message_id>/", views.message, name="message"),
     path("sessions/<str:session_id>/messages/<str:message_id>/text/", views.message_text, name="message-text"),
+    path("sessions/<str:session_id>/messages/<str:message_id>/said/", views.message_said, name="message-said"),
     path("sessions/<str:session_id>/messages/<str:message_id>/records/", views.message_records, name="message-records"),
     path("sessions/<str:session_id>/parts/<str:part_id>/<str:field>/", views.part_text, name="part-text"),
     path("sessions/<str:session_id>/parts/<str:part_id>/<str:field>/raw/", views.part_raw, name="part-raw"),

@@ -3,40 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.urls import reverse
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm import LimitSource, ModelSpec
 from mnesis_core.record import SessionRecord
 from mnesis_core.text import printable
-from sessions_app import transcript
-from sessions_app.conf import default_model, list_models
-from sessions_app.queries import list_sessions, load_session, titles_of
-from sessions_app.relatives import list_children, parent_titles, shown_title
+from sessions_app import places, transcript
+from sessions_app.conf import list_models
+from sessions_app.places import LARGEST
+from sessions_app.queries import load_session, newest_model, titles_of
+from sessions_app.relatives import list_children, shown_title
 from sessions_app.rendering import format_count, show_invisible
 
-PAGE = 50
-LARGEST = 2**63 - 1
-EXAMPLES = (
-    "Explain what a context window is, as you would to a friend.",
-    "Plan a four-day walk in the Pyrenees, with what to pack.",
-    "!slow 40 Tell me a long story about a lighthouse.",
-)
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A model that may be picked, with what is said of it."""
+
+    alias: str
+    label: str
+    is_chosen: bool = False
 
 
 def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
     """Only for people who are signed in; others go to the sign-in page, also when a part of a page is asked for."""
+    return require_safe(_guarded(view))
 
+
+def signed_in_to_post(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
+    """Likewise for what a form does."""
+    return require_POST(_guarded(view))
+
+
+def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.user.is_authenticated:
@@ -46,15 +54,7 @@ def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBa
         there = redirect_to_login("/" if is_part else request.get_full_path())
         return HttpResponse(status=401, headers={"HX-Redirect": there.url}) if is_part else there
 
-    return require_safe(guarded)
-
-
-@signed_in
-def session_list(request: HttpRequest) -> HttpResponse:
-    """The reader's sessions, the most recently changed first, and a new one."""
-    models = [(spec.alias, model_label(spec)) for spec in list_models()]
-    choices = {"models": models, "default_model": default_model(), "examples": EXAMPLES}
-    return render(request, "sessions_app/session_list.html", _found(request) | choices)
+    return guarded
 
 
 def model_label(spec: ModelSpec) -> str:
@@ -64,57 +64,57 @@ def model_label(spec: ModelSpec) -> str:
 
 
 @signed_in
-def session_rows(request: HttpRequest) -> HttpResponse:
-    """The rows of the list alone: another search, or the next page of one."""
-    found = _found(request)
-    response = render(request, "sessions_app/_session_rows.html", found)
-    if found["is_first_page"]:
-        wanted = {
-            "q": found["query"],
-            "archived": "1" if found["archived"] else "",
-            "own": "1" if found["own_only"] else "",
-        }
-        search = urlencode({name: value for name, value in wanted.items() if value})
-        response.headers["HX-Replace-Url"] = (
-            f"{reverse('session-list')}?{search}" if search else reverse("session-list")
-        )
-    return response
-
-
-@signed_in
 def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
-    """One session: what was said, and a place to say more."""
+    """One session: what was said, around a place or at the end, and a place to say more."""
     session = load_session(session_id, owner_id=reader_of(request))
-    around = number_in(request, "around")
-    before = None if around is None else min(around + transcript.CHUNK // 2, LARGEST)
-    messages = transcript.load_chunk(session.id, before=before)
     parents = titles_of([session.parent_id], owner_id=session.owner_id) if session.parent_id else {}
-    context = {
-        "session": session,
+    context = _stretch(request, session) | {
         "title": shown_title(session.title),
-        "messages_shown": messages,
-        "older_than": _older_than(messages),
-        # The page asks for the newest message it does not have; none is newer than the session's own count.
-        "newer_than": messages[-1].seq if messages and messages[-1].seq < session.message_seq else None,
         "parent_title": shown_title(parents[session.parent_id]) if session.parent_id in parents else "",
         "children": [(id, shown_title(title)) for id, title in list_children(session.id)],
+        "models": _choices(session),
     }
     return render(request, "sessions_app/session.html", context)
 
 
 @signed_in
 def message_chunk(request: HttpRequest, session_id: str) -> HttpResponse:
-    """More messages: older ones (``before``) or newer ones (``after``)."""
+    """More messages: older ones (``before``), newer ones (``after``), those around a place (``at``), or the newest."""
     session = load_session(session_id, owner_id=reader_of(request))
+    return render(request, "sessions_app/_messages.html", _stretch(request, session))
+
+
+def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
+    """The messages that are asked for, and where more begin on the sides on which the page may go on from them."""
     before, after = number_in(request, "before"), number_in(request, "after")
+    at = _place_in(request, session.id) if before is after is None else None
+    if at is not None:
+        before = min(at + transcript.CHUNK // 2, LARGEST)
     messages = transcript.load_chunk(session.id, before=before, after=after)
-    context = {
+    has_older = after is None and messages and messages[0].seq > 1
+    # None is newer than the session's own count, read before them.
+    has_newer = (before is None or at is not None) and messages and messages[-1].seq < session.message_seq
+    return {
         "session": session,
         "messages_shown": messages,
-        "older_than": _older_than(messages) if after is None else None,
-        "newer_than": messages[-1].seq if after is not None and len(messages) == transcript.CHUNK else None,
+        "older_than": messages[0].seq if has_older else None,
+        "newer_than": messages[-1].seq if has_newer else None,
+        "at": max(messages[0].seq, min(at, messages[-1].seq)) if at is not None and messages else None,
     }
-    return render(request, "sessions_app/_messages.html", context)
+
+
+def _place_in(request: HttpRequest, session_id: str) -> int | None:
+    place = request.GET.get("at", "") or request.GET.get("around", "")
+    return places.find_seq(session_id, place) if place else None
+
+
+def _choices(session: SessionRecord) -> list[ModelChoice]:
+    """The models that the next turn may ask; the one that the newest turn asked is chosen."""
+    newest, specs = newest_model(session.id), {spec.alias: spec for spec in list_models(user_id=session.owner_id)}
+    chosen = newest if newest in specs else session.model
+    own = [] if session.model in specs else [ModelChoice(session.model, f"{show_invisible(session.model)} · gone")]
+    known = [ModelChoice(alias, model_label(spec), is_chosen=alias == chosen) for alias, spec in specs.items()]
+    return own + known
 
 
 @signed_in
@@ -129,7 +129,15 @@ def message(request: HttpRequest, session_id: str, message_id: str) -> HttpRespo
 def message_text(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
     """What a message says, as it was written."""
     session = load_session(session_id, owner_id=reader_of(request))
-    return _plain(transcript.load_spoken_text(session.id, message_id))
+    return _plain(places.load_spoken_text(session.id, message_id))
+
+
+@signed_in
+def message_said(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
+    """What a person said with a message, as JSON: to be said again, or changed first."""
+    session = load_session(session_id, owner_id=reader_of(request))
+    said = places.load_said(session.id, message_id)
+    return JsonResponse({"text": printable(said.text), "file_ids": said.file_ids})
 
 
 @signed_in
@@ -172,60 +180,20 @@ def reader_of(request: HttpRequest) -> int:
     return int(request.user.pk)  # type: ignore[arg-type]
 
 
-def _older_than(messages: list[transcript.ShownMessage]) -> int | None:
-    """The ``before`` of the next older messages; a session's first message has seq 1."""
-    return messages[0].seq if messages and messages[0].seq > 1 else None
-
-
-def _found(request: HttpRequest) -> dict[str, Any]:
-    query = request.GET.get("q", "").strip()
-    archived = request.GET.get("archived") == "1"
-    own_only = request.GET.get("own") == "1"
-    cursor = request.GET.get("cursor", "")
-    rows = list_sessions(
-        owner_id=reader_of(request),
-        archived=archived,
-        query=query,
-        sub_agents=False if own_only else None,
-        before=_read_cursor(cursor) if cursor else None,
-        limit=PAGE + 1,
-    )
-    sessions = rows[:PAGE]
-    parents = parent_titles(sessions, owner_id=reader_of(request))
-    return {
-        "sessions": [
-            (session, shown_title(session.title), parents.get(session.parent_id or "")) for session in sessions
-        ],
-        "next_cursor": _write_cursor(sessions[-1]) if len(rows) > PAGE else "",
-        "is_first_page": not cursor,
-        "query": printable(query),
-        "archived": archived,
-        "own_only": own_only,
-    }
-
-
 def number_in(request: HttpRequest, name: str) -> int | None:
     """A whole number from the address, or ``None`` where there is none.
 
     :raises InvalidRequest: it is something else.
     """
     text = request.GET.get(name, "")
-    if not text:
-        return None
+    return number_of(text, name) if text else None
+
+
+def number_of(text: str, name: str) -> int:
+    """A whole number as an address has it; one that no database holds is the largest there is.
+
+    :raises InvalidRequest: it is something else.
+    """
     if not (text.isascii() and text.isdigit()):
         raise InvalidRequest(f"{name} must be a whole number", field=name)
     return min(int(text[:19]), LARGEST)
-
-
-def _write_cursor(session: SessionRecord) -> str:
-    return f"{session.updated_at.isoformat()}~{session.id}"
-
-
-def _read_cursor(cursor: str) -> tuple[datetime, str]:
-    moment, _, session_id = cursor.partition("~")
-    try:
-        # astimezone: a time that UTC cannot say is refused here, not by the database.
-        time = datetime.fromisoformat(moment).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest("this cursor is not one of ours", field="cursor") from None
-    return time, session_id

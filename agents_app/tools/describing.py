@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from agents_app.queries import load_run as load_map
 from agents_app.tools.describing_files import describe_file
+from agents_app.tools.describing_maps import told
 from agents_app.tools.family import Found
 from agents_app.tools.reading import neighbours, text_of_part
 from compaction_app.lineage import describe as describe_node
@@ -33,23 +35,9 @@ EXCERPT = 160
 
 def describe(found: Found, *, offset: int = 0) -> str:
     """What something is, as text for a model; of a list of files those from the ``offset``-th on."""
-    match found.kind:
-        case "sum":
-            return describe_summary(found)
-        case "msg":
-            return describe_message(found)
-        case "part":
-            return describe_part(found)
-        case "file":
-            return describe_file(load_file_reference(found.id, session_id=found.session_id), offset)
-        case "run":
-            return describe_run(found)
-        case "turn":
-            return describe_turn(found)
-        case "call":
-            return describe_call(found)
-        case _:
-            return describe_session(found)
+    if found.kind == "file":
+        return describe_file(load_file_reference(found.id, session_id=found.session_id), offset)
+    return _DESCRIBE.get(found.kind, describe_session)(found)
 
 
 def describe_summary(found: Found) -> str:
@@ -134,6 +122,22 @@ def describe_session(found: Found) -> str:
         f"{session.message_seq} messages in {session.turn_seq} turns\nparent: {session.parent_id or 'none'}\n"
         f"launched or forked from it: {_ids([kin.id for kin in load_children(session.id)])}"
     )
+
+
+def describe_map(found: Found) -> str:
+    """A run of an operator: how far it is, and its first failures."""
+    return told(load_map(found.id, session_id=found.session_id))
+
+
+_DESCRIBE: dict[str, Callable[[Found], str]] = {
+    "sum": describe_summary,
+    "msg": describe_message,
+    "part": describe_part,
+    "run": describe_run,
+    "map": describe_map,
+    "turn": describe_turn,
+    "call": describe_call,
+}
 
 
 def _part_line(stored: StoredPart) -> str:

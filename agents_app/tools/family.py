@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agents_app.queries import load_run as load_map
 from agents_app.tools.registry import ToolContext
 from compaction_app.queries import load_run, load_summary
 from files_app.queries import load_file_reference
@@ -16,6 +17,7 @@ from mnesis_core.errors import (
     FileReferenceNotFoundError,
     MessageNotFoundError,
     NotFound,
+    OperatorRunNotFoundError,
     PartNotFoundError,
     SessionNotFoundError,
     SummaryNotFoundError,
@@ -28,6 +30,7 @@ from sessions_app.queries import find_file_part, find_part_of_call, load_line, l
 _ERRORS: dict[str, type[NotFound]] = {
     "call": CallNotFoundError,
     "file": FileReferenceNotFoundError,
+    "map": OperatorRunNotFoundError,
     "msg": MessageNotFoundError,
     "part": PartNotFoundError,
     "run": CompactionNotFoundError,
@@ -42,7 +45,7 @@ class Found:
     """Something of the record that has an id."""
 
     kind: str
-    """The id's prefix: ``msg``, ``part``, ``sum``, ``file``, ``run``, ``turn``, ``call`` or ``sess``."""
+    """The id's prefix: ``msg``, ``part``, ``sum``, ``file``, ``run``, ``map``, ``turn``, ``call`` or ``sess``."""
     id: str
     session_id: str
 
@@ -129,6 +132,8 @@ def _session_of(kind: str, id: str, owner_id: int) -> str | None:
                 return load_summary(id, owner_id=owner_id).session_id
             case "run":
                 return load_run(id).session_id
+            case "map":
+                return load_map(id, owner_id=owner_id).session_id
             case "file":
                 return load_file_reference(id, owner_id=owner_id).session_id
             case "msg" | "part" | "turn" | "call":

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from agents_app.tools.attached import attached_tools
 from agents_app.tools.definition import Tool, ToolContext, ToolScope
 from mnesis_core.attached import SEPARATOR
+from mnesis_core.config import TurnConfig
 from mnesis_core.errors import InvalidRequest, MnesisError, PermissionDenied, ToolNotFoundError
 from mnesis_core.llm import ToolSpec
 
@@ -29,6 +30,7 @@ __all__ = [
     "list_tools",
     "not_offered",
     "offered_tools",
+    "permitted_tools",
     "shipped_tools",
     "tool",
     "tool_specs",
@@ -124,6 +126,16 @@ def offered_tools(names: Iterable[str], *, depth: int = 0) -> dict[str, Tool]:
     """
     wanted = tuple(names)
     return {name: found for name, found in _named(wanted, _attached_of(wanted)).items() if found.is_for(depth)}
+
+
+def permitted_tools(tools: Mapping[str, Tool], config: TurnConfig) -> dict[str, Tool]:
+    """Those of the tools that a session's turns may call as it is configured, whoever asks: reading ones, or unattended."""
+    return {
+        name: found
+        for name, found in tools.items()
+        if (found.read_only or not config.read_only)
+        and not (config.unattended and (found.needs_approval or name in config.ask_before))
+    }
 
 
 def check_tools(names: Iterable[str]) -> None:

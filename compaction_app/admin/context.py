@@ -10,7 +10,7 @@ from django.db.models import Sum
 from django.db.models.functions import Left
 from django.urls import reverse
 
-from compaction_app.admin.drawing import span_name
+from compaction_app.admin.outline import span_name
 from compaction_app.context import load_frame
 from compaction_app.models import SummaryNode
 from mnesis_core.calibration import words_of

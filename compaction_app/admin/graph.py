@@ -1,4 +1,4 @@
-"""The rows behind the drawn DAG: the newest summaries of a session with what each stands for."""
+"""The rows behind the outline of the DAG: the newest summaries of a session with what each stands for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import F, Q
 
-from compaction_app.admin.drawing import Node
+from compaction_app.admin.outline import Node
 from compaction_app.models import SummaryEdge, SummaryNode
 from mnesis_core.graph import Span, runs_of
 from sessions_app.admin.facts import record_url

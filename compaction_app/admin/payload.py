@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
@@ -17,11 +18,17 @@ from sessions_app.admin.read_only import ReadOnlyAdmin
 from sessions_app.admin.texts import show_text
 from sessions_app.inspect_queries import load_heading
 from sessions_app.queries import load_call
+from sessions_app.rendering import show_invisible
 
 _SEES_PAYLOADS = (
     "sessions_app.view_modelcall", "sessions_app.view_message", "sessions_app.view_messagepart",
     "sessions_app.view_prompttext", "compaction_app.view_summarynode",
 )  # fmt: skip
+_ALSO = {
+    "file": ["files_app.view_filereference"],
+    "map": ["files_app.view_filereference", "agents_app.view_operatorrun", "agents_app.view_operatortry"],
+}
+"""By what a call was for, what its payload holds besides."""
 
 
 def payload_view(admin: ReadOnlyAdmin, request: HttpRequest, call_id: str) -> HttpResponse:
@@ -40,6 +47,7 @@ def payload_view(admin: ReadOnlyAdmin, request: HttpRequest, call_id: str) -> Ht
         "title": "What the model was sent",
         "call_url": reverse("admin:sessions_app_modelcall_change", args=[quote(call.id)]),
         "rebuilt": rebuilt,
+        "problems": [show_invisible(problem) for problem in rebuilt.problems],
         "text": show_text(text, label="Payload", pretty=True, url=url) if rebuilt.payload is not None else None,
     }
     return TemplateResponse(request, "admin/inspector/payload.html", context)
@@ -51,12 +59,24 @@ def payload_file_view(request: HttpRequest, call_id: str) -> HttpResponse:
     :raises PermissionDenied: something was sent, or this person may not see all that a payload holds.
     :raises Http404: there is no such call, or its payload cannot be rebuilt.
     """
-    call, rebuilt = _rebuilt(request, call_id)
+    return payload_file(*_rebuilt(request, call_id))
+
+
+def payload_file(call: CallRecord, rebuilt: RebuiltPayload) -> HttpResponse:
+    """A payload as a file of JSON.
+
+    :raises Http404: it cannot be rebuilt.
+    """
     if rebuilt.payload is None:
         raise Http404("this payload cannot be rebuilt")
     response = JsonResponse(rebuilt.payload)
     response["Content-Disposition"] = f'attachment; filename="{call.id}.json"'
     return response
+
+
+def may_see_payload(user: Any, purpose: str) -> bool:
+    """Whether somebody may look at all that the payload of a call for this purpose holds, whoever's it is."""
+    return bool(user.has_perms((*_SEES_PAYLOADS, *_ALSO.get(purpose, ()))))
 
 
 def _rebuilt(request: HttpRequest, call_id: str) -> tuple[CallRecord, RebuiltPayload]:
@@ -66,6 +86,6 @@ def _rebuilt(request: HttpRequest, call_id: str) -> tuple[CallRecord, RebuiltPay
         call = load_call(call_id)
     except CallNotFoundError as error:
         raise Http404("there is no call of this id") from error
-    if call.purpose == "file" and not request.user.has_perm("files_app.view_filereference"):
+    if not may_see_payload(request.user, call.purpose):
         raise PermissionDenied
     return call, rebuild_payload(call)

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 
-from compaction_app.admin.drawing import span_name
+from compaction_app.admin.outline import span_name
 from compaction_app.models import SummaryNode, SummaryPreview
 from mnesis_core.revision import difference
 from mnesis_core.text import decode_text

@@ -8,18 +8,22 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.views.decorators.gzip import gzip_page
 
 from compaction_app.admin.context import view_context
-from compaction_app.admin.drawing import drawing_of, outline_of, span_name
 from compaction_app.admin.graph import load_nodes
+from compaction_app.admin.outline import outline_of, span_name
 from compaction_app.admin.payload import payload_file_view, payload_view
+from compaction_app.drawing import load_drawing
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph
 from mnesis_core.compaction import Outcome
 from mnesis_core.graph import Graph, Node, Span
+from mnesis_core.text import decode_text, encode_text
 from mnesis_core.visible import excerpt
 from sessions_app.admin.facts import Fact, Link
 from sessions_app.admin.filters import fixed_filter, presence_filter
@@ -31,14 +35,17 @@ from sessions_app.inspect_queries import (
     NOW,
     MessagePreview,
     SessionHeading,
+    id_of_message,
     load_context_summaries,
     load_heading,
     preview_messages,
 )
 
-DRAWN_NODES = 500
-"""The layout takes a fraction of a second up to here, and grows faster than the number of nodes."""
+LISTED_NODES = 500
+"""Of the outline, which comes with its page; the drawing has all."""
 SOURCES_PER_PAGE = 200
+CHOSEN_TEXT = 600
+"""Characters that are shown of what was chosen in the drawing."""
 _SEES_CONTEXT = (
     "sessions_app.view_contextitem", "sessions_app.view_message", "sessions_app.view_messagepart",
     "compaction_app.view_summarynode",
@@ -154,6 +161,9 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
             path("inspect/<path:call_id>/payload.json", wrap(payload_file), name="inspect_payload_file"),
             path("inspect/<path:session_id>/context/", wrap(self.context_view), name="inspect_context"),
             path("inspect/<path:session_id>/summaries/", wrap(self.drawing_view), name="inspect_summaries"),
+            path("inspect/<path:session_id>/summaries/drawing.json", wrap(drawing_values_view), name="inspect_drawing"),
+            path("inspect/<path:session_id>/summaries/messages/<int:seq>/", wrap(message_view), name="inspect_message"),
+            path("inspect/<path:session_id>/summaries/<str:summary_id>/", wrap(summary_view), name="inspect_summary"),
             *super().get_urls(),
         ]
 
@@ -177,13 +187,12 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         """
         about = _session(request, session_id)
         active = set(load_context_summaries(about.id, at=about.event_seq))
-        nodes = load_nodes(about.id, active=active, limit=DRAWN_NODES)
+        nodes = load_nodes(about.id, active=active, limit=LISTED_NODES)
 
         def span_url(span: Span) -> str:
             return _messages_url(about.id, span)
 
         context = {
-            "drawing": drawing_of(nodes, span_url),
             "outline": outline_of(nodes, span_url),
             "count": len(nodes),
             "total": SummaryNode.objects.filter(session_id=about.id).count(),
@@ -195,6 +204,47 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         common = {**self.admin_site.each_context(request), "opts": self.opts, "about": about, "title": title}
         return TemplateResponse(request, f"admin/inspector/{template}", {**common, **context})
+
+
+@gzip_page
+def drawing_values_view(request: HttpRequest, session_id: str) -> HttpResponse:
+    """What the drawing draws, as JSON.
+
+    :raises PermissionDenied: something was sent, or this person may not see summaries.
+    :raises Http404: there is no such session.
+    """
+    about = _session(request, session_id)
+    values = load_drawing(about.id, at=about.event_seq, last_seq=about.message_seq)
+    return JsonResponse(values, json_dumps_params={"separators": (",", ":")})
+
+
+def summary_view(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
+    """A summary that was chosen in the drawing: where its record is.
+
+    :raises PermissionDenied: something was sent, or this person may not see summaries.
+    :raises Http404: there is no such session, or it has no such summary.
+    """
+    about = _session(request, session_id)
+    row = get_object_or_404(SummaryNode.objects.filter(session_id=about.id), pk=encode_text(summary_id))
+    name = f"{row.kind.capitalize()} summary of {span_name((row.first_seq, row.last_seq))}"
+    context = {"name": name, "url": _url(row.id), "text": excerpt(decode_text(row.text), CHOSEN_TEXT)}
+    return TemplateResponse(request, "admin/inspector/_chosen.html", context)
+
+
+def message_view(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
+    """A message that was chosen in the drawing: where its record is.
+
+    :raises PermissionDenied: something was sent, or this person may not see messages.
+    :raises Http404: there is no such session, or it has no such message.
+    """
+    about = _session(request, session_id)
+    message_id = id_of_message(about.id, seq) if seq <= about.message_seq else None
+    if message_id is None:
+        raise Http404("there is no message of this number")
+    preview = preview_messages([message_id], at=NOW)[message_id]
+    url = reverse("admin:sessions_app_message_change", args=[quote(message_id)])
+    context = {"name": f"Message {seq} · {preview.role}", "url": url, "text": excerpt(preview.text, CHOSEN_TEXT)}
+    return TemplateResponse(request, "admin/inspector/_chosen.html", context)
 
 
 def _session(request: HttpRequest, session_id: str) -> SessionHeading:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.core.validators import MinValueValidator, RegexValidator, URLValidator
+from django.core.validators import MinValueValidator, URLValidator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -21,15 +21,12 @@ from sessions_app.admin.facts import record_url
 from sessions_app.admin.filters import presence_filter
 from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin
 from sessions_app.conf import list_models, spec_of
+from sessions_app.model_forms import VARIABLE
 from sessions_app.models import AccountLimit, ApiKey, LanguageModel
 from sessions_app.store.keys import revoke_key
 from sessions_app.store.models import put_model
 from sessions_app.store.spending import check_account_limits, put_account_limits
 
-_VARIABLE = RegexValidator(
-    r"\A[A-Z_][A-Z0-9_]*\Z",
-    "The name of an environment variable, such as OPENAI_API_KEY. The key itself is never stored here.",
-)
 NUMBERS_OF = {
     "context_window_source": ("context_window",),
     "max_output_source": ("max_output_tokens",),
@@ -76,7 +73,7 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         limits: dict[str, Any] = {
-            "api_key_env": _VARIABLE,
+            "api_key_env": VARIABLE,
             "api_base": URLValidator(schemes=["http", "https"]),
             "context_window": MinValueValidator(1),
             "max_output_tokens": MinValueValidator(1),
@@ -93,7 +90,7 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_fallbacks(self) -> list[str]:
         """Aliases of models that there are."""
         names = list(dict.fromkeys(filter(None, map(str.strip, self.cleaned_data["fallbacks"].split(",")))))
-        missing = set(names) - {spec.alias for spec in list_models()}
+        missing = set(names) - {spec.alias for spec in list_models(user_id=None)}
         if missing:
             raise forms.ValidationError(f"No model is called {', '.join(sorted(missing))}.")
         return names

@@ -16,7 +16,7 @@ from sessions_app.models.record import (
     UsageModel,
 )
 from sessions_app.models.search import SearchEntry
-from sessions_app.models.settings import AccountLimit, ApiKey, LanguageModel, SpendingMark
+from sessions_app.models.settings import AccountLimit, ApiKey, LanguageModel, ModelGrant, SpendingMark
 
 __all__ = [
     "ID_LENGTH",
@@ -31,6 +31,7 @@ __all__ = [
     "Message",
     "MessagePart",
     "ModelCall",
+    "ModelGrant",
     "PromptText",
     "SearchEntry",
     "Session",

@@ -7,6 +7,8 @@ from django.db import models
 from sessions_app.append_only import AppendOnlyModel, Rules
 from sessions_app.models.record import ID_LENGTH, USAGE_COLUMNS, Message, Session, Turn, UsageModel
 
+USAGE_SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
+
 
 class PromptText(AppendOnlyModel):
     """A text beside the messages that calls of a session were made with, such as its tools' descriptions: kept once."""
@@ -61,7 +63,12 @@ class ModelCall(UsageModel):
     class Meta:
         db_table = "model_calls"
         indexes = [
-            models.Index(fields=["session", "created_at"], name="call_of_session"),
+            # Both with all that is added up: a row itself has the prompt's manifest too.
+            models.Index(fields=["session", "created_at", "model", "purpose", *USAGE_SUMS], name="call_of_session"),
+            models.Index(
+                fields=["created_at", "session", "model", "purpose", *USAGE_SUMS],
+                name="call_of_day",
+            ),
             # Those about summaries and files are few among many.
             models.Index(fields=["session", "purpose"], condition=models.Q(turn=None), name="call_of_no_turn"),
         ]

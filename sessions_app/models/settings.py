@@ -30,6 +30,10 @@ class LanguageModel(models.Model):
     total_timeout_seconds = models.FloatField(default=1800.0)
     fallbacks = models.JSONField(default=list, blank=True)
     """Aliases of the models that are asked, in this order, when this one gives nothing."""
+    is_restricted = models.BooleanField(default=False)
+    """Whether only those may use it whom a ``ModelGrant`` names; a restricted one without grants is nobody's."""
+    last_check = models.JSONField(default=dict, blank=True, editable=False)
+    """How it answered when somebody last asked it one word (``checking.ModelCheck``); empty: never asked as it is now."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -37,6 +41,27 @@ class LanguageModel(models.Model):
 
     def __str__(self) -> str:
         return self.alias
+
+
+class ModelGrant(models.Model):
+    """One group or one person that may use a restricted model."""
+
+    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="grants")
+    group = models.ForeignKey("auth.Group", null=True, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        db_table = "model_grants"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(group__isnull=True) ^ models.Q(user__isnull=True), name="model_grant_to_one"
+            ),
+            models.UniqueConstraint(fields=["model", "group"], name="model_grant_of_group"),
+            models.UniqueConstraint(fields=["model", "user"], name="model_grant_of_user"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model_id} for {'group' if self.user_id is None else 'account'} {self.group_id or self.user_id}"
 
 
 class ApiKey(models.Model):

@@ -12,6 +12,7 @@ from mnesis_core.calibration import CallMeasure, read_measure
 from mnesis_core.errors import CallNotFoundError
 from mnesis_core.llm import Source
 from mnesis_core.record import CallRecord
+from mnesis_core.spending import Spent, highest_of
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import ModelCall, PromptText
@@ -128,3 +129,10 @@ def _call(row: ModelCall) -> CallRecord:
         ended_at=row.ended_at,
         usage=usage_of(row),
     )
+
+
+def most_of_calls(call_ids: Collection[str]) -> Spent:
+    """The most that these calls can take together, as it was written with them."""
+    rows = ModelCall.objects.filter(id__in=list(call_ids)).values_list("parameters", flat=True)
+    most = [(parameters.get("most_tokens") or 0, parameters.get("most_micros")) for parameters in rows]
+    return sum((highest_of(tokens, micros) for tokens, micros in most), Spent())

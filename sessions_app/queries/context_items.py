@@ -80,6 +80,12 @@ def _context_query(*, as_of: bool) -> str:
     )
 
 
+def summary_stays(session_id: str) -> list[tuple[str, int, int | None]]:
+    """(id, added, removed) of every summary that has stood in a session's context: by which events it came and left."""
+    rows = ContextItem.objects.filter(session_id=session_id, item_type="summary")
+    return list(rows.values_list("item_id", "added_seq", "removed_seq"))
+
+
 def newest_summary(session_id: str) -> str | None:
     """The id of the summary that came into the context last; it may have left it since."""
     rows = ContextItem.objects.filter(session_id=session_id, item_type="summary")

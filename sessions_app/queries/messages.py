@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -138,6 +139,15 @@ def find_tool_part(part_id: str, *, session_id: str) -> str:
     if state is None:
         raise PartNotFoundError(part_id=part_id)
     return str(state)
+
+
+def tombstone_seqs(session_id: str, message_id: str) -> dict[int, list[str]]:
+    """The events that pruned outputs of a message, each with the parts whose outputs these were."""
+    rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id, compacted_seq__isnull=False)
+    found: dict[int, list[str]] = defaultdict(list)
+    for seq, part_id in rows.order_by("compacted_seq", "part_index").values_list("compacted_seq", "id"):
+        found[seq or 0].append(part_id)
+    return found
 
 
 def unfinished_messages(turn_id: str) -> list[str]:

@@ -1,5 +1,4 @@
 """What was spent: the record's calls with their tools, of one tree of sessions or of one person."""
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ from sessions_app.statements import fetch, select_columns, time_of
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _TREE = (
     "WITH RECURSIVE tree (id) AS (SELECT CAST(%s AS varchar(40)) UNION ALL"
-    " SELECT child.id FROM sessions child JOIN tree ON child.parent_id = tree.id WHERE child.forked_message_id = '')"
+    " SELECT child.id FROM sessions child JOIN tree ON child.parent_id = tree.id WHERE child.forked_message_id = ''"
+    " AND child.origin <> 'fork')"
     " SELECT id FROM tree"
 )
 _TIMES = ("created_at", "ended_at")
@@ -32,11 +32,13 @@ def load_paid_calls(
 ) -> list[PaidCall]:
     """The calls of a session and of those it launched, or of all sessions of one person, that began after ``since``.
 
+    Those of operators' runs that have ended are together, a minute of a session each.
+
     A fork is no part of the session it was made from: its copies cost nothing.
     """
     after = connection.ops.adapt_datetimefield_value(since or BEGINNING)
     whose = [owner_id, after] if session_id is None else [session_id]
-    rows = fetch(_query(of_tree=session_id is not None), [*whose, after])
+    rows = fetch(_query(of_tree=session_id is not None), 2 * [*whose, after])
     return list(_calls(rows))
 
 
@@ -72,28 +74,53 @@ def _query(*, of_tree: bool) -> str:
     tool = select_columns(MessagePart, "p", ("started_at", "completed_at"))
     # Who has a call today has a session that changed today: so only those are looked at, by an index.
     chosen = f"s.id IN ({_TREE})" if of_tree else "s.owner_id = %s AND s.updated_at > %s"
+    source = "FROM sessions s JOIN model_calls c ON c.session_id = s.id"
     return (
         f"SELECT c.id, s.id, s.parent_part_id, {call},"
-        f" CASE WHEN c.tokens_input IS NULL THEN c.parameters END, p.id, {tool}"
-        " FROM sessions s JOIN model_calls c ON c.session_id = s.id"
+        f" CASE WHEN c.tokens_input IS NULL THEN c.parameters END, p.id, {tool}, NULL, 1, 0 {source}"
         " LEFT JOIN message_parts p ON p.message_id = c.message_id AND p.part_type = 'tool'"
-        f" WHERE {chosen} AND c.created_at > %s ORDER BY c.created_at, c.id"
+        f" WHERE {chosen} AND c.created_at > %s AND NOT ({_MANY})"
+        f" UNION ALL SELECT MAX(c.id), s.id, s.parent_part_id, {_together()} {source}"
+        f" WHERE {chosen} AND c.created_at > %s AND {_MANY} GROUP BY s.id, s.parent_part_id, {_minute()}"
+        " ORDER BY 4, 1"
     )
+
+
+_MANY = "c.purpose = 'map' AND c.ended_at IS NOT NULL AND c.tokens_input IS NOT NULL"
+"""Calls of operators' runs, of which a session has thousands: those of a minute are one row once they have ended."""
+
+
+def _together() -> str:
+    """The columns of calls that are one row: when the last of them began, and as the last but two when the first did."""
+    text, whole = ("", "") if connection.vendor == "sqlite" else ("::text", "::bigint")
+    return (
+        f"MAX(c.created_at){text}, MAX(c.ended_at){text}, SUM(c.tokens_input + COALESCE(c.tokens_output, 0)){whole}, 0,"
+        f" SUM(COALESCE(c.cost_micros, 0)){whole}, 0, NULL, NULL, NULL, NULL, MIN(c.created_at){text}, COUNT(*),"
+        " COUNT(*) - COUNT(c.cost_micros)"
+    )
+
+
+def _minute() -> str:
+    return "substr(c.created_at, 1, 16)" if connection.vendor == "sqlite" else "date_trunc('minute', c.created_at)"
 
 
 def _calls(rows: Sequence[tuple[Any, ...]]) -> Iterator[PaidCall]:
     for _, group in groupby(rows, key=itemgetter(0)):
         own = list(group)
         _id, session_id, parent_part_id, began, ended, *numbers, parameters = own[0][:10]
-        tools = [row[11:] for row in own if row[10] is not None]
+        tools = [row[11:13] for row in own if row[10] is not None]
+        first, count, unpriced = own[0][13:]
+        spent = _spent(numbers, parameters)
         yield PaidCall(
             session_id=session_id,
             is_child=bool(parent_part_id),
             began=time_of(began),
+            first=first and time_of(first),
             ended=ended and time_of(ended),
-            spent=_spent(numbers, parameters),
+            spent=spent + Spent(unpriced_calls=unpriced),
             tools=tuple((time_of(start), end and time_of(end)) for start, end in tools if start),
             is_open=not ended or not all(end for _, end in tools),
+            count=count,
         )
 
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
@@ -56,9 +57,20 @@ def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 5
     return _turns(list(rows[:limit]))
 
 
+def newest_model(session_id: str) -> str:
+    """The model that the newest turn asked; empty where there is no turn."""
+    newest = Turn.objects.filter(session_id=session_id).order_by("-seq").values_list("model", flat=True).first()
+    return decode_text(newest or "")
+
+
 def open_turn(session_id: str) -> tuple[str, str] | None:
     """The id and the state of the turn that has the session now, running or suspended."""
     return Turn.objects.filter(session_id=session_id, ended_at__isnull=True).values_list("id", "state").first()
+
+
+def is_interrupted(turn_id: str) -> bool:
+    """Whether somebody wants a turn interrupted."""
+    return Turn.objects.filter(id=turn_id, interrupt_requested_at__isnull=False).exists()
 
 
 def expired_turns(*, session_id: str | None = None) -> list[tuple[str, str]]:
@@ -91,27 +103,44 @@ def _turns(rows: list[Turn]) -> list[TurnRecord]:
     messages: dict[str, list[str]] = defaultdict(list)
     for turn_id, message_id in _messages_of([row.id for row in rows]):
         messages[turn_id].append(message_id)
-    return [
-        TurnRecord(
-            id=row.id,
-            session_id=row.session_id,
-            seq=row.seq,
-            state=row.state,
-            model=row.model,
-            origin=row.origin,
-            idempotency_key=row.idempotency_key,
-            created_at=row.created_at,
-            ended_at=row.ended_at,
-            error_code=row.error_code,
-            error_message=None if row.error_message is None else decode_text(row.error_message),
-            fence=row.fence,
-            message_ids=tuple(messages[row.id]),
-            usage=usage_of(row),
-            options=row.options,
-            waits_for=_waits_for(row) if row.state == TurnState.SUSPENDED else (),
-        )
-        for row in rows
-    ]
+    return [turn_of(row, message_ids=messages[row.id]) for row in rows]
+
+
+def turn_of(row: Any, *, message_ids: Iterable[str]) -> TurnRecord:
+    """A row of turns as a value; ``row`` has its columns."""
+    return TurnRecord(
+        id=row.id,
+        session_id=row.session_id,
+        seq=row.seq,
+        state=row.state,
+        model=row.model,
+        origin=row.origin,
+        idempotency_key=row.idempotency_key,
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        error_code=row.error_code,
+        error_message=None if row.error_message is None else decode_text(row.error_message),
+        fence=row.fence,
+        message_ids=tuple(message_ids),
+        usage=usage_of(row),
+        options=row.options,
+        waits_for=_waits_for(row) if row.state == TurnState.SUSPENDED else (),
+    )
+
+
+def reasons_to_wait(turn_ids: Sequence[str]) -> dict[str, WaitsFor]:
+    """Whose word suspended turns wait for: a person's where they wait for several; two queries."""
+    rows = Turn.objects.filter(id__in=list(turn_ids)).values_list("id", "options")
+    callers = {id: read_options(options).tool_names for id, options in rows}
+    waiting = MessagePart.objects.filter(
+        message__turn_id__in=list(callers), part_type="tool", tool_state=ToolState.PENDING
+    )
+    reasons: dict[str, WaitsFor] = {}
+    for turn_id, name in waiting.values_list("message__turn_id", "tool_name"):
+        if name not in callers[turn_id]:
+            reasons[turn_id] = WaitsFor.APPROVAL
+        reasons.setdefault(turn_id, WaitsFor.CALLER)
+    return reasons
 
 
 def _messages_of(turn_ids: list[str]) -> list[tuple[Any, ...]]:
@@ -137,3 +166,9 @@ def _waits_for(row: Turn) -> tuple[Waiting, ...]:
             part_id=id, tool_call_id=call_id, tool_name=decode_text(name), input=decode_text(input), reason=reason
         )
     return tuple(waiting.values())
+
+
+def turn_seq_at(session_id: str, moment: datetime) -> int:
+    """The newest turn that had begun by then; 0: none had."""
+    rows = Turn.objects.filter(session_id=session_id, created_at__lte=moment)
+    return rows.order_by("-seq").values_list("seq", flat=True).first() or 0

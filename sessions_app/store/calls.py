@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mnesis_core.errors import CallNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
-from mnesis_core.record import MessageEnd
+from mnesis_core.record import MessageEnd, NewCall
 from mnesis_core.retrying import Retry
 from mnesis_core.text import encode_json, encode_text, text_digest
 from sessions_app.ledger import Change
@@ -60,6 +60,36 @@ def start_call(
     return str(row.id)
 
 
+def start_calls(record: Change, calls: Sequence[NewCall]) -> list[str]:
+    """Record many calls of no turn before they are made; returns their ids. Publish an event that names them."""
+    rows = [
+        _CALLS.row(
+            id=new_id("call"),
+            session_id=record.session_id,
+            purpose=call.purpose,
+            model=call.model,
+            provider_model=call.provider_model,
+            parameters=encode_json(call.parameters),
+            manifest=encode_json(call.manifest),
+            digest=call.digest,
+            estimated_tokens=call.estimated_tokens,
+            created_at=record.now,
+        )
+        for call in calls
+    ]
+    record.insert(_CALLS, *rows)
+    return [str(row.id) for row in rows]
+
+
+def finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) -> set[str]:
+    """Record how many calls ended, each with how often the model was asked; returns the ids of those that were running.
+
+    Publish an event that names them.
+    """
+    values = {call_id: _end_columns(record, end, attempts) for call_id, (end, attempts) in ends.items()}
+    return record.update_each(_CALLS, values, session_id=record.session_id, state="running")
+
+
 def _keep_text(record: Change, text: str) -> str:
     """Keep a text of a prompt, unless the session has it; returns its digest."""
     digest = text_digest(text)
@@ -91,9 +121,16 @@ def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int 
 
     :raises CallNotFoundError: no such call is running in this session.
     """
-    failed = end.error_code is not None
-    values = {
-        "state": "failed" if failed else "completed",
+    values = _end_columns(record, end, attempts)
+    if not record.update(_CALLS, values, id=call_id, session_id=record.session_id, state="running"):
+        raise CallNotFoundError(call_id=call_id)
+    type = EventType.CALL_COMPLETED if end.error_code is None else EventType.CALL_FAILED
+    record.publish(type, call_id=call_id, outcome=end.outcome, error_code=end.error_code, **usage_columns(end.usage))
+
+
+def _end_columns(record: Change, end: MessageEnd, attempts: int) -> dict[str, Any]:
+    return {
+        "state": "completed" if end.error_code is None else "failed",
         "attempts": attempts,
         "outcome": end.outcome,
         "finish_reason": None if end.finish_reason is None else encode_text(end.finish_reason)[:64],
@@ -102,7 +139,3 @@ def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int 
         "ended_at": record.now,
         **usage_columns(end.usage),
     }
-    if not record.update(_CALLS, values, id=call_id, session_id=record.session_id, state="running"):
-        raise CallNotFoundError(call_id=call_id)
-    type = EventType.CALL_FAILED if failed else EventType.CALL_COMPLETED
-    record.publish(type, call_id=call_id, outcome=end.outcome, error_code=end.error_code, **usage_columns(end.usage))

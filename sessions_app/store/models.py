@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+
+from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm import ModelSpec, Prices
-from sessions_app.models import LanguageModel
+from mnesis_core.text import encode_text
+from sessions_app.models import LanguageModel, ModelGrant
 
 
 def price_columns(prices: Prices) -> dict[str, int | None]:
@@ -14,7 +21,7 @@ def price_columns(prices: Prices) -> dict[str, int | None]:
 
 
 def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
-    """Add a model, or replace the one with this alias."""
+    """Add a model, or replace the one with this alias. Who may use it stays; how it once answered does not."""
     LanguageModel.objects.update_or_create(
         alias=spec.alias,
         defaults={
@@ -31,8 +38,74 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "total_timeout_seconds": spec.total_timeout_seconds,
             "fallbacks": list(spec.fallbacks),
             "shared_ratio": spec.shared_ratio,
+            "last_check": {},
         },
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """Who may use a restricted model; nobody in it: the administrators who may everything."""
+
+    groups: Sequence[Group] = ()
+    users: Sequence[User] = ()
+
+
+def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None) -> None:
+    """Add a model, or replace the one with this alias, with who may use it (``None``: everybody), in one step: at no
+    moment is a restricted one there for all."""
+    with transaction.atomic():
+        put_model(spec, api_key_env=api_key_env)
+        if audience is None:
+            allow_model_to_all(spec.alias)
+        else:
+            allow_model(spec.alias, audience)
+
+
+def allow_model(alias: str, audience: Audience) -> None:
+    """Let only these groups and people use a model.
+
+    :raises ModelNotFoundError: no model that was added has this name.
+    """
+    grants = [ModelGrant(model_id=alias, group=group) for group in audience.groups]
+    grants += [ModelGrant(model_id=alias, user=user) for user in audience.users]
+    with transaction.atomic():
+        _change(alias, is_restricted=True)
+        ModelGrant.objects.filter(model_id=alias).delete()
+        ModelGrant.objects.bulk_create(grants)
+
+
+def allow_model_to_all(alias: str) -> None:
+    """Let everybody use a model.
+
+    :raises ModelNotFoundError: no model that was added has this name.
+    """
+    with transaction.atomic():
+        _change(alias, is_restricted=False)
+        ModelGrant.objects.filter(model_id=alias).delete()
+
+
+def remove_model(alias: str) -> None:
+    """Take a model away. Sessions that have it keep everything, and cannot go on before there is one of its name.
+
+    :raises ModelNotFoundError: no model that was added has this name.
+    """
+    if not LanguageModel.objects.filter(alias=encode_text(alias)).delete()[0]:
+        raise _unknown(alias)
+
+
+def keep_check(alias: str, result: dict[str, Any]) -> None:
+    """Keep how a model answered when it was last asked one word; of the shipped one, which has no row, nothing."""
+    LanguageModel.objects.filter(alias=encode_text(alias)).update(last_check=result)
+
+
+def _change(alias: str, **columns: Any) -> None:
+    if not LanguageModel.objects.filter(alias=encode_text(alias)).update(**columns):
+        raise _unknown(alias)
+
+
+def _unknown(alias: str) -> ModelNotFoundError:
+    return ModelNotFoundError(f"no model that was added is called {alias!r}", model=alias)
 
 
 def share_ratio(alias: str, ratio: float) -> None:

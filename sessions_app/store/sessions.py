@@ -144,6 +144,18 @@ def archive_session(record: Change) -> None:
         record.publish(EventType.SESSION_ARCHIVED, session_id=record.session_id)
 
 
+def reopen_session(record: Change) -> None:
+    """Take a session out of the archive, so that it takes turns again. Doing it twice is the same as once.
+
+    :raises PeerNameTaken: another session of its owner in host mode has its name by now.
+    """
+    if not record.archived:
+        return
+    with _named_once("", Session.objects.values_list("peer_name", flat=True).get(id=record.session_id)):
+        record.update(_SESSIONS, {"archived_at": None}, id=record.session_id)
+    record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=["archived_at"])
+
+
 def soft_delete_session(record: Change) -> None:
     """Take a session out of sight. Every row of it stays (decision 1)."""
     record.update(_SESSIONS, {"deleted_at": record.now}, id=record.session_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F
@@ -12,11 +13,12 @@ from django.utils import timezone
 from mnesis_core.errors import Conflict, SessionArchived, SessionBusy, SessionNotRunning, TurnNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ids import new_id
-from mnesis_core.record import TurnState, UsageRecord
+from mnesis_core.record import TurnRecord, TurnState, UsageRecord
 from mnesis_core.text import encode_text
 from sessions_app import live
 from sessions_app.ledger import Change
 from sessions_app.models import Turn
+from sessions_app.queries.turns import turn_of
 from sessions_app.rows import usage_columns
 from sessions_app.statements import Table
 
@@ -30,7 +32,7 @@ _EVENT_OF = {
 }
 
 
-def start_turn(
+def claim_turn(
     record: Change,
     *,
     model: str,
@@ -41,8 +43,8 @@ def start_turn(
     options: str = "",
     origin: str = "chat",
     created_at: datetime | None = None,
-) -> str:
-    """Claim the session for a new turn; returns the turn's id.
+) -> TurnRecord:
+    """Claim the session for a new turn; returns it as it is written, without messages.
 
     :raises SessionBusy: another turn has it, running or suspended.
     :raises SessionArchived: the session takes no more turns.
@@ -68,7 +70,12 @@ def start_turn(
     record.turn_ids.add(turn.id)
     record.is_idle = False
     record.publish(EventType.TURN_STARTED, turn_id=turn.id, turn_seq=turn.seq, origin=origin)
-    return str(turn.id)
+    return turn_of(turn, message_ids=())
+
+
+def start_turn(record: Change, **values: Any) -> str:
+    """Like ``claim_turn``; returns the turn's id."""
+    return claim_turn(record, **values).id
 
 
 def require_turn(record: Change, turn_id: str, *, fence: int) -> None:

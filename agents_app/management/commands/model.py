@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from argparse import ArgumentParser
 from dataclasses import asdict
@@ -11,15 +10,15 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents_app.command import DoorCommand
-from mnesis_core.limits import StatedLimits, settle_limits, shown_prices
-from mnesis_core.llm import LimitSource, ModelSpec, Prices, Request, complete
-from mnesis_core.providers.litellm_ import stated_limits
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.limits import shown_prices
+from mnesis_core.llm import LimitSource, ModelSpec
 from sessions_app import store
-from sessions_app.conf import get_model, list_models
+from sessions_app.checking import check_model
+from sessions_app.conf import list_models
+from sessions_app.entering import EnteredModel, EnteredPrices, settle_model
 
 PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}
-LARGEST_PRICE = 1_000_000
-LONGEST_SECONDS = 86_400
 SHOWN = (
     *("alias", "litellm_model", "api_base", "context_window", "context_window_source"),
     *("max_output_tokens", "max_output_source", "prices", "prices_source", "fallbacks"),
@@ -74,7 +73,7 @@ class Command(DoorCommand):
             self.stdout.write(
                 f"Its window is not known; {spec.context_window:,} is assumed. Say --context to change it."
             )
-        for alias in set(spec.fallbacks) - {known.alias for known in list_models()}:
+        for alias in set(spec.fallbacks) - {known.alias for known in list_models(user_id=None)}:
             self.stdout.write(f"Note: no model is called {alias!r} yet; until then it is passed over.")
         if options["api_key_env"] and not os.environ.get(options["api_key_env"]):
             self.stdout.write(
@@ -82,7 +81,7 @@ class Command(DoorCommand):
             )
 
     def _list(self, options: dict[str, Any]) -> None:
-        models = list_models()
+        models = list_models(user_id=None)
         if options["as_json"]:
             self.print_json([{name: asdict(spec)[name] for name in SHOWN} for spec in models])
             return
@@ -90,13 +89,11 @@ class Command(DoorCommand):
             self.stdout.write(_line(spec))
 
     def _check(self, options: dict[str, Any]) -> None:
-        model = get_model(options["alias"])
-        payload = {"messages": [{"role": "user", "content": "Answer with one word: ready?"}]}
-        reply = asyncio.run(complete(model, Request(payload=payload, max_output_tokens=64)))
-        if reply.error is not None:
-            raise reply.error
-        usage = f"{reply.usage.input_tokens} + {reply.usage.output_tokens} tokens ({reply.usage.source})"
-        self.stdout.write(f"{options['alias']} answers: {reply.text.strip()[:200]!r}, {reply.finish_reason}, {usage}")
+        result, error = check_model(options["alias"])
+        if error is not None:
+            raise error
+        usage = f"{result.input_tokens} + {result.output_tokens} tokens ({result.usage_source})"
+        self.stdout.write(f"{options['alias']} answers: {result.answer!r}, {result.finish_reason}, {usage}")
 
 
 def _line(spec: ModelSpec) -> str:
@@ -109,43 +106,30 @@ def _line(spec: ModelSpec) -> str:
     )
 
 
+OPTION_OF = {
+    "context_window": "context",
+    "max_output_tokens": "max-output",
+    "timeout_seconds": "timeout",
+    "total_timeout_seconds": "total-timeout",
+}
+"""What this command calls a value."""
+
+
 def _spec(options: dict[str, Any]) -> ModelSpec:
-    for name in ("context", "max_output"):
-        if options[name] is not None and not 0 < options[name] <= 10_000_000:
-            raise CommandError(f"--{name.replace('_', '-')} must lie between 1 and 10,000,000", returncode=2)
-    for name in ("timeout", "total_timeout"):
-        if not 0 < options[name] <= LONGEST_SECONDS:
-            raise CommandError(f"--{name.replace('_', '-')} must lie between 0 and {LONGEST_SECONDS:,}", returncode=2)
-    given = StatedLimits(
-        source=LimitSource.CONFIGURED,
-        context_window=options["context"],
-        max_output_tokens=options["max_output"],
-        prices=_prices({name: options[f"{name}_price"] for name in PRICES}),
-    )
-    # A server of one's own is in nobody's price list, and looking there takes seconds.
-    known = None if options["api_base"] else stated_limits(options["litellm"])
-    return ModelSpec(
+    entered = EnteredModel(
         alias=options["alias"],
         litellm_model=options["litellm"],
         api_base=options["api_base"],
+        context_window=options["context"],
+        max_output_tokens=options["max_output"],
+        prices=EnteredPrices(**{name: options[f"{name}_price"] for name in PRICES}),
         timeout_seconds=options["timeout"],
         total_timeout_seconds=options["total_timeout"],
-        fallbacks=tuple(dict.fromkeys(options["fallback"])),
-        **settle_limits(given, known),
+        fallbacks=tuple(options["fallback"]),
     )
-
-
-def _prices(given: dict[str, float | None]) -> Prices | None:
-    if all(price is None for price in given.values()):
-        return None
-    if given["input"] is None or given["output"] is None:
-        raise CommandError("--input-price and --output-price go together", returncode=2)
-    if not all(price is None or 0 <= price <= LARGEST_PRICE for price in given.values()):
-        raise CommandError(f"a price must lie between 0 and {LARGEST_PRICE:,}", returncode=2)
-    micros = {name: None if price is None else round(price * 1_000_000) for name, price in given.items()}
-    return Prices(
-        input=micros["input"] or 0,
-        output=micros["output"] or 0,
-        cache_read=micros["cache_read"],
-        cache_write=micros["cache_write"],
-    )
+    try:
+        return settle_model(entered)
+    except InvalidRequest as error:
+        name = str(error.details["field"])
+        option = f"--{OPTION_OF.get(name, name.replace('_', '-'))}"
+        raise CommandError(f"{option}: {error.message}", returncode=error.exit_status) from None

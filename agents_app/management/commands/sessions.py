@@ -1,4 +1,4 @@
-"""``manage.py sessions list|read|interrupt|archive|fork|compact|approve|refuse|host|send|inbox|delete``."""
+"""``manage.py sessions list|read|interrupt|archive|reopen|fork|compact|approve|refuse|host|send|inbox|delete``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Command(RunCommand):
     """Sessions at the terminal."""
 
     help = (
-        "List, read, interrupt, archive, fork, compact or delete sessions; approve or refuse a tool call; have one stay "
-        "alive for messages, send it one, or list its inbox. What is deleted is out of sight, and every row of it stays."
+        "List, read, interrupt, archive, reopen, fork, compact or delete sessions; approve or refuse a tool call; have one "
+        "stay alive for messages, send it one, or list its inbox. What is deleted is out of sight, and every row of it stays."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -69,6 +69,7 @@ class Command(RunCommand):
             "read": self._read,
             "interrupt": self._interrupt,
             "archive": self._archive,
+            "reopen": self._reopen,
             "fork": self._fork,
             "compact": self._compact,
             "approve": self._decide_on,
@@ -143,6 +144,9 @@ class Command(RunCommand):
 
     def _archive(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         self._print(session_out(lifecycle.archive_session(session_id, owner_id=owner_id)), options)
+
+    def _reopen(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
+        self._print(session_out(lifecycle.reopen_session(session_id, owner_id=owner_id)), options)
 
     def _fork(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         owner = find_user(options["user"])

@@ -79,7 +79,7 @@ class Command(BaseCommand):
         try:
             site_config()
             site_prompts()
-            get_spec(default_model())
+            get_spec(default_model(), user_id=None)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
         except ModelNotFoundError as error:

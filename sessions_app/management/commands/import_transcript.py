@@ -43,7 +43,8 @@ class Command(BaseCommand):
         """Import each file and report."""
         reports = []
         try:
-            owner, model = _owner(options["user"]), get_spec(options["model"] or default_model()).alias
+            owner = _owner(options["user"])
+            model = get_spec(options["model"] or default_model(), user_id=owner.pk).alias
             for path in options["files"]:
                 reports.append(self._import(path, options["format"], owner, model))
         except MnesisError as error:

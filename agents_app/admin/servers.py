@@ -1,14 +1,13 @@
-"""Servers of tools in the admin: attached, changed, asked again and removed; and inboxes, to be looked at."""
+"""Servers of tools: attached, changed, asked again and removed."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from asgiref.sync import async_to_sync
-from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -17,91 +16,14 @@ from django.utils.html import format_html_join
 
 from agents_app import store
 from agents_app.attaching import list_again
-from agents_app.models import InboxMessage, McpServer
-from agents_app.queries import list_servers, server_of
-from mnesis_core.attached import AttachedServer, ServerAddress, check_address
-from mnesis_core.errors import InvalidRequest, MnesisError
-from mnesis_core.inbox import MessageKind
+from agents_app.models import McpServer
+from agents_app.queries import server_of
+from agents_app.server_forms import McpServerForm
+from mnesis_core.attached import AttachedServer
+from mnesis_core.errors import MnesisError
 from mnesis_core.visible import excerpt
-from sessions_app.admin.filters import fixed_filter, presence_filter
-from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin
-from sessions_app.admin.texts import TextColumn
-
-FIELD_OF = {"argv": "program"}
-"""Where the form calls a value by another name than the address does."""
-
-
-class McpServerForm(forms.ModelForm):  # type: ignore[type-arg]
-    """How to reach a server, with the mistakes caught that would otherwise show at its first call."""
-
-    program = forms.CharField(
-        required=False,
-        widget=forms.TextInput(attrs={"size": 80}),
-        help_text="The program that speaks MCP on standard input and output, with its arguments as a shell would take "
-        "them: npx -y @scope/server /folder. It is started here, with the rights of this site. No shell is involved.",
-    )
-    secrets = forms.CharField(
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 3, "cols": 60}),
-        help_text="One a line, NAME=VARIABLE: the program's environment variable NAME (over HTTP the header NAME, such as "
-        "Authorization) gets the value that our environment variable VARIABLE has. Values are never stored.",
-    )
-
-    class Meta:
-        model = McpServer
-        fields = ("name", "url", "timeout_seconds", "needs_approval", "read_only")
-        help_texts: ClassVar = {
-            "name": "Lower-case letters, digits and hyphens. Its tools are called NAME__tool.",
-            "url": "Of a server over streamable HTTP. Give this or a program.",
-            "timeout_seconds": "The longest that one call may take.",
-            "needs_approval": "A person is asked before each call.",
-            "read_only": "Its tools change nothing. Say so only if you know it: the server is not asked.",
-        }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        row = self.instance
-        self.initial.setdefault("timeout_seconds", 60.0)
-        self.initial["program"] = shlex.join(row.argv)
-        self.initial["secrets"] = "\n".join(f"{name}={variable}" for name, variable in row.secrets.items())
-        if "url" in self.fields:
-            self.fields["url"].required = False
-
-    def clean_name(self) -> str:
-        """A server that is attached is changed, not added again."""
-        name = str(self.cleaned_data["name"])
-        if list_servers([name]):
-            raise forms.ValidationError("A server of this name is attached already. Change that one, or remove it.")
-        return name
-
-    def clean(self) -> dict[str, Any]:
-        """The same rules as everywhere."""
-        values = super().clean() or {}
-        if self.errors:
-            return values
-        try:
-            values["address"] = self._address(values)
-            check_address(values["address"])
-        except InvalidRequest as error:
-            field = FIELD_OF.get(error.details["field"], error.details["field"])
-            self.add_error(field if field in self.fields else None, error.message)
-        return values
-
-    def _address(self, values: dict[str, Any]) -> ServerAddress:
-        try:
-            argv = tuple(shlex.split(values["program"]))
-        except ValueError as error:
-            raise InvalidRequest(f"the program cannot be read: {error}", field="argv") from None
-        pairs = [line.strip().partition("=") for line in values["secrets"].splitlines() if line.strip()]
-        return ServerAddress(
-            name=values.get("name") or self.instance.name,
-            argv=argv,
-            url=values["url"],
-            secrets={name: variable for name, _, variable in pairs},
-            timeout_seconds=values["timeout_seconds"],
-            needs_approval=values["needs_approval"],
-            read_only=values["read_only"],
-        )
+from sessions_app.admin.filters import presence_filter
+from sessions_app.admin.read_only import ModelAdmin
 
 
 @admin.register(McpServer)
@@ -204,15 +126,3 @@ class McpServerAdmin(ModelAdmin):
             return
         left_out = f", {len(server.listing.left_out)} left out" if server.listing.left_out else ""
         messages.success(request, f"The server {name} brings {len(server.listing.tools)} tools{left_out}.")
-
-
-@admin.register(InboxMessage)
-class InboxMessageAdmin(ReadOnlyAdmin):
-    """Messages between sessions, and to them."""
-
-    list_display = ("shown_id", "in_session", "sender_id", "kind", "hops", "turn_id", "created")
-    list_filter = (presence_filter("turn", "taken"), fixed_filter("kind", "kind", tuple(MessageKind)))
-    related = ("session",)
-    link_lookups = ("session", "turn")
-    session_ordering = ("seq",)
-    texts = (TextColumn(name="text", label="Text"),)

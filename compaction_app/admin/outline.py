@@ -1,10 +1,9 @@
-"""The summary DAG as a drawing (nodes, boxes, edges) and as an outline to read: pure functions over plain values."""
+"""The summary DAG as an outline to read: pure functions over plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mnesis_core.graph import Span
 
@@ -13,7 +12,7 @@ SpanUrl = Callable[[Span], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A summary as the drawing needs it."""
+    """A summary as the outline needs it."""
 
     id: str
     kind: str
@@ -50,12 +49,6 @@ class Node:
         """Something under it was revised since, and nothing has taken its own place."""
         return self.superseded_seq is None and self.freshness == "stale"
 
-    @property
-    def label(self) -> str:
-        """Everything about it in one line, for who does not see the drawing."""
-        words = (self.name, f"level {self.level}", f"{self.token_count:,} tokens", self.state)
-        return ", ".join(word for word in words if word)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -72,23 +65,8 @@ class Line:
     """As long as there are lists that end after it."""
 
 
-def drawing_of(nodes: Sequence[Node], span_url: SpanUrl) -> dict[str, Any]:
-    """What the browser draws, as JSON values: ``nodes``, ``boxes`` of messages, ``edges`` from top to bottom."""
-    known = {node.id for node in nodes}
-    spans = sorted({span for node in nodes for span in node.spans})
-    summaries = [[node.id, source] for node in nodes for source in node.summary_ids if source in known]
-    messages = [[node.id, _range(span)] for node in nodes for span in node.spans]
-    return {
-        "nodes": [_drawn(node) for node in nodes],
-        "boxes": [
-            {"id": _range(span), "first": span[0], "name": span_name(span), "url": span_url(span)} for span in spans
-        ],
-        "edges": summaries + messages,
-    }
-
-
 def outline_of(nodes: Sequence[Node], span_url: SpanUrl) -> list[Line]:
-    """The same as a nested list, flattened: first what no other summary stands for, under each its sources.
+    """A nested list, flattened: first what no other summary stands for, under each its sources.
 
     A summary with two parents is written out under the first and named under the second.
     """
@@ -116,22 +94,6 @@ def span_name(span: Span) -> str:
 
 def _range(span: Span) -> str:
     return str(span[0]) if span[0] == span[1] else f"{span[0]}–{span[1]}"
-
-
-def _drawn(node: Node) -> dict[str, Any]:
-    return {
-        "id": node.id,
-        "first": node.first_seq,
-        "name": node.name,
-        "detail": f"L{node.level} · {node.token_count:,} tokens{' · stale' if node.is_stale else ''}",
-        "label": node.label,
-        "url": node.url,
-        "kind": node.kind,
-        "level": node.level,
-        "active": node.is_active,
-        "superseded": node.superseded_seq is not None,
-        "stale": node.is_stale,
-    }
 
 
 def _sources(node: Node, by_id: dict[str, Node]) -> list[Node | Span]:

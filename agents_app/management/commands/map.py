@@ -1,0 +1,227 @@
+"""``manage.py map llm|agentic|list|show|watch|pause|resume|cancel|retry|output``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from agents_app.command import PIPED, DoorCommand
+from agents_app.operators import runs
+from agents_app.operators.output import output_lines
+from agents_app.operators.output_table import readable_run, table_rows
+from agents_app.operators.shapes import MapRunList, MapRunRead, run_page, run_read
+from agents_app.queries import load_run
+from agents_app.terminal import find_user
+from agents_app.tools.describing_maps import told
+from files_app.ingest import CHUNK_BYTES, keep_file
+from files_app.roots import chunks_of
+from mnesis_core.errors import InvalidRequest, InvalidSchema
+from mnesis_core.operators.progress import Pace, progress_line
+from mnesis_core.operators.values import OperatorKind, RunRecord, RunState
+from mnesis_core.spending import TurnLimits
+from mnesis_core.strict_json import read_json
+from sessions_app.queries import find_session
+
+LOOK_SECONDS = 0.25
+QUIET_SECONDS = 10.0
+"""Without any news for so long it is said what may be missing."""
+STEPS: dict[str, Callable[..., RunRecord]] = {
+    "pause": runs.pause,
+    "resume": runs.resume,
+    "cancel": runs.cancel,
+    "retry": runs.retry_failed,
+}
+
+
+class Command(DoorCommand):
+    """Operators at the terminal."""
+
+    help = (
+        "Ask a model, or have a sub-agent work, at each line of a JSON Lines file; see how far it is; get the results."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The verbs."""
+        subs = parser.add_subparsers(dest="verb", required=True)
+        for kind in OperatorKind:
+            self._add_start(subs.add_parser(kind.value), kind)
+        listing = subs.add_parser("list")
+        listing.add_argument("session", nargs="?", help="only of this session")
+        listing.add_argument("--limit", type=int, default=50)
+        for verb in ("show", "watch", *STEPS, "output"):
+            sub = subs.add_parser(verb)
+            sub.add_argument("run", help="a map_ id")
+            if verb == "output":
+                sub.add_argument("--csv", action="store_true", help="a table in place of JSON Lines")
+        for sub in subs.choices.values():
+            self.add_common(sub)
+
+    def _add_start(self, sub: ArgumentParser, kind: OperatorKind) -> None:
+        sub.add_argument(
+            "template", help="Jinja that uses item, such as 'Translate: {{ item.text }}'; '@FILE' reads it"
+        )
+        sub.add_argument("--input", required=True, help="a JSON Lines file of this machine, '-', or a file_ id")
+        sub.add_argument("--session", help="an id, 'last', or '~N' (default: a new one)")
+        sub.add_argument("--schema", help="a file with the JSON Schema of the results")
+        sub.add_argument("--model", default="")
+        sub.add_argument("--system-prompt", default="")
+        sub.add_argument("--concurrency", type=int)
+        sub.add_argument("--max-retries", type=int)
+        sub.add_argument("--timeout", type=float, help="seconds of one try")
+        sub.add_argument("--temperature", type=float)
+        sub.add_argument("--most-tokens", type=int, help="of the whole run")
+        sub.add_argument("--most-micros", type=int, help="what the whole run may cost, in millionths")
+        sub.add_argument("--no-wait", action="store_true", help="begin it and print its id")
+        if kind is OperatorKind.AGENTIC:
+            sub.add_argument("--tools", nargs="*", help="what its sub-agents have (default: what the session has)")
+            sub.add_argument("--may-write", action="store_true", help="also tools that change something")
+            sub.add_argument("--max-turns", type=int, help="model calls of one answer")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """One verb."""
+        owner_id, verb = find_user(options["user"]).pk, options["verb"]
+        if verb in (OperatorKind.LLM, OperatorKind.AGENTIC):
+            self._start(owner_id, options)
+        elif verb == "list":
+            self._list(owner_id, options)
+        elif verb == "output":
+            self._output(owner_id, options)
+        elif verb in STEPS:
+            self._print(STEPS[verb](options["run"], owner_id=owner_id), options)
+        else:
+            run = load_run(options["run"], owner_id=owner_id)
+            self._print(self._watched(run, owner_id) if verb == "watch" else run, options)
+
+    def _start(self, owner_id: int, options: dict[str, Any]) -> None:
+        asked = _request(options, owner_id)
+        run = runs.start(asked, owner_id=owner_id)
+        if options["no_wait"]:
+            self._print(run, options)
+            return
+        run = self._watched(run, owner_id)
+        self._print(run, options)
+        if run.state is not RunState.COMPLETED or run.counts.failed:
+            sys.exit(1)
+
+    def _watched(self, run: RunRecord, owner_id: int) -> RunRecord:
+        """The run when nothing more comes of it by itself; how far it is stands on a terminal meanwhile."""
+        pace, news, moved = Pace(), run, time.monotonic()
+        try:
+            while run.state.is_live:
+                time.sleep(LOOK_SECONDS)
+                news, now = load_run(run.id, owner_id=owner_id), time.monotonic()
+                if (news.state, news.counts) != (run.state, run.counts):
+                    moved = now
+                elif moved and now - moved > QUIET_SECONDS:
+                    self.print_note("\nNothing moves. Does a worker run? 'manage.py up' starts one with the server.")
+                    moved = now + 3_600
+                run = news
+                pace.see(run.counts.ended, now=now)
+                self._show_progress(run, pace)
+        except KeyboardInterrupt:
+            self.print_note(f"\nThe run goes on. 'manage.py map watch {run.id}' shows it, 'cancel' stops it.")
+            raise
+        if self.stderr.isatty():
+            self.stderr.write("")
+        return run
+
+    def _show_progress(self, run: RunRecord, pace: Pace) -> None:
+        if self.stderr.isatty():
+            line = progress_line(run.counts, state=run.state.value, per_second=pace.per_second)
+            self.stderr.write(f"\r\x1b[K{line}", ending="", style_func=str)
+            self.stderr.flush()
+
+    def _list(self, owner_id: int, options: dict[str, Any]) -> None:
+        session = options["session"]
+        page = run_page(
+            owner_id=owner_id,
+            session_id=find_session(session, owner_id=owner_id).id if session else None,
+            limit=min(max(options["limit"], 1), 500),
+            cursor=None,
+        )
+        if options["as_json"]:
+            self.print_json(MapRunList.model_validate(page).dict()["items"])
+            return
+        for run in page["items"]:
+            counts = run["counts"]
+            done = f"{counts['completed']:,} of {counts['items'] if counts['items'] is not None else '?'}"
+            self.stdout.write(f"{run['id']}  {run['kind']:8} {run['state']:10} {done:>16}  {counts['failed']:,} failed")
+
+    def _output(self, owner_id: int, options: dict[str, Any]) -> None:
+        run = readable_run(options["run"], owner_id=owner_id)
+        for piece in table_rows(run) if options["csv"] else output_lines(run):
+            self.stdout.write(self.readable(piece.decode()), ending="")
+
+    def _print(self, run: RunRecord, options: dict[str, Any]) -> None:
+        if options["as_json"]:
+            self.print_json(MapRunRead.model_validate(run_read(run)).dict())
+        else:
+            self.stdout.write(self.readable(told(run)))
+
+
+def _request(options: dict[str, Any], owner_id: int) -> runs.MapRequest:
+    is_agentic = options["verb"] == OperatorKind.AGENTIC
+    session = options["session"]
+    asked = runs.MapRequest(
+        kind=OperatorKind(options["verb"]),
+        template=_text_of(options["template"]),
+        session_id=find_session(session, owner_id=owner_id).id if session else None,
+        schema=_schema_in(options["schema"]) if options["schema"] else None,
+        model=options["model"],
+        system_prompt=options["system_prompt"],
+        concurrency=options["concurrency"],
+        max_retries=options["max_retries"],
+        timeout_seconds=options["timeout"],
+        temperature=options["temperature"],
+        limits=TurnLimits(tokens=options["most_tokens"], cost_micros=options["most_micros"]),
+        read_only=not (is_agentic and options["may_write"]),
+        tools=options["tools"] if is_agentic else None,
+        max_turns=options["max_turns"] if is_agentic else None,
+    )
+    return _with_input(asked, options["input"], owner_id)
+
+
+def _with_input(asked: runs.MapRequest, path: str, owner_id: int) -> runs.MapRequest:
+    if path.startswith("file_") and not Path(path).exists():
+        return replace(asked, file_id=path)
+    runs.check_texts(asked)  # before anything is kept for it
+    with _opened(path) as file:
+        session_id = asked.session_id or runs.new_session(asked, owner_id=owner_id)
+        name = "piped.jsonl" if path == PIPED else path
+        kept = keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks_of(file, CHUNK_BYTES))
+    return replace(asked, session_id=session_id, file_id=kept.id)
+
+
+def _text_of(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    with _opened(text[1:]) as file:
+        return file.read().decode(errors="replace")
+
+
+def _schema_in(path: str) -> Any:
+    with _opened(path) as file:
+        try:
+            return read_json(file.read())
+        except InvalidRequest as error:
+            raise InvalidSchema(f"{path}: {error.message}") from None
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    """:raises InvalidRequest: it cannot be read."""
+    if path == PIPED:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is done with it may fail otherwise
+    except OSError as problem:
+        raise InvalidRequest(f"{path} cannot be read: {problem.strerror}", field="path") from None
+    with file:
+        yield file

@@ -1,0 +1,295 @@
+"""The pages of runs: all of a person's, one with its progress and its items, and one item with everything tried at it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from agents_app.operator_charts import draw
+from agents_app.operator_items import read_input, read_inputs
+from agents_app.operator_showing import (
+    EXCERPT,
+    ShownRun,
+    endings_of,
+    estimate,
+    shown_item,
+    shown_run,
+    spell_of,
+)
+from agents_app.operator_texts import shown_prompt, shown_spec, shown_text, shown_try
+from agents_app.queries import operator_pages, operators
+from compaction_app.rebuilding import rebuild_payload
+from files_app.queries import load_file_references
+from files_app.showing import format_size
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.operators.pace import spread, stretches_of
+from mnesis_core.operators.values import ItemRecord, ItemState, RunRecord, RunState
+from mnesis_core.record import FileReference
+from mnesis_core.text import printable
+from sessions_app.queries import load_call, load_session, titles_of
+from sessions_app.relatives import shown_title
+from sessions_app.rendering import show_invisible
+from sessions_app.views import number_in, reader_of, signed_in
+
+PAGE = 50
+ITEMS = 50
+"""Of one page of a run's items."""
+SAMPLE = 400
+"""Items that the charts and the estimate look at."""
+STRETCHES = 40
+FAILURES = 3
+HEAD = 20_000
+"""Characters of an input or an answer that come with its page."""
+TRIES = 50
+NOTHING = {
+    "": "It has no items.",
+    "pending": "No item waits.",
+    "running": "No item is in flight.",
+    "completed": "No item is completed.",
+    "failed": "No item has failed.",
+    "cancelled": "No item was cancelled.",
+}
+
+
+@signed_in
+def run_list(request: HttpRequest) -> HttpResponse:
+    """The reader's runs, or those of one session, the newest first."""
+    return render(request, "agents_app/runs.html", _found(request))
+
+
+@signed_in
+def run_rows(request: HttpRequest) -> HttpResponse:
+    """The next page of the list."""
+    return render(request, "agents_app/_run_rows.html", _found(request))
+
+
+@signed_in
+def run_page(request: HttpRequest, run_id: str) -> HttpResponse:
+    """One run."""
+    run = _run(request, run_id)
+    session = load_session(run.session_id, owner_id=reader_of(request))
+    sample = _sample(run)
+    shown = _shown(run, sample)
+    context = {
+        "title": shown_title(session.title),
+        # Before the parts were read: an event that comes in between is heard, and they are read again.
+        "event_seq": session.event_seq,
+        "model": show_invisible(run.spec.model or session.model),
+        "spec": shown_spec(run.spec, run.kind),
+    }
+    parts = _progress(shown) | _charts(run, sample) | _items(request, shown)
+    return render(request, "agents_app/run.html", context | parts)
+
+
+@signed_in
+def run_progress(request: HttpRequest, run_id: str) -> HttpResponse:
+    """How far a run is, alone."""
+    run = _run(request, run_id)
+    return render(request, "agents_app/_run_progress.html", _progress(_shown(run, _sample(run))))
+
+
+@signed_in
+def run_charts(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The charts of a run, alone."""
+    run = _run(request, run_id)
+    return render(request, "agents_app/_run_charts.html", _charts(run, _sample(run)))
+
+
+@signed_in
+def run_items(request: HttpRequest, run_id: str) -> HttpResponse:
+    """A page of a run's items, alone: those in ``state``, from the number ``from`` on, or before ``before``."""
+    shown = _shown(_run(request, run_id), [])
+    found = _items(request, shown)
+    response = render(request, "agents_app/_run_items.html", found)
+    address = reverse("run", args=[run_id])
+    response.headers["HX-Replace-Url"] = f"{address}?{found['here']}" if found["here"] else address
+    return response
+
+
+@signed_in
+def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
+    """One item: its input, its result, and every try."""
+    run = _run(request, run_id)
+    item = operators.load_item(run.id, number)
+    file = _file(run)
+    heads = operator_pages.load_try_heads(run.id, number, length=HEAD, most=TRIES)
+    tries = [shown_try(head, most=HEAD) for head in heads]
+    context = {
+        "run": shown_run(run, file),
+        "item": shown_item(item),
+        "title": shown_title(titles_of([run.session_id], owner_id=run.owner_id).get(run.session_id, "")),
+        "input": shown_text(
+            read_input(file, item, most=HEAD), is_cut=item.length > HEAD, size=format_size(item.length)
+        ),
+        "accepted": next((entry for entry in tries if entry.entry.accepted), None),
+        "tries": tries,
+        "previous": number - 1 if number > 1 else None,
+        "next": number + 1 if number < (run.counts.items or 0) else None,
+    }
+    return render(request, "agents_app/item.html", context)
+
+
+@signed_in
+def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
+    """An item's line, whole."""
+    run = _run(request, run_id)
+    item = operators.load_item(run.id, number)
+    return _plain(read_input(_file(run), item, most=item.length))
+
+
+@signed_in
+def try_output(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
+    """What one try said, whole."""
+    run = _run(request, run_id)
+    return _plain(operator_pages.load_try_output(run.id, number, attempt))
+
+
+@signed_in
+def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
+    """What the model was sent in one try, made again from the record."""
+    run = _run(request, run_id)
+    call_id = operator_pages.load_try_call(run.id, number, attempt)
+    rebuilt = rebuild_payload(load_call(call_id, owner_id=run.owner_id))
+    context = {"messages": shown_prompt(rebuilt.payload or {}, most=HEAD), "problems": rebuilt.problems}
+    return render(request, "agents_app/_try_prompt.html", context | {"call_id": call_id})
+
+
+@signed_in
+def part_runs(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
+    """The runs that a tool call asked for, as lines under its card."""
+    session = load_session(session_id, owner_id=reader_of(request))
+    runs = operator_pages.runs_of_part(session.id, part_id)
+    return render(request, "agents_app/_part_runs.html", {"runs": _named(runs)})
+
+
+def _run(request: HttpRequest, run_id: str) -> RunRecord:
+    return operators.load_run(run_id, owner_id=reader_of(request))
+
+
+def _file(run: RunRecord) -> FileReference | None:
+    return load_file_references([run.input_file_id], session_ids=[run.session_id]).get(run.input_file_id)
+
+
+def _sample(run: RunRecord) -> list[ItemRecord]:
+    """Items evenly spread over those that have probably ended: the input is worked through in its order."""
+    items = run.counts.items or 0
+    reach = min(items, run.counts.ended + SAMPLE // 4)
+    return operators.load_items(run.id, spread(reach, most=SAMPLE))
+
+
+def _shown(run: RunRecord, sample: list[ItemRecord]) -> ShownRun:
+    running = operator_pages.count_running(run.id) if run.counts.left else 0
+    left = estimate(run, endings_of(sample), timezone.now()) if run.state is RunState.RUNNING else None
+    return shown_run(run, _file(run), running=running, left=left)
+
+
+def _progress(run: ShownRun) -> dict[str, Any]:
+    failures = operators.first_failures(run.id, limit=FAILURES) if run.failed_count else []
+    return {"run": run, "failures": [shown_item(item) for item in failures]}
+
+
+def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
+    endings = endings_of(sample)
+    spell = spell_of(run, endings, timezone.now())
+    charts = draw(stretches_of(endings, spell, most=STRETCHES))
+    return {"charts": charts, "sampled": f"{len(endings):,}" if len(endings) < spell.ended else ""}
+
+
+def _items(request: HttpRequest, run: ShownRun) -> dict[str, Any]:
+    state = _state_in(request)
+    start, before = number_in(request, "from"), number_in(request, "before")
+    rows = operator_pages.page_of_items(run.id, start=max(1, start or 1), before=before, state=state, limit=ITEMS + 1)
+    items = rows[-ITEMS:] if before is not None else rows[:ITEMS]
+    inputs = read_inputs(_file(run.run), items, most=4 * EXCERPT)
+    numbers = [item.number for item in items if item.state is ItemState.COMPLETED]
+    outputs = operator_pages.load_result_heads(run.id, numbers, length=4 * EXCERPT) if numbers else {}
+    name = state.value if state else ""
+    return {
+        "run": run,
+        "items": [
+            shown_item(item, input=inputs.get(item.number, ""), output=outputs.get(item.number, "")) for item in items
+        ],
+        "state": name,
+        "states": run.states,
+        "from": start or "",
+        "here": _query(state=name, **{"from": start or "", "before": before or ""}),
+        "first": f"{items[0].number:,}" if items else "",
+        "last": f"{items[-1].number:,}" if items else "",
+        "earlier": _earlier(run.id, items, state),
+        "later": _later(run, items, state, has_more=len(rows) > ITEMS, before=before),
+        "nothing": NOTHING[name],
+    }
+
+
+def _earlier(run_id: str, items: list[ItemRecord], state: ItemState | None) -> str:
+    if not items or items[0].number == 1:
+        return ""
+    if state is not None and not operator_pages.has_item_before(run_id, items[0].number, state=state):
+        return ""
+    return _query(state=state.value if state else "", before=items[0].number)
+
+
+def _later(
+    run: ShownRun, items: list[ItemRecord], state: ItemState | None, *, has_more: bool, before: int | None
+) -> str:
+    if not items or not (has_more or before is not None):
+        return ""
+    return _query(state=state.value if state else "", **{"from": items[-1].number + 1})
+
+
+def _query(**values: Any) -> str:
+    return urlencode({name: value for name, value in values.items() if value != ""})
+
+
+def _state_in(request: HttpRequest) -> ItemState | None:
+    name = request.GET.get("state", "")
+    if not name:
+        return None
+    try:
+        return ItemState(name)
+    except ValueError:
+        raise InvalidRequest("state must be a state of items", field="state") from None
+
+
+def _found(request: HttpRequest) -> dict[str, Any]:
+    owner_id, session_id, cursor = reader_of(request), request.GET.get("session", ""), request.GET.get("cursor", "")
+    session = load_session(session_id, owner_id=owner_id) if session_id else None
+    before = _read_cursor(cursor) if cursor else None
+    runs = operators.list_runs(owner_id=owner_id, session_id=session_id or None, before=before, limit=PAGE + 1)
+    page = runs[:PAGE]
+    titles = {} if session or not page else titles_of({run.session_id for run in page}, owner_id=owner_id)
+    return {
+        "runs": [(run, shown_title(titles.get(run.session_id, "")) if not session else "") for run in _named(page)],
+        "next_cursor": page[-1].created_at.isoformat() if len(runs) > PAGE else "",
+        "is_first_page": not cursor,
+        "session": session,
+        "session_title": "" if session is None else shown_title(session.title),
+    }
+
+
+def _named(runs: list[RunRecord]) -> list[ShownRun]:
+    """Runs by the names of their inputs, which one query finds."""
+    if not runs:
+        return []
+    session_ids = list({run.session_id for run in runs})
+    files = load_file_references([run.input_file_id for run in runs], session_ids=session_ids)
+    return [shown_run(run, files.get(run.input_file_id)) for run in runs]
+
+
+def _read_cursor(cursor: str) -> datetime:
+    try:
+        # astimezone: a time that UTC cannot say is refused here, not by the database.
+        return datetime.fromisoformat(cursor).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequest("this cursor is not one of ours", field="cursor") from None
+
+
+def _plain(text: str) -> HttpResponse:
+    # "nosniff" (settings) keeps browsers from reading markup into it.
+    return HttpResponse(printable(text), content_type="text/plain; charset=utf-8")

@@ -1,0 +1,261 @@
+"""Story: LLMMap. One question to a model for each item, its answer judged, and asked again with what was wrong with it.
+
+Every question is a row before it is asked, drawn on whatever limits there are; what the run itself may spend is one more.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils import timezone
+
+from agents_app import store
+from agents_app.operators.gate import Gate
+from agents_app.operators.items import lines_of_items
+from agents_app.operators.trying import Begun, Ended, Ready, hopeless_item
+from agents_app.queries import call_ids_in_flight, load_run, load_tries
+from files_app.queries import load_file_reference
+from mnesis_core.endings import BudgetExhausted, ModelCallAbandoned, ModelRateLimited, TurnCancelled
+from mnesis_core.errors import MnesisError
+from mnesis_core.limits import spec_in_session
+from mnesis_core.llm import Outcome, Reply, Request, Usage, complete, cost_micros
+from mnesis_core.operators.deciding import Failure, failure_of_call, is_deadly, pause_before_try
+from mnesis_core.operators.input_lines import read_item
+from mnesis_core.operators.prompts import map_payload, schema_of
+from mnesis_core.operators.replies import judge_reply
+from mnesis_core.operators.values import Attempt, ErrorKind, ItemRecord, ItemState, RunRecord, Settlement, TryRecord
+from mnesis_core.providers.answer import estimate_payload
+from mnesis_core.record import MessageEnd, NewCall
+from mnesis_core.recording import end_of_reply, usage_record
+from mnesis_core.rendering import digest
+from mnesis_core.retrying import Patience
+from mnesis_core.spending import Allowance, Spent, highest_of, passed_by
+from sessions_app.conf import get_model, session_config, site_config
+from sessions_app.ledger import Change
+from sessions_app.queries import load_session, most_of_calls
+from sessions_app.spending import Purse, draw, exhausted_at, running_purses
+
+logger = logging.getLogger(__name__)
+MOST_REFUSALS = 8
+"""Answers "too many requests" to one call, after which its try has failed."""
+PURSES_SECONDS = 1.0
+"""How long a change of limits may go unseen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a model is asked about one item."""
+
+    request: Request
+    digest: str
+    tokens: int
+    """Of the prompt, estimated."""
+    most: Spent
+    """The most that the call can take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a question."""
+
+    reply: Reply
+    asked: int
+    """How often the model was asked."""
+    duration_ms: int
+
+
+class LlmTries:
+    """See ``Trying``: the questions of one run."""
+
+    resting = 0
+
+    def __init__(self, run: RunRecord, *, gate_of: Callable[[str], Gate]) -> None:
+        """:raises ModelNotFoundError: the run's model is not there any more."""
+        session = load_session(run.session_id)
+        config = session_config(session.config)
+        alias = run.spec.model or session.model
+        self.run = run
+        self.model = get_model(alias, user_id=run.owner_id)
+        self.spec = spec_in_session(self.model.spec, config) if alias == session.model else self.model.spec
+        self._config = site_config().operators
+        self._gate = gate_of(alias)
+        self._schema = schema_of(run.spec)
+        self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
+        self._purses: tuple[Purse, ...] = ()
+        self._purses_at = 0.0
+
+    def prepare(self, items: Sequence[ItemRecord]) -> tuple[list[Ready[Question]], list[Ended]]:
+        """Read and render."""
+        if not items:
+            return [], []
+        if time.monotonic() - self._purses_at > PURSES_SECONDS:
+            self._purses, self._purses_at = running_purses(self.run.session_id), time.monotonic()
+        tried = load_tries(self.run.id, [item.number for item in items if item.attempts > 1])
+        ready, hopeless = [], []
+        for item, line in lines_of_items(self._content_id, items):
+            try:
+                ready.append(Ready(item=item, question=self._question(item, line, tried.get(item.number, []))))
+            except MnesisError as error:  # what nobody can ask is no answer either
+                hopeless.append(hopeless_item(item, ErrorKind.VALIDATION, error.message))
+        return ready, hopeless
+
+    def begin(self, record: Change, ready: Sequence[Ready[Question]]) -> list[Begun[Question]]:
+        """Write the calls down, as many as limits allow."""
+        allowed = list(ready[: self._affordable(record, ready)])
+        if not allowed:
+            return []
+        new = {each.item.number: self._new_call(each) for each in allowed}
+        calls = store.start_map_calls(record, self.run.id, new)
+        return [Begun(ready=each, call_id=calls[each.item.number]) for each in allowed]
+
+    async def ask(self, begun: Begun[Question]) -> Answer:
+        """Ask, and again while the model says "too many requests"."""
+        asked = 0
+        while True:
+            await self._gate.wait()
+            asked, began = asked + 1, timezone.now()
+            reply = await self._reply(begun.ready.question)
+            if not isinstance(reply.error, ModelRateLimited) or asked > MOST_REFUSALS:
+                return Answer(reply=reply, asked=asked, duration_ms=begun.duration_ms)
+            await self._gate.refuse(reply.error, in_a_row=asked, began=began)
+
+    def settle(self, begun: Begun[Question], answer: Answer) -> Settlement:
+        """Judge the answer."""
+        item, end = begun.ready.item, end_of_reply(answer.reply, self.spec)
+        attempt = Attempt(
+            output=answer.reply.text,
+            usage=end.usage,
+            duration_ms=answer.duration_ms,
+            call_id=begun.call_id,
+            call_end=end,
+            call_attempts=answer.asked,
+        )
+        failure = self._failure_of(answer.reply)
+        if failure is None:
+            return Settlement(item=item.number, number=item.attempts, state=ItemState.COMPLETED, attempt=attempt)
+        return failed_try(self.run, item, failure, attempt)
+
+    def cut_off(self, begun: Begun[Question]) -> Settlement:
+        """The settlement of an item whose call was cut off: the prompt is counted, no answer is."""
+        asked = Usage(input_tokens=begun.ready.question.tokens, output_tokens=0)
+        usage = usage_record(asked, cost=cost_micros(self.spec, asked))
+        reason = TurnCancelled("The run was cancelled before the model had answered.")
+        end = MessageEnd(
+            outcome=Outcome.CANCELLED.value, error_code=reason.code, error_message=reason.message, usage=usage
+        )
+        item = begun.ready.item
+        return Settlement(
+            item=item.number,
+            number=item.attempts,
+            state=ItemState.CANCELLED,
+            attempt=Attempt(usage=usage, duration_ms=begun.duration_ms, call_id=begun.call_id, call_end=end),
+            error=reason.message,
+            excused=True,
+        )
+
+    def _question(self, item: ItemRecord, line: bytes, tries: Sequence[TryRecord]) -> Question:
+        if is_deadly(item.excused):
+            raise ModelCallAbandoned("Every process that tried this item ended before it had a result.")
+        payload = map_payload(self.run.spec, read_item(line), tries)
+        tokens = estimate_payload(payload)
+        room = self.spec.context_window - tokens
+        output = max(1, min(self.spec.max_output_tokens, room))
+        request = Request(
+            payload=payload,
+            max_output_tokens=output,
+            temperature=self.run.spec.temperature,
+            seconds=self.run.spec.timeout_seconds,
+        )
+        usage = Usage(input_tokens=tokens, output_tokens=output)
+        most = highest_of(usage.total_tokens, cost_micros(self.spec, usage))
+        return Question(request=request, digest=digest(payload), tokens=tokens, most=most)
+
+    def _new_call(self, ready: Ready[Question]) -> NewCall:
+        item, question = ready.item, ready.question
+        return NewCall(
+            purpose="map",
+            model=self.spec.alias,
+            provider_model=self.spec.litellm_model,
+            parameters={
+                "max_output_tokens": question.request.max_output_tokens,
+                "temperature": question.request.temperature,
+                **question.most.as_parameters(),
+            },
+            manifest=[{"kind": "map", "run_id": self.run.id, "item": item.number, "attempt": item.attempts}],
+            digest=question.digest,
+            estimated_tokens=question.tokens,
+        )
+
+    async def _reply(self, question: Question) -> Reply:
+        try:
+            return await complete(self.model, question.request)
+        except Exception:  # whatever breaks in an adapter, the item has an end
+            logger.exception("a call of run %s broke", self.run.id)
+            usage = Usage(input_tokens=question.tokens, output_tokens=0)
+            return Reply(text="", usage=usage, outcome=Outcome.BROKEN, error=ModelCallAbandoned())
+
+    def _failure_of(self, reply: Reply) -> Failure | None:
+        if reply.error is not None:
+            return failure_of_call(reply.error)
+        judged = judge_reply(reply, self._schema)
+        return None if judged.kind is None else Failure(kind=judged.kind, message=judged.message)
+
+    def _affordable(self, record: Change, ready: Sequence[Ready[Question]]) -> int:
+        """How many of these calls, the first ones, may be made.
+
+        :raises BudgetExhausted: none, and nothing is in flight that could take less than its most.
+        """
+        count = len(ready)
+        while True:
+            most = sum((each.question.most for each in ready[:count]), Spent())
+            try:
+                self._draw(record, most)
+            except BudgetExhausted:
+                if count > 1:
+                    count //= 2
+                    continue
+                if call_ids_in_flight(self.run.id):
+                    return 0
+                raise
+            return count
+
+    def _draw(self, record: Change, most: Spent) -> None:
+        draw(record, self._purses, most)
+        if self.run.spec.limits.is_none:
+            return
+        allowance = Allowance(scope="run", limits=self.run.spec.limits, spent=spent_by(self.run.id))
+        if (line := passed_by(most, [allowance])) is not None:
+            raise exhausted_at(line, needed=getattr(most, line.measure))
+
+
+def spent_by(run_id: str) -> Spent:
+    """What the tries of a run have taken, and those in flight at their most."""
+    counts = load_run(run_id).counts
+    done = Spent(tokens=counts.tokens_input + counts.tokens_output, cost_micros=counts.cost_micros)
+    return done + most_of_calls(call_ids_in_flight(run_id))
+
+
+def failed_try(run: RunRecord, item: ItemRecord, failure: Failure, attempt: Attempt | None) -> Settlement:
+    """The settlement of a try that gave no result: the item waits for the next one, or has failed."""
+    config, now = site_config().operators, timezone.now()
+    patience = Patience(
+        max_retries=run.spec.max_retries,
+        base_seconds=config.retry_base_seconds,
+        longest_seconds=config.retry_longest_seconds,
+    )
+    chance = random.random()  # noqa: S311 - a pause is no secret
+    pause = pause_before_try(failure, patience, failures=item.counted_attempts, now=now, chance=chance)
+    return Settlement(
+        item=item.number,
+        number=item.attempts,
+        state=ItemState.FAILED if pause is None else ItemState.PENDING,
+        attempt=attempt,
+        error_kind=failure.kind,
+        error=failure.message,
+        not_before=now + timedelta(seconds=pause) if pause else None,
+    )

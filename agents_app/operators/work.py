@@ -1,0 +1,233 @@
+"""Story: a worker works on all live runs at once, in one loop, for a slice of time.
+
+Its heart renews what it holds, a second at a time, and brings it what was decided elsewhere: how much it may have in
+flight, what was paused or cancelled, which workers died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from agents_app import store
+from agents_app.operators.gate import Gate
+from agents_app.operators.output import write_output
+from agents_app.operators.running import Mode, RunWork
+from agents_app.operators.tries import tries_of
+from agents_app.queries import (
+    braked_until,
+    forgotten_runs,
+    live_runs,
+    run_states,
+    runs_without_output,
+    sessions_of_runs,
+)
+from agents_app.runner import runner
+from agents_app.schedule import LONGEST_SECONDS, must_make_room
+from agents_app.store import Demand
+from mnesis_core.config import OperatorConfig
+from mnesis_core.errors import Conflict, MnesisError, NotFound, SessionNotFoundError
+from mnesis_core.operators.values import OperatorKind, RunRecord, RunState, StopReason
+from mnesis_core.providers.litellm_ import close_connections
+from sessions_app.conf import site_config
+from sessions_app.database import AWAY, Hand
+from sessions_app.ledger import change
+
+RUNS_AT_ONCE = 8
+"""Of one worker: each has a thread with a connection to the database."""
+LOOK_SECONDS = 0.5
+"""How long a run that has become live waits for a worker that works on others."""
+LEAVE_SECONDS = 8.0
+"""What is in flight has so long to end when the worker's cluster stops: less than the cluster has itself."""
+logger = logging.getLogger(__name__)
+
+
+def work_for_a_slice(*, must_stop: Callable[[], bool] = lambda: False) -> bool:
+    """Work on runs until nothing is left to do, or others wait for a worker; whether something is left.
+
+    :param must_stop: asked now and then; once it is true nothing more is begun, and soon all is given back
+    """
+    return asyncio.run(Worker(site_config().operators, must_stop=must_stop).run())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What a heartbeat brings, of each run."""
+
+    states: dict[str, RunState]
+    permits: dict[str, int]
+    lost: dict[str, dict[int, int]]
+    """Items that somebody else has by now."""
+    brakes: dict[str, datetime]
+    """Until when nobody may ask a model, by its alias."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process that works on runs."""
+
+    config: OperatorConfig
+    must_stop: Callable[[], bool]
+    owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+    _works: dict[str, RunWork] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _hand: Hand = field(default_factory=Hand)
+    _heart_hand: Hand = field(default_factory=Hand)
+    """Another one: leases must not wait while an output is written."""
+    _gates: dict[str, Gate] = field(default_factory=dict)
+    """By the aliases of models."""
+    _stops: bool = False
+    _is_full: bool = False
+    """Whether runs wait for a worker that has room for them."""
+    _has_agents: bool = False
+    """Whether turns of sub-agents have run here."""
+
+    async def run(self) -> bool:
+        """See ``work_for_a_slice``."""
+        heart = asyncio.create_task(self._run_heart())
+        try:
+            await self._hand(release_forgotten)  # where no run is live the heart ends before it beats
+            await self._work()
+            return bool(await self._hand(live_runs))
+        finally:
+            # Where it ended well none of them is left.
+            for task in (heart, *self._tasks.values()):
+                task.cancel()
+            await asyncio.gather(heart, *self._tasks.values(), return_exceptions=True)
+            await close_connections()
+            if self._has_agents:
+                await runner.shutdown()
+            with suppress(*AWAY):
+                # By the heart's own hand: a last beat may still be on its way there, and would take them again.
+                await self._heart_hand(store.drop_shares, self.owner)
+            await self._hand.close()
+            await self._heart_hand.close()
+
+    async def _work(self) -> None:
+        began, leave_at = time.monotonic(), math.inf
+        while True:
+            await self._take_up()
+            if not self._tasks or time.monotonic() > leave_at:
+                return
+            await asyncio.wait(self._tasks.values(), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await self._bury()
+            if await self._hand(self.must_stop):
+                leave_at = min(leave_at, time.monotonic() + LEAVE_SECONDS)
+            if not self._stops and (leave_at < math.inf or await self._is_to_stop(time.monotonic() - began)):
+                self._stops = True
+                for work in self._works.values():
+                    work.turn(Mode.GO if _is_waited_for(work.run) else Mode.DRAIN)
+
+    async def _is_to_stop(self, seconds: float) -> bool:
+        if seconds > LONGEST_SECONDS:
+            return True
+        if seconds < self.config.slice_seconds:
+            return False
+        return self._is_full or await self._hand(must_make_room)
+
+    async def _take_up(self) -> None:
+        """Begin with runs that are live and that this worker does not work on yet; at its end, with what it waits for."""
+        found = [run for run in await self._hand(live_runs) if run.id not in self._tasks]
+        random.shuffle(found)  # or the oldest would keep all workers for as long as they last
+        room = 0 if self._stops else max(0, RUNS_AT_ONCE - len(self._tasks))
+        runs = [run for run in found if _is_waited_for(run)]
+        runs += [run for run in found if run not in runs][:room]
+        self._is_full = len(found) > len(runs)
+        for run in runs:
+            self._has_agents |= run.kind is OperatorKind.AGENTIC
+            await self._begin(run)
+        for run_id in await self._hand(runs_without_output):
+            await self._hand(write_output, run_id)
+        if runs:
+            await self._beat()
+
+    async def _begin(self, run: RunRecord) -> None:
+        try:
+            trying = await self._hand(tries_of, run, gate_of=self._gate)
+        except MnesisError as error:
+            await self._hand(pause_for_error, run, error)
+            return
+        work = RunWork(run, owner=self.owner, config=self.config, trying=trying)
+        self._works[run.id] = work
+        self._tasks[run.id] = asyncio.create_task(work.go(), name=run.id)
+
+    async def _bury(self) -> None:
+        for run_id, task in list(self._tasks.items()):
+            if not task.done():
+                continue
+            del self._tasks[run_id]
+            run, error = self._works.pop(run_id).run, task.exception()
+            if isinstance(error, MnesisError):
+                await self._hand(pause_for_error, run, error)
+            elif error is not None:
+                logger.error("this worker's part in run %s broke off", run_id, exc_info=error)
+
+    def _gate(self, alias: str) -> Gate:
+        return self._gates.setdefault(alias, Gate(alias))
+
+    async def _run_heart(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.heartbeat_seconds)
+            try:
+                await self._beat()
+            except Exception:
+                # A database that is away for a moment must not stop the heart; the leases have slack for it.
+                logger.exception("the heartbeat of a worker failed and tries again")
+
+    async def _beat(self) -> None:
+        works = dict(self._works)
+        held = {run_id: work.held for run_id, work in works.items()}
+        news = await self._heart_hand(self._renew, [work.demand for work in works.values()], held)
+        for alias, until in news.brakes.items():
+            self._gate(alias).shut(until)
+        for run_id, work in works.items():
+            work.lose(news.lost[run_id])
+            work.turn(_mode_for(news.states.get(run_id), stops=self._stops and not _is_waited_for(work.run)))
+            work.allow(news.permits.get(run_id, 0))
+
+    def _renew(self, demands: list[Demand], held: dict[str, dict[int, int]]) -> News:
+        seconds, lost = self.config.lease_seconds, {}
+        for run_id, items in held.items():
+            kept = store.renew_items(run_id, worker=self.owner, items=items, lease_seconds=seconds)
+            lost[run_id] = {item: attempts for item, attempts in items.items() if item not in kept}
+        release_forgotten()
+        permits = store.renew_shares(self.owner, demands, self.config)
+        brakes = braked_until(list(self._gates))
+        return News(states=run_states(list(held)), permits=permits, lost=lost, brakes=brakes)
+
+
+def _is_waited_for(run: RunRecord) -> bool:
+    """Whether a sub-agent's turn that runs here asked for a run: no other worker may have a place for it."""
+    return bool(run.turn_id) and runner.has(run.turn_id)
+
+
+def release_forgotten() -> None:
+    """Let the items of dead workers wait again, whatever run they are of."""
+    for run_id, session_id in sessions_of_runs(forgotten_runs()).items():
+        with suppress(SessionNotFoundError), change(session_id) as record:
+            store.release_expired(record, run_id)
+
+
+def pause_for_error(run: RunRecord, error: MnesisError) -> None:
+    """Let a run wait that nobody can go on with, as when its model is not there any more, until a person has looked."""
+    logger.warning("run %s is paused: %s", run.id, error.message)
+    # It was deleted meanwhile, or somebody has stopped it: then nobody waits for it.
+    with suppress(NotFound, Conflict), change(run.session_id) as record:
+        store.set_run_state(record, run.id, RunState.PAUSED, reason=StopReason.ERROR)
+
+
+def _mode_for(state: RunState | None, *, stops: bool) -> Mode:
+    """``None``: the run's session was deleted."""
+    if state is None or state is RunState.CANCELLED:
+        return Mode.CUT
+    return Mode.GO if state.is_live and not stops else Mode.DRAIN

@@ -1,0 +1,310 @@
+"""Reads of runs of operators, of their items and of the tries at them."""
+# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Sum
+from django.utils import timezone
+
+from agents_app.models import OperatorItem, OperatorRun, OperatorTry
+from mnesis_core.errors import OperatorItemNotFoundError, OperatorRunNotFoundError
+from mnesis_core.operators.values import (
+    Counts,
+    ErrorKind,
+    ItemRecord,
+    ItemResult,
+    ItemState,
+    OperatorKind,
+    RunRecord,
+    RunState,
+    TryRecord,
+    read_spec,
+)
+from mnesis_core.record import UsageRecord
+from mnesis_core.text import decode_text, encode_text
+from sessions_app.statements import fetch, select_columns, time_of
+
+ITEM_COLUMNS = (
+    "run_id",
+    "number",
+    "line_offset",
+    "line_length",
+    "state",
+    "attempts",
+    "excused",
+    "not_before",
+    "lease_owner",
+    "lease_expires_at",
+    "error_kind",
+    "error",
+    "accepted_try_id",
+    "call_id",
+    "child_session_id",
+    "started_at",
+    "ended_at",
+    "tokens_input",
+    "tokens_output",
+    "cost_micros",
+    "duration_ms",
+)
+"""What ``item_of`` takes of ``operator_items`` (``statements.select_columns``), in this order."""
+
+
+def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None = None) -> RunRecord:
+    """One run; with ``owner_id``, only of that person's sessions, with ``session_id``, only of that session.
+
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to somebody else.
+    """
+    rows = OperatorRun.objects.filter(id=encode_text(run_id))
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    row = rows.select_related("session").first()
+    if row is None:
+        raise OperatorRunNotFoundError(run_id=run_id)
+    return _run(row)
+
+
+def list_runs(
+    *,
+    owner_id: int | None = None,
+    session_id: str | None = None,
+    limit: int | None = 50,
+    before: datetime | None = None,
+) -> list[RunRecord]:
+    """Runs of a person's sessions, or of one session, newest first; with neither, nobody's."""
+    if owner_id is None and session_id is None:
+        return []
+    rows = OperatorRun.objects.filter(session__deleted_at__isnull=True)
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id)
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    if before is not None:
+        rows = rows.filter(created_at__lt=before)
+    return [_run(row) for row in rows.select_related("session").order_by("-created_at", "-id")[:limit]]
+
+
+def find_run_by_key(session_id: str, idempotency_key: str) -> RunRecord | None:
+    """The run that was asked for in a session with this key."""
+    rows = OperatorRun.objects.filter(session_id=session_id, idempotency_key=encode_text(idempotency_key))
+    row = rows.select_related("session").first()
+    return None if row is None else _run(row)
+
+
+def live_runs() -> list[RunRecord]:
+    """Every run of anybody's that workers have something to do for, oldest first."""
+    rows = OperatorRun.objects.filter(state__in=[RunState.PENDING, RunState.RUNNING], session__deleted_at__isnull=True)
+    return [_run(row) for row in rows.select_related("session").order_by("created_at", "id")]
+
+
+def live_runs_of(session_id: str) -> list[str]:
+    """The runs of a session that workers have something to do for."""
+    rows = OperatorRun.objects.filter(session_id=session_id, state__in=[RunState.PENDING, RunState.RUNNING])
+    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
+
+
+def forgotten_runs(now: datetime | None = None) -> list[str]:
+    """Runs with items whose worker has been silent for longer than its lease, in whatever state the run is."""
+    items = OperatorItem.objects.filter(state=ItemState.RUNNING.value, lease_expires_at__lt=now or timezone.now())
+    items = items.filter(run__session__deleted_at__isnull=True)
+    return list(items.order_by("run_id").values_list("run_id", flat=True).distinct())
+
+
+def list_items(
+    run_id: str, *, after: int = 0, limit: int = 100, states: Collection[ItemState] = ()
+) -> list[ItemRecord]:
+    """Items of a run after a number, in the order of the input; those in one of ``states``, or all."""
+    chosen = f" AND state IN ({', '.join(['%s'] * len(states))})" if states else ""
+    where = f"run_id = %s AND number > %s{chosen} ORDER BY number LIMIT %s"
+    return _items(where, [run_id, after, *(state.value for state in states), limit])
+
+
+def load_items(run_id: str, numbers: Collection[int]) -> list[ItemRecord]:
+    """These items of a run, in the order of the input; those that are not there are absent."""
+    if not numbers:
+        return []
+    where = f"run_id = %s AND number IN ({', '.join(['%s'] * len(numbers))}) ORDER BY number"
+    return _items(where, [run_id, *numbers])
+
+
+def load_item(run_id: str, number: int) -> ItemRecord:
+    """One item of a run.
+
+    :raises OperatorItemNotFoundError: the run has no item of this number.
+    """
+    found = load_items(run_id, [number]) if 0 < number < 2**63 else []
+    if not found:
+        raise OperatorItemNotFoundError(run_id=run_id, item=number)
+    return found[0]
+
+
+def last_item(run_id: str) -> tuple[int, int]:
+    """Number of a run's last item and the offset of the byte after its line; (0, 0) where it has none yet."""
+    rows = (
+        OperatorItem.objects.filter(run_id=run_id)
+        .order_by("-number")
+        .values_list("number", "line_offset", "line_length")
+    )
+    number, offset, length = rows.first() or (0, 0, 0)
+    return number, offset + length
+
+
+def next_attempt_at(run_id: str) -> datetime | None:
+    """When the first of a run's items that wait may be tried, which may be long past; ``None`` where none waits."""
+    waiting = OperatorItem.objects.filter(run_id=run_id, state=ItemState.PENDING.value)
+    began: datetime | None = waiting.filter(not_before__isnull=True).values_list("run__created_at", flat=True).first()
+    return began or waiting.order_by("not_before").values_list("not_before", flat=True).first()
+
+
+def counts_of(run_id: str) -> dict[ItemState, int]:
+    """How many items of a run are in each state, counted."""
+    rows = OperatorItem.objects.filter(run_id=run_id).values_list("state").annotate(items=Count("id"))
+    return dict.fromkeys(ItemState, 0) | {ItemState(state): items for state, items in rows}
+
+
+def usage_of_maps(*session_ids: str) -> UsageRecord:
+    """What questions about items have used in a session, or in several together; what sub-agents did is their sessions'."""
+    runs = OperatorRun.objects.filter(session_id__in=session_ids, kind=OperatorKind.LLM.value)
+    names = ("tokens_input", "tokens_output", "cost_micros")
+    return UsageRecord(**runs.aggregate(**{name: Sum(name, default=0) for name in names}))
+
+
+def tries_of_item(run_id: str, number: int) -> list[TryRecord]:
+    """Every try at an item, the first one first."""
+    return load_tries(run_id, [number]).get(number, [])
+
+
+def load_tries(run_id: str, numbers: Collection[int]) -> dict[int, list[TryRecord]]:
+    """The tries at these items, by their numbers, each in the order in which they were made."""
+    found: dict[int, list[TryRecord]] = defaultdict(list)
+    for row in OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers)).order_by("item", "number"):
+        found[row.item].append(_try(row))
+    return dict(found)
+
+
+def first_failures(run_id: str, *, limit: int = 5) -> list[ItemRecord]:
+    """The first items of a run that failed, in the order of the input."""
+    return list_items(run_id, limit=limit, states=[ItemState.FAILED])
+
+
+def accepted_outputs(run_id: str, *, after: int = 0, limit: int = 500) -> list[ItemResult]:
+    """Items of a run after a number with their results, in the order of the input; those without one say why."""
+    # Numbers have no gaps. With LIMIT a PostgreSQL that has not counted the rows yet sorts all of them for each page.
+    return _results("i.number > %s AND i.number <= %s ORDER BY i.number", [run_id, after, after + limit])
+
+
+def seq_before(run_id: str) -> int:
+    """The place of its session's last event before a run began, by the clock."""
+    sql = (
+        "SELECT COALESCE(MIN(e.seq), 1) - 1 FROM operator_runs r JOIN events e ON e.session_id = r.session_id"
+        " WHERE r.id = %s AND e.created_at >= r.created_at"
+    )
+    [(seq,)] = fetch(sql, [run_id])
+    return int(seq)
+
+
+def load_results(run_id: str, numbers: Sequence[int]) -> list[ItemResult]:
+    """Likewise the items of these numbers."""
+    among = ", ".join(["%s"] * len(numbers))
+    return _results(f"i.number IN ({among}) ORDER BY i.number", [run_id, *numbers]) if numbers else []
+
+
+def _results(which: str, values: Sequence[Any]) -> list[ItemResult]:
+    sql = (
+        "SELECT i.number, i.line_offset, i.line_length, i.state, t.output, i.error_kind, i.error FROM operator_items i"
+        " LEFT JOIN operator_tries t ON t.id = i.accepted_try_id"
+        f" WHERE i.run_id = %s AND {which}"
+    )
+    return [
+        ItemResult(
+            number=number,
+            offset=offset,
+            length=length,
+            state=ItemState(state),
+            output=None if output is None else decode_text(output),
+            error_kind=ErrorKind(kind) if kind else None,
+            error=decode_text(error),
+        )
+        for number, offset, length, state, output, kind, error in fetch(sql, values)
+    ]
+
+
+def item_of(columns: Sequence[Any]) -> ItemRecord:
+    """The item that a row holds; ``columns`` are ``ITEM_COLUMNS``."""
+    values = dict(zip(ITEM_COLUMNS, columns, strict=True))
+    values |= {"offset": values.pop("line_offset"), "length": values.pop("line_length")}
+    for name in ("not_before", "lease_expires_at", "started_at", "ended_at"):
+        values[name] = values[name] and time_of(values[name])
+    values["state"] = ItemState(values["state"])
+    values["error_kind"] = ErrorKind(values["error_kind"]) if values["error_kind"] else None
+    values["error"] = decode_text(values["error"])
+    return ItemRecord(**values)
+
+
+def _items(where: str, values: Sequence[Any]) -> list[ItemRecord]:
+    columns = select_columns(OperatorItem, "i", ITEM_COLUMNS)
+    return [item_of(row) for row in fetch(f"SELECT {columns} FROM operator_items i WHERE {where}", values)]
+
+
+def _run(row: OperatorRun) -> RunRecord:
+    return RunRecord(
+        id=row.id,
+        session_id=row.session_id,
+        owner_id=row.session.owner_id,
+        turn_id=row.turn_id,
+        part_id=row.part_id,
+        kind=OperatorKind(row.kind),
+        spec=read_spec(row.spec),
+        input_file_id=row.input_file_id,
+        state=RunState(row.state),
+        reason=row.reason,
+        counts=Counts(
+            items=row.item_count,
+            completed=row.completed_count,
+            failed=row.failed_count,
+            cancelled=row.cancelled_count,
+            tries=row.try_count,
+            tokens_input=row.tokens_input,
+            tokens_output=row.tokens_output,
+            cost_micros=row.cost_micros,
+        ),
+        output_file_id=row.output_file_id,
+        error_code=row.error_code,
+        error_message=None if row.error_message is None else decode_text(row.error_message),
+        idempotency_key=None if row.idempotency_key is None else decode_text(row.idempotency_key),
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+    )
+
+
+def _try(row: OperatorTry) -> TryRecord:
+    return TryRecord(
+        id=row.id,
+        run_id=row.run_id,
+        item=row.item,
+        number=row.number,
+        call_id=row.call_id,
+        child_turn_id=row.child_turn_id,
+        output=decode_text(row.output),
+        accepted=row.accepted,
+        error_kind=ErrorKind(row.error_kind) if row.error_kind else None,
+        error=decode_text(row.error),
+        usage=UsageRecord(
+            tokens_input=row.tokens_input,
+            tokens_output=row.tokens_output,
+            tokens_cache_read=row.tokens_cache_read,
+            tokens_cache_write=row.tokens_cache_write,
+            usage_source=row.usage_source,
+            cost_micros=row.cost_micros,
+        ),
+        duration_ms=row.duration_ms,
+        created_at=row.created_at,
+    )

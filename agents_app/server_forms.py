@@ -1,0 +1,120 @@
+"""The form in which an administrator attaches a server of tools, in the administration and on the page of tools."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, ClassVar
+
+from django import forms
+
+from agents_app.models import McpServer
+from agents_app.queries import list_servers
+from mnesis_core.attached import ServerAddress, check_address
+from mnesis_core.errors import InvalidRequest
+
+SECRETS = ("secrets", "url", "program")
+FIELD_OF = {"argv": "program"}
+"""Where the form calls a value by another name than the address does."""
+
+
+class McpServerForm(forms.ModelForm):  # type: ignore[type-arg]
+    """How to reach a server, with the mistakes caught that would otherwise show at its first call."""
+
+    program = forms.CharField(
+        required=False,
+        widget=forms.TextInput(attrs={"size": 80}),
+        help_text="The program that speaks MCP on standard input and output, with its arguments as a shell would take "
+        "them: npx -y @scope/server /folder. It is started here, with the rights of this site. No shell is involved.",
+    )
+    secrets = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "cols": 60}),
+        help_text="One a line, NAME=VARIABLE: the program's environment variable NAME (over HTTP the header NAME, such as "
+        "Authorization) gets the value that our environment variable VARIABLE has. Values are never stored.",
+    )
+
+    class Meta:
+        model = McpServer
+        fields = ("name", "url", "timeout_seconds", "needs_approval", "read_only")
+        help_texts: ClassVar = {
+            "name": "Lower-case letters, digits and hyphens. Its tools are called NAME__tool.",
+            "url": "Of a server over streamable HTTP. Give this or a program.",
+            "timeout_seconds": "The longest that one call may take.",
+            "needs_approval": "A person is asked before each call.",
+            "read_only": "Its tools change nothing. Say so only if you know it: the server is not asked.",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        row = self.instance
+        self.initial.setdefault("timeout_seconds", 60.0)
+        self.initial["program"] = shlex.join(row.argv)
+        self.initial["secrets"] = "\n".join(f"{name}={variable}" for name, variable in row.secrets.items())
+        if "url" in self.fields:
+            self.fields["url"].required = False
+
+    def clean_name(self) -> str:
+        """A server that is attached is changed, not added again."""
+        name = str(self.cleaned_data["name"])
+        if list_servers([name]):
+            raise forms.ValidationError("A server of this name is attached already. Change that one, or remove it.")
+        return name
+
+    def clean(self) -> dict[str, Any]:
+        """The same rules as everywhere."""
+        values = super().clean() or {}
+        if not self.errors:
+            self._check_address(values)
+        self._forget_secrets()
+        return values
+
+    def _check_address(self, values: dict[str, Any]) -> None:
+        try:
+            values["address"] = self._address(values)
+            check_address(values["address"])
+        except InvalidRequest as error:
+            field = FIELD_OF.get(error.details["field"], error.details["field"])
+            self.add_error(field if field in self.fields else None, error.message)
+
+    def _forget_secrets(self) -> None:
+        """What was refused where a secret may have been written by mistake goes back to nobody's screen."""
+        refused = [name for name in SECRETS if name in self.errors]
+        if refused:
+            data: Any = self.data
+            self.data = kept = data.copy()
+            for name in refused:
+                kept[self.add_prefix(name)] = ""
+
+    def _address(self, values: dict[str, Any]) -> ServerAddress:
+        try:
+            argv = tuple(shlex.split(values["program"]))
+        except ValueError as error:
+            raise InvalidRequest(f"the program cannot be read: {error}", field="argv") from None
+        pairs = [line.strip().partition("=") for line in values["secrets"].splitlines() if line.strip()]
+        return ServerAddress(
+            name=values.get("name") or self.instance.name,
+            argv=argv,
+            url=values["url"],
+            secrets={name: variable for name, _, variable in pairs},
+            timeout_seconds=values["timeout_seconds"],
+            needs_approval=values["needs_approval"],
+            read_only=values["read_only"],
+        )
+
+
+class PortalServerForm(McpServerForm):
+    """The same on a page of the portal; of a server that is attached the name stays."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["name"]
+        for field in self.fields.values():
+            if not isinstance(field, forms.BooleanField):
+                field.widget.attrs["class"] = "input"
+
+    @property
+    def address(self) -> ServerAddress:
+        """How it is reached; only of a form that is valid."""
+        address: ServerAddress = self.cleaned_data["address"]
+        return address

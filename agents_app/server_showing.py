@@ -1,0 +1,72 @@
+"""Servers of tools as the page of tools shows them to administrators."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from datetime import datetime
+
+from agents_app.queries import list_servers
+from mnesis_core.attached import AttachedServer
+from mnesis_core.visible import excerpt
+from sessions_app.rendering import format_duration, show_invisible
+
+LONGEST_PLACE, LONGEST_PROBLEM, LONGEST_SENTENCE = 300, 300, 200
+"""Characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A variable that holds a secret; its value is known to nobody here."""
+
+    name: str
+    target: str
+    """The program's own variable, or the header."""
+    is_set: bool
+    """In this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownServer:
+    """One server that is attached."""
+
+    name: str
+    place: str
+    is_program: bool
+    variables: tuple[Variable, ...]
+    timeout: str
+    needs_approval: bool
+    read_only: bool
+    tools: int
+    left_out: tuple[str, ...]
+    listed_at: datetime | None
+    unreachable_since: datetime | None
+    problem: str
+
+
+def show_attached() -> list[ShownServer]:
+    """Every server that is attached, by name."""
+    return [show_server(server) for server in list_servers()]
+
+
+def show_server(server: AttachedServer) -> ShownServer:
+    """How a server is reached, how far it is trusted, and whether it answers."""
+    address = server.address
+    return ShownServer(
+        name=address.name,
+        place=excerpt(address.url or shlex.join(address.argv), LONGEST_PLACE),
+        is_program=bool(address.argv),
+        variables=tuple(
+            Variable(name=show_invisible(name), target=show_invisible(target), is_set=bool(os.environ.get(name)))
+            for target, name in address.secrets.items()
+        ),
+        timeout=format_duration(address.timeout_seconds),
+        needs_approval=address.needs_approval,
+        read_only=address.read_only,
+        tools=len(server.listing.tools),
+        left_out=tuple(excerpt(sentence, LONGEST_SENTENCE) for sentence in server.listing.left_out),
+        listed_at=server.listed_at,
+        unreachable_since=server.unreachable_since,
+        problem=excerpt(server.problem, LONGEST_PROBLEM),
+    )

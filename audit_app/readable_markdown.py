@@ -1,0 +1,102 @@
+"""A session as Markdown. What others wrote keeps its form, and can neither look like a heading of ours nor fetch anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from markdown_it import MarkdownIt
+
+from audit_app.readable import Block, Entry, Opening, Passage, format_time
+from sessions_app.rendering import MARKDOWN_LIMIT
+
+DEEPER = 3
+"""Levels: our own headings are of the first three."""
+_SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~!])")
+_TICKS = re.compile("`{3,}")
+_CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+_ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
+_ODD = re.compile(r"[<#]|!\[|`{3}|~{3}|^ *(?:=+|-+)[ \t]*$", re.MULTILINE)
+"""In every text that has a heading, a block of code or something that acts; parsing takes milliseconds."""
+_LEVELS = {"=": "####", "-": "#####"}
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "maxNesting": 24})
+
+
+def markdown_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
+    """A session as Markdown, piece by piece."""
+    yield f"# {_line(opening.title)}\n\n"
+    yield "".join(f"- {name}: {_line(value)}\n" for name, value in opening.facts)
+    if opening.system_prompt:
+        yield f"\n## System prompt\n\n{_fenced(Passage(label='', text=opening.system_prompt))}"
+    for entry in entries:
+        yield _entry(entry)
+
+
+def _entry(entry: Entry) -> str:
+    number = "" if entry.seq is None else f" · message {entry.seq}"
+    facts = [format_time(entry.at)] if entry.at else []
+    head = f"\n---\n\n## {_line(entry.heading)}{number}\n\n*{_line(' · '.join([*facts, *entry.facts]))}*\n"
+    return head + "".join(map(_block, entry.blocks))
+
+
+def _block(block: Block) -> str:
+    if not block.title:
+        return f"\n{_prose(block.prose)}\n"
+    facts = f" ({_line(', '.join(block.facts))})" if any(block.facts) else ""
+    return f"\n### {_line(block.title)}{facts}\n" + "".join(map(_passage, block.passages))
+
+
+def _passage(passage: Passage) -> str:
+    label = f"\n{_line(passage.label)}:\n" if passage.label else ""
+    return f"{label}\n{_fenced(passage)}"
+
+
+def _fenced(passage: Passage) -> str:
+    longest = max((len(ticks) for ticks in _TICKS.findall(passage.text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{passage.language}\n{passage.text}\n{fence}\n"
+
+
+def _line(text: str) -> str:
+    """Text of others on one line, with nothing in it that Markdown understands."""
+    return _SIGNS.sub(r"\\\1", " ".join(text.split()))
+
+
+def _prose(text: str) -> str:
+    """Markdown of others: its headings below ours (those in quotes and lists are no danger), tags and images as the signs they are written with."""
+    if len(text) > MARKDOWN_LIMIT:
+        return _fenced(Passage(label="", text=text))
+    if not _ODD.search(text):
+        return text
+    lines = text.split("\n")
+    tokens = _MARKDOWN.parse(text)
+    code = {at for token in tokens if token.type in ("fence", "code_block") and token.map for at in range(*token.map)}
+    calm = [line if at in code else _calm(line) for at, line in enumerate(lines)]
+    for token in tokens:
+        if token.type == "heading_open" and token.map and not token.level:
+            _lower(calm, token.markup, *token.map)
+    unclosed = next((token for token in tokens[-1:] if token.type == "fence" and token.map), None)
+    return "\n".join(calm) + _closing(unclosed.markup if unclosed else "", lines)
+
+
+def _calm(line: str) -> str:
+    end, said = 0, []
+    for span in _CODE_SPAN.finditer(line):
+        said += [_ACTIVE.sub(r"\\\g<0>", line[end : span.start()]), span[0]]
+        end = span.end()
+    return "".join([*said, _ACTIVE.sub(r"\\\g<0>", line[end:])])
+
+
+def _lower(lines: list[str], markup: str, first: int, end: int) -> None:
+    if markup in _LEVELS:
+        # The line below is what makes it a heading; that becomes a blank one.
+        lines[first] = f"{_LEVELS[markup]} {lines[first].lstrip()}"
+        lines[end - 1] = ""
+        return
+    deeper = "#" * min(6, len(markup) + DEEPER)
+    lines[first] = lines[first].replace(markup, deeper, 1)
+
+
+def _closing(markup: str, lines: list[str]) -> str:
+    """The end of a block of code that the text leaves open: all that follows would be part of it."""
+    return f"\n{markup}" if markup and not lines[-1].strip().startswith(markup) else ""

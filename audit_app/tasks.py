@@ -1,0 +1,21 @@
+"""Doors for the worker. A task may run twice or late: an import's own note, and a verification's row, say what is left."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from audit_app import bringing
+from audit_app.verifying import verify_next
+
+
+def bring_in(import_id: str, **_later: Any) -> None:
+    """Bring the files of an import in, unless somebody has, or it was forgotten."""
+    with suppress(FileNotFoundError):
+        bringing.bring_in(import_id)
+
+
+def verify(**_later: Any) -> None:
+    """Verify sessions as long as any waits, unless somebody else does."""
+    while verify_next():
+        pass

@@ -1,0 +1,192 @@
+"""How full the window was at each call of a session's life: at most some hundred columns, whatever the number of calls.
+
+No manifest is read. A column shows the fullest of the calls it stands for, by the estimate that was stored with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from compaction_app.context import load_frame
+from compaction_app.models import CompactionRun, SummaryNode
+from mnesis_core.assembly.fitting import SUMMARY_FRAME
+from mnesis_core.budget import Budget
+from mnesis_core.record import CallRecord
+from mnesis_core.tokens import MESSAGE_FRAMING, estimate_text
+from sessions_app.queries.call_headings import (
+    CallSize,
+    count_turn_calls_until,
+    list_turn_calls,
+    numbers_of_calls,
+    sizes_of_calls,
+)
+from sessions_app.queries.context_items import summary_stays
+
+MOST_COLUMNS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One call, or the fullest of some that were made one after the other. In tokens."""
+
+    call_id: str
+    number: int
+    """Among all calls of the session."""
+    used: int
+    opening: int
+    """System prompt and tools."""
+    summaries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Compactions that ended between two columns."""
+
+    before: int
+    """The column that comes after them; the number of columns where none does."""
+    count: int
+    level: int
+    """The highest that any of them needed."""
+    tokens_before: int | None
+    """Of the context, at the first of them."""
+    tokens_after: int | None
+    """At the last of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """A session's life."""
+
+    columns: list[Column]
+    calls: int
+    """Of turns: all that the columns stand for."""
+    marks: list[Mark]
+    budget: Budget
+    """As the session's model and configuration divide the window now."""
+
+
+def load_occupancy(session_id: str) -> Occupancy | None:
+    """The occupancy at every call of a turn; ``None`` where no model was asked. Nine queries, whatever the history.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    calls = list_turn_calls(session_id)
+    if not calls:
+        return None
+    frame = load_frame(session_id)
+    sizes = sizes_of_calls(session_id, fullest_of(calls))
+    numbers = numbers_of_calls(session_id, [size.id for size in sizes])
+    system = MESSAGE_FRAMING + estimate_text(frame.session.system_prompt) if frame.session.system_prompt else 0
+    stays = summary_stays(session_id)
+    standing = Standing(_sized(session_id, stays))
+    return Occupancy(
+        columns=[_column(size, numbers[size.id], system, standing) for size in sizes],
+        calls=len(calls),
+        marks=marks_of(_ended_runs(session_id, stays), [size.context_seq for size in sizes]),
+        budget=frame.budget,
+    )
+
+
+def size_of_call(call: CallRecord) -> int:
+    """How much of the window a call of a turn took, as its column would show it."""
+    return sum(size.used for size in sizes_of_calls(call.session_id, [call.id]))
+
+
+def call_at(session_id: str, place: int) -> str | None:
+    """The id of the call that the column ``place``, counted from 1, shows, the nearest there is; ``None``: no calls."""
+    chosen = fullest_of(list_turn_calls(session_id))
+    return chosen[min(max(place, 1), len(chosen)) - 1] if chosen else None
+
+
+def place_of(call: CallRecord, calls: int) -> int:
+    """The column, counted from 1, of a call, or of the one of a turn before it."""
+    return place_among(count_turn_calls_until(call), calls)
+
+
+def place_among(number: int, calls: int, most: int = MOST_COLUMNS) -> int:
+    """The stretch of ``fullest_of``, counted from 1, that has the call ``number``, counted from 1."""
+    return max(1, -(-number * min(calls, most) // calls))
+
+
+def fullest_of(calls: Sequence[tuple[str, int]], most: int = MOST_COLUMNS) -> list[str]:
+    """Of each of ``most`` stretches of (id, tokens), as equal as can be, the fullest; every one where they are fewer."""
+    count = min(len(calls), most)
+    ends = [place * len(calls) // count for place in range(count + 1)] if count else [0]
+    return [max(calls[first:end], key=lambda call: call[1])[0] for first, end in pairwise(ends)]
+
+
+class Standing:
+    """How many tokens of summaries stood in the context as of any event."""
+
+    def __init__(self, stays: Sequence[tuple[int, int | None, int]]) -> None:
+        """:param stays: (added, removed, tokens) of each summary"""
+        steps = [(added, tokens) for added, _, tokens in stays]
+        steps += [(removed, -tokens) for _, removed, tokens in stays if removed is not None]
+        steps.sort()
+        self._seqs = [seq for seq, _ in steps]
+        self._sums = [0, *accumulate(tokens for _, tokens in steps)]
+
+    def at(self, seq: int) -> int:
+        """As of event ``seq``."""
+        return self._sums[bisect_right(self._seqs, seq)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A compaction that changed the context."""
+
+    seq: int
+    """The event by which its first summary came; else the one that ended it."""
+    level: int
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+def marks_of(runs: Sequence[EndedRun], context_seqs: Sequence[int]) -> list[Mark]:
+    """The compactions, in order, by the first call that read its context after each; ``context_seqs`` ascend."""
+    marks: list[Mark] = []
+    for run in runs:
+        before = bisect_left(context_seqs, run.seq)
+        last = marks.pop() if marks and marks[-1].before == before else None
+        marks.append(
+            Mark(
+                before=before,
+                count=last.count + 1 if last else 1,
+                level=max(last.level, run.level) if last else run.level,
+                tokens_before=last.tokens_before if last else run.tokens_before,
+                tokens_after=run.tokens_after,
+            )
+        )
+    return marks
+
+
+def _column(size: CallSize, number: int, system: int, standing: Standing) -> Column:
+    opening = min(size.used, size.tools + int(system * size.ratio))
+    summaries = min(size.used - opening, int(standing.at(size.context_seq) * size.ratio))
+    return Column(call_id=size.id, number=number, used=size.used, opening=opening, summaries=summaries)
+
+
+def _sized(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -> list[tuple[int, int | None, int]]:
+    if not stays:
+        return []
+    tokens = dict(SummaryNode.objects.filter(session_id=session_id).values_list("id", "token_count"))
+    return [(added, removed, SUMMARY_FRAME + tokens.get(id, 0)) for id, added, removed in stays]
+
+
+def _ended_runs(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -> list[EndedRun]:
+    added = {id: seq for id, seq, _ in stays}
+    rows = CompactionRun.objects.filter(session_id=session_id, end_seq__isnull=False).order_by("end_seq")
+    columns = ("end_seq", "level", "tokens_before", "tokens_after", "summary_ids", "pruned_parts")
+    return [
+        EndedRun(
+            seq=min([added[id] for id in summaries or [] if id in added], default=end_seq or 0),
+            level=level or 0,
+            tokens_before=before,
+            tokens_after=after,
+        )
+        for end_seq, level, before, after, summaries, pruned in rows.values_list(*columns)
+        if summaries or pruned
+    ]

@@ -1,0 +1,109 @@
+"""The pages of the timeline: turns, and inside each its calls, tools and compactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+
+from compaction_app.inspector.timeline import Wanted, load_timeline, load_tool_names, load_totals
+from compaction_app.inspector.turn import AXIS, find_compaction, find_neighbours, load_turn_steps
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.record import TurnState
+from mnesis_core.text import printable
+from sessions_app.inspecting import Inspected, inspected
+from sessions_app.places import LARGEST
+from sessions_app.queries.timeline import SEARCH_LENGTH
+from sessions_app.views import number_in, signed_in
+
+STATES = [state.value for state in TurnState]
+
+
+@signed_in
+def timeline(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Every turn of a session, the newest first."""
+    about = inspected(request, session_id)
+    context = _turns(request, about) | {
+        "tab": "inspect",
+        "totals": load_totals(about),
+        "tools": load_tool_names(about),
+        "states": STATES,
+    }
+    return render(request, "compaction_app/inspect_timeline.html", context)
+
+
+@signed_in
+def turn_rows(request: HttpRequest, session_id: str) -> HttpResponse:
+    """The turns alone: with another filter, the next page of them, or with ``from`` those that are new."""
+    context = _turns(request, inspected(request, session_id))
+    is_list = context["before"] is None and context["start"] is None
+    name = "_inspect_turns.html" if is_list else "_inspect_turn_rows.html"
+    response = render(request, f"compaction_app/{name}", context)
+    if is_list:
+        here, query = reverse("inspect", args=[session_id]), context["wanted"].query
+        response.headers["HX-Replace-Url"] = f"{here}?{query}" if query else here
+    return response
+
+
+@signed_in
+def totals(request: HttpRequest, session_id: str) -> HttpResponse:
+    """What the session comes to, alone."""
+    about = inspected(request, session_id)
+    return render(request, "compaction_app/_inspect_totals.html", {"about": about, "totals": load_totals(about)})
+
+
+@signed_in
+def turn(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
+    """One turn with its steps."""
+    context = _steps(request, session_id, turn_id)
+    beside = find_neighbours(context["about"], context["found"].turn)
+    return render(request, "compaction_app/inspect_turn.html", context | {"beside": beside})
+
+
+@signed_in
+def turn_steps(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
+    """The steps of a turn alone."""
+    return render(request, "compaction_app/_inspect_steps.html", _steps(request, session_id, turn_id))
+
+
+@signed_in
+def compaction(request: HttpRequest, session_id: str, run_id: str) -> HttpResponse:
+    """Where in the timeline a compaction is."""
+    about = inspected(request, session_id)
+    turn_id, after = find_compaction(about, run_id)
+    there = reverse("inspect-turn", args=[about.id, turn_id])
+    return redirect(f"{there}?after={after}#{run_id}" if after else f"{there}#{run_id}")
+
+
+def _turns(request: HttpRequest, about: Inspected) -> dict[str, Any]:
+    wanted, before, start = _wanted(request), number_in(request, "before"), number_in(request, "from")
+    return {
+        "about": about,
+        "wanted": wanted,
+        "before": before,
+        "start": start,
+        "timeline": load_timeline(about, wanted, before=before, start=start),
+    }
+
+
+def _steps(request: HttpRequest, session_id: str, turn_id: str) -> dict[str, Any]:
+    about = inspected(request, session_id)
+    after = number_in(request, "after") or 0
+    found = load_turn_steps(about, turn_id, after=after)
+    return {"about": about, "tab": "inspect", "found": found, "after": after, "axis": AXIS}
+
+
+def _wanted(request: HttpRequest) -> Wanted:
+    state, turn = request.GET.get("state", ""), number_in(request, "turn")
+    if state and state not in STATES:
+        raise InvalidRequest("state must be a state of turns", field="state")
+    return Wanted(
+        state=state,
+        errors=request.GET.get("errors") == "1",
+        compactions=request.GET.get("compactions") == "1",
+        tool=printable(request.GET.get("tool", "").strip()),
+        q=printable(request.GET.get("q", "").strip()[:SEARCH_LENGTH]),
+        turn=None if turn is None else min(turn, LARGEST - 1),
+    )

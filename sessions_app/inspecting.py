@@ -1,0 +1,94 @@
+"""Who may inspect a session, and what stands above every page of its inspector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+
+from mnesis_core.errors import SessionNotFoundError
+from mnesis_core.record import SessionRecord
+from mnesis_core.visible import excerpt
+from sessions_app.queries import load_session
+from sessions_app.relatives import shown_title
+
+NAME_LENGTH = 80
+SEES_RECORDS = (
+    "sessions_app.view_session",
+    "sessions_app.view_turn",
+    "sessions_app.view_message",
+    "sessions_app.view_messagepart",
+    "sessions_app.view_modelcall",
+    "sessions_app.view_contextitem",
+    "sessions_app.view_event",
+    "compaction_app.view_compactionrun",
+    "compaction_app.view_summarynode",
+)
+"""What staff must be allowed to look at in the administration to inspect a session that is not theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """A session as the pages of its inspector need it."""
+
+    id: str
+    title: str
+    """Ready to be shown."""
+    name: str
+    """The title on one line of at most ``NAME_LENGTH`` characters."""
+    owner_id: int
+    parent_id: str | None
+    origin: str
+    model: str
+    config: dict[str, Any]
+    """What it overrides of the site's configuration."""
+    event_seq: int
+    message_seq: int
+    turn_seq: int
+    state: str
+    created_at: datetime
+    archived_at: datetime | None
+    is_own: bool
+    """Whether the reader owns it. The pages of the chat are there for the owner alone."""
+
+
+def inspected(request: HttpRequest, session_id: str) -> Inspected:
+    """The session that a page of the inspector is about; only behind ``signed_in``.
+
+    Its owner may look, and staff who may look at every kind of record.
+
+    :raises SessionNotFoundError: there is no such session, it was deleted, or this reader may not look.
+    """
+    session = load_session(session_id)
+    is_own = session.owner_id == request.user.pk
+    if not is_own and not sees_records(request):
+        raise SessionNotFoundError(session_id=session_id)
+    return _inspected(session, is_own=is_own)
+
+
+def sees_records(request: HttpRequest) -> bool:
+    """Whether who asks is staff who may look at every kind of record."""
+    return request.user.is_active and request.user.is_staff and request.user.has_perms(SEES_RECORDS)
+
+
+def _inspected(session: SessionRecord, *, is_own: bool) -> Inspected:
+    title = shown_title(session.title)
+    return Inspected(
+        id=session.id,
+        title=title,
+        name=excerpt(title, NAME_LENGTH),
+        owner_id=session.owner_id,
+        parent_id=session.parent_id,
+        origin=session.origin,
+        model=session.model,
+        config=session.config,
+        event_seq=session.event_seq,
+        message_seq=session.message_seq,
+        turn_seq=session.turn_seq,
+        state=session.state,
+        created_at=session.created_at,
+        archived_at=session.archived_at,
+        is_own=is_own,
+    )
