@@ -38,6 +38,13 @@ export async function call(method, path, body) {
   return response.json();
 }
 
+// Something that a page reads as JSON.
+export async function fetchJson(path) {
+  const response = await ask(path, { headers: { Accept: "application/json" } });
+  if (!response.ok) throw await errorOf(response);
+  return response.json();
+}
+
 // A part of a page, as HTML.
 export async function fetchPart(path) {
   const response = await ask(path, { headers: { "HX-Request": "true" } });

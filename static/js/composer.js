@@ -29,6 +29,12 @@ export function showError(box, error) {
   box.hidden = false;
 }
 
+// What a request is sent with, so that sending it twice does it once.
+export function newKey() {
+  const random = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 // A draft lives in this browser until it is sent. Its key stays the same for the same text,
 // so that sending it again after a lost answer does not send it twice. So for its files.
 export class Draft {
@@ -38,6 +44,15 @@ export class Draft {
     this.text = typeof saved.text === "string" ? saved.text : "";
     this.key = typeof saved.key === "string" ? saved.key : "";
     this.files = Array.isArray(saved.files) ? saved.files : [];
+    this.model = typeof saved.model === "string" ? saved.model : "";
+  }
+
+  // Who is asked: the key is for this text, these files and this model.
+  ask(model) {
+    if (model === this.model) return;
+    this.model = model;
+    this.key = "";
+    this.#save();
   }
 
   change(text) {
@@ -57,8 +72,7 @@ export class Draft {
 
   keyForSending() {
     if (!this.key) {
-      const random = crypto.getRandomValues(new Uint8Array(16));
-      this.key = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+      this.key = newKey();
       this.#save();
     }
     return this.key;
@@ -84,7 +98,7 @@ export class Draft {
 
   #save() {
     try {
-      localStorage.setItem(this.name, JSON.stringify({ text: this.text, key: this.key, files: this.files }));
+      localStorage.setItem(this.name, JSON.stringify({ text: this.text, key: this.key, files: this.files, model: this.model }));
     } catch {
       // too large or forbidden: then it lasts as long as this page
     }

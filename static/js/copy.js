@@ -6,11 +6,12 @@ async function textFor(button) {
   return response.text();
 }
 
-async function copy(button) {
+// The button says how it went, for a moment.
+export async function copyText(button, findText) {
   const label = button.getAttribute("aria-label");
   let said = "Copied";
   try {
-    await navigator.clipboard.writeText(await textFor(button));
+    await navigator.clipboard.writeText(await findText());
   } catch {
     said = "The browser does not let this page copy";
   }
@@ -25,6 +26,6 @@ async function copy(button) {
 export function watchCopyButtons() {
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy], [data-copy-code]");
-    if (button) copy(button);
+    if (button) copyText(button, () => textFor(button));
   });
 }

@@ -5,6 +5,13 @@ import { keepingPlace } from "./scrolling.js";
 
 const GATHER = 60;
 
+function outMark() {
+  const mark = document.createElement("span");
+  mark.className = "message-out small";
+  mark.textContent = "not sent as it is any more";
+  return mark;
+}
+
 export class Dividers {
   #timer = 0;
 
@@ -22,7 +29,11 @@ export class Dividers {
     const first = firstSeq <= 1 ? 0 : firstSeq;
     const part = await fetchPart(`${this.path}?first=${first}${hasTail ? "" : `&last=${lastSeq}`}`);
     const dividers = [...part.querySelectorAll(".divider")];
-    keepingPlace(() => this.#show(dividers));
+    const spans = part.querySelector(".out-of-context").dataset.spans.split(" ").filter(Boolean);
+    keepingPlace(() => {
+      this.#show(dividers);
+      this.#mark(spans.map((span) => span.split("-").map(Number)));
+    });
   }
 
   #show(dividers) {
@@ -35,9 +46,23 @@ export class Dividers {
     }
   }
 
+  // Originals whose place a summary took: dimmed, and said to be so.
+  #mark(spans) {
+    let at = 0;
+    for (const message of this.transcript.messages) {
+      const seq = Number(message.dataset.seq);
+      while (at < spans.length && spans[at][1] < seq) at += 1;
+      const isOut = at < spans.length && spans[at][0] <= seq;
+      if (isOut === "out" in message.dataset) continue;
+      message.toggleAttribute("data-out", isOut);
+      message.querySelector(".message-out")?.remove();
+      if (isOut) message.querySelector(".message-head")?.append(outMark());
+    }
+  }
+
   #insert(divider) {
     const after = Number(divider.dataset.after);
     const next = this.transcript.messages.find((message) => Number(message.dataset.seq) > after);
-    this.transcript.root.insertBefore(divider, next ?? null);
+    this.transcript.root.insertBefore(divider, next ?? this.transcript.edge("newer"));
   }
 }

@@ -1,5 +1,7 @@
-// What HTML from the server still needs in the browser: local times, and a button to copy each block of code.
+// What HTML from the server still needs in the browser: local times, and what may be pressed or scrolled by keyboard.
 import { showTimes } from "./times.js";
+
+const template = (id) => document.getElementById(id)?.content;
 
 function addCopyButton(figure) {
   const button = document.createElement("button");
@@ -9,11 +11,33 @@ function addCopyButton(figure) {
   button.title = "Copy";
   button.setAttribute("aria-label", "Copy this code");
   // The icon is a <use> of the page's own sprite, as in the templates.
-  button.append(document.getElementById("copy-icon").content.cloneNode(true));
+  button.append(template("copy-icon").cloneNode(true));
   figure.append(button);
 }
+
+// A message says what may be done with it: one set of buttons for all would be no longer on the wire, but out of the
+// keyboard's order.
+function addActions(message) {
+  const can = message.dataset.can.split(" ");
+  const actions = template("message-actions").firstElementChild.cloneNode(true);
+  for (const button of [...actions.children]) if (!can.includes(button.dataset.act)) button.remove();
+  for (const link of actions.querySelectorAll("a")) link.href = link.href.replace("MESSAGE", encodeURIComponent(message.dataset.message));
+  const head = message.querySelector(".message-head");
+  if (actions.children.length) head.insertBefore(actions, head.querySelector(".message-numbers"));
+}
+
+// What is wider or higher than its place is a stop for the keyboard. Measured together, then marked together.
+export function letScroll(root) {
+  const boxes = [...root.querySelectorAll(".prose pre, .table-scroll")];
+  const wide = boxes.filter((box) => box.scrollWidth > box.clientWidth);
+  for (const box of wide) box.tabIndex = 0;
+}
+
+const all = (root, selector) => [...(root.matches?.(selector) ? [root] : []), ...root.querySelectorAll(selector)];
 
 export function dress(root) {
   showTimes(root);
   for (const figure of root.querySelectorAll(".prose figure:not(:has(> button))")) addCopyButton(figure);
+  for (const message of all(root, "[data-can]:not(:has(.message-actions))")) addActions(message);
+  letScroll(root);
 }

@@ -39,6 +39,12 @@ export class LiveFeed {
     this.#open();
   }
 
+  // Somebody has signed in again.
+  restart() {
+    this.#ended = false;
+    this.reconnect();
+  }
+
   #open() {
     clearTimeout(this.#timer);
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";

@@ -1,10 +1,15 @@
 // What every page has: times in the reader's own zone, menus that close, buttons that copy.
 import { watchCopyButtons } from "./copy.js";
-import { dress } from "./dress.js";
+import { dress, letScroll } from "./dress.js";
 import { showTimes } from "./times.js";
 
 dress(document);
 setInterval(() => showTimes(document), 30_000);
+let resized;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => letScroll(document), 200);
+});
 document.addEventListener("htmx:load", (event) => dress(event.target));
 watchCopyButtons();
 

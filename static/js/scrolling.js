@@ -4,21 +4,29 @@
 const NEAR = 96;
 const BELOW_HEADER = 72;
 
+// The page may show an older stretch: then its end is not the newest.
+const hasNewest = () => !document.querySelector('[data-more="newer"]');
+
 export const isAtEnd = () => {
   const root = document.documentElement;
-  return root.scrollHeight - root.scrollTop - root.clientHeight < NEAR;
+  return hasNewest() && root.scrollHeight - root.scrollTop - root.clientHeight < NEAR;
 };
 
 export function goToEnd() {
   scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
 }
 
+// The topmost message or divider of which something is seen.
+export function topmost(selector = ".message, .divider") {
+  const places = document.querySelectorAll(`#transcript > :is(${selector})`);
+  return [...places].find((place) => place.id && place.getBoundingClientRect().bottom > BELOW_HEADER);
+}
+
 // Where the reader is: call the answer after a change of the page, and they are there again.
 export function rememberPlace() {
   if (isAtEnd()) return goToEnd;
-  const seen = document.elementFromPoint(innerWidth / 2, BELOW_HEADER)?.closest(".message, .divider, .more");
-  const anchor = seen?.matches(".more") ? seen.nextElementSibling : seen;
-  if (!anchor?.id) return () => {};
+  const anchor = topmost();
+  if (!anchor) return () => {};
   const before = anchor.getBoundingClientRect().top;
   return () => {
     // By id: the change may have put a newer version of the same message there.
@@ -31,4 +39,14 @@ export function keepingPlace(change) {
   const goBack = rememberPlace();
   change();
   goBack();
+}
+
+// To a message, which takes the focus: the keyboard goes on from there, and a screen reader says where it is.
+export function goToMessage(message) {
+  message.tabIndex = -1;
+  message.focus({ preventScroll: true });
+  message.scrollIntoView({ block: "start", behavior: "instant" });
+  message.classList.remove("found");
+  void message.offsetWidth; // so that the animation begins again
+  message.classList.add("found");
 }

@@ -1,11 +1,20 @@
 // The session page: its parts, and what each event means for them.
+import { Actions } from "./actions.js";
 import { call } from "./api.js";
 import { watchApprovals } from "./approvals.js";
 import { Attachments, watchDropping, watchPasting } from "./attachments.js";
 import { Draft, isTouch, sendOnEnter, showError } from "./composer.js";
+import { Connection } from "./connection.js";
+import { open, watchClosing, watchGoTo, watchSearch } from "./dialogs.js";
 import { Dividers } from "./dividers.js";
+import { Edges } from "./edges.js";
+import { watchKeys } from "./keys.js";
 import { LiveFeed } from "./live.js";
-import { goToEnd, isAtEnd, keepingPlace, rememberPlace } from "./scrolling.js";
+import { Queue, QueueList } from "./queue.js";
+import { Reading } from "./reading.js";
+import { keepingPlace } from "./scrolling.js";
+import { Sending } from "./sending.js";
+import { SignIn } from "./sign_in.js";
 import { watchTitle } from "./title.js";
 import { Transcript } from "./transcript.js";
 
@@ -15,43 +24,83 @@ const sessionId = page.dataset.sessionId;
 const api = `/api/sessions/${encodeURIComponent(sessionId)}`;
 const composer = find("composer");
 const textarea = find("message");
+const picker = find("model");
 const errorBox = find("composer-error");
 const draft = new Draft(sessionId);
-let running = page.dataset.running === "true"; // or suspended: no other turn may begin
-let waiting = page.dataset.state === "suspended";
+const RUNS_PACE = 1_000; // milliseconds
 const HINT = find("composer-hint")?.textContent;
-let sending = false;
-let stopping = false;
 
-const transcript = new Transcript(find("transcript"), { path: page.dataset.messages, onChange: showState });
+const transcript = new Transcript(find("transcript"), { path: page.dataset.messages, onChange: showState, onGrown: () => edges.trimGrown() });
 const dividers = new Dividers(transcript, find("tail"), page.dataset.compactions);
+const edges = new Edges(transcript, { path: page.dataset.messages, onChange: stretchChanged });
+const reading = new Reading({ transcript, edges, jump: find("jump"), onError: complain });
 const attachments = composer && new Attachments(find("attachments"), { sessionId, status: find("attachments-status"), onChange: filesChanged });
 const title = watchTitle(find("title-form"), api);
+const queue = new Queue(sessionId);
+// Whom the next turn asks in the session's place; empty: nobody.
+const otherModel = () => (picker.value === page.dataset.model ? "" : picker.value);
+const sending = new Sending({
+  api,
+  queue,
+  state: page.dataset.state,
+  running: page.dataset.running === "true", // or suspended: no other turn may begin
+  signIn: new SignIn(find("sign-in"), { onSignedIn: () => (feed.restart(), measureContext()) }),
+  onChange: showState,
+  onError: complain,
+});
+const connection = new Connection(find("connection"), { onSignIn: () => sending.signIn.ask() });
+// The answer for a part would lead the whole page away, to sign in there: here that is done in place.
+document.addEventListener("htmx:beforeOnLoad", (event) => {
+  if (event.detail.xhr.status !== 401) return;
+  event.preventDefault();
+  connection.show("signed-out");
+});
+const queueList = composer && new QueueList(queue, { root: find("queue"), act: queueAction, onChange: showState });
+const feed = new LiveFeed({
+  path: `/ws/sessions/${encodeURIComponent(sessionId)}`,
+  seq: Number(page.dataset.seq),
+  onEvent: takeEvent,
+  onDelta: (delta) => transcript.takeDelta(delta),
+  onCaughtUp: () => (showState(), sending.drain()),
+  onState: (state) => connection.show(state),
+});
 
 /* What the page says about itself */
 
 function showState() {
+  const { running, waiting, stopping } = sending;
   const last = transcript.messages.at(-1);
   const isWriting = Boolean(last?.querySelector(".live"));
-  find("working").hidden = !running || isWriting || waiting;
+  find("working").hidden = !running || isWriting || waiting || !transcript.hasTail;
   find("no-messages").hidden = transcript.messages.length > 0 || running;
-  showJump();
+  reading.showJump();
   if (!composer) return;
   const isEmpty = !textarea.value.trim();
   find("stop").hidden = !running;
   find("stop").disabled = stopping;
-  find("send").hidden = running;
-  find("send").disabled = sending || isEmpty || attachments.isSending || attachments.hasFailed;
-  textarea.readOnly = sending;
+  find("send").hidden = running && isEmpty;
+  find("send").disabled = sending.sending || isEmpty || attachments.isSending || attachments.hasFailed;
+  find("send").title = running ? "Send when this turn has ended (Enter)" : "Send (Enter)";
+  find("send").setAttribute("aria-label", running ? "Queue" : "Send");
+  textarea.readOnly = sending.sending && !running;
   find("composer-hint").textContent = hint(isEmpty);
+  queueList.show(queueNote());
 }
 
 function hint(isEmpty) {
-  if (waiting) return "The turn waits for an answer above";
-  if (sending && attachments.files.length) return "The files are looked at, then the turn begins";
+  if (sending.waiting) return "The turn waits for an answer above";
+  if (sending.sending && attachments.files.length) return "The files are looked at, then the turn begins";
   if (attachments.isSending) return "A file is on its way";
   if (attachments.hasFailed) return "Remove the file that did not come, or try it again";
+  if (sending.running && !isEmpty) return "Enter puts it into the queue";
   return isEmpty && attachments.files.length ? "Write what is to be done with the files" : HINT;
+}
+
+function queueNote() {
+  if (sending.waiting) return "Sent when the turn has its answer and has ended";
+  if (sending.running) return "Sent when this turn has ended";
+  if (sending.isHeld) return "The last turn did not end well, so nothing is sent by itself";
+  return "On its way";
 }
 
 function showBadge(state) {
@@ -68,26 +117,6 @@ function showBadge(state) {
   place.replaceChildren(...[state === "completed" ? null : badge, archived].filter(Boolean));
 }
 
-let lostAt = 0;
-function showConnection(state) {
-  const line = find("connection");
-  if (state === "live") {
-    lostAt = 0;
-    line.hidden = true;
-    return;
-  }
-  if (state === "signed-out") line.textContent = "You are signed out. Load the page again to sign in.";
-  else if (state === "gone") line.textContent = "This session is not there any more.";
-  else {
-    // Short breaks are nobody's business.
-    if (!lostAt) setTimeout(() => lostAt && (line.hidden = false), 1_500);
-    lostAt ||= Date.now();
-    line.textContent = "Reconnecting… Nothing is lost.";
-    return;
-  }
-  line.hidden = false;
-}
-
 function announce(message) {
   const spoken = [...message.querySelectorAll(".prose")].map((part) => part.textContent.trim()).join(" ");
   if (spoken) find("announcer").textContent = spoken.length > 600 ? `${spoken.slice(0, 600)}… (more in the transcript)` : spoken;
@@ -101,7 +130,7 @@ function measureContext() {
 /* Events */
 
 function turnWaits(partIds) {
-  waiting = true;
+  sending.turnWaits();
   showBadge("suspended");
   measureContext();
   partIds.forEach(partChanged);
@@ -109,14 +138,13 @@ function turnWaits(partIds) {
 }
 
 function turnGoesOn() {
-  running = true;
-  waiting = false;
+  sending.turnGoesOn();
   showBadge("running");
 }
 
 function turnEnded(state, turnId) {
-  running = stopping = waiting = false;
   showBadge(state);
+  sending.turnEnded(state, turnId);
   measureContext();
   const last = transcript.lastOfTurn(turnId);
   if (last) transcript.refresh(last.dataset.message);
@@ -127,6 +155,15 @@ function turnEnded(state, turnId) {
 function partChanged(partId) {
   const message = find(partId)?.closest(".message");
   if (message) transcript.refresh(message.dataset.message);
+}
+
+// A run of many items tells of them several times a second: its line is asked for once in a while.
+let runsTimer = 0;
+function runsChanged() {
+  runsTimer ||= setTimeout(() => {
+    runsTimer = 0;
+    for (const place of document.querySelectorAll(".part-runs")) window.htmx.trigger(place, "mnesis:runs");
+  }, RUNS_PACE);
 }
 
 const meanings = {
@@ -150,10 +187,15 @@ const meanings = {
   "turn.incomplete": ({ turn_id: id }) => turnEnded("incomplete", id),
   "compaction.requested": () => dividers.refresh(),
   "compaction.started": () => dividers.refresh(),
+  "summary.created": () => dividers.refresh(),
   "compaction.completed": () => (dividers.refresh(), measureContext()),
   "compaction.failed": () => dividers.refresh(),
   "compaction.superseded": () => dividers.refresh(),
   "context.changed": measureContext,
+  "map.started": runsChanged,
+  "map.item_completed": runsChanged,
+  "map.state_changed": runsChanged,
+  "map.completed": runsChanged,
   "file.explored": ({ file_id: id }) => attachments?.explored(id),
   "session.updated": () => title.refresh(),
   "session.archived": () => location.reload(),
@@ -170,44 +212,48 @@ function complain(error) {
   keepingPlace(() => showError(errorBox, error));
 }
 
+function clearComposer() {
+  draft.forget();
+  attachments.clear();
+  textarea.value = "";
+  textarea.dispatchEvent(new Event("input"));
+}
+
 async function send() {
   const text = textarea.value;
-  if (sending || !text.trim() || attachments.isSending || attachments.hasFailed) return;
-  if (running) {
-    if (!waiting) find("composer-hint").textContent = "An answer is being written. Esc stops it.";
-    return;
-  }
-  sending = true;
+  if (sending.sending || !text.trim() || attachments.isSending || attachments.hasFailed) return;
   errorBox.hidden = true;
-  showState();
   draft.change(text);
-  try {
-    await call("POST", `${api}/turns`, { message: text, idempotency_key: draft.keyForSending(), files: draft.files.map(({ id }) => id) });
-    draft.forget();
-    attachments.clear();
-    textarea.value = "";
-    textarea.dispatchEvent(new Event("input"));
-    if (!transcript.hasTail) location.assign(location.pathname);
-    goToEnd();
-  } catch (error) {
-    complain(error);
+  draft.ask(otherModel());
+  const isQueued = sending.running;
+  const isOnItsWay = await sending.send({ text, files: draft.files, model: otherModel(), key: draft.keyForSending() });
+  if (isOnItsWay) {
+    clearComposer();
+    if (!isQueued) await reading.showNewest();
   }
-  sending = false;
-  showState();
   textarea.focus({ preventScroll: true });
 }
 
-async function stop() {
-  if (!running || stopping) return;
-  stopping = true;
-  showState();
-  try {
-    await call("POST", `${api}/interrupt`);
-  } catch (error) {
-    stopping = false;
-    if (error.code !== "SESSION_NOT_RUNNING") complain(error);
-    showState();
+// What an action of a message says again.
+async function sendHere({ text, files }) {
+  await sending.send({ text, files, model: otherModel() });
+  await reading.showNewest();
+}
+
+function queueAction(what, item) {
+  if (what === "send") {
+    sending.sendNow(item.key);
+    return;
   }
+  queue.remove(item.key);
+  if (what === "delete") return;
+  // What was being written is not lost: it waits where the other one did.
+  if (textarea.value.trim()) queue.add({ text: textarea.value, files: draft.files, model: otherModel() });
+  attachments.clear();
+  textarea.value = item.text;
+  textarea.dispatchEvent(new Event("input"));
+  attachments.restore(item.files);
+  textarea.focus();
 }
 
 function filesChanged() {
@@ -217,11 +263,11 @@ function filesChanged() {
 
 function watchFiles() {
   const take = (files) => attachments.add(files);
-  const picker = find("file-picker");
-  find("attach").addEventListener("click", () => picker.click());
-  picker.addEventListener("change", () => {
-    take([...picker.files]);
-    picker.value = ""; // the same file may be chosen again
+  const chooser = find("file-picker");
+  find("attach").addEventListener("click", () => chooser.click());
+  chooser.addEventListener("change", () => {
+    take([...chooser.files]);
+    chooser.value = ""; // the same file may be chosen again
     textarea.focus({ preventScroll: true });
   });
   watchDropping(find("drop-zone"), take);
@@ -242,60 +288,56 @@ function watchComposer() {
     event.preventDefault();
     send();
   });
-  find("stop").addEventListener("click", stop);
+  find("stop").addEventListener("click", () => sending.stop());
   document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || event.defaultPrevented || document.querySelector("dialog[open]")) return;
     // A turn that waits is not ended by a key that closes things elsewhere.
-    if (event.key === "Escape" && running && !waiting) stop();
+    if (sending.running && !sending.waiting) sending.stop();
+    else if (event.target === textarea) textarea.blur();
   });
   if (location.hash === "#attach") find("attach").focus({ preventScroll: true });
-  else if (!isTouch() && !location.hash) textarea.focus({ preventScroll: true });
+  else if (!isTouch() && !location.hash && !location.search) textarea.focus({ preventScroll: true });
 }
 
 /* Reading */
 
-// Older and newer messages come when the reader gets near them.
-const nearing = new IntersectionObserver(
-  (entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (isIntersecting) window.htmx.trigger(target.querySelector("button"), "mnesis:more");
-    }
-  },
-  { rootMargin: "600px 0px" },
-);
-
-function watchEdges() {
-  for (const edge of transcript.root.querySelectorAll(":scope > [data-more]")) nearing.observe(edge);
-}
-
-// Messages that htmx brings: the reader stays where they are, and the new edge is watched.
-let goBack = () => {};
-transcript.root.addEventListener("htmx:beforeSwap", (event) => {
-  if (event.detail.target.matches("[data-more]")) goBack = rememberPlace();
-});
-transcript.root.addEventListener("htmx:afterSwap", () => {
-  goBack();
-  goBack = () => {};
-  watchEdges();
+function stretchChanged() {
   dividers.refresh();
   showState();
-});
-
-function showJump() {
-  find("jump").hidden = transcript.hasTail && isAtEnd();
 }
 
-function watchReading() {
-  addEventListener("scroll", showJump, { passive: true });
-  addEventListener("resize", showJump);
-  find("jump").addEventListener("click", () => {
-    if (transcript.hasTail) goToEnd();
-    else location.assign(location.pathname);
+const doings = {
+  goto: () => open(find("goto")),
+  search: () => open(find("search")),
+  keys: () => open(find("keys")),
+};
+
+function watchDialogs() {
+  watchClosing();
+  watchGoTo(find("goto"), (place) => reading.goTo(place));
+  watchSearch(find("search"), { sessionId, goTo: (place) => reading.goTo(place).catch(complain) });
+  document.addEventListener("click", ({ target }) => {
+    const wanted = target.closest("[data-do]")?.dataset.do;
+    if (!wanted) return;
+    target.closest("details.menu")?.removeAttribute("open");
+    doings[wanted]();
   });
-  // A link to a message that is not on the page yet.
-  addEventListener("hashchange", () => {
-    const seq = /^#msg-(\d+)$/.exec(location.hash)?.[1];
-    if (seq && !find(`msg-${seq}`)) location.assign(`${location.pathname}?around=${seq}#msg-${seq}`);
-  });
+  watchKeys(
+    {
+      j: () => reading.step(1),
+      k: () => reading.step(-1),
+      e: () => reading.showNewest(),
+      g: doings.goto,
+      "/": doings.search,
+      "?": doings.keys,
+      m: () => textarea?.focus(),
+      y: () => (find("announcer").textContent = reading.copyLast() ? "The last answer is copied." : "There is no answer yet."),
+      n: () => location.assign("/"),
+      c: togglePanels,
+      i: () => find("inspect-link")?.click(),
+    },
+    find("keys-on"),
+  );
 }
 
 /* Panels and menu */
@@ -311,6 +353,7 @@ function watchPanels() {
   find("context-toggle")?.addEventListener("click", togglePanels);
   find("context-toggle")?.setAttribute("aria-expanded", String(getComputedStyle(find("panels")).display !== "none"));
   find("archive")?.addEventListener("click", () => call("POST", `${api}/archive`).catch(complain));
+  find("reopen")?.addEventListener("click", () => call("POST", `${api}/reopen`).then(() => location.reload(), complain));
   find("context").addEventListener("click", async (event) => {
     if (event.target.id !== "compact") return;
     event.target.disabled = true;
@@ -325,19 +368,21 @@ function watchPanels() {
 
 history.scrollRestoration = "manual";
 if (composer) watchComposer();
-watchReading();
+watchDialogs();
 watchApprovals(transcript.root, api);
+new Actions({
+  root: transcript.root,
+  sessionId,
+  api,
+  messages: page.dataset.messages,
+  sendHere: composer && sendHere,
+  onError: complain,
+  onBusy: (words) => connection.say(words),
+});
 watchPanels();
 showState();
-if (location.hash) find(location.hash.slice(1))?.scrollIntoView();
-else goToEnd();
-watchEdges();
+reading.begin();
+edges.watch();
 dividers.refresh();
-new LiveFeed({
-  path: `/ws/sessions/${encodeURIComponent(sessionId)}`,
-  seq: Number(page.dataset.seq),
-  onEvent: takeEvent,
-  onDelta: (delta) => transcript.takeDelta(delta),
-  onCaughtUp: showState,
-  onState: showConnection,
-}).start();
+feed.start();
+performance.mark("mnesis-interactive");

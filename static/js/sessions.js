@@ -1,6 +1,8 @@
 // The list of sessions: a new one from its first message, and rows that are fresh when the reader comes back.
 import { call } from "./api.js";
 import { Draft, sendOnEnter, showError } from "./composer.js";
+import { watchSearchKeys } from "./search-keys.js";
+import { watchRows } from "./session-rows.js";
 
 const form = document.getElementById("new-session");
 const textarea = form.elements.message;
@@ -51,6 +53,11 @@ addEventListener("pageshow", (event) => {
   button.disabled = attach.disabled = textarea.readOnly = false;
   textarea.value = draft.text;
 });
+
+watchRows(document.getElementById("session-rows"), document.getElementById("labels-dialog"));
+watchSearchKeys(document.getElementById("session-query"), ".session-link, .hit-link");
+// So that "Today" is the reader's own from the next list on.
+document.cookie = `zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}; path=/; max-age=31536000; SameSite=Lax`;
 
 let hiddenAt = 0;
 document.addEventListener("visibilitychange", () => {

@@ -33,8 +33,9 @@ export class Transcript {
   #final = new Set();
   texts = new LiveTexts();
 
-  constructor(root, { path, onChange }) {
-    Object.assign(this, { root, path, onChange });
+  // onGrown(): new messages came at the end
+  constructor(root, { path, onChange, onGrown }) {
+    Object.assign(this, { root, path, onChange, onGrown });
   }
 
   get messages() {
@@ -51,7 +52,11 @@ export class Transcript {
 
   // False while the page shows an older stretch, with messages between it and the newest.
   get hasTail() {
-    return !this.root.querySelector(':scope > [data-more="newer"]');
+    return !this.edge("newer");
+  }
+
+  edge(side) {
+    return this.root.querySelector(`:scope > [data-more="${side}"]`);
   }
 
   message(id) {
@@ -134,6 +139,7 @@ export class Transcript {
     if (part.querySelector('[data-more="newer"]')) this.#wantsNew = true;
     keepingPlace(() => {
       for (const message of part.querySelectorAll(".message")) this.#put(message);
+      this.onGrown();
     });
   }
 
@@ -142,10 +148,29 @@ export class Transcript {
     keepingPlace(() => this.#put(part.querySelector(".message")));
   }
 
+  // Everything on the page makes place for another stretch.
+  replaceAll(part) {
+    const messages = [...part.querySelectorAll(".message")];
+    this.root.replaceChildren(...part.children);
+    for (const message of messages) this.#settle(message);
+  }
+
+  // More messages stand where an edge of the page was.
+  extend(edge, part) {
+    const messages = [...part.querySelectorAll(".message")].filter((message) => !document.getElementById(message.id));
+    edge.replaceWith(...[...part.children].filter((child) => child.matches("[data-more]") || messages.includes(child)));
+    for (const message of messages) this.#settle(message);
+  }
+
   #put(message) {
     const old = document.getElementById(message.id);
+    dress(message); // before it is there, so that a focus finds the button it had
     if (old) this.#replace(old, message);
     else this.#insert(message);
+    this.#settle(message);
+  }
+
+  #settle(message) {
     if (!("running" in message.dataset)) this.texts.drop(message.dataset.message);
     for (const part of this.texts.of(message.dataset.message).values()) this.#showLive(message, part, part.text);
     window.htmx.process(message);
@@ -165,7 +190,7 @@ export class Transcript {
   #insert(message) {
     const seq = Number(message.dataset.seq);
     const next = this.messages.find((other) => Number(other.dataset.seq) > seq);
-    this.root.insertBefore(message, next ?? null);
+    this.root.insertBefore(message, next ?? this.edge("newer"));
   }
 
   #showLive(message, part, fresh) {

@@ -1,0 +1,328 @@
+// The drawing of a session's summaries: zoomed, moved and walked by wheel, pointer, pinch and keys.
+import { call } from "./api.js";
+import { Detail, keepInAddress } from "./dag-detail.js";
+import { Graph } from "./dag-graph.js";
+import { Painter } from "./dag-paint.js";
+
+const LEAST_SPAN = 3; // messages
+const STEP = 1.5;
+const WIDE_ENOUGH = 24; // pixels: a narrower summary that is chosen by key is zoomed to
+const CLICK = 5; // pixels that a click may move
+
+const count = (number) => number.toLocaleString("en");
+const find = (id) => document.getElementById(id);
+const root = find("dag");
+const host = find("dag-view");
+const tip = find("dag-tip");
+const detail = new Detail(find("dag-detail"), root.dataset.here);
+const address = new URLSearchParams(location.search);
+
+const view = { from: 0, to: 1, top: 0 };
+const marked = { place: undefined, seq: 0, lineage: null };
+let graph;
+let painter;
+let frame = 0;
+let saving = 0;
+
+/* What is seen */
+
+function draw() {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
+    painter.paint(view, marked);
+    find("dag-range").textContent = `Messages ${rangeText()} of ${count(graph.messages)}`;
+  });
+  clearTimeout(saving);
+  saving = setTimeout(save, 250);
+}
+
+function rangeText() {
+  const [first, last] = [Math.max(1, Math.ceil(view.from)), Math.min(graph.messages, Math.floor(view.to))];
+  return `${count(first)}–${count(Math.max(first, last))}`;
+}
+
+function save() {
+  const isWhole = view.from <= 0.5 && view.to >= graph.messages + 0.5;
+  keepInAddress({
+    from: isWhole ? undefined : view.from.toFixed(1),
+    to: isWhole ? undefined : view.to.toFixed(1),
+    id: graph.ids[marked.place],
+    seq: marked.seq || undefined,
+  });
+}
+
+// Returns whether anything changed: at the end of the zoom the page may scroll.
+function show(from, to) {
+  const whole = graph.messages;
+  const span = Math.min(Math.max(to - from, LEAST_SPAN), Math.max(whole, LEAST_SPAN));
+  const middle = (from + to) / 2;
+  const start = Math.min(Math.max(middle - span / 2, 0.5), Math.max(0.5, whole + 0.5 - span));
+  if (start === view.from && start + span === view.to) return false;
+  Object.assign(view, { from: start, to: start + span });
+  draw();
+  return true;
+}
+
+function zoom(factor, x = painter.size.width / 2) {
+  const [at, span] = [painter.seq(x, view), view.to - view.from];
+  const wanted = Math.min(Math.max(span / factor, LEAST_SPAN), Math.max(graph.messages, LEAST_SPAN));
+  const from = at - (at - view.from) * (wanted / span);
+  return show(from, from + wanted);
+}
+
+function move(pixels, rows = 0) {
+  const messages = (pixels * (view.to - view.from)) / painter.innerWidth;
+  view.top = Math.min(Math.max(view.top + rows, 0), painter.overflow);
+  if (!show(view.from + messages, view.to + messages)) draw();
+}
+
+function showWhole() {
+  show(0.5, graph.messages + 0.5);
+}
+
+function showSpan(first, last, share = 0.8) {
+  const margin = ((last - first + 1) * (1 / share - 1)) / 2;
+  show(first - 0.5 - margin, last + 0.5 + margin);
+}
+
+function showChosen() {
+  if (marked.place !== undefined) showSpan(graph.firsts[marked.place], graph.lasts[marked.place]);
+  else if (marked.seq) showSpan(marked.seq - 5, marked.seq + 5);
+}
+
+function bringIntoSight(first, last, rowIndex) {
+  const pixels = painter.x(last + 0.5, view) - painter.x(first - 0.5, view);
+  if (pixels < WIDE_ENOUGH) showSpan(first, last, 0.15);
+  else if (last < view.from || first > view.to) show(first - (view.to - view.from) / 2, first + (view.to - view.from) / 2);
+  if (rowIndex === undefined) return;
+  const top = painter.rowTop(rowIndex, view);
+  if (top < 0) view.top += top;
+  else if (top > painter.size.height - 120) view.top = Math.min(painter.overflow, view.top + top - painter.size.height + 120);
+}
+
+/* What is chosen */
+
+function say(text) {
+  find("dag-said").textContent = text;
+}
+
+function choose(place, { load = true } = {}) {
+  Object.assign(marked, { place, seq: 0, lineage: graph.lineage(place).all });
+  find("dag").querySelector("[data-dag=chosen]").disabled = false;
+  bringIntoSight(graph.firsts[place], graph.lasts[place], graph.rowOf.get(graph.depths[place]));
+  const { above, under } = graph.lineage(place);
+  say(`${graph.label(place)}. ${above.size} above, ${under.size} under it.`);
+  if (load) detail.show(`${root.dataset.here}${encodeURIComponent(graph.ids[place])}/`);
+  draw();
+}
+
+function chooseMessage(seq) {
+  const leaf = graph.leafOf(seq);
+  Object.assign(marked, { place: undefined, seq, lineage: leaf === undefined ? new Set() : graph.lineage(leaf).all });
+  find("dag").querySelector("[data-dag=chosen]").disabled = false;
+  bringIntoSight(seq, seq);
+  say(`Message ${seq}${leaf === undefined ? ", no summary stands for it" : `, under ${graph.name(leaf)}`}.`);
+  detail.show(`${root.dataset.here}messages/${seq}/`);
+  draw();
+}
+
+function chooseNothing() {
+  Object.assign(marked, { place: undefined, seq: 0, lineage: null });
+  find("dag").querySelector("[data-dag=chosen]").disabled = true;
+  detail.clear();
+  say("Nothing is chosen.");
+  draw();
+}
+
+function chooseAt(x, y) {
+  tip.hidden = true; // what is under the pointer may be another thing now
+  const found = painter.hit(x, y, view);
+  if (found?.place !== undefined) choose(found.place);
+  else if (found?.block) showSpan(found.block.first, found.block.last);
+  else if (found?.seq) chooseMessage(found.seq);
+}
+
+/* By keys */
+
+function chooseFirst() {
+  const row = graph.rows.find(({ nodes }) => nodes.length);
+  const place = row?.nodes[Math.min(graph.firstFrom(row.nodes, view.from), row.nodes.length - 1)];
+  if (place !== undefined) choose(place);
+}
+
+function walkAlong(steps) {
+  if (marked.seq) return chooseMessage(Math.min(Math.max(marked.seq + steps, 1), graph.messages));
+  const nodes = graph.rowNodes(marked.place);
+  const at = nodes.indexOf(graph.newest.get(marked.place) ?? marked.place);
+  choose(nodes[Math.min(Math.max(at + steps, 0), nodes.length - 1)]);
+}
+
+function walkUp() {
+  const place = marked.seq ? graph.leafOf(marked.seq) : graph.above[marked.place]?.[0];
+  if (place === undefined) say("Nothing stands above it.");
+  else choose(place);
+}
+
+function walkDown() {
+  if (marked.seq) return;
+  const place = graph.under[marked.place]?.[0];
+  if (place === undefined) chooseMessage(graph.firsts[marked.place]);
+  else choose(place);
+}
+
+const WALKS = {
+  ArrowLeft: () => walkAlong(-1),
+  ArrowRight: () => walkAlong(1),
+  Home: () => walkAlong(-Infinity),
+  End: () => walkAlong(Infinity),
+  ArrowUp: walkUp,
+  ArrowDown: walkDown,
+};
+const KEYS = {
+  "+": () => zoom(STEP),
+  "=": () => zoom(STEP),
+  "-": () => zoom(1 / STEP),
+  0: showWhole,
+  c: showChosen,
+  Escape: chooseNothing,
+  Enter: () => detail.place.focus(),
+};
+
+function takeKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const isChosen = marked.place !== undefined || marked.seq;
+  const pans = event.shiftKey && { ArrowLeft: -0.2, ArrowRight: 0.2 }[event.key];
+  const act = pans ? () => move(pans * painter.innerWidth) : (WALKS[event.key] && (isChosen ? WALKS[event.key] : chooseFirst)) || KEYS[event.key];
+  if (!act || (event.key === "Escape" && !isChosen)) return;
+  event.preventDefault();
+  act();
+}
+
+/* By pointer */
+
+const pointers = new Map();
+let dragged = 0;
+
+function pointOf(event) {
+  const { left, top } = host.getBoundingClientRect();
+  return { x: event.clientX - left, y: event.clientY - top };
+}
+
+function takeDown(event) {
+  if (event.button !== 0) return;
+  if (!pointers.size) dragged = 0;
+  pointers.set(event.pointerId, pointOf(event));
+  host.setPointerCapture(event.pointerId);
+}
+
+function takeMove(event) {
+  const before = pointers.get(event.pointerId);
+  const now = pointOf(event);
+  if (!before) return showTip(now);
+  tip.hidden = true;
+  const others = [...pointers].filter(([id]) => id !== event.pointerId);
+  pointers.set(event.pointerId, now);
+  dragged += Math.hypot(now.x - before.x, now.y - before.y);
+  if (others.length) return pinch(others[0][1], before, now);
+  if (dragged > CLICK) move(before.x - now.x, before.y - now.y);
+}
+
+function pinch(fixed, before, now) {
+  const [was, is] = [Math.abs(before.x - fixed.x), Math.abs(now.x - fixed.x)];
+  dragged = Infinity;
+  if (was > 8 && is > 8) zoom(is / was, fixed.x);
+}
+
+function takeUp(event) {
+  const point = pointers.get(event.pointerId);
+  pointers.delete(event.pointerId);
+  if (point && dragged <= CLICK && event.type === "pointerup") chooseAt(point.x, point.y);
+}
+
+function takeWheel(event) {
+  const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey;
+  const distance = (event.deltaMode === 1 ? 16 : 1) * (isSideways ? event.deltaX || event.deltaY : event.deltaY);
+  if (isSideways) move(distance);
+  else if (!zoom(Math.exp(-distance / 300), pointOf(event).x)) return;
+  event.preventDefault();
+}
+
+function showTip({ x, y }) {
+  const found = painter.hit(x, y, view);
+  tip.hidden = !found;
+  host.classList.toggle("is-over", Boolean(found));
+  if (!found) return;
+  const { block, place, seq } = found;
+  tip.textContent = block
+    ? `${count(block.count)} summaries of messages ${count(block.first)}–${count(block.last)}. Click to come closer.`
+    : place !== undefined
+      ? graph.label(place)
+      : `Message ${count(seq)}`;
+  const left = Math.min(x + 12, Math.max(0, painter.size.width - tip.offsetWidth - 4));
+  const top = y + 20 + tip.offsetHeight > painter.size.height ? y - tip.offsetHeight - 8 : y + 20;
+  tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+}
+
+/* The beginning */
+
+function fitSize() {
+  const height = Math.min(painter.contentHeight, Math.max(300, Math.round(window.innerHeight * 0.62)));
+  host.style.height = `${height}px`;
+  painter.resize(host.clientWidth, height);
+  view.top = Math.min(view.top, painter.overflow);
+  painter.paint(view, marked);
+}
+
+function watch() {
+  host.addEventListener("keydown", takeKey);
+  host.addEventListener("pointerdown", takeDown);
+  host.addEventListener("pointermove", takeMove);
+  host.addEventListener("pointerup", takeUp);
+  host.addEventListener("pointercancel", takeUp);
+  host.addEventListener("pointerleave", () => (tip.hidden = true));
+  host.addEventListener("wheel", takeWheel, { passive: false });
+  const acts = { in: () => zoom(STEP), out: () => zoom(1 / STEP), fit: showWhole, chosen: showChosen };
+  for (const button of root.querySelectorAll("[data-dag]")) button.addEventListener("click", acts[button.dataset.dag]);
+  detail.onSelect((id) => {
+    const place = graph.places.get(id);
+    if (place === undefined) return false;
+    choose(place);
+    return true;
+  });
+  new ResizeObserver(fitSize).observe(host.parentElement);
+  const recolour = () => (painter.readInks(root), draw());
+  new MutationObserver(recolour).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+}
+
+function takeAddress() {
+  const [from, to] = [Number(address.get("from")), Number(address.get("to"))];
+  const place = graph.places.get(address.get("id") ?? "");
+  const seq = Number(root.dataset.seq);
+  // The server has put its text beside the drawing already.
+  if (place !== undefined) choose(place, { load: false });
+  else if (seq >= 1 && seq <= graph.messages) chooseMessage(seq);
+  if (Number.isFinite(from) && Number.isFinite(to) && to > from) show(from, to);
+}
+
+async function start() {
+  try {
+    graph = new Graph(await call("GET", host.dataset.drawing));
+  } catch (error) {
+    find("dag-note").textContent = `The drawing could not be loaded. ${error.message} The table says the same.`;
+    return;
+  }
+  root.hidden = false;
+  painter = new Painter(find("dag-canvas"), graph);
+  painter.readInks(root);
+  Object.assign(view, { from: 0.5, to: Math.max(graph.messages, LEAST_SPAN) + 0.5 });
+  fitSize();
+  find("dag-note").remove();
+  watch();
+  takeAddress();
+  draw();
+  performance.mark("dag-drawn");
+  host.dataset.drawn = "";
+}
+
+start();

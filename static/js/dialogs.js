@@ -1,0 +1,83 @@
+// The dialogs of the session page: the sheet of keys, going to a message, searching in the session.
+import { fetchPart } from "./api.js";
+import { showTimes } from "./times.js";
+
+const PAUSE = 250; // milliseconds after the last letter
+
+export function open(dialog) {
+  if (!dialog || dialog.open) return;
+  dialog.showModal();
+  dialog.querySelector("input:not([type=checkbox])")?.select();
+}
+
+export function watchClosing() {
+  document.addEventListener("click", ({ target }) => {
+    if (target.closest("[data-close]")) target.closest("dialog")?.close();
+    // What surrounds a dialog is the dialog itself; its inside is its header and its body.
+    else if (target.matches("dialog.dialog") && target.id !== "sign-in") target.close();
+  });
+}
+
+// goTo(place): to a message, which is returned
+export function watchGoTo(dialog, goTo) {
+  const form = dialog.querySelector("form");
+  const error = form.querySelector("[role=alert]");
+  const { place, time } = form.elements;
+  // One or the other is meant: the one that was written last.
+  place.addEventListener("input", () => (time.value = ""));
+  time.addEventListener("input", () => (place.value = ""));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const wanted = place.value.trim().replace(/^#/, "") || (time.value && new Date(time.value).toISOString());
+    if (!wanted) return;
+    error.hidden = true;
+    try {
+      dialog.close();
+      await goTo(wanted);
+    } catch ({ status, message }) {
+      dialog.showModal();
+      error.textContent = status === 404 ? "There is no such message in this session." : message;
+      error.hidden = false;
+    }
+  });
+}
+
+export function watchSearch(dialog, { sessionId, goTo }) {
+  if (!dialog) return;
+  const form = dialog.querySelector("form");
+  const hits = dialog.querySelector("#search-hits");
+  let timer = 0;
+  let asked = 0;
+
+  async function search() {
+    const mine = ++asked;
+    const query = new URLSearchParams({ q: form.elements.q.value.trim(), session: sessionId });
+    try {
+      const part = await fetchPart(`${dialog.dataset.address}?${query}`);
+      if (mine !== asked) return;
+      hits.replaceChildren(part);
+      showTimes(hits);
+      window.htmx.process(hits);
+    } catch {
+      if (mine === asked) hits.textContent = "That could not be searched. Try again.";
+    }
+  }
+
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(search, PAUSE);
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    clearTimeout(timer);
+    search();
+  });
+  // A hit in this session is gone to on this page.
+  hits.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href*="?at="]');
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    dialog.close();
+    goTo(new URL(link.href).searchParams.get("at"));
+  });
+}

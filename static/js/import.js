@@ -1,0 +1,105 @@
+// Import: files are chosen or dropped, sent with progress, and then the server says how far it is.
+import { ApiError, csrfToken } from "./api.js";
+import { showError } from "./composer.js";
+
+const find = (id) => document.getElementById(id);
+const form = find("import-form");
+const area = find("drop-area");
+const picker = find("import-files");
+const button = find("import-button");
+let files = [];
+let request = null;
+
+const size = (bytes) => (bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1e3))} KB` : `${(bytes / 1e6).toFixed(1)} MB`);
+
+function choose(chosen) {
+  files = [...chosen];
+  find("import-error").hidden = true;
+  find("chosen-files").replaceChildren(
+    ...files.map((file) => {
+      const line = document.createElement("li");
+      const name = document.createElement("bdi");
+      const bytes = document.createElement("span");
+      name.textContent = file.name;
+      bytes.textContent = size(file.size);
+      line.append(name, bytes);
+      return line;
+    }),
+  );
+  find("chosen-files").hidden = !files.length;
+  button.disabled = !files.length;
+  const all = files.reduce((sum, file) => sum + file.size, 0);
+  if (all > Number(form.dataset.largest)) complain(new ApiError("REQUEST_TOO_LARGE", "These files are larger than an import may be."));
+}
+
+function complain(error) {
+  showError(find("import-error"), error);
+  button.disabled = error.code === "REQUEST_TOO_LARGE";
+}
+
+// XMLHttpRequest, not fetch: only it says how much of a body is on its way.
+function send() {
+  const body = new FormData();
+  for (const file of files) body.append("file", file);
+  body.append("model", find("import-model").value);
+  request = new XMLHttpRequest();
+  return new Promise((resolve, reject) => {
+    request.open("POST", form.getAttribute("action"));
+    request.setRequestHeader("X-CSRFToken", csrfToken());
+    request.responseType = "json";
+    request.upload.addEventListener("progress", ({ loaded, total }) => showSent(loaded, total));
+    request.addEventListener("load", () => {
+      const { error } = request.response ?? {};
+      if (request.status === 202) resolve(request.response);
+      else reject(new ApiError(error?.code ?? `HTTP_${request.status}`, error?.message ?? "The server could not take these files.", request.status));
+    });
+    request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", "The server did not answer.")));
+    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", "This upload was given up.")));
+    request.send(body);
+  });
+}
+
+function showSent(loaded, total) {
+  find("sending-progress").max = total;
+  find("sending-progress").value = loaded;
+  find("sending-text").textContent = loaded < total ? `Sending: ${size(loaded)} of ${size(total)}` : "Sent. The server looks at it…";
+}
+
+async function bringIn() {
+  button.disabled = true;
+  find("import-error").hidden = true;
+  find("sending").hidden = false;
+  try {
+    const { id } = await send();
+    const address = form.dataset.status.replace("IMPORT", encodeURIComponent(id));
+    history.replaceState(null, "", address);
+    choose([]);
+    form.reset();
+    await window.htmx.ajax("GET", address, { target: "#import-status", swap: "innerHTML" });
+    find("import-status").scrollIntoView({ block: "nearest" });
+  } catch (error) {
+    button.disabled = false;
+    if (error.code !== "GIVEN_UP") complain(error);
+  }
+  request = null;
+  find("sending").hidden = true;
+}
+
+picker.addEventListener("change", () => choose(picker.files));
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (files.length && !request) bringIn();
+});
+find("cancel-sending").addEventListener("click", () => request?.abort());
+for (const type of ["dragenter", "dragover"]) {
+  area.addEventListener(type, (event) => {
+    event.preventDefault();
+    area.dataset.over = "";
+  });
+}
+for (const type of ["dragleave", "drop"]) area.addEventListener(type, () => delete area.dataset.over);
+area.addEventListener("drop", (event) => {
+  event.preventDefault();
+  choose(event.dataTransfer.files);
+});
+addEventListener("beforeunload", (event) => request && event.preventDefault());

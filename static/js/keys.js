@@ -1,0 +1,36 @@
+// Single keys, for who reads: never while somebody writes, never with Ctrl, Alt or Meta, which are the browser's.
+
+const KEPT = "mnesis-keys";
+
+const isWriting = (element) => element.closest("input, textarea, select, [contenteditable], dialog");
+
+function isOn() {
+  try {
+    return localStorage.getItem(KEPT) !== "off";
+  } catch {
+    return true;
+  }
+}
+
+function keep(on) {
+  try {
+    localStorage.setItem(KEPT, on ? "on" : "off");
+  } catch {
+    // then it lasts as long as this page
+  }
+}
+
+// what: { key: () => … }
+export function watchKeys(what, toggle) {
+  let on = isOn();
+  toggle.checked = on;
+  toggle.addEventListener("change", () => keep((on = toggle.checked)));
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
+    // "?" always opens the sheet: there the others are switched on again.
+    const action = on || event.key === "?" ? what[event.key] : null;
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}

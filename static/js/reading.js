@@ -1,0 +1,73 @@
+// Going about in a session: to the newest message, to a place that the address or a person names, from one to the next.
+import { goToEnd, goToMessage, isAtEnd, topmost } from "./scrolling.js";
+
+export class Reading {
+  #address = location.href;
+
+  // jump: the button that leads to the newest message
+  constructor({ transcript, edges, jump, onError }) {
+    Object.assign(this, { transcript, edges, jump, onError });
+  }
+
+  // The server has put the place that the address names on the page.
+  begin() {
+    const { root } = this.transcript;
+    const named = root.querySelector("[data-here]") ?? (location.hash && document.getElementById(location.hash.slice(1)));
+    if (named) goToMessage(named);
+    else goToEnd();
+    addEventListener("scroll", () => this.showJump(), { passive: true });
+    addEventListener("resize", () => this.showJump());
+    this.jump.addEventListener("click", () => this.showNewest());
+    // Back, forward, and a link to a message that is not on the page.
+    addEventListener("popstate", () => {
+      if (location.href !== this.#address) this.#showPlace();
+      this.#address = location.href;
+    });
+  }
+
+  showJump() {
+    this.jump.hidden = this.transcript.hasTail && isAtEnd();
+  }
+
+  // By number, id or time.
+  async goTo(place) {
+    const message = await this.edges.goTo(place);
+    if (message) this.#push(`${location.pathname}?at=${message.dataset.seq}`);
+  }
+
+  async showNewest() {
+    try {
+      await this.edges.showNewest();
+      if (location.search) this.#push(location.pathname);
+    } catch (error) {
+      this.onError(error);
+    }
+  }
+
+  // The message after or before the one that has the focus, or the first that is seen.
+  step(by) {
+    const { messages } = this.transcript;
+    const focused = document.activeElement.closest(".message");
+    const next = focused ? messages[messages.indexOf(focused) + by] : topmost(".message");
+    if (next) goToMessage(next);
+  }
+
+  // Whether there is one.
+  copyLast() {
+    const last = this.transcript.messages.findLast(({ dataset }) => dataset.role === "assistant");
+    const button = last?.querySelector("[data-act=copy]");
+    button?.click();
+    return Boolean(button);
+  }
+
+  #showPlace() {
+    const place = /^#msg-(\d+)$/.exec(location.hash)?.[1] ?? new URLSearchParams(location.search).get("at");
+    const shown = place ? this.edges.goTo(place) : this.edges.showNewest();
+    shown.catch(this.onError);
+  }
+
+  #push(path) {
+    history.pushState({}, "", path);
+    this.#address = location.href;
+  }
+}

@@ -1,0 +1,97 @@
+// The page of a run: what changes while it runs, and what a person may do to it.
+import { call } from "./api.js";
+import { showError } from "./composer.js";
+import { LiveFeed } from "./live.js";
+
+const find = (id) => document.getElementById(id);
+const page = find("run");
+const { runId, sessionId, api } = page.dataset;
+const errorBox = find("run-error");
+
+// A part is asked for again when something has happened, and not more often than its pace, in milliseconds.
+class Part {
+  #timer = 0;
+  #asked = 0;
+
+  constructor(id, pace) {
+    Object.assign(this, { id, pace });
+  }
+
+  refresh() {
+    if (this.#timer || document.hidden) return;
+    this.#timer = setTimeout(() => this.#ask(), Math.max(60, this.#asked + this.pace - Date.now()));
+  }
+
+  #ask() {
+    this.#timer = 0;
+    this.#asked = Date.now();
+    window.htmx.trigger(find(this.id), "mnesis:run");
+  }
+}
+
+const parts = [new Part("run-progress", 800), new Part("run-items", 2_500), new Part("run-charts", 5_000)];
+const refresh = () => parts.forEach((part) => part.refresh());
+
+// What was open stays open.
+const isOpen = new Map();
+page.addEventListener("htmx:beforeSwap", ({ detail: { target } }) => {
+  for (const details of target.querySelectorAll("details[id]")) isOpen.set(details.id, details.open);
+});
+page.addEventListener("htmx:afterSwap", ({ detail: { target } }) => {
+  for (const details of target.querySelectorAll("details[id]")) details.open = isOpen.get(details.id) ?? details.open;
+  announce(target.querySelector("[data-run-state]")?.dataset.runState);
+});
+
+let said = page.dataset.state;
+function announce(state) {
+  if (!state || state === said) return;
+  said = state;
+  find("run-announcer").textContent = `The run is ${state}.`;
+  refresh();
+}
+
+// A part that could not be asked for stays as it was: the next event asks again.
+for (const name of ["htmx:responseError", "htmx:sendError"]) {
+  page.addEventListener(name, (event) => event.detail.elt.matches("[data-live]") && event.stopPropagation());
+}
+
+async function act(button) {
+  const buttons = button.parentElement.querySelectorAll("button");
+  for (const one of buttons) one.disabled = true;
+  errorBox.hidden = true;
+  try {
+    await call("POST", `${api}/${button.dataset.action}`);
+  } catch (error) {
+    showError(errorBox, error);
+    for (const one of buttons) one.disabled = false;
+  }
+  refresh();
+}
+
+page.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-action]");
+  if (button) act(button);
+});
+document.addEventListener("visibilitychange", refresh);
+
+const WORDS = {
+  live: "",
+  reconnecting: "Reconnecting… Nothing is lost.",
+  "signed-out": "You are signed out. Load the page again to sign in.",
+  gone: "This session is not there any more.",
+};
+let lost = 0;
+function showConnection(state) {
+  clearTimeout(lost);
+  // Short breaks are nobody's business.
+  lost = setTimeout(() => (find("run-connection").textContent = WORDS[state]), state === "reconnecting" ? 1_500 : 0);
+}
+
+new LiveFeed({
+  path: `/ws/sessions/${encodeURIComponent(sessionId)}`,
+  seq: Number(page.dataset.seq),
+  onEvent: ({ type, data }) => type.startsWith("map.") && data.run_id === runId && refresh(),
+  onDelta: () => true,
+  onCaughtUp: () => {},
+  onState: showConnection,
+}).start();

@@ -1,0 +1,24 @@
+// Keys of a page that searches: "/" goes to its field, the arrows go from there through what was found and back.
+
+const isWriting = (element) => element.matches("input, textarea, select, [contenteditable]");
+
+export function watchSearchKeys(field, links) {
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.key === "/" && !isWriting(event.target)) {
+      event.preventDefault();
+      field.focus();
+      field.select();
+      return;
+    }
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    const found = [...document.querySelectorAll(links)];
+    const place = found.indexOf(event.target);
+    if (event.target !== field && place < 0) return;
+    const next = event.target === field ? found[step > 0 ? 0 : found.length] : (found[place + step] ?? (step < 0 ? field : undefined));
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
+}

@@ -1,0 +1,153 @@
+// Rows of the list of sessions: their menus, and how they are now as long as somebody can see them.
+import { call, fetchPart } from "./api.js";
+import { showError } from "./composer.js";
+import { LabelsDialog } from "./labels.js";
+import { showTimes } from "./times.js";
+
+const PACE = 4_000; // milliseconds
+const NOTES = { archive: ["is in the archive now.", "reopen"], reopen: ["is out of the archive.", "archive"] };
+
+const apiOf = (row) => `/api/sessions/${encodeURIComponent(row.id)}`;
+const titleOf = (row) => row.querySelector(".session-link").textContent;
+
+function refresh(list, row) {
+  const path = list.dataset.row.replace("SESSION", encodeURIComponent(row.id));
+  return window.htmx.ajax("GET", path, { target: row, swap: "outerHTML" }).then(() => {
+    // Who has gone on meanwhile stays there.
+    if (document.activeElement === document.body) document.getElementById(row.id)?.querySelector(".session-link").focus();
+  });
+}
+
+function rename(list, row) {
+  const link = row.querySelector(".session-link");
+  const input = document.createElement("input");
+  Object.assign(input, { className: "input rename-input", value: link.textContent, maxLength: 200, dir: "auto", autocomplete: "off" });
+  input.setAttribute("aria-label", "Title");
+  link.hidden = true;
+  link.before(input);
+  input.focus();
+  input.select();
+
+  let isOver = false;
+  function end() {
+    isOver = true;
+    input.remove();
+    link.hidden = false;
+    link.focus();
+  }
+  async function save() {
+    if (isOver) return;
+    const title = input.value.trim();
+    const isSame = !title || title === link.textContent;
+    end();
+    if (!isSame) await attempt(row, async () => (await call("PATCH", apiOf(row), { title }), refresh(list, row)));
+  }
+  input.addEventListener("blur", save);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") save();
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      end();
+    }
+  });
+}
+
+// A row that has left this list leaves a line, with the way back.
+function leaveNote(list, row, act) {
+  const [words, back] = NOTES[act];
+  const note = document.createElement("li");
+  note.className = "session-row row-note";
+  note.id = row.id;
+  const title = document.createElement("bdi");
+  title.textContent = titleOf(row);
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", className: "link-button", textContent: "Undo" });
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      await call("POST", `${apiOf(row)}/${back}`);
+      refresh(list, note);
+    } catch (error) {
+      note.append(` ${error.message} (${error.code})`);
+    }
+  });
+  note.append(title, ` ${words} `, button);
+  row.replaceWith(note);
+  button.focus();
+}
+
+async function attempt(row, work) {
+  const box = row.querySelector(".row-error");
+  box.hidden = true;
+  try {
+    await work();
+  } catch (error) {
+    showError(box, error);
+  }
+}
+
+async function move(list, row, act) {
+  await call("POST", `${apiOf(row)}/${act}`);
+  leaveNote(list, row, act);
+}
+
+async function fork(row) {
+  const { message_count: count } = await call("GET", apiOf(row));
+  const { items } = await call("GET", `${apiOf(row)}/messages?after=${count - 1}&limit=1`);
+  const made = await call("POST", `${apiOf(row)}/fork`, { at_message_id: items[0].id });
+  location.assign(row.querySelector(".session-link").href.replace(encodeURIComponent(row.id), encodeURIComponent(made.id)));
+}
+
+export function watchRows(list, dialog) {
+  const labels = new LabelsDialog(dialog);
+  const acts = {
+    rename: (row) => rename(list, row),
+    labels: (row) => attempt(row, async () => (await labels.edit(apiOf(row))) && refresh(list, row)),
+    archive: (row) => attempt(row, () => move(list, row, "archive")),
+    reopen: (row) => attempt(row, () => move(list, row, "reopen")),
+    fork: (row) => attempt(row, () => fork(row)),
+  };
+  list.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-act]");
+    if (!button) return;
+    button.closest("details").open = false;
+    acts[button.dataset.act](button.closest(".session-row"));
+  });
+  watchStates(list);
+}
+
+/* Polling: only rows that are on the screen, and only while the page is. */
+
+function watchStates(list) {
+  const seen = new Set();
+  const known = new Map();
+  const watcher = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) isIntersecting ? seen.add(target) : seen.delete(target);
+  });
+
+  function watchNew() {
+    for (const row of seen) if (!row.isConnected) seen.delete(row);
+    for (const row of list.querySelectorAll(".session-row:not(.row-note)")) watcher.observe(row);
+  }
+
+  function show(facts) {
+    const old = document.getElementById(facts.id);
+    if (!old || known.get(facts.id) === facts.outerHTML || old.contains(document.activeElement)) return;
+    known.set(facts.id, facts.outerHTML);
+    showTimes(facts);
+    old.replaceWith(facts);
+  }
+
+  async function look() {
+    const ids = [...seen].filter((row) => row.isConnected).map((row) => row.id);
+    if (document.hidden || !ids.length) return;
+    const search = new URLSearchParams(ids.map((id) => ["id", id]));
+    const part = await fetchPart(`${list.dataset.states}?${search}`).catch(() => null);
+    for (const facts of part?.querySelectorAll(".session-facts") ?? []) show(facts);
+  }
+
+  watchNew();
+  list.addEventListener("htmx:load", watchNew);
+  setInterval(look, PACE);
+  document.addEventListener("visibilitychange", look);
+}

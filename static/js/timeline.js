@@ -1,0 +1,106 @@
+// The timeline: turns open and close, and while the session works its newest turns are renewed.
+import { LiveFeed } from "./live.js";
+import { showTimes } from "./times.js";
+
+const PACE = 1_500;
+const TOTALS_PACE = 5_000;
+const POLL = 10_000;
+const find = (id) => document.getElementById(id);
+const page = find("timeline");
+
+page.addEventListener("click", ({ target }) => {
+  const button = target.closest(".turn-open");
+  if (button) setOpen(button, button.getAttribute("aria-expanded") !== "true");
+});
+
+function setOpen(button, isOpen) {
+  button.setAttribute("aria-expanded", isOpen);
+  find(button.getAttribute("aria-controls")).hidden = !isOpen;
+}
+
+// The turns from the newest known on, filtered as the list is.
+async function renew() {
+  const list = find("turns");
+  const query = new URLSearchParams(new FormData(find("turn-filter")));
+  query.set("from", page.dataset.newest);
+  const response = await fetch(`${page.dataset.rows}?${query}`, { headers: { "HX-Request": "true" } });
+  if (!response.ok || !list.isConnected) return;
+  const fresh = document.createElement("table");
+  fresh.innerHTML = await response.text();
+  // It is no more what was asked for: it has another state now.
+  const newest = `turn-${page.dataset.newest}`;
+  if (!fresh.querySelector(`#${newest}`)) find(newest)?.remove();
+  // The oldest first, so that each new one comes to stand above.
+  for (const turn of [...fresh.querySelectorAll("tbody.turn")].reverse()) put(turn);
+}
+
+function put(turn) {
+  const table = document.querySelector("#turns .turns");
+  if (!table) {
+    // There was none yet: the list is asked for as a whole.
+    find("turn-filter").hidden = false;
+    window.htmx.trigger(find("turn-filter"), "submit");
+    return;
+  }
+  page.dataset.newest = Math.max(Number(page.dataset.newest), Number(turn.dataset.seq));
+  const known = find(turn.id);
+  if (known) replace(known, turn);
+  else {
+    table.tHead.after(turn);
+    window.htmx.process(turn);
+    showTimes(turn);
+    find("timeline-announcer").textContent = `Turn ${turn.dataset.seq} began.`;
+  }
+}
+
+// The row is renewed; what was opened stays open, and what is inside is asked for again.
+function replace(known, turn) {
+  const row = turn.querySelector(".turn-row");
+  const isOpen = known.querySelector(".turn-open").getAttribute("aria-expanded") === "true";
+  const hadFocus = known.querySelector(".turn-row").contains(document.activeElement) && document.activeElement.className;
+  known.querySelector(".turn-row").replaceWith(row);
+  window.htmx.process(row);
+  showTimes(row);
+  const button = row.querySelector(".turn-open");
+  if (hadFocus) (row.querySelector(`.${hadFocus.split(" ").pop()}`) ?? row.querySelector("a")).focus();
+  if (!isOpen) return;
+  button.setAttribute("aria-expanded", "true");
+  window.htmx.ajax("GET", button.getAttribute("hx-get"), { target: `#${button.getAttribute("aria-controls")} > td` });
+}
+
+let timer = 0;
+let renewed = 0;
+let summed = 0;
+function refresh() {
+  if (timer || document.hidden) return;
+  timer = setTimeout(ask, Math.max(60, renewed + PACE - Date.now()));
+}
+
+async function ask() {
+  renewed = Date.now();
+  if (renewed - summed > TOTALS_PACE) {
+    summed = renewed;
+    window.htmx.trigger(find("totals"), "mnesis:timeline");
+  }
+  // A list that could not be asked for stays as it was: the next event asks again.
+  await renew().catch(() => {});
+  timer = 0;
+}
+
+function follow() {
+  document.addEventListener("visibilitychange", refresh);
+  if (!("own" in page.dataset)) {
+    setInterval(refresh, POLL);
+    return;
+  }
+  new LiveFeed({
+    path: `/ws/sessions/${encodeURIComponent(page.dataset.sessionId)}`,
+    seq: Number(page.dataset.seq),
+    onEvent: refresh,
+    onDelta: () => true,
+    onCaughtUp: () => {},
+    onState: () => {},
+  }).start();
+}
+
+if ("live" in page.dataset) follow();
