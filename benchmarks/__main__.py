@@ -82,6 +82,20 @@ BENCHMARKS = {
         "Lines of a log of 115 MB by number and by pattern, against the tools of the command line on the same file",
         ("what", "tool ms", "our ms", "our time / the tool's", "MB/s"),
     ),
+    "operators": (
+        "Items of an operator's run with a model that answers at once, against asyncio with a semaphore, in memory",
+        (
+            *("items", "workers", "raw \N{MICRO SIGN}s an item", "reference \N{MICRO SIGN}s", "our time / reference"),
+            *("our \N{MICRO SIGN}s an item", "our time / raw", "our items/s", "MB a worker"),
+        ),
+    ),
+    "pages": (
+        "The session page in Chromium with nothing kept from before: the medians of five looks, on SQLite",
+        (
+            *("messages", "place", "first byte ms", "first paint ms", "interactive ms", "document kB", "all kB"),
+            *("elements", "socket to pixels ms"),
+        ),
+    ),
     "conversations": (
         "Real conversations lived turn by turn in small windows, in tokens: what compaction does, and what is still there",
         (
@@ -91,8 +105,8 @@ BENCHMARKS = {
     ),
 }
 
-WITHOUT_DATABASE = ("files", "lines")
-"""What comes out the same on any."""
+WITHOUT_DATABASE = ("files", "lines", "pages")
+"""What comes out the same on any, or is measured on SQLite alone."""
 
 
 def main() -> int:

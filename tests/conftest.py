@@ -23,7 +23,7 @@ from tests.support.site_role import acting_as, drop_role, make_site_role
 MISSING_DATA = pytest.StashKey[int]()
 
 hypothesis.settings.register_profile("soak", max_examples=2_000, deadline=None)
-hypothesis.settings.register_profile("suite", max_examples=40, deadline=None)
+hypothesis.settings.register_profile("suite", max_examples=25, deadline=None)
 hypothesis.settings.load_profile("suite")
 
 

@@ -120,11 +120,13 @@ def test_a_turn_that_fails_ends_with_its_own_status(alice: User, script: Any) ->
 
 def test_an_archived_session_takes_no_message(alice: User, session: SessionRecord) -> None:
     assert run("sessions", "archive", "last")[2] == 0
+    assert run("sessions", "reopen", "last")[2] == 0
+    assert run("sessions", "archive", "last")[2] == 0
     assert run("resume", session.id, "Hello")[2] == 8
 
 
 def test_somebody_elses_session_is_not_found(bob: User, session: SessionRecord) -> None:
-    for verb in ("read", "interrupt", "archive", "compact", "delete"):
+    for verb in ("read", "interrupt", "archive", "reopen", "compact", "delete"):
         assert run("sessions", verb, session.id, user="bob")[2] == 4
 
 

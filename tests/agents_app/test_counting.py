@@ -61,7 +61,7 @@ def row(transactional_db) -> ModelSpec:
 async def test_a_new_session_begins_with_what_others_have_learnt_of_its_model(row, alice, session, script):
     asked = script(counting(1.5))
     for _ in range(3):
-        asked.spec = await db(get_spec, "demo")
+        asked.spec = await db(get_spec, "demo", user_id=None)
         await say(session, WORDS)
     learnt = (await db(load_meter, session.id)).ratio
     other = await db(lifecycle.create_session, owner=alice)
@@ -75,6 +75,6 @@ async def test_a_new_session_begins_with_what_others_have_learnt_of_its_model(ro
 async def test_an_entry_that_is_replaced_begins_anew(row, session, script):
     script(counting(1.5))
     await say(session, WORDS)
-    assert (await db(get_spec, "demo")).shared_ratio > 1.1
+    assert (await db(get_spec, "demo", user_id=None)).shared_ratio > 1.1
     await db(put_model, row)
-    assert (await db(get_spec, "demo")).shared_ratio is None
+    assert (await db(get_spec, "demo", user_id=None)).shared_ratio is None

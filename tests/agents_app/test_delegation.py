@@ -346,7 +346,7 @@ async def test_after_a_crash_a_child_that_waited_for_an_approval_ends_interrupte
     await begin(session, "Find")
     await frames_until(session, "delegation.suspended")
     [child] = await children(session)
-    monkeypatch.setattr("agents_app.delegate._interrupt", nothing)
+    monkeypatch.setattr("agents_app.delegate.end_turn", nothing)
     await crash(monkeypatch)
     assert (await db(load_session, child.id)).state == "suspended"
     await db(recover_turns, lease_owner="another process")

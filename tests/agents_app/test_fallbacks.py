@@ -166,7 +166,7 @@ def test_the_command_adds_a_chain_and_says_what_is_missing(capsys):
     said = capsys.readouterr().out
     assert "else demo, later" in said
     assert "no model is called 'later' yet" in said
-    spec = get_spec("mine")
+    spec = get_spec("mine", user_id=None)
     assert (spec.fallbacks, spec.total_timeout_seconds) == (("demo", "later"), 60.0)
     store.put_model(spec)
-    assert get_spec("mine") == spec
+    assert get_spec("mine", user_id=None) == spec

@@ -172,6 +172,8 @@ async def test_record_fork_compact_and_archive(caller: Caller, session: SessionR
     assert (await call(caller, "session/archive", session_id=session.id))["archived"] is True
     error = await call(caller, "turn/start", session_id=session.id, message="more")
     assert (error["code"], error["data"]["code"]) == (-32012, "SESSION_ARCHIVED")
+    assert (await call(caller, "session/reopen", session_id=session.id))["archived"] is False
+    assert (await call(caller, "session/record", session_id=session.id, user="hi", assistant="again"))["seq"] == 2
 
 
 async def test_busy_and_interrupt(caller: Caller, session: SessionRecord, script: Any) -> None:
@@ -223,7 +225,7 @@ async def test_a_reading_key_may_not_write(alice: User, session: SessionRecord) 
 
 async def test_somebody_elses_session_is_not_found(bob: User, session: SessionRecord) -> None:
     stranger = Caller(user=bob, may_write=True)
-    names = ("at_message_id", "message", "user", "assistant", "turn_id", "part_id", "q", "text")
+    names = ("at_message_id", "message", "user", "assistant", "turn_id", "part_id", "q", "text", "template")
     results = [{"tool_call_id": "x", "output": "x"}]
     filled: dict[str, Any] = dict.fromkeys(names, "x") | {"approved": True, "results": results}
     for name, method in jsonrpc.METHODS.items():
@@ -232,3 +234,30 @@ async def test_somebody_elses_session_is_not_found(bob: User, session: SessionRe
             continue
         error = await call(stranger, name, session_id=session.id, **{field: filled[field] for field in fields})
         assert (error["code"], error["data"]["code"]) == (-32004, "SESSION_NOT_FOUND"), name
+
+
+async def test_maps_are_begun_read_and_stopped(caller: Caller, session: SessionRecord) -> None:
+    asked = {"template": "{{ item }}", "items": [1, 2], "session_id": session.id}
+    run = await call(caller, "maps/llm", **asked)
+    assert (run["state"], run["session_id"]) == ("pending", session.id)
+    assert (await call(caller, "maps/wait", run_id=run["id"], seconds=0))["state"] == "pending"
+    assert (await call(caller, "maps/pause", run_id=run["id"]))["state"] == "paused"
+    assert (await call(caller, "maps/wait", run_id=run["id"]))["state"] == "paused"
+    assert (await call(caller, "maps/cancel", run_id=run["id"]))["state"] == "cancelled"
+    assert [known["id"] for known in (await call(caller, "maps/list", session_id=session.id))["items"]] == [run["id"]]
+    assert (await call(caller, "maps/items", run_id=run["id"]))["items"] == []
+    assert (await call(caller, "maps/item", run_id=run["id"], item=1))["data"]["code"] == "OPERATOR_ITEM_NOT_FOUND"
+    assert (await call(caller, "maps/retry", run_id=run["id"]))["data"]["code"] == "OPERATOR_RUN_NOT_IN_STATE"
+    assert (await call(caller, "maps/agentic", **asked, tools=["none"]))["data"]["code"] == "INVALID_REQUEST"
+    reader = Caller(user=caller.user, may_write=False)
+    assert (await call(reader, "maps/llm", **asked))["data"]["code"] == "PERMISSION_DENIED"
+    assert (await call(reader, "maps/read", run_id=run["id"]))["state"] == "cancelled"
+
+
+async def test_anothers_maps_are_not_there(caller: Caller, session: SessionRecord, bob: User) -> None:
+    asked = {"template": "{{ item }}", "items": [1], "session_id": session.id}
+    run = await call(caller, "maps/llm", **asked)
+    stranger = Caller(user=bob, may_write=True)
+    for verb in ("read", "wait", "items", "pause", "resume", "cancel", "retry"):
+        assert (await call(stranger, f"maps/{verb}", run_id=run["id"]))["data"]["code"] == "OPERATOR_RUN_NOT_FOUND"
+    assert (await call(stranger, "maps/llm", **asked))["data"]["code"] == "SESSION_NOT_FOUND"

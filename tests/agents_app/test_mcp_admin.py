@@ -139,22 +139,26 @@ def test_text_of_a_server_is_never_markup(admin):
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_the_page_says_what_is_missing(ask):
+def test_the_page_says_what_is_missing(admin, ask):
     assert "No tool has “<bdi>nowhere</bdi>”" in ask("/tools/?q=nowhere")
     attach("empty")
     store.note_problem(attach("away", listed("act")), "gone: /secret/path")
     store.put_server(ServerAddress(name="new", url="http://127.0.0.1:9/mcp"))
+    for_administrators = ask("/tools/")
+    assert "gone: /secret/path" in for_administrators
+    assert "not asked yet" in for_administrators
+    assert "Attach a server" in for_administrators
+    admin.force_login(User.objects.create_user("alice"))
     page = ask("/tools/")
     assert "It brings no tools." in page
     assert "It was not asked for its tools yet." in page
     assert "Not reachable since" in page
     assert "/secret/path" not in page
-    assert "Attach and manage MCP servers" in page
 
 
 def test_the_page_is_for_who_is_signed_in(transactional_db):
     browser = Client()
     assert browser.get("/tools/").status_code == 302
     browser.force_login(User.objects.create_user("alice"))
-    assert "Attach and manage" not in browser.get("/tools/").content.decode()
+    assert "Attach a server" not in browser.get("/tools/").content.decode()
     assert '<a href="/tools/">Tools</a>' in browser.get("/").content.decode()

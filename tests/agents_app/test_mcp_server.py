@@ -29,7 +29,7 @@ from tests.support.sample_record import HOSTILE, Sample, make_sample
 from tests.support.story import say
 
 TOOLS = (
-    "mnesis_run mnesis_resume mnesis_interrupt mnesis_send mnesis_sessions lcm_grep lcm_grep_file lcm_describe lcm_expand "
+    "mnesis_run mnesis_resume mnesis_interrupt mnesis_send mnesis_llm_map mnesis_agentic_map mnesis_sessions lcm_grep lcm_grep_file lcm_describe lcm_expand "
     "lcm_read"
 )
 
@@ -84,6 +84,8 @@ async def test_it_offers_its_tools_and_resources(alice: User, mode: str) -> None
         "mnesis_resume",
         "mnesis_interrupt",
         "mnesis_send",
+        "mnesis_llm_map",
+        "mnesis_agentic_map",
     }
     assert [template.uri_template for template in templates] == [
         "mnesis://sessions/{id}",
@@ -246,3 +248,15 @@ async def test_a_talk_of_its_own_is_found_again(alice: User, session: SessionRec
     async with agent(alice) as client:
         hit = (await use(client, "lcm_grep", q="4711"))["items"][0]
         assert "4711" in await use(client, "lcm_read", id=hit["message_id"])
+
+
+async def test_it_begins_a_map_and_is_told_how_far_it_is(alice: User, session: SessionRecord) -> None:
+    asked = {"template": "{{ item }}", "items": [1, 2], "session_id": session.id, "wait_seconds": 0}
+    async with agent(alice) as client:
+        told = await use(client, "mnesis_llm_map", **asked)
+        assert told.startswith("llm_map map_")
+        id = told.split()[1].rstrip(":")
+        assert id in await use(client, "lcm_describe", id=id)
+        assert (await error(client, "mnesis_agentic_map", **asked, tools=["none"]))["code"] == "INVALID_REQUEST"
+    async with agent(alice, may_write=False) as client:
+        assert (await error(client, "mnesis_llm_map", **asked))["code"] == "PERMISSION_DENIED"

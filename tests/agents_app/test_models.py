@@ -81,4 +81,4 @@ async def test_a_turn_with_a_model_of_unknown_price_has_no_cost(session, script)
 
 def unpriced():
     call_command("model", "add", "--alias=x", "--litellm=openai/x", "--api-base=http://127.0.0.1/v1", verbosity=0)
-    return get_spec("x")
+    return get_spec("x", user_id=None)

@@ -14,7 +14,7 @@ from tests.agents_app.test_models import model
 def test_a_model_of_litellm_s_table_brings_its_numbers(capsys) -> None:
     said = model("add", "--alias=four", "--litellm=openai/gpt-4o", capsys=capsys)
     assert "window 128,000 (litellm), answer 16,384 (litellm), prices 2.5 / 10 (litellm)" in said
-    spec = get_spec("four")
+    spec = get_spec("four", user_id=None)
     assert spec.prices.cache_read == 1_250_000
     assert spec.prices.cache_write is None
 

@@ -173,3 +173,32 @@ async def test_the_first_message_names_a_session_without_a_title(session, script
     await say(session, "Something else")
     assert (await db(load_session, session.id)).title == "Plan the move to the new office"
     assert [turn.seq for turn in await db(list_turns, session.id)] == [2, 1]
+
+
+async def test_a_turn_may_ask_another_model_and_the_next_one_asks_the_session_s_again(session, script):
+    await db(
+        LanguageModel.objects.create,
+        alias="other",
+        litellm_model="scripted/other",
+        context_window=8_000,
+        max_output_tokens=500,
+    )
+    own, other = script("From home.", "From home again."), script("From the other.", alias="other")
+    for message, model in (("One", ""), ("Two", "other"), ("Three", "")):
+        started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message=message, model=model)
+        await ended(started.turn)
+    assert [spoken(message) for message in await history(session)][1::2] == [
+        "From home.",
+        "From the other.",
+        "From home again.",
+    ]
+    assert (len(own.requests), len(other.requests)) == (2, 1)
+    assert other.requests[0].max_output_tokens == 500
+    assert [turn.model for turn in await db(list_turns, session.id)] == ["demo", "other", "demo"]
+    assert (await db(load_session, session.id)).model == "demo"
+
+
+async def test_a_model_that_is_not_there_begins_no_turn(session, script):
+    with pytest.raises(ModelNotFoundError):
+        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", model="nowhere")
+    assert await history(session) == []

@@ -35,6 +35,7 @@ from sessions_app.models import Event, Message, Session
 from sessions_app.queries import list_peers, load_messages
 from sessions_app.search import Scope, search
 from tests.support.inspected import add_session, add_turn
+from tests.support.operators import add_run
 from tests.support.sample_record import HOSTILE, Sample, make_sample
 
 
@@ -106,6 +107,17 @@ def exported_host(owner: User, *texts: str) -> tuple[str, list[bytes]]:
 def test_a_session_that_would_begin_a_turn_by_itself_is_refused(eve: User):
     _, lines = exported_host(eve, "Begin!")
     with pytest.raises(InvalidRequest, match="would begin a turn here at once"):
+        import_sessions(lambda: lines, owner_id=eve.pk)
+    assert not Session.objects.exists()
+
+
+def test_a_session_whose_run_would_go_on_is_refused(eve: User):
+    with transaction.atomic():
+        session_id = add_session(eve)
+        run_id = add_run(session_id)
+        lines = list(export_session(session_id))
+        transaction.set_rollback(True)
+    with pytest.raises(InvalidRequest, match=run_id):
         import_sessions(lambda: lines, owner_id=eve.pk)
     assert not Session.objects.exists()
 

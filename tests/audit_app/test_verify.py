@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
 from django.db import connection, models
 from django.db.models import BooleanField
 from django.test import Client
 
+from agents_app.models import OperatorItem, OperatorRun
 from audit_app import stretches
 from audit_app.session_tables import session_tables
 from audit_app.verify import check_replay, replay_session, verify_session, verify_sessions
@@ -45,8 +47,12 @@ def test_every_table_of_the_record_has_a_row_to_tamper_with(session_id: str) -> 
     assert empty == {StreamJournal}
 
 
-UNSEEN = {"Event.id", "ContextItem.id", "SummaryEdge.id", "Session.owner"}
-"""Numbers that the database gives to rows and that nothing refers to; and who may read it, which is told apart."""
+UNSEEN = {
+    *("Event.id", "ContextItem.id", "SummaryEdge.id", "OperatorItem.id", "Session.owner"),
+    *("OperatorItem.excused", "OperatorItem.not_before", "OperatorItem.started_at", "OperatorItem.ended_at"),
+}
+"""Numbers that the database gives to rows and that nothing refers to; who may read it, which is told apart; and when
+and how often an item was worked on."""
 COUNTERS = {"event_seq", "head_hash", "message_seq", "turn_seq"}
 KEYS = {
     "Turn": ("id", "seq"),
@@ -63,6 +69,9 @@ KEYS = {
     "SummaryEdge": ("source_id", "position"),
     "InboxMessage": ("id", "seq"),
     "FileReference": ("id", "content_id", "path", "added_seq"),
+    "OperatorRun": ("id",),
+    "OperatorItem": ("number",),
+    "OperatorTry": ("id", "item", "number"),
 }
 """What has to differ for a second row to be let in."""
 
@@ -88,6 +97,63 @@ def test_a_value_that_was_changed_is_named_whatever_the_column(
             elif model.rules.bound and field.name not in (*model.rules.steps, *COUNTERS):
                 assert any(model._meta.db_table in problem for problem in problems), (field, problems)
     assert unseen == UNSEEN
+
+
+OF_ITEMS = {
+    "accepted_try_id": "try_other",
+    "error_kind": "timeout",
+    "error": "forged",
+    "call_id": "call_other",
+    "child_session_id": "sess_other",
+    "tokens_input": 1,
+    "tokens_output": 1,
+    "cost_micros": 1,
+    "duration_ms": 1,
+    "line_offset": 1,
+    "line_length": 1,
+}
+
+
+@pytest.mark.parametrize("state", ["completed", "failed", "pending", "running"])
+def test_what_an_item_says_of_itself_is_what_its_tries_and_its_line_come_to(
+    session_id: str, unguarded: None, state: str
+) -> None:
+    item = OperatorItem.objects.filter(state=state).earliest("pk")
+    for name, value in OF_ITEMS.items():
+        with undone():
+            plain(OperatorItem).filter(pk=item.pk).update(**{name: value})
+            [difference] = check_replay(session_id)
+        where = (f"operator_items.{name}", f"{item.run_id} {item.number}")
+        assert (difference.what, difference.id) in (where, ("map_children", where[1])), (name, difference)
+        assert difference.rows == value
+
+
+def test_what_a_run_counts_is_what_its_items_and_tries_come_to(session_id: str, unguarded: None) -> None:
+    for run in OperatorRun.objects.all():
+        for name in OperatorRun.rules.unproven:
+            with undone():
+                plain(OperatorRun).filter(pk=run.pk).update(**{name: 77})
+                assert [(one.what, one.id, one.rows) for one in check_replay(session_id)] == [
+                    (f"operator_runs.{name}", run.pk, 77)
+                ]
+
+
+def test_an_error_that_was_taken_away_is_named(session_id: str, unguarded: None) -> None:
+    plain(OperatorItem).filter(state="failed").update(error="", error_kind="")
+    assert {one.what for one in check_replay(session_id)} == {"operator_items.error", "operator_items.error_kind"}
+
+
+def test_lines_whose_content_is_gone_prove_nothing_and_that_is_said(session_id: str) -> None:
+    for content_id in {run.input_file.content_id for run in OperatorRun.objects.select_related("input_file")}:
+        storages["files"].delete(f"{content_id[:2]}/{content_id[2:4]}/{content_id}")
+    assert {(one.what, one.rows) for one in check_replay(session_id)} == {("operator_items.line_offset", "gone")}
+    assert {problem.kind for problem in verify_session(session_id).problems} == {"content", "replay"}
+
+
+@pytest.mark.parametrize("state", ["failed", "pending"])
+def test_an_item_of_a_run_whose_end_was_changed_is_named(session_id: str, unguarded: None, state: str) -> None:
+    plain(OperatorItem).filter(pk=OperatorItem.objects.filter(state="completed")[0].pk).update(state=state)
+    assert found(session_id)
 
 
 def test_a_session_that_was_given_away_is_told_apart(session_id: str, unguarded: None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
+from agents_app.models import OperatorItem
 from audit_app.verify import verify_in_stretches, verify_sessions
 from sessions_app import store
 from sessions_app.ledger import change
@@ -69,6 +70,14 @@ if connection.vendor == "sqlite":  # PostgreSQL keeps no value of another type
                 cursor.execute("PRAGMA ignore_check_constraints = ON")
                 cursor.execute(f"UPDATE {table} SET {column} = {value} WHERE id = %s", [id])
                 assert [words.split(" ", 1)[1] for words in found(session_id)] == [f"row {table} {id}"]
+
+    def test_bytes_in_an_item_are_named(session_id: str, unguarded: None) -> None:
+        item = OperatorItem.objects.filter(state="failed").earliest("pk")
+        for column in ("number", "line_offset", "state", "error", "error_kind", "call_id", "tokens_input"):
+            with undone(), connection.cursor() as cursor:
+                cursor.execute("PRAGMA ignore_check_constraints = ON")
+                cursor.execute(f"UPDATE operator_items SET {column} = CAST('x' AS BLOB) WHERE id = %s", [item.pk])
+                assert any(f"{item.run_id}" in words for words in found(session_id)), column
 
 
 def test_a_value_that_is_set_while_others_look_is_none_of_theirs() -> None:

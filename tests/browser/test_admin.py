@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -17,7 +16,7 @@ LISTS = (
     "sessions_app/contextitem", "sessions_app/event", "sessions_app/modelcall", "sessions_app/prompttext",
     "sessions_app/streamjournal", "sessions_app/languagemodel", "sessions_app/apikey", "compaction_app/compactionrun",
     "compaction_app/summarynode", "compaction_app/summarytry", "compaction_app/summarypreview",
-    "files_app/filereference",
+    "files_app/filereference", "agents_app/operatorrun", "agents_app/operatoritem", "agents_app/operatortry",
 )  # fmt: skip
 HOSTILE = "<img src=x onerror=alert(1)> \u202egpj.exe "
 
@@ -75,26 +74,25 @@ def test_every_page_of_the_inspector_keeps_to_its_width_and_policy(
     expect(page.get_by_text("byte for byte what the model was sent")).to_be_visible()
 
 
-def test_the_drawn_summaries_are_links_for_mouse_and_keyboard(compacted: str, open_page: Open) -> None:
+def test_the_drawn_summaries_are_walked_by_keys_and_lead_to_their_records(compacted: str, open_page: Open) -> None:
     page = open_page(inspect(compacted, "summaries"))
-    nodes, boxes = page.locator(".dag svg .dag-node"), page.locator(".dag svg .dag-box")
-    assert nodes.count() >= 1
-    assert boxes.count() >= 1
-    label = nodes.first.get_attribute("aria-label") or ""
-    assert re.match(r"(Leaf|Condensed) \d+", label)
+    drawing, chosen = page.get_by_role("application"), page.get_by_label("What is chosen")
+    page.locator("[data-drawn]").wait_for()
     assert page.get_by_text("The same as a list").is_visible()
-    nodes.first.focus()
-    assert page.evaluate("document.activeElement.classList.contains('dag-node')")
-    page.keyboard.press("Enter")
+    drawing.focus()
+    page.keyboard.press("ArrowRight")
+    expect(chosen.get_by_role("heading")).to_contain_text("summary of message")
+    for _ in range(4):
+        page.keyboard.press("ArrowDown")
+    expect(chosen.get_by_role("heading")).to_contain_text("Message 1 · user")
+    page.keyboard.press("ArrowUp")
+    chosen.get_by_role("link", name="Open the record").click()
     expect(page.locator("h1")).to_contain_text("summary of message")
-    page.go_back()
-    page.locator(".dag svg .dag-box").first.click()
-    expect(page.locator("#result_list tbody tr").first).to_be_visible()
 
 
 def test_without_scripts_the_summaries_are_a_list(compacted: str, open_page: Open) -> None:
     page = open_page(inspect(compacted, "summaries"), java_script_enabled=False)
-    expect(page.locator(".dag")).to_be_hidden()
+    expect(page.locator("#dag")).to_be_hidden()
     expect(page.locator(".outline li a").first).to_be_visible()
 
 

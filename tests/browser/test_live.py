@@ -199,22 +199,18 @@ def test_reasoning_and_a_tool_call_are_shown_as_what_they_are(portal: Portal, op
     expect(page.locator("details.reasoning").first).to_be_visible()
 
 
-def test_a_busy_session_refuses_in_words_and_keeps_the_text(portal: Portal, open_page: Open) -> None:
+def test_what_is_sent_to_a_session_that_was_busy_waits_in_the_queue(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session()
     page = open_page(f"/sessions/{session_id}/")
     # As a tab that has not heard of the other one's turn yet.
     page.route(re.compile(r"/turns$"), lambda route: (portal_turn(portal, session_id), route.continue_()))
     write(page, "Typed with care")
-    alert = page.get_by_role("alert")
-    expect(alert).to_contain_text("A turn is already running")
-    expect(alert).to_contain_text("SESSION_BUSY")
-    assert page.get_by_label("Message", exact=True).input_value() == "Typed with care"
-    page.keyboard.press("Escape")
-    wait_for_end(page)
+    expect(page.locator(".queued")).to_contain_text("Typed with care")
     page.unroute_all()
-    page.get_by_label("Message", exact=True).press("Enter")
-    expect(page.get_by_text("Typed with care", exact=True)).to_be_visible()
-    expect(alert).to_be_hidden()
+    page.get_by_role("button", name="Send now").click()
+    expect(page.locator(".message-user .prose", has_text="Typed with care")).to_be_visible()
+    wait_for_end(page)
+    assert spoken(portal, session_id).count("Typed with care") == 1
 
 
 def portal_turn(portal: Portal, session_id: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.admin.context import ITEMS_PER_PAGE, ContextView
-from compaction_app.admin.drawing import Node, drawing_of, outline_of
+from compaction_app.admin.outline import Line, Node, outline_of
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview
 from mnesis_core.graph import Span
 from mnesis_core.messages import TextPart
@@ -51,12 +50,15 @@ def context_at(inspector: Client, session_id: str, query: str = "") -> ContextVi
 
 
 def drawing(inspector: Client, session_id: str) -> dict[str, Any]:
-    """The values that the page hands to the browser."""
-    page = inspector.get(reverse("admin:inspect_summaries", args=[session_id])).content.decode()
-    found = re.search(r'<script id="dag-values" type="application/json">(.*?)</script>', page, re.DOTALL)
-    assert found, "the page has no drawing"
-    values: dict[str, Any] = json.loads(found[1])
+    """The values that the browser draws."""
+    values: dict[str, Any] = inspector.get(reverse("admin:inspect_drawing", args=[session_id])).json()
     return values
+
+
+def outline(inspector: Client, session_id: str) -> list[Line]:
+    """The list beside the drawing."""
+    lines: list[Line] = inspector.get(reverse("admin:inspect_summaries", args=[session_id])).context["outline"]
+    return lines
 
 
 def ids(items: list[Any]) -> list[str]:
@@ -174,44 +176,58 @@ def test_the_context_page_asks_the_database_as_often_for_many_items(
     assert queries(session_id) == queries(other)
 
 
-def test_the_drawing_has_every_summary_and_what_it_stands_for(session_id: str, inspector: Client) -> None:
+def test_the_outline_has_every_summary_and_what_it_stands_for(session_id: str, inspector: Client) -> None:
     messages = [id for n in range(3) for id in add_turn(session_id, f"Question {n}")]
     run = claim(session_id)
     leaves = [add_summary(session_id, run, messages[n : n + 2], (n + 1, n + 2), level=n // 2 + 1) for n in (0, 2, 4)]
     top = add_summary(session_id, run, leaves[:2], (1, 4), kind="condensed")
-    SummaryNode.objects.filter(id=leaves[0]).update(superseded_seq=7)
-    values = drawing(inspector, session_id)
-    nodes = {node["id"]: node for node in values["nodes"]}
-    assert set(nodes) == {*leaves, top}
-    assert [nodes[id]["level"] for id in leaves] == [1, 2, 3]
-    assert [id for id in nodes if nodes[id]["active"]] == [top, leaves[2]]
-    assert [id for id in nodes if nodes[id]["superseded"]] == [leaves[0]]
-    assert nodes[top]["url"] == reverse("admin:compaction_app_summarynode_change", args=[top.replace("_", "_5F")])
-    assert {tuple(edge) for edge in values["edges"]} == {
-        (top, leaves[0]), (top, leaves[1]), (leaves[0], "1–2"), (leaves[1], "3–4"), (leaves[2], "5–6"),
-    }  # fmt: skip
-    assert [box["name"] for box in values["boxes"]] == ["messages 1–2", "messages 3–4", "messages 5–6"]
-    box = inspector.get(values["boxes"][1]["url"]).context["cl"].result_list
-    assert [row.seq for row in box] == [3, 4]
+    assert set(drawing(inspector, session_id)["id"]) == {*leaves, top}
+    lines = outline(inspector, session_id)
+    nodes = {line.node.id: line.node for line in lines if line.node}
+    assert [nodes[id].level for id in leaves] == [1, 2, 3]
+    assert [id for id in nodes if nodes[id].is_active] == [top, leaves[2]]
+    assert nodes[top].url == reverse("admin:compaction_app_summarynode_change", args=[top.replace("_", "_5F")])
+    assert written_lines(lines) == (
+        f"{top}({leaves[0]}(messages 1–2 ){leaves[1]}(messages 3–4 )){leaves[2]}(messages 5–6 )"
+    )
+    span = next(line for line in lines if line.span_name == "messages 3–4")
+    assert [row.seq for row in inspector.get(span.span_url).context["cl"].result_list] == [3, 4]
 
 
-def test_the_drawing_does_not_hide_a_gap(session_id: str, inspector: Client) -> None:
+def test_the_outline_does_not_hide_a_gap(session_id: str, inspector: Client) -> None:
     messages = [id for n in range(3) for id in add_turn(session_id, f"Question {n}")]
     run = claim(session_id)
     leaf = add_summary(session_id, run, [*messages[:2], messages[4]], (1, 5), count=3)
-    assert drawing(inspector, session_id)["edges"] == [[leaf, "1–2"], [leaf, "5"]]
+    assert written_lines(outline(inspector, session_id)) == f"{leaf}(messages 1–2 message 5 )"
+    values = drawing(inspector, session_id)
+    assert (values["span"], values["count"]) == ([4], [3])
+
+
+def test_what_is_chosen_in_the_drawing_leads_to_its_record(session_id: str, ada: User, inspector: Client) -> None:
+    messages = add_turn(session_id, "<b>How</b> high?")
+    leaf = add_summary(session_id, claim(session_id), messages, (1, 2), text="<b>Tides</b>\u202e")
+    here = reverse("admin:inspect_summaries", args=[session_id])
+    part = inspector.get(f"{here}{leaf}/").content.decode()
+    assert page_of(SummaryNode.objects.get(id=leaf)) in part
+    assert "&lt;b&gt;Tides" in part
+    assert "\u202e" not in part
+    assert "&lt;b&gt;How" in inspector.get(f"{here}messages/1/").content.decode()
+    other = reverse("admin:inspect_summaries", args=[add_session(ada)])
+    for address in (f"{other}{leaf}/", f"{here}messages/3/", f"{here}messages/{10**30}/", f"{here}%00/"):
+        assert inspector.get(address).status_code == 404, address
 
 
 def test_a_session_without_summaries_has_no_drawing(session_id: str, inspector: Client) -> None:
     page = inspector.get(reverse("admin:inspect_summaries", args=[session_id])).content.decode()
     assert "there is no summary" in page
-    assert "dag-values" not in page
+    assert "<canvas" not in page
 
 
 def test_hundreds_of_summaries_cost_as_many_queries_as_one(session_id: str, ada: User, inspector: Client) -> None:
     def queries(session: str) -> int:
         with CaptureQueriesContext(connection) as captured:
             drawing(inspector, session)
+            outline(inspector, session)
         return len(captured)
 
     other = add_session(ada)
@@ -225,7 +241,7 @@ def test_hundreds_of_summaries_cost_as_many_queries_as_one(session_id: str, ada:
             )
             for n in range(count)
         )  # fmt: skip
-    assert len(drawing(inspector, other)["nodes"]) == 300
+    assert len(drawing(inspector, other)["id"]) == 300
     assert queries(session_id) == queries(other)
 
 
@@ -283,7 +299,11 @@ def node(id: str, span: Span, *, summary_ids: tuple[str, ...] = (), spans: tuple
 
 def written(nodes: list[Node]) -> str:
     """The outline as nested brackets."""
-    lines = outline_of(nodes, lambda span: "")
+    return written_lines(outline_of(nodes, lambda span: ""))
+
+
+def written_lines(lines: list[Line]) -> str:
+    """Lines of an outline as nested brackets."""
     text = ""
     for line in lines:
         text += (line.node.id if line.node else line.span_name) + ("*" if line.is_repeated else "")
@@ -318,12 +338,7 @@ def test_a_chain_deeper_than_pythons_stack_is_written_out() -> None:
     assert sum(line.opens for line in lines) == sum(len(line.closes) for line in lines) == 5000
 
 
-def test_a_drawing_leaves_out_edges_to_what_is_not_drawn() -> None:
-    values = drawing_of([node("top", (1, 4), summary_ids=("gone", "a")), node("a", (3, 4))], lambda span: "")
-    assert values["edges"] == [["top", "a"]]
-
-
-def test_a_revision_is_drawn_in_place_with_what_it_took_the_place_of_under_it(
+def test_a_revision_is_listed_in_place_with_what_it_took_the_place_of_under_it(
     session_id: str, inspector: Client
 ) -> None:
     first, second = add_turn(session_id, "One"), add_turn(session_id, "Two")
@@ -331,14 +346,12 @@ def test_a_revision_is_drawn_in_place_with_what_it_took_the_place_of_under_it(
     leaves = [add_summary(session_id, run, first, (1, 2)), add_summary(session_id, run, second, (3, 4))]
     top = add_summary(session_id, run, leaves, (1, 4), kind="condensed")
     newer = revise(session_id, leaves[0], first)
-    drawn = drawing(inspector, session_id)
-    nodes = {node["id"]: node for node in drawn["nodes"]}
-    assert [top, newer] in drawn["edges"]
-    assert [newer, leaves[0]] in drawn["edges"]
-    assert [top, leaves[0]] not in drawn["edges"]
-    assert [edge for edge in drawn["edges"] if edge[0] == leaves[0]] == []
-    assert (nodes[top]["stale"], nodes[newer]["stale"], nodes[leaves[0]]["superseded"]) == (True, False, True)
-    assert nodes[top]["detail"].endswith("stale")
+    lines = outline(inspector, session_id)
+    nodes = {line.node.id: line.node for line in lines if line.node}
+    assert written_lines(lines) == f"{top}({newer}({leaves[0]} messages 1–2 ){leaves[1]}(messages 3–4 ))"
+    assert nodes[top].state == "in the context now, stale"
+    assert nodes[newer].state == ""
+    assert nodes[leaves[0]].state.startswith("superseded at event")
 
 
 def test_a_summarys_page_leads_to_its_revisions_and_previews(session_id: str, inspector: Client) -> None:

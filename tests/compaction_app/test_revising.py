@@ -284,13 +284,17 @@ def test_other_peoples_summaries_are_not_found(tree, script, bob):
     assert codes == ["SUMMARY_NOT_FOUND", "SUMMARY_NOT_FOUND", "PREVIEW_NOT_FOUND", "PREVIEW_NOT_FOUND"]
 
 
+STALE = "stale: something under it was revised since"
+
+
 def test_a_summarys_page_leads_to_the_newest_revision_and_says_what_is_stale(tree, script, door):
     script(numbered())
     revising.apply(revising.preview(tree.left))
     newest = load_graph(tree.id).newest(tree.left).id
-    assert f'href="/summaries/{newest}/"' in door.get(f"/summaries/{tree.left}/").content.decode()
-    assert "revised since" in door.get(f"/summaries/{tree.top}/").content.decode()
-    assert "revised since" not in door.get(f"/summaries/{newest}/").content.decode()
+    page = door.get(f"/summaries/{tree.left}/", follow=True).content.decode()
+    assert f'/inspect/summaries/{newest}/"' in page
+    assert STALE in door.get(f"/summaries/{tree.top}/", follow=True).content.decode()
+    assert STALE not in door.get(f"/summaries/{newest}/", follow=True).content.decode()
 
 
 def test_what_cannot_be_done_is_said(tree, script, door):

@@ -10,8 +10,9 @@ from django.test import Client
 
 from compaction_app import store
 from compaction_app.compact import compact_session, request_manual
-from compaction_app.context import Meter
+from compaction_app.context import Meter, load_frame
 from compaction_app.models import CompactionRun
+from compaction_app.queries import list_runs_between
 from compaction_app.views import BAR_WIDTH, shown_meter
 from mnesis_core.endings import ModelUnreachable
 from mnesis_core.errors import ContextChanged
@@ -186,12 +187,48 @@ def test_a_running_compaction_is_a_quiet_line_and_a_failed_one_a_warning(door: C
     session_id = talk(owner)
     run_id, fence = start_run(session_id)
     path = f"/sessions/{session_id}/compactions/"
-    assert "Compacting…" in door.get(path).content.decode()
+    page = door.get(path).content.decode()
+    assert "Compacting…" in page
+    assert "0 summaries so far" in page
     with change(session_id) as record:
         store.fail_run(record, run_id, ModelUnreachable(HOSTILE), fence=fence)
     page = door.get(path).content.decode()
     assert "MODEL_UNREACHABLE" in page
+    assert "its longest texts are sent shortened" in page
     assert "<script>" not in page
+
+
+def test_a_running_compaction_says_how_far_it_is(door: Client, owner: User) -> None:
+    session_id = talk(owner)
+    run_id, fence = start_run(session_id)
+    summarise(session_id, run_id, fence)
+    page = door.get(f"/sessions/{session_id}/compactions/").content.decode()
+    assert "1 summary so far" in page
+    target = load_frame(session_id).budget.target
+    assert (
+        f'<progress class="divider-progress" aria-label="Compaction" value="{min(3_960, 6_400 - target)}"'
+        in " ".join(page.split())
+    )
+
+
+def test_the_messages_that_a_summary_took_the_place_of_are_named(door: Client, owner: User) -> None:
+    session_id = talk(owner)
+    path = f"/sessions/{session_id}/compactions/"
+    assert 'data-spans=""' in door.get(path).content.decode()
+    compact(session_id)
+    assert 'data-spans="1-2 "' in door.get(path).content.decode()
+    assert 'data-spans=""' in door.get(path, {"first": 3}).content.decode()
+    assert 'data-spans="1-1 "' in door.get(path, {"first": 0, "last": 1}).content.decode()
+
+
+def test_old_compactions_have_their_dividers_too(door: Client, owner: User) -> None:
+    session_id = talk(owner)
+    first, _ = compact(session_id)
+    for _ in range(3):
+        exchange(session_id, "and then?", "and then that")
+    assert f'id="{first}"' in door.get(f"/sessions/{session_id}/compactions/", {"first": 0, "last": 7}).content.decode()
+    assert len(list_runs_between(session_id, first=0, last=6, limit=1)) == 1
+    assert list_runs_between(session_id, first=7, last=None) == []
 
 
 def test_a_superseded_compaction_says_so_and_what_it_had_done_before(door: Client, owner: User) -> None:
@@ -224,18 +261,15 @@ def test_a_compaction_that_nobody_is_at_is_said_to_wait(door: Client, owner: Use
 def test_a_summary_stands_beside_its_sources(door: Client, owner: User) -> None:
     session_id = talk(owner)
     _, summary_id = compact(session_id)
-    page = door.get(f"/summaries/{summary_id}/").content.decode()
+    page = door.get(f"/summaries/{summary_id}/", follow=True).content.decode()
     assert "<strong>lighthouses</strong>" in page
-    assert f'href="/sessions/{session_id}/?around=1#msg-1"' in page
+    assert f'href="/sessions/{session_id}/?at=1#msg-1"' in page
     assert "4k → 40" in page
-    part = door.get(f"/summaries/{summary_id}/", headers={"HX-Request": "true"}).content.decode()
-    assert "<html" not in part
-    assert "<strong>lighthouses</strong>" in part
 
 
 def test_a_hostile_summary_is_text(door: Client, owner: User) -> None:
     session_id = talk(owner)
     _, summary_id = compact(session_id, text=HOSTILE)
-    page = door.get(f"/summaries/{summary_id}/").content.decode()
+    page = door.get(f"/summaries/{summary_id}/", follow=True).content.decode()
     assert "<script>alert" not in page
     assert 'href="javascript' not in page

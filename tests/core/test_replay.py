@@ -33,6 +33,7 @@ EVENTS: list[st.SearchStrategy[Event]] = [
         (EventType.SUMMARY_CREATED, {"summary_id": NAMES, "kind": st.just("leaf"), "source_ids": FEW}),
         (EventType.SUMMARY_SUPERSEDED, {"summary_id": NAMES}),
         (EventType.SUMMARY_FRESHNESS_CHANGED, {"stale": FEW, "fresh": FEW}),
+        (EventType.MAP_ITEMS_CLAIMED, {"run_id": NAMES, "items": st.just([1]), "session_ids": st.tuples(NAMES)}),
         (EventType.MESSAGE_FINALIZED, {}),
     )
 ]

@@ -27,7 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A site that gives up soon: the processes that die, and the clients that do not read."""
     directory = tmp_path_factory.mktemp("site")
     config = directory / "config.toml"
-    leases = "".join(f"[{part}]\nlease_seconds = {LEASE_SECONDS}\n" for part in ("turn", "compaction"))
+    leases = "".join(f"[{part}]\nlease_seconds = {LEASE_SECONDS}\n" for part in ("turn", "compaction", "operators"))
     config.write_text(f"{leases}[stream]\nslow_seconds = {SLOW_SECONDS}\n")
     settings = {"MNESIS_CONFIG": str(config), "LOOPBACK_KEY": "key"}
     with site_database("test_faults") as database, running_site(directory, **settings, **database) as site:

@@ -16,6 +16,8 @@ from mnesis_client import (
     FileReferenceNotFoundError,
     InvalidRequest,
     NotSignedIn,
+    OperatorRunNotFoundError,
+    OperatorRunNotInState,
     SessionArchived,
     SessionBusy,
     SessionNotFoundError,
@@ -181,3 +183,25 @@ async def test_the_same_with_async_and_await(caller: Caller):
         assert (await client.wait(turn)).text == text
         with pytest.raises(SessionNotFoundError):
             await client.read_turn("sess_none", "turn_none")
+
+
+def test_a_map_from_its_items_to_its_results(client: Client):
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    begun = client.llm_map("Number {{ item }}", items=[3, 5, "!fail 401"], output_schema=schema, max_retries=0)
+    run = client.wait_map(begun)
+    assert (run["state"], run["counts"]["completed"], run["counts"]["failed"]) == ("completed", 2, 1)
+    followed = list(client.follow_map(run["id"]))
+    results = list(client.map_results(run["id"]))
+    assert all(line.pop("seq") for line in followed)
+    assert sorted(followed, key=lambda line: line["item"]) == results
+    assert [line.get("output") for line in results] == [{"n": 3}, {"n": 5}, None]
+    assert results[2]["error"]["kind"] == "llm_error"
+    [failed] = client.map_items(run["id"], state="failed")
+    assert client.read_map_item(run["id"], failed["item"])["tries"][0]["accepted"] is False
+    assert [known["id"] for known in client.maps(run["session_id"])] == [run["id"]]
+    assert client.wait_map(client.retry_map(run["id"]))["counts"]["failed"] == 1
+    with pytest.raises(OperatorRunNotInState):
+        client.pause_map(run["id"])
+    with pytest.raises(OperatorRunNotFoundError):
+        list(client.map_results("map_none"))
+    assert client.verify(run["session_id"])["ok"]

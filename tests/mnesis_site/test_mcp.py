@@ -52,7 +52,7 @@ async def test_the_official_client_at_the_door(ada: User, mode: Any) -> None:
         browser(Authorization=await key_of(ada)) as http,
         Client(streamable_http_client(URL, http_client=http), mode=mode) as client,
     ):
-        assert len((await client.list_tools()).tools) == 10
+        assert len((await client.list_tools()).tools) == 12
         result = await client.call_tool("mnesis_sessions", {})
         assert [item["id"] for item in result.structured_content["items"]] == [session_id]
         read = await client.read_resource(f"mnesis://sessions/{session_id}")

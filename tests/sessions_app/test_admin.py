@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from agents_app.models import InboxMessage
+from agents_app.models import InboxMessage, OperatorItem, OperatorRun, OperatorTry
 from agents_app.store import receive_message
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
 from files_app.models import FileReference
@@ -41,6 +41,7 @@ from sessions_app.models import (
 )
 from sessions_app.store.keys import create_key
 from tests.sessions_app.record_rows import NOW
+from tests.support import operators
 from tests.support.inspected import (
     ORIGINAL,
     add_preview,
@@ -76,8 +77,16 @@ def session_id(ada: User) -> str:
     run = claim(session_id)
     add_preview(session_id, add_summary(session_id, run, ids, (1, 2)), ids)
     finish(session_id, run)
+    add_tried_run(session_id)
     create_key(owner_id=ada.pk)
     return session_id
+
+
+def add_tried_run(session_id: str) -> str:
+    """A run of one item that failed; returns its id."""
+    run_id = operators.add_run(session_id, items=1)
+    operators.settle(session_id, run_id, [operators.refuse(item) for item in operators.claim(session_id, run_id)])
+    return run_id
 
 
 def everything(model: type[Model]) -> list[dict[str, Any]]:
@@ -96,7 +105,7 @@ def test_every_record_table_is_shown_read_only() -> None:
     assert set(RECORD_MODELS) == {
         Session, Turn, Message, MessagePart, ContextItem, Event, StreamJournal, ModelCall, PromptText,
         CompactionRun, SummaryNode, SummaryPreview, SummaryTry, ApiKey, InboxMessage,
-        FileReference,
+        FileReference, OperatorRun, OperatorItem, OperatorTry,
     }  # fmt: skip
 
 
@@ -155,6 +164,7 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         with change(other) as record:
             receive_message(record, Draft(text="Hello"))
             store_file_reference(record, content_id="a1" * 32, path="a.txt", exploration_summary="words")
+        add_tried_run(other)
         create_key(owner_id=ada.pk)
     for number in range(3):
         store.append_journal(
@@ -352,7 +362,7 @@ def test_a_list_about_a_session_is_in_the_order_of_the_record(session_id: str, i
 def test_no_query_breaks_a_list(query: str, status: int, session_id: str, inspector: Client) -> None:
     for model in RECORD_MODELS:
         url = list_of(model)
-        if query.startswith("session=nobody") and model in (Session, ApiKey):
+        if query.startswith("session=nobody") and model in (Session, ApiKey, OperatorItem):
             continue
         assert inspector.get(f"{url}?{query}").status_code == status, url
 

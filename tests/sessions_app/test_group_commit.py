@@ -6,9 +6,12 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.transaction import TransactionManagementError
 
 from sessions_app import store
 from sessions_app.group_commit import MOST_CHANGES, durable_transaction
@@ -96,7 +99,7 @@ def test_what_a_failed_one_wanted_to_tell_is_not_told(session_ids: list[str]) ->
 
 def test_one_that_catches_a_database_error_takes_back_its_own(session_ids: list[str]) -> None:
     def write(session_id: str) -> None:
-        with change(session_id) as record:
+        with pytest.raises(TransactionManagementError), change(session_id) as record:  # noqa: PT012 - the block is what is tested
             store.update_session(record, title="never")
             with contextlib.suppress(DatabaseError):
                 Session.objects.raw("SELECT nothing FROM nowhere")[0]
@@ -170,3 +173,24 @@ if connection.vendor == "sqlite":
         assert all(isinstance(error, DatabaseError) for error in raised)
         assert {stored_title(id) for id in session_ids} == {"old"}
         monkeypatch.setattr("sessions_app.group_commit._writer", None)
+
+    def test_an_end_that_breaks_off_does_not_spoil_what_follows(session_ids: list[str], monkeypatch: Any) -> None:
+        """Whatever is raised there, a later change is a transaction of its own, and tells of itself after its commit."""
+
+        def break_off(*_: object, **__: object) -> None:
+            raise MemoryError
+
+        def lose() -> None:
+            with change(session_ids[0]) as record:
+                store.update_session(record, title="lost")
+                broken.setattr(BaseDatabaseWrapper, "commit", break_off)
+                broken.setattr(BaseDatabaseWrapper, "ensure_connection", break_off)
+
+        with monkeypatch.context() as broken, pytest.raises(MemoryError):
+            lose()
+        told: list[str] = []
+        with change(session_ids[1]) as record:
+            store.update_session(record, title="new")
+            transaction.on_commit(lambda: told.append(stored_title(session_ids[1])))
+        assert told == ["new"]
+        assert stored_title(session_ids[0]) == "old"

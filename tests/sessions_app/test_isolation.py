@@ -17,6 +17,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents_app import queries as agent_queries
+from agents_app.queries import operator_pages
 from agents_app.store import receive_message, take_messages
 from compaction_app import context, lineage
 from compaction_app import queries as compaction_queries
@@ -28,15 +29,16 @@ from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
 from mnesis_core.record import SUB_AGENT, MessageEnd, UsageRecord
 from mnesis_core.text import text_digest
-from sessions_app import inspect_queries, queries, queries_keys, relatives, search, store, transcript
+from sessions_app import inspect_queries, places, queries, queries_keys, relatives, search, store, transcript
 from sessions_app.ledger import Change, change
 from tests.support.cast import make_user
 from tests.support.inspected import add_preview, add_summary, add_turn, claim, finish, tool_part
+from tests.support.operators import add_run, settled_run
 from tests.support.talks import exchange, new_session
 
 MODULES = (
-    *(queries, queries_keys, inspect_queries, search, transcript, relatives),
-    *(compaction_queries, context, lineage, file_queries, agent_queries),
+    *(queries, queries_keys, inspect_queries, search, transcript, places, relatives),
+    *(compaction_queries, context, lineage, file_queries, agent_queries, operator_pages),
 )
 SECRET = "herring"
 CONTENT = "ab" * 32
@@ -66,6 +68,8 @@ class Things:
     stub: str
     letter: str
     """A message in the inbox that waits."""
+    map: str
+    """A run of an operator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +106,20 @@ BY_OWNER: dict[Query, Ask] = {
     file_queries.find_file_by_path: lambda ask, who, its: ask(f"/{SECRET}", owner_id=who.owner_id),
     file_queries.list_files: lambda ask, who, its: ask(owner_id=who.owner_id),
     file_queries.bytes_of_person: lambda ask, who, its: ask(who.owner_id),
+    agent_queries.load_run: lambda ask, who, its: ask(its.map, owner_id=who.owner_id),
+    agent_queries.list_runs: lambda ask, who, its: ask(owner_id=who.owner_id),
     queries.find_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
+    queries.load_sessions: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
 }
 """Told who asks."""
 
 BY_SESSION: dict[Query, Ask] = {
     agent_queries.count_waiting: lambda ask, who, its: ask(who.session_id),
     agent_queries.find_sent: lambda ask, who, its: ask(who.session_id, SECRET),
+    agent_queries.usage_of_maps: lambda ask, who, its: ask(who.session_id),
+    agent_queries.live_runs_of: lambda ask, who, its: ask(who.session_id),
+    agent_queries.find_run_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
+    operator_pages.runs_of_part: lambda ask, who, its: ask(who.session_id, its.tool),
     agent_queries.list_inbox: lambda ask, who, its: ask(who.session_id),
     agent_queries.load_taken: lambda ask, who, its: ask(who.session_id, its.turn),
     agent_queries.load_waiting: lambda ask, who, its: ask(who.session_id, limit=9),
@@ -150,6 +161,7 @@ BY_SESSION: dict[Query, Ask] = {
     queries.load_turn: lambda ask, who, its: ask(its.turn, session_id=who.session_id),
     queries.load_turns: lambda ask, who, its: ask([its.turn], session_id=who.session_id),
     queries.newest_call: lambda ask, who, its: ask(who.session_id),
+    queries.newest_model: lambda ask, who, its: ask(who.session_id),
     queries.newest_summary: lambda ask, who, its: ask(who.session_id),
     queries.replaced_items: lambda ask, who, its: ask(
         who.session_id, [message.id for message in queries.load_messages(who.session_id)]
@@ -180,7 +192,9 @@ BY_SESSION: dict[Query, Ask] = {
     transcript.load_message: lambda ask, who, its: ask(who.session_id, its.message),
     transcript.load_piece: lambda ask, who, its: ask(who.session_id, its.tool, field="output", offset=0),
     transcript.load_records: lambda ask, who, its: ask(who.session_id, its.message, after=-1),
-    transcript.load_spoken_text: lambda ask, who, its: ask(who.session_id, its.message),
+    places.find_seq: lambda ask, who, its: ask(who.session_id, its.message),
+    places.load_said: lambda ask, who, its: ask(who.session_id, its.message),
+    places.load_spoken_text: lambda ask, who, its: ask(who.session_id, its.message),
     transcript.load_whole_text: lambda ask, who, its: ask(who.session_id, its.tool, field="output"),
     compaction_queries.applied_with: lambda ask, who, its: ask(its.preview, session_id=who.session_id),
     compaction_queries.covering_summaries: lambda ask, who, its: ask(who.session_id, [1, 2]),
@@ -201,6 +215,11 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.load_run: lambda ask, who, its: ask(its.run, session_id=who.session_id),
     compaction_queries.load_summary_entries: lambda ask, who, its: ask({its.summary: 1}, session_id=who.session_id),
     compaction_queries.load_preview_entries: lambda ask, who, its: ask({its.preview: 1}, session_id=who.session_id),
+    compaction_queries.list_runs_between: lambda ask, who, its: ask(who.session_id, first=0, last=None),
+    inspect_queries.id_of_message: lambda ask, who, its: ask(who.session_id, 1),
+    inspect_queries.load_context_spans: lambda ask, who, its: ask(who.session_id, at=10**6),
+    inspect_queries.load_stay: lambda ask, who, its: ask(who.session_id, its.summary),
+    inspect_queries.spans_out_of_context: lambda ask, who, its: ask(who.session_id, first=0, last=None),
     lineage.cover: lambda ask, who, its: ask(who.session_id).messages,
     lineage.trace_message: lambda ask, who, its: ask(its.first, session_id=who.session_id),
     context.build_context: lambda ask, who, its: ask(who.session_id).payload,
@@ -211,6 +230,46 @@ BY_SESSION: dict[Query, Ask] = {
 """Told which session, after a door has looked whose it is."""
 
 NOT_SCOPED: dict[Query, str] = {
+    **dict.fromkeys(
+        (
+            agent_queries.accepted_outputs,
+            agent_queries.counts_of,
+            agent_queries.first_failures,
+            agent_queries.last_item,
+            agent_queries.list_items,
+            agent_queries.load_item,
+            agent_queries.load_items,
+            agent_queries.load_results,
+            agent_queries.load_tries,
+            agent_queries.next_attempt_at,
+            agent_queries.seq_before,
+            agent_queries.tries_of_item,
+            operator_pages.count_running,
+            operator_pages.has_item_before,
+            operator_pages.load_result_heads,
+            operator_pages.load_try_call,
+            operator_pages.load_try_heads,
+            operator_pages.load_try_output,
+            operator_pages.page_of_items,
+        ),
+        "the run is one that its owner has loaded, or a worker",
+    ),
+    **dict.fromkeys(
+        (
+            agent_queries.braked_until,
+            agent_queries.call_ids_in_flight,
+            agent_queries.forgotten_runs,
+            agent_queries.has_claimable_items,
+            agent_queries.has_forsaken_runs,
+            agent_queries.is_output_due,
+            agent_queries.live_runs,
+            agent_queries.run_states,
+            agent_queries.runs_without_output,
+            agent_queries.sessions_of_runs,
+            queries.most_of_calls,
+        ),
+        "for workers, who work at everybody's runs",
+    ),
     agent_queries.list_servers: "servers of tools are the site's",
     agent_queries.load_server: "servers of tools are the site's",
     agent_queries.server_of: "reads no rows",
@@ -228,6 +287,7 @@ NOT_SCOPED: dict[Query, str] = {
     queries.load_kept: "the limits are those of a session or a person that the caller has loaded",
     queries.load_call_before: "the call is one that its owner has loaded",
     queries.load_part_text: "the part comes from an event of the session that is followed",
+    queries.is_interrupted: "the turn is one that this process runs",
     queries.running_calls: "the turn is one that this process runs or takes over",
     queries.leaves_open: "the turn is one that this process runs or takes over",
     queries.unanswered_tools: "the turn is one that this process runs or takes over",
@@ -237,6 +297,11 @@ NOT_SCOPED: dict[Query, str] = {
     queries_keys.list_keys: "for the administrator's command",
     inspect_queries.preview_messages: "for the inspector, whose people see all; the ids are of one page",
     inspect_queries.seqs_of_messages: "for the inspector, whose people see all; the ids are of one page",
+    compaction_queries.leaves_of_messages: "the messages were found in sessions of whoever asks",
+    queries.places_of_parts: "the parts were found in sessions of whoever asks",
+    queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
+    compaction_queries.run_records: "reads what the caller has chosen",
+    transcript.first_words: "reads no rows",
     compaction_queries.has_changed: "the run is the caller's own",
     compaction_queries.longest_wait: "for whoever watches the site: a number of seconds",
     compaction_queries.stale_runs: "for the janitor, who wakes forgotten runs",
@@ -282,6 +347,7 @@ def things(alice: Person) -> Things:
     _, message = add_turn(session_id, SECRET, *answer)
     tool = queries.find_part_of_call(session_id, "c1")
     helper = new_session(owner, title=SECRET, parent_id=session_id, parent_part_id=tool, origin=SUB_AGENT)
+    add_run(session_id)
     run = claim(session_id)
     first_two = [message.id for message in queries.load_messages(session_id)[:2]]
     summary = add_summary(session_id, run, first_two, (1, 2), text=SECRET)
@@ -323,6 +389,7 @@ def things(alice: Person) -> Things:
         answered=str(queries.load_message(message, session_id=session_id).turn_id),
         stub=stub,
         letter=letter,
+        map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),
     )
 
 

@@ -22,12 +22,13 @@ from compaction_app.context import Frame, build_context, load_frame, load_meter,
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
 from mnesis_core.endings import ModelTimeout
+from mnesis_core.events import EventType
 from mnesis_core.messages import Message, TextPart, ToolPart
-from mnesis_core.record import MessageEnd, TurnState
+from mnesis_core.record import MessageEnd, NewCall, TurnState
 from mnesis_core.retrying import Retry
 from mnesis_core.spending import Spent
 from sessions_app import queries, store
-from sessions_app.forking import fork_session
+from sessions_app.forking import find_place, fork_session
 from sessions_app.ledger import Change, change
 from sessions_app.store import Piece
 from tests.support.cast import make_user
@@ -38,7 +39,7 @@ TEXT = Message(role="user", parts=(TextPart(text="tide"),))
 MANY = Message(role="assistant", parts=(*(tool(output="high") for _ in range(20)), TextPart(text="tide")))
 END = MessageEnd(outcome="complete")
 RETRY = Retry(attempt=1, error=ModelTimeout(), pause_seconds=0.5)
-COUNTED = ("SELECT", "INSERT", "UPDATE", "DELETE")
+COUNTED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,26 @@ def start_call(record: Change, scene: Scene) -> str:
     )
 
 
+def start_calls(record: Change, scene: Scene) -> list[str]:
+    call = NewCall(
+        purpose="map",
+        model="demo",
+        provider_model="demo",
+        parameters={},
+        manifest=[],
+        digest="0" * 64,
+        estimated_tokens=1,
+    )
+    ids = store.start_calls(record, [call] * 20)
+    record.publish(EventType.MAP_ITEMS_CLAIMED, call_ids=ids)
+    return ids
+
+
+def finish_calls(record: Change, scene: Scene) -> None:
+    ended = store.finish_calls(record, dict.fromkeys(start_calls(record, scene), (END, 1)))
+    record.publish(EventType.MAP_ITEM_COMPLETED, calls_completed=sorted(ended))
+
+
 def suspend_and_resume(record: Change, scene: Scene) -> None:
     store.suspend_turn(record, scene.turn, fence=1, part_ids=[scene.waits])
     store.resume_turn(record, scene.turn, fence=1, lease_owner="", lease_seconds=9)
@@ -118,6 +139,11 @@ def decide(record: Change, scene: Scene, *, approved: bool) -> None:
     store.decide_approval(
         record, scene.waits, turn_id=scene.turn, approved=approved, note="tide", refusal="A person refused."
     )
+
+
+def reopened(scene: Scene) -> None:
+    in_change(lambda record, _: store.archive_session(record))(scene)
+    in_change(lambda record, _: store.reopen_session(record))(scene)
 
 
 def late(record: Change, scene: Scene) -> None:
@@ -134,8 +160,12 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     "create_session with a parent": (lambda s: new_session(s.owner, parent_id=s.id), 5),
     "update_session": (in_change(lambda r, s: store.update_session(r, title="new")), 4),
     "archive_session": (in_change(lambda r, s: store.archive_session(r)), 4),
+    "reopen_session, with its archiving": (reopened, 9),
     "soft_delete_session": (in_change(lambda r, s: store.soft_delete_session(r)), 4),
     "start_turn": (in_idle(lambda r, s: store.start_turn(r, model="demo")), 5),
+    "claim_turn": (in_idle(lambda r, s: store.claim_turn(r, model="demo")), 5),
+    "start_calls, twenty": (in_change(start_calls), 4),
+    "finish_calls, the twenty": (in_change(finish_calls), 5),
     "require_turn": (in_change(lambda r, s: store.require_turn(r, s.turn, fence=1)), 2),
     "append_message": (in_change(lambda r, s: store.append_message(r, turn_id=s.turn, message=TEXT)), (9, 8)),
     "append_message with 21 parts": (
@@ -186,7 +216,7 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
         lambda s: fork_session(
             queries.load_session(s.idle_id),
             owner=s.owner,
-            at_message_id=queries.load_messages(s.idle_id)[3].id,
+            last=find_place(s.idle_id, at_message_id=queries.load_messages(s.idle_id)[3].id, before_message_id=None),
             title="",
         ),
         (27, 26),
@@ -196,6 +226,9 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
 
 READS: dict[str, tuple[Operation, int]] = {
     "load_session": (lambda s: queries.load_session(s.id, owner_id=s.owner.pk), 1),
+    "load_sessions": (lambda s: queries.load_sessions([s.id, s.idle_id], owner_id=s.owner.pk), 1),
+    "places_of_parts": (lambda s: queries.places_of_parts([s.waits, s.works]), 1),
+    "reasons_to_wait": (lambda s: queries.reasons_to_wait([s.turn]), 2),
     "list_sessions": (lambda s: queries.list_sessions(owner_id=s.owner.pk), 1),
     "list_sessions of a parent": (lambda s: queries.list_sessions(owner_id=s.owner.pk, parent_id=s.id), 2),
     "load_messages": (lambda s: queries.load_messages(s.id, limit=10), 1),

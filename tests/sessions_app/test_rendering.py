@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from html import unescape
 
 import pytest
 
 from mnesis_core.record import LiveText
+from sessions_app.colours import LEXERS, colour_code
 from sessions_app.rendering import (
     MARKDOWN_LIMIT,
     format_characters,
@@ -20,7 +22,7 @@ from sessions_app.rendering import (
 from sessions_app.rooms import delta_frame
 
 ALLOWED_TAG = re.compile(
-    r"</?(?:a|blockquote|br|code|del|em|figcaption|figure|h[3-6]|hr|li|ol|p|pre|s|strong|table|tbody|td|th|thead|tr|ul)\b"
+    r"</?(?:a|blockquote|br|code|del|div|em|figcaption|figure|h[3-6]|hr|li|ol|p|pre|s|span|strong|table|tbody|td|th|thead|tr|ul)\b"
 )
 
 
@@ -62,6 +64,72 @@ def test_hostile_markup_stays_text(text: str) -> None:
     assert all(ALLOWED_TAG.match(tag) for tag in tags), html
     assert not any(re.search(r"\son\w+\s*=|style=|src=", re.sub(r'"[^"]*"', '""', tag)) for tag in tags), html
     assert all(address.startswith(("http://", "https://", "mailto:")) for address in re.findall(r'href="([^"]*)', html))
+
+
+def test_code_has_colours_of_our_own_classes_where_its_language_is_known() -> None:
+    html = render_markdown('```py\ndef f(): # "<b>"\n\treturn 1\n```')
+    assert '<span class="hl-keyword">def</span>' in html
+    assert "&lt;b&gt;" in html
+    assert (
+        render_markdown("```klingon\ndef\n```")
+        == "<figure><figcaption>klingon</figcaption><pre><code>def\n</code></pre></figure>\n"
+    )
+    assert "hl-" not in render_markdown("```py\n" + "x = 1\n" * 5_000 + "```")
+
+
+@pytest.mark.parametrize("language", sorted(set(LEXERS.values())))
+def test_no_lexer_is_kept_busy_or_changes_a_letter(language: str) -> None:
+    unit = "<a b='$x' /* # \"((( `{{ \\ -- @ [[ ]]> 0x1e5 é\t"
+    text = "\n".join((unit * 20)[:900] for _ in range(20))
+    began = time.perf_counter()
+    html = colour_code(text, language)
+    assert html is not None
+    assert time.perf_counter() - began < 2
+    assert unescape(re.sub(r'<span class="hl-[a-z]+">|</span>', "", html)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "tex"),
+    [
+        ("so $a_1*b*c_2$ it", "a_1*b*c_2"),
+        (r"so \(a_1 \% b\) it", r"a_1 \% b"),
+        ("$$x_1 = <y>$$", "x_1 = &lt;y&gt;"),
+        ("$$\nx\n= y\n- z\n$$", "x\n= y\n- z"),
+        ("\\[\nx * y * z\n\\]", "x * y * z"),
+        ("> $$\n> x\n> $$", "x"),
+    ],
+)
+def test_a_formula_is_shown_as_the_tex_it_is(text: str, tex: str) -> None:
+    html = render_markdown(text)
+    assert tex in html
+    assert 'class="math"' in html
+    assert "<em>" not in html
+
+
+@pytest.mark.parametrize(
+    "text", ["from $5 to $10", "$5-$10", "a $ b $ c", "$$$$", "$$\n\nx\n$$", "\\[ never", "`$a$`", "$a\n\nb$"]
+)
+def test_what_is_no_formula_stays_what_it_is(text: str) -> None:
+    assert "math" not in render_markdown(text)
+
+
+@pytest.mark.parametrize("unit", ["$", "$$\n", "\\[\n", "\\(", "$a ", "\\[x\n\n", "$$x ", "> $$\n"])
+def test_a_text_full_of_openings_ends_in_time(unit: str) -> None:
+    began = time.perf_counter()
+    render_markdown((unit * MARKDOWN_LIMIT)[:MARKDOWN_LIMIT])
+    assert time.perf_counter() - began < 5
+
+
+def test_a_diagram_stays_code_and_is_called_one() -> None:
+    html = render_markdown("```mermaid\ngraph TD; a-->b\n```")
+    assert "mermaid: a diagram, as its text" in html
+    assert "graph TD; a--&gt;b" in html
+
+
+def test_a_table_scrolls_in_a_box_of_its_own() -> None:
+    html = render_markdown("| a |\n|---|\n| 1 |")
+    assert html.startswith('<div class="table-scroll"><table>')
+    assert html.rstrip().endswith("</table></div>")
 
 
 def test_nothing_that_was_written_is_hidden() -> None:

@@ -11,6 +11,10 @@ from sessions_app.guards import guarded_models
 from sessions_app.ledger import change
 from sessions_app.models import ContextItem
 
+COUNTED = {
+    *("completed_count", "failed_count", "cancelled_count", "try_count"),
+    *("tokens_input", "tokens_output", "cost_micros"),
+}
 FREE = {
     "Session": {
         *("title", "labels", "config", "host_mode", "peer_name", "archived_at", "updated_at"),
@@ -20,11 +24,19 @@ FREE = {
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
     # What the server said when it was asked, and whether it could be.
     "McpServer": {"listing", "listed_at", "problem", "unreachable_since"},
+    "OperatorRun": {"reason", "output_file_id", "ended_at", *COUNTED},
+    # How far an item is. What it says is the input's content; what came of it is in its tries.
+    "OperatorItem": {
+        *("attempts", "excused", "not_before", "lease_owner", "lease_expires_at", "error_kind", "error"),
+        *("accepted_try_id", "call_id", "child_session_id", "started_at", "ended_at"),
+        *("tokens_input", "tokens_output", "cost_micros", "duration_ms"),
+    },
 }
 UNPROVEN = {
     "Session": {"owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"},
     "Turn": {"lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
+    "OperatorRun": COUNTED,
 }
 STATES = {
     "Turn": {"state"},
@@ -32,6 +44,8 @@ STATES = {
     "ModelCall": {"state"},
     "CompactionRun": {"state"},
     "SummaryNode": {"freshness"},
+    "OperatorRun": {"state"},
+    "OperatorItem": {"state"},
 }
 
 
@@ -47,12 +61,12 @@ def test_only_these_columns_are_bound_by_no_entry_of_the_ledger() -> None:
     assert {model.__name__: set(model.rules.unproven) for model in models if model.rules.unproven} == UNPROVEN
     unbound = {model.__name__ for model in models if not model.rules.bound}
     # A server of tools is no session's, so no ledger tells of it.
-    assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge", "McpServer"}
+    assert unbound == {"Event", "ContextItem", "StreamJournal", "SummaryEdge", "McpServer", "OperatorItem"}
 
 
 def test_what_never_changes_at_all() -> None:
     unchangeable = {model.__name__ for model in guarded_models() if not model.rules.changeable}
-    never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText"}
+    never = {"Event", "SummaryEdge", "SummaryPreview", "SummaryTry", "StreamJournal", "PromptText", "OperatorTry"}
     assert unchangeable == never
 
 

@@ -13,6 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from audit_app.verify import verify_session
 from mnesis_core.limits import StatedLimits, settle_limits
 from mnesis_core.llm import LimitSource, ModelSpec
 from mnesis_core.messages import TextPart
@@ -84,7 +85,7 @@ def test_ten_thousand_sessions_are_paged_without_counting_them(browser: Client, 
     )
     with CaptureQueriesContext(connection) as queries:
         page = browser.get("/").content.decode()
-    assert len(queries) <= READING_A_SESSION + 2
+    assert len(queries) <= READING_A_SESSION + 3  # models, who may use them, sessions
     assert not any("COUNT(" in query["sql"].upper() for query in queries)
     seen = re.findall(r'<li class="session-row" id="(\w+)"', page)
     for _ in range(3):
@@ -111,3 +112,73 @@ def test_the_choice_of_a_model_shows_its_window_and_whether_it_is_known(ask: Ask
     assert "demo · 8k</option>" in page
     assert "mine · 32k, assumed</option>" in page
     assert "theirs · 32k</option>" in page
+
+
+def test_labels_are_shown_and_lead_to_the_sessions_that_have_them(ask: Ask, reader: User) -> None:
+    new_session(reader, title="Tagged", labels={"stage": "review & more", "<b>": HOSTILE})
+    new_session(reader, title="Plain")
+    page = ask("/")
+    address = re.search(r'href="(/\?label=stage[^"]+)"', page)
+    assert address
+    assert "<b>" not in page
+    assert "<script>alert" not in page
+    filtered = ask(address[1].replace("&amp;", "&"))
+    assert "Tagged" in filtered
+    assert "Plain" not in filtered
+    assert "No session has the label" in ask("/", label="stage=other")
+    assert "No session has the label" in ask("/", label="\x00__gt")
+
+
+def test_a_label_and_a_search_keep_their_address(browser: Client, reader: User) -> None:
+    answer = browser.get("/sessions/", {"q": "x", "label": "a=b"})
+    assert answer["HX-Replace-Url"] == "/?q=x&label=a%3Db"
+
+
+def test_days_stand_above_the_rows_in_the_readers_own_time(browser: Client, reader: User) -> None:
+    now = timezone.now()
+    for days in (0, 0, 1, 5, 20):
+        Session.objects.filter(pk=new_session(reader)).update(updated_at=now - timedelta(days=days))
+
+    def headings() -> list[str]:
+        return re.findall(r"<h3>(.*?)</h3>", browser.get("/").content.decode())
+
+    assert headings() == ["Today", "Yesterday", "Previous 7 days", "Previous 30 days"]
+    for zone in ("Pacific/Kiritimati", "../../etc/passwd", "\x01", "Nowhere/Land"):
+        browser.cookies["zone"] = zone
+        assert headings()[-1] == "Previous 30 days"
+
+
+def test_rows_of_the_next_page_do_not_repeat_the_heading(browser: Client, reader: User) -> None:
+    for _ in range(51):
+        new_session(reader)
+    cursor = re.search(r'"cursor": "([^"]+)"', browser.get("/").content.decode())
+    assert cursor
+    page = browser.get("/sessions/", {"cursor": cursor[1]}).content.decode()
+    assert 'class="session-row"' in page
+    assert "<h3>" not in page
+
+
+def test_states_of_rows_are_told_to_their_owner_alone(browser: Client, reader: User) -> None:
+    mine, other = new_session(reader), new_session(User.objects.create_user("eve"))
+    with change(mine) as record:
+        store.start_turn(record, model="demo")
+    with CaptureQueriesContext(connection) as queries:
+        page = browser.get("/sessions/states/", {"id": [mine, other, "x\x00"]}).content.decode()
+    assert len(queries) <= READING_A_SESSION + 1
+    assert f'id="facts-{mine}"' in page
+    assert "badge-running" in page
+    assert other not in page
+    assert browser.get(f"/sessions/{other}/menu/").status_code == 404
+    assert browser.get(f"/sessions/{other}/row/").status_code == 404
+
+
+def test_the_menu_of_an_archived_session_takes_it_out_again(ask: Ask, browser: Client, reader: User) -> None:
+    session_id = new_session(reader)
+    assert 'data-act="archive"' in ask(f"/sessions/{session_id}/menu/")
+    for act in ("archive", "archive"):
+        assert browser.post(f"/api/sessions/{session_id}/{act}").json()["archived"]
+    assert 'data-act="reopen"' in ask(f"/sessions/{session_id}/menu/")
+    for act in ("reopen", "reopen"):
+        assert not browser.post(f"/api/sessions/{session_id}/{act}").json()["archived"]
+    assert session_id in ask("/")
+    assert verify_session(session_id).ok

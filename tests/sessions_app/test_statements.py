@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from django.db import IntegrityError, connection
+from django.db.transaction import TransactionManagementError
+from django.utils import timezone
 
 from mnesis_core.errors import ImmutableFieldError
 from mnesis_core.ledger import new_salt
@@ -45,9 +47,9 @@ def test_a_row_without_its_salt_is_refused(session_id):
     assert MessagePart.objects.get().content == ""
 
 
-def test_after_an_error_nothing_is_committed_even_if_somebody_catches_it(session_id):
+def test_after_an_error_nothing_is_committed_and_that_is_said_even_if_somebody_catches_it(session_id):
     before = Event.objects.count()
-    with change(session_id) as record:
+    with pytest.raises(TransactionManagementError), change(session_id) as record:  # noqa: PT012 - the block is what is tested
         store.start_turn(record, model="demo")
         turns = Table(Turn)
         with pytest.raises(IntegrityError):
@@ -86,3 +88,28 @@ def test_more_rows_than_one_statement_takes_are_all_written_once(session_id):
 def test_a_state_of_ours_stands_in_the_statement_and_a_partial_index_can_be_used():
     condition, values = statements._condition({"session_id": "s", "state": TurnState.RUNNING, "ended_at": None})
     assert (condition, values) == ("session_id = %s AND state = 'running' AND ended_at IS NULL", ["s"])
+
+
+def test_each_of_many_rows_gets_its_own_values_in_one_statement(session_id):
+    turns = Table(Turn)
+    with change(session_id) as record:
+        for _ in range(ROWS_A_STATEMENT + 3):
+            id = store.start_turn(record, model="demo")
+            store.finish_turn(record, id, state=TurnState.COMPLETED)
+    ids = list(Turn.objects.order_by("seq").values_list("id", flat=True))
+    later = timezone.now()
+    given = {id: {"fence": number, "lease_expires_at": later if number % 2 else None} for number, id in enumerate(ids)}
+    with change(session_id) as record:
+        found = turns.update_each(
+            record.cursor, given | {"turn_none": given[ids[0]]}, session_id=session_id, add=["fence"]
+        )
+    assert found == set(ids)
+    assert list(Turn.objects.order_by("seq").values_list("fence", flat=True)) == [
+        1 + number for number in range(len(ids))
+    ]
+    assert Turn.objects.filter(lease_expires_at=later).count() == len(ids) // 2
+    with change(session_id) as record:
+        assert turns.update_each(record.cursor, given, session_id="nobody") == set()
+        assert turns.update_each(record.cursor, {}) == set()
+    with change(session_id) as record, pytest.raises(ImmutableFieldError):
+        turns.update_each(record.cursor, {ids[0]: {"seq": 9}})

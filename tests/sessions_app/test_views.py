@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,10 +15,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from mnesis_core.messages import DataPart, Part, ReasoningPart, TextPart, ToolState
+from mnesis_core.ids import new_id
+from mnesis_core.messages import DataPart, FileRefPart, Part, ReasoningPart, TextPart, ToolState
 from mnesis_core.record import TurnState
 from sessions_app import store
 from sessions_app.ledger import change
+from sessions_app.models import Message, MessagePart
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 pytestmark = pytest.mark.django_db
@@ -52,6 +55,7 @@ def test_a_part_of_a_page_tells_the_whole_page_to_sign_in() -> None:
         "/sessions/{session}/messages/",
         "/sessions/{session}/messages/{message}/",
         "/sessions/{session}/messages/{message}/text/",
+        "/sessions/{session}/messages/{message}/said/",
         "/sessions/{session}/messages/{message}/records/",
         "/sessions/{session}/parts/part_1/content/",
         "/sessions/{session}/parts/part_1/content/raw/",
@@ -261,6 +265,96 @@ def test_a_page_around_an_old_message_leads_to_newer_ones(ask: Ask, reader: User
     assert seqs == list(range(seqs[0], 121))
 
 
+@pytest.mark.parametrize("by", ["number", "message", "part", "turn", "time"])
+def test_a_page_opens_around_the_message_that_is_named(by: str, ask: Ask, browser: Client, reader: User) -> None:
+    session_id = new_session(reader)
+    for number in range(100):
+        exchange(session_id, f"question {number}", "answer")
+    row = Message.objects.get(session_id=session_id, seq=81)
+    part = MessagePart.objects.get(message=row)
+    names = {
+        "number": "81",
+        "message": row.id,
+        "part": part.id,
+        "turn": row.turn_id,
+        "time": row.created_at.isoformat(),
+    }
+    for path in (f"/sessions/{session_id}/", f"/sessions/{session_id}/messages/"):
+        page = ask(path, at=names[by])
+        here = re.findall(r'id="msg-(\d+)"[^>]*data-here', page)
+        assert here == ["81"]
+        assert set(re.findall(r'data-load="[^"]+\?(\w+)=', page)) == {"before", "after"}
+    other = new_session(reader)
+    exchange(other, "a", "b")
+    assert browser.get(f"/sessions/{other}/?at={quote(names[by])}").status_code == (
+        404 if by in ("message", "part", "turn") else 200
+    )
+
+
+@pytest.mark.parametrize("at", ["0", "9" * 40, "1999-01-01", "9999-12-31T23:59"])
+def test_a_place_before_or_after_everything_is_the_first_or_last_message(at: str, ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    exchange(session_id, "first", "last")
+    here = re.findall(r'id="msg-(\d+)"[^>]*data-here', ask(f"/sessions/{session_id}/", at=at))
+    assert here == ["1" if at in ("0", "1999-01-01") else "2"]
+    assert "Nothing has been said yet." in ask(f"/sessions/{new_session(reader)}/", at=at)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "x",
+        "\x00",
+        "msg_\ud800".encode("utf-8", "replace").decode(),
+        "-1",
+        "1e3",
+        "٣",
+        "a" * 5_000,
+        "0001-01-01T00:00+14:00",
+    ],
+)
+def test_a_place_that_is_none_is_not_found(at: str, browser: Client, reader: User) -> None:
+    session_id = new_session(reader)
+    exchange(session_id, "first", "last")
+    assert browser.get(f"/sessions/{session_id}/", {"at": at}).status_code == 404
+
+
+def test_only_what_applies_can_be_done_with_a_message(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    exchange(session_id, "q", "a")
+    say(session_id, ("user", [TextPart(text="q")]), ("assistant", []), state=TurnState.FAILED, error_code="X")
+    say(
+        session_id,
+        ("user", [TextPart(text="q")]),
+        ("assistant", [tool(output="y")]),
+        ("assistant", [TextPart(text="a")]),
+    )
+    can = re.findall(r'data-can="([^"]*)"', ask(f"/sessions/{session_id}/"))
+    assert [names.split() for names in can] == [
+        ["copy", "edit", "fork", "link", "calls"],
+        ["copy", "retry-fork", "fork", "link", "call"],
+        ["copy", "edit", "fork", "link", "calls"],
+        ["retry", "fork", "link", "call"],
+        ["copy", "edit", "fork", "link", "calls"],
+        ["fork", "link", "call"],
+        ["copy", "retry-fork", "fork", "link", "call"],
+    ]
+
+
+def test_what_was_said_is_told_without_the_files_that_came_with_it(browser: Client, reader: User) -> None:
+    session_id = new_session(reader)
+    file_id = new_id("file")
+    given = [
+        TextPart(text="Look:\x00"),
+        TextPart(text=f"[FILE: a.txt]\nFile ID: {file_id}\nall of it\n[/FILE]"),
+        FileRefPart(file_id=file_id, path="a.txt", file_type="text", token_count=1, exploration_summary=""),
+    ]
+    message_id = say(session_id, ("user", list(given)))[0]
+    answer = browser.get(f"/sessions/{session_id}/messages/{message_id}/said/")
+    assert answer.json() == {"text": "Look:\x00", "file_ids": [file_id]}
+    assert browser.get(f"/sessions/{session_id}/messages/msg_nowhere/said/").status_code == 404
+
+
 def test_the_number_of_queries_does_not_grow_with_the_session(browser: Client, reader: User) -> None:
     session_id = new_session(reader)
     parts: list[Part] = [TextPart(text="x"), tool(output="y"), DataPart(label="l", text="t")]
@@ -269,7 +363,7 @@ def test_the_number_of_queries_does_not_grow_with_the_session(browser: Client, r
     for _ in range(30):
         say(session_id, ("user", [TextPart(text="q")]), ("assistant", parts))
     assert count_queries(browser, f"/sessions/{session_id}/") == few
-    assert few <= READING_A_SESSION + 5
+    assert few <= READING_A_SESSION + 8
 
 
 def test_a_child_session_and_its_parent_link_to_each_other(ask: Ask, reader: User) -> None:

@@ -17,9 +17,17 @@ from tests.support.error_table import kinds
 CLIENT = Path(__file__).resolve().parents[2] / "mnesis_client"
 WITHOUT_ASYNC = (
     ("The client for code with async and await.", "The client for code that waits. Made from aio.py: do not edit."),
+    (
+        "Runs over many items, for code with async and await.",
+        "Runs over many items. Made from maps_aio.py: do not edit.",
+    ),
+    ("from mnesis_client.maps_aio", "from mnesis_client.maps_sync"),
+    ("AsyncMaps", "Maps"),
+    ("import asyncio\nimport json\n", "import json\nimport time\n"),
     ("import asyncio\n", "import time\n"),
     ("asyncio.sleep", "time.sleep"),
     ("AsyncGenerator[Frame, None]", "Generator[Frame, None, None]"),
+    ("AsyncGenerator[bytes, None]", "Generator[bytes, None, None]"),
     ("AsyncGenerator", "Generator"),
     ("AsyncIterator", "Iterator"),
     ("AsyncClient", "Client"),
@@ -29,6 +37,7 @@ WITHOUT_ASYNC = (
     ("aclose", "close"),
     ("aread", "read"),
     ("aiter_lines", "iter_lines"),
+    ("aiter_bytes", "iter_bytes"),
     ("async ", ""),
     ("await ", ""),
 )
@@ -97,14 +106,19 @@ def written() -> dict[str, str]:
     """The text of each module by its name."""
     refused = _module(ERRORS, errors.__name__, ["MnesisError", "ConnectionFailed"])
     ended = _module(ENDINGS, endings.__name__, []) + READ_BACK
-    waiting = (CLIENT / "aio.py").read_text(encoding="utf-8")
-    for word, other in WITHOUT_ASYNC:
-        waiting = waiting.replace(word, other)
     return {
         "errors.py": _formatted(refused),
         "endings.py": _formatted(ended),
-        "sync.py": _formatted(waiting),
+        "sync.py": _formatted(_waiting("aio.py")),
+        "maps_sync.py": _formatted(_waiting("maps_aio.py")),
     }
+
+
+def _waiting(name: str) -> str:
+    text = (CLIENT / name).read_text(encoding="utf-8")
+    for word, other in WITHOUT_ASYNC:
+        text = text.replace(word, other)
+    return text
 
 
 def _module(head: str, registry: str, own: list[str]) -> str:

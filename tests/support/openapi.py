@@ -48,8 +48,14 @@ def make_things(call: Call) -> Ids:
         time.sleep(0.1)
     summary = call("POST", f"/api/sessions/{session}/compact", {"wait": True})["summary_id"]
     messages = call("GET", f"/api/sessions/{session}/messages")["items"]
+    asked = {"session_id": session, "template": "{{ item }}", "items": [1, "two"]}
+    run = call("POST", "/api/operators/llm-map", asked)["id"]
+    while call("GET", f"/api/operators/{run}")["state"] != "completed":
+        time.sleep(0.1)
     return {
         "session_id": [session],
+        "run_id": [run],
+        "number": ["1", "2"],
         "turn_id": [turn["id"]],
         "summary_id": [summary],
         "preview_id": [call("POST", f"/api/summaries/{summary}/preview")["id"]],

@@ -277,7 +277,9 @@ class Walk(RuleBasedStateMachine):
         last = self.one_of(talk.written, pick)
         owner = next(owner for owner in self.owners if owner.pk == talk.owner_id)
         source = queries.load_session(talk.id)
-        fork_id = fork_session(source, owner=owner, at_message_id=last.id, title="fork")
+        fork_id = fork_session(
+            source, owner=owner, last=queries.load_message(last.id, session_id=talk.id), title="fork"
+        )
         talk.seq += 1
         self.remember(talk)
         copies = queries.load_messages(fork_id)
@@ -300,6 +302,12 @@ class Walk(RuleBasedStateMachine):
         with self.changing(talk) as record:
             store.archive_session(record)
             talk.archived = True
+
+    @on(lambda talk: talk.archived)
+    def reopen(self, talk: Talk, pick: int) -> None:
+        with self.changing(talk) as record:
+            store.reopen_session(record)
+            talk.archived = False
 
     @precondition(lambda self: len(self.open_talks()) > 1)
     @on(lambda talk: len(talk.said) > 2 and not talk.running)

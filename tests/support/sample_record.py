@@ -18,6 +18,7 @@ from sessions_app.ledger import change
 from sessions_app.queries import load_message, load_messages
 from sessions_app.store.keys import create_key
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, revise, tool_part
+from tests.support.operators import paused_run, settled_run
 
 HOSTILE = "NUL \0, half \ud83d, halves \ud83d\ude00, whole 😀, escape ␛0000, bidi \u202e, lines \u2028\r\n\x85, quote ' \" \\u0000"
 
@@ -29,7 +30,7 @@ class Sample:
     ada: User
     bob: User
     talk: str
-    """Ada's session: tools, a tombstone, summaries of summaries, a file, hostile text."""
+    """Ada's session: tools, a tombstone, summaries of summaries, a file, runs of operators, hostile text."""
     child: str
     """A child of it, archived."""
     deleted: str
@@ -72,6 +73,8 @@ def _talk(owner: User) -> str:
         store.update_session(record, hosting=Hosting(is_on=False, name="harbour"))
         store.tombstone_parts(record, [load_messages(talk, limit=2)[1].parts[0].id])
         store_file_reference(record, content_id="ab" * 32, path=HOSTILE, exploration_summary="a tide table")
+    settled_run(talk, output=HOSTILE, template=f"{{{{ item }}}} {HOSTILE}", idempotency_key=HOSTILE)
+    paused_run(talk)
     run = claim(talk)
     leaves = [
         add_summary(talk, run, messages[0:2], (1, 2), text=HOSTILE),

@@ -76,10 +76,12 @@ def environment_for(directory: Path, **settings: str) -> dict[str, str]:
     }
 
 
-def manage(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+def manage(*arguments: str, environment: dict[str, str], seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, for so many seconds at the most."""
     command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+    )
 
 
 @cache

@@ -22,6 +22,7 @@ from sessions_app.models import Event, MessagePart, Session
 from sessions_app.queries import load_message
 from tests.sessions_app.record_rows import plain
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, tool_part
+from tests.support.operators import paused_run, settled_run
 
 
 def make_rich_session(owner: User) -> str:
@@ -46,6 +47,9 @@ def make_rich_session(owner: User) -> str:
         receive_message(record, Draft(text="It turns.", hops=1))
         turn_id = load_message(first[0], session_id=session_id).turn_id
         take_messages(record, [receive_message(record, Draft(text="It has turned."))], turn_id=str(turn_id))
+    settled_run(session_id)
+    paused_run(session_id)
+    with change(session_id) as record:
         store.archive_session(record)
     return session_id
 

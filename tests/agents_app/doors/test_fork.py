@@ -12,7 +12,7 @@ from django.test import Client
 
 from agents_app import lifecycle
 from compaction_app.queries import list_runs
-from mnesis_core.errors import MessageNotFoundError, SessionNotFoundError
+from mnesis_core.errors import InvalidRequest, MessageNotFoundError, SessionNotFoundError
 from mnesis_core.messages import Message, Part, TextPart, ToolPart
 from mnesis_core.record import MessageEnd, SessionRecord, TurnState
 from sessions_app import forking, store
@@ -59,6 +59,29 @@ def fork(source: SessionRecord, owner: User, *, at: int) -> SessionRecord:
     """A fork up to the message at this place, from 1."""
     message = load_messages(source.id)[at - 1]
     return lifecycle.fork_session(source.id, owner=owner, at_message_id=message.id)
+
+
+def test_a_fork_before_a_message_has_everything_that_was_said_until_then(alice, source):
+    third = load_messages(source.id)[2].id
+    made = lifecycle.fork_session(source.id, owner=alice, before_message_id=third)
+    assert len(load_messages(made.id)) == 2
+    assert parts_of(made.id)[0] == [TextPart(text="When?")]
+
+
+def test_a_fork_before_the_first_message_is_empty_and_set_as_the_original(alice, source):
+    first = load_messages(source.id)[0].id
+    made = lifecycle.fork_session(source.id, owner=alice, before_message_id=first)
+    assert load_messages(made.id) == []
+    assert (made.parent_id, made.origin, made.system_prompt) == (source.id, "fork", "Be brief.")
+    assert made.config == source.config
+    assert [id for id, _ in list_children(source.id)] == [made.id]
+    assert load_session(made.id).id in [session.id for session in list_sessions(owner_id=alice.pk)]
+
+
+@pytest.mark.parametrize("where", [{}, {"at_message_id": "msg_x", "before_message_id": "msg_x"}])
+def test_a_fork_is_made_at_one_place(alice, source, where):
+    with pytest.raises(InvalidRequest):
+        lifecycle.fork_session(source.id, owner=alice, **where)
 
 
 def parts_of(session_id: str) -> list[list[Part]]:
@@ -242,4 +265,4 @@ def test_a_deleted_session_is_forked_by_nobody(alice, source):
     with pytest.raises(SessionNotFoundError):
         lifecycle.fork_session(source.id, owner=alice, at_message_id=message_id)
     with pytest.raises(MessageNotFoundError):
-        forking.fork_session(source, owner=alice, at_message_id="msg_nosuch", title="")
+        forking.find_place(source.id, at_message_id="msg_nosuch", before_message_id=None)

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from mnesis_core.llm import ModelSpec, Outcome, Request, complete
-from mnesis_core.providers.litellm_ import LiteLLMModel
+from mnesis_core.operators.schema import compile_schema
+from mnesis_core.providers.litellm_ import LiteLLMModel, supports_schemas
 from tests.core.litellm.questions import REQUEST, ask, spec_for
 from tests.support.openai_server import OpenAIServer
 
@@ -30,6 +31,30 @@ async def test_the_request_is_sent_as_it_is_and_left_unchanged(server: OpenAISer
     assert (body["messages"], body["tools"]) == (payload["messages"], payload["tools"])
     assert (body["max_tokens"], body["temperature"], body["stream"]) == (77, 0.25, True)
     assert json.dumps(payload) == before
+
+
+async def test_a_schema_reaches_the_provider_letter_by_letter(server: OpenAIServer) -> None:
+    schema = compile_schema({"type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "number"}}})
+    payload = {"messages": [{"role": "user", "content": "Hi"}], "response_format": schema.response_format}
+    reply = await complete(LiteLLMModel(spec_for("ok", server)), Request(payload=payload, max_output_tokens=5))
+    assert reply.outcome is Outcome.COMPLETE
+    assert json.dumps(server.requests[-1].body["response_format"]) == json.dumps(schema.response_format)
+
+
+@pytest.mark.parametrize(
+    ("litellm_model", "supports"),
+    [
+        ("openai/gpt-4o", True),
+        ("anthropic/claude-sonnet-4-5", True),
+        ("openai/gpt-3.5-turbo", False),
+        ("openai/my-own", False),
+        ("demo/chat", False),
+        ("nobody/knows", False),
+        ("", False),
+    ],
+)
+def test_who_supports_schemas_is_known_without_a_network(litellm_model: str, supports: bool) -> None:
+    assert supports_schemas(litellm_model) is supports
 
 
 def _call(id: str) -> dict[str, object]:

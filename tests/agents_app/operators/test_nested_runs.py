@@ -1,0 +1,127 @@
+"""Runs that sub-agents of runs ask for: they come to their ends also where everything is scarce, and end together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agents_app import lifecycle, store
+from agents_app.operators.work import work_for_a_slice
+from agents_app.queries import list_items, list_runs, load_run
+from audit_app.verify import verify_session
+from mnesis_core.config import Config
+from mnesis_core.llm import Request
+from mnesis_core.operators.values import ItemState, OperatorKind, RunState
+from mnesis_core.overrides import override
+from mnesis_core.providers.scripted import Script as Said
+from mnesis_core.providers.scripted import ScriptedModel, Step
+from mnesis_core.record import SessionRecord
+from sessions_app.ledger import change
+from tests.agents_app.operators.test_runs_in_a_worker import until, working
+from tests.support.maps import output_of, start, worked
+from tests.support.story import alice, begin, ended, script, tool_call
+
+__all__ = ["alice", "script"]
+
+Script = Callable[..., ScriptedModel]
+
+
+@pytest.fixture
+def session(alice: Any) -> SessionRecord:
+    return lifecycle.create_session(owner=alice, config={"turn": {"tools": ["llm_map", "agentic_map"]}})
+
+
+def scarce(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
+    """A site with other settings of operators."""
+    config = override(Config(), {"operators": values, "turn": {"retry_base_seconds": 0.005}})
+    for module in ("work", "agentic_map", "runs", "llm_map"):
+        monkeypatch.setattr(f"agents_app.operators.{module}.site_config", lambda: config)
+
+
+def nests(tool: str, inner: Said = "inner") -> Callable[[Request], Said]:
+    """A model whose sub-agents ask for a run over two items, and answer when they have its results."""
+
+    def reply(request: Request) -> Said:
+        message = request.payload["messages"][-1]
+        if message["role"] == "tool":
+            return f"outer {'completed' in message['content']}"
+        if not str(message["content"]).startswith("Say"):
+            return inner
+        return tool_call(tool, prompt_template="Inner {{ item }}", items=[1, 2], wait_seconds=600)
+
+    return reply
+
+
+def outer(session: SessionRecord, items: int, **spec: Any) -> str:
+    return start(session, items, kind=OperatorKind.AGENTIC, read_only=False, **spec)
+
+
+def inner_runs(session: SessionRecord, outer_id: str) -> list[Any]:
+    return [run for run in list_runs(owner_id=session.owner_id) if run.id != outer_id]
+
+
+@pytest.mark.parametrize("tool", ["llm_map", "agentic_map"])
+@pytest.mark.parametrize("limit", ["per_owner", "per_model", "per_provider"])
+def test_who_waits_for_a_run_keeps_nothing_from_it(tool, limit, session, script, monkeypatch):
+    scarce(monkeypatch, **{limit: 2}, heartbeat_seconds=0.05)
+    script(nests(tool))
+    run = worked(outer(session, 2))
+    assert [line["output"] for line in output_of(run)] == ["outer True"] * 2
+    found = inner_runs(session, run.id)
+    assert [(one.state, one.counts.completed) for one in found] == [(RunState.COMPLETED, 2)] * 2
+    assert {one.session_id for one in found} == {item.child_session_id for item in list_items(run.id)}
+    for one in (run, *found):
+        assert verify_session(one.session_id).problems == []
+
+
+def test_a_worker_that_is_to_stop_still_does_what_its_own_sub_agents_wait_for(session, script, monkeypatch):
+    scarce(monkeypatch, slice_seconds=0.01, heartbeat_seconds=0.05)
+    monkeypatch.setattr("agents_app.operators.work.must_make_room", lambda: True)
+    script(nests("llm_map"))
+    run_id = outer(session, 3, concurrency=1)
+    slices = 1
+    while work_for_a_slice():
+        slices += 1
+    assert slices > 1
+    assert [line["output"] for line in output_of(load_run(run_id))] == ["outer True"] * 3
+
+
+def test_what_sub_agents_asked_for_is_cancelled_with_their_run(session, script, monkeypatch):
+    scarce(monkeypatch, heartbeat_seconds=0.05)
+    script(nests("llm_map", Step(text="late", delay_seconds=30)))
+    run_id = outer(session, 1)
+    with working():
+        until(lambda: [item for one in inner_runs(session, run_id) for item in list_items(one.id) if item.call_id])
+        with change(session.id) as record:
+            store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
+    [inner] = inner_runs(session, run_id)
+    assert inner.state is RunState.CANCELLED
+    assert {item.state for item in list_items(inner.id)} == {ItemState.CANCELLED}
+
+
+async def test_an_interrupt_cancels_the_run_that_its_turn_waits_for(alice, script):
+    from sessions_app.database import db
+
+    session = await db(lifecycle.create_session, owner=alice, config={"turn": {"tools": ["llm_map"]}})
+    script(nests("llm_map"))
+    turn = await begin(session, "Say it.")
+    while not (found := await db(list_runs, session_id=session.id)):
+        pass
+    await db(lifecycle.interrupt, session.id, owner_id=session.owner_id)
+    assert (await ended(turn)).state == "cancelled"
+    assert (await db(load_run, found[0].id)).state is RunState.CANCELLED
+
+
+async def test_a_server_that_stops_lets_the_run_go_on(alice, script):
+    from agents_app.runner import runner
+    from sessions_app.database import db
+
+    session = await db(lifecycle.create_session, owner=alice, config={"turn": {"tools": ["llm_map"]}})
+    script(nests("llm_map"))
+    await begin(session, "Say it.")
+    while not (found := await db(list_runs, session_id=session.id)):
+        pass
+    await runner.shutdown()
+    assert (await db(load_run, found[0].id)).state.is_live

@@ -1,0 +1,420 @@
+"""The pages of runs: whose they are, what they show of few items and of many, what hostile texts become, what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from agents_app import store
+from agents_app.operator_showing import spell_of
+from agents_app.operator_views import ITEMS, PAGE
+from agents_app.queries import load_run
+from mnesis_core.messages import TextPart, ToolPart, ToolState
+from mnesis_core.operators.pace import Ending
+from mnesis_core.operators.values import ErrorKind, ItemState, OperatorKind, RunState, Settlement
+from mnesis_core.spending import TurnLimits
+from sessions_app.ledger import change
+from sessions_app.queries import load_parts
+from tests.support.cast import make_user
+from tests.support.operators import WORKER, accept, add_run, claim, finish, refuse, settle
+from tests.support.talks import HOSTILE, new_session, say
+
+pytestmark = pytest.mark.django_db
+Ask = Callable[..., str]
+PARTS = (
+    "",
+    "progress/",
+    "charts/",
+    "items/",
+    "items/1/",
+    "items/1/input/",
+    "items/1/tries/1/output/",
+    "items/1/tries/1/prompt/",
+)
+ROW = '<tr role="row">'
+HARMLESS = "&lt;script&gt;alert(1)&lt;/script&gt;"
+
+
+@pytest.fixture
+def reader(db: None) -> User:
+    return make_user("ada")
+
+
+@pytest.fixture
+def browser(reader: User) -> Client:
+    client = Client()
+    client.force_login(reader)
+    return client
+
+
+@pytest.fixture
+def ask(browser: Client) -> Ask:
+    def get(path: str, **parameters: object) -> str:
+        answer = browser.get(path, parameters)
+        assert answer.status_code == 200, answer.content
+        return answer.content.decode()
+
+    return get
+
+
+def tried(session_id: str, **values: object) -> str:
+    """A run of three items: one completed, one failed, one in flight."""
+    run_id = add_run(session_id, **values)
+    first, second, _ = claim(session_id, run_id)
+    settle(session_id, run_id, [accept(first), refuse(second)])
+    return run_id
+
+
+# Who sees what
+
+
+@pytest.mark.parametrize("end", PARTS)
+def test_another_persons_run_is_not_found_at_any_address(end: str, browser: Client) -> None:
+    run_id = tried(new_session(make_user("bob"), title="secret"))
+    answer = browser.get(f"/runs/{run_id}/{end}")
+    assert answer.status_code == 404
+    assert b"0000001" not in answer.content
+    assert Client().get(f"/runs/{run_id}/{end}").status_code == 302
+
+
+def test_the_list_holds_the_readers_own_runs_alone(ask: Ask, browser: Client, reader: User) -> None:
+    bobs = new_session(make_user("bob"))
+    tried(bobs, path="/of-bob.jsonl")
+    assert "No runs yet." in ask("/runs/")
+    tried(new_session(reader, title="Tides"), path="/of-ada.jsonl")
+    page = ask("/runs/")
+    for words in ("of-ada.jsonl", "Tides", "2 of 3", "1 failed", "running"):
+        assert words in page
+    assert "of-bob.jsonl" not in page
+    assert browser.get("/runs/", {"session": bobs}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/runs/map_nowhere/",
+        "/runs/%00/",
+        "/runs/{run}/items/99/",
+        "/runs/{run}/items/0/",
+        "/runs/{run}/items/99999999999999999999999/",
+        "/runs/{run}/items/1/tries/7/output/",
+        "/runs/{run}/items/1/tries/99999999999999999999/output/",
+        "/runs/{run}/items/3/tries/1/prompt/",
+    ],
+)
+def test_what_is_not_there_is_not_found(address: str, browser: Client, reader: User) -> None:
+    assert browser.get(address.format(run=tried(new_session(reader)))).status_code == 404
+
+
+@pytest.mark.parametrize("query", ["state=done", "from=x", "before=-1", "state=%00"])
+def test_what_cannot_be_asked_is_refused(query: str, browser: Client, reader: User) -> None:
+    run_id = tried(new_session(reader))
+    assert browser.get(f"/runs/{run_id}/items/?{query}").status_code == 422
+    assert browser.get("/runs/?cursor=yesterday").status_code == 422
+
+
+# The list
+
+
+def test_many_runs_come_page_by_page_the_newest_first(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    ids = [add_run(session_id, items=1) for _ in range(PAGE + 2)]
+    first = ask("/runs/")
+    assert first.count('class="session-row"') == PAGE
+    assert first.index(ids[-1]) < first.index(ids[-2])
+    cursor = load_run(ids[2]).created_at.isoformat()
+    rest = ask("/runs/rows/", cursor=cursor)
+    assert rest.count('class="session-row"') == 2
+    assert "Load more" not in rest
+
+
+def test_a_session_has_a_list_of_its_own(ask: Ask, reader: User) -> None:
+    talk, other = new_session(reader, title="Tides"), new_session(reader)
+    tried(talk, path="/tides.jsonl")
+    tried(other, path="/notes.jsonl")
+    page = ask("/runs/", session=talk)
+    assert "tides.jsonl" in page
+    assert "notes.jsonl" not in page
+    assert "This session has no runs." in ask("/runs/", session=new_session(reader))
+
+
+# One run
+
+
+def test_the_page_of_a_run_says_how_far_it_is_and_what_it_took(ask: Ask, reader: User) -> None:
+    run_id = tried(new_session(reader, title="Tides"), path="/data/tides.jsonl", limits=TurnLimits(tokens=5_000))
+    page = ask(f"/runs/{run_id}/")
+    for words in (
+        "LLM map over <bdi>tides.jsonl</bdi>",
+        "Tides",
+        "66 %",
+        "2 of 3 items",
+        "Tokens in",
+        "$0.000014",
+        "1.00 an item",
+        "1 completed, 1 failed, 0 cancelled, 1 in flight, of 3 items",
+        "Say {{ item }}",
+        "Schema of results",
+        "5,000 at the most",
+        "this is no JSON",
+        "First failures",
+        "&quot;0000002&quot;",
+        'data-action="pause"',
+        'data-action="cancel"',
+    ):
+        assert words in page
+    assert 'data-action="resume"' not in page
+    assert "Retry" not in page
+
+
+def test_each_state_has_its_own_words_and_buttons(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    run_id = tried(session_id)
+    with change(session_id) as record:
+        store.set_run_state(record, run_id, RunState.PAUSED, reason="budget")
+    paused = ask(f"/runs/{run_id}/progress/")
+    assert "What this run may spend is used up." in paused
+    assert "Retry 1 failed" in paused
+    assert 'data-action="resume"' in paused
+    with change(session_id) as record:
+        store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
+    cancelled = ask(f"/runs/{run_id}/progress/")
+    assert 'data-action="resume"' in cancelled
+    assert "Retry" not in cancelled
+    assert 'class="alert' not in cancelled
+
+
+def test_a_completed_run_may_try_again_what_failed_and_links_its_output(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    run_id = add_run(session_id, items=2)
+    first, second = claim(session_id, run_id)
+    settle(session_id, run_id, [accept(first), refuse(second)])
+    file_id = finish(session_id, run_id)
+    page = ask(f"/runs/{run_id}/")
+    assert "Retry 1 failed" in page
+    assert f'href="/files/{file_id}/"' in page
+    assert "left" not in page.split("<h2")[0].split("run-percent")[1].split("</p>")[0]
+
+
+def test_a_run_whose_input_is_being_read_and_one_without_items_are_said_to_be_that(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    waiting = ask(f"/runs/{add_run(session_id, begun=False)}/")
+    assert "reading its input" in waiting
+    assert "How many items there are is not known yet." in waiting
+    empty = ask(f"/runs/{add_run(session_id, items=0)}/")
+    assert "It has no items." in empty
+    assert "100 %" in empty
+
+
+def test_the_time_of_a_run_that_stands_still_ends_with_its_last_item(reader: User) -> None:
+    session_id = new_session(reader)
+    run_id = tried(session_id)
+    now = timezone.now()
+    endings = [Ending(at=now - timedelta(seconds=seconds)) for seconds in (50, 40)]
+    assert spell_of(load_run(run_id), endings, now).until == now
+    with change(session_id) as record:
+        store.set_run_state(record, run_id, RunState.PAUSED)
+    assert spell_of(load_run(run_id), endings, now).until == now - timedelta(seconds=40)
+    assert spell_of(load_run(run_id), [], now).until == now
+
+
+# Items
+
+
+def test_items_come_page_by_page_from_any_number_and_back(ask: Ask, reader: User) -> None:
+    run_id = add_run(new_session(reader), items=3 * ITEMS)
+    first = ask(f"/runs/{run_id}/items/")
+    assert first.count(ROW) == ITEMS + 1
+    assert f"?from={ITEMS + 1}" in first
+    assert "Earlier items" not in first
+    middle = ask(f"/runs/{run_id}/items/", **{"from": ITEMS + 1})
+    assert f'id="item-{ITEMS + 1}"' in middle
+    assert f'id="item-{ITEMS}"' not in middle
+    assert f"?before={ITEMS + 1}" in middle
+    back = ask(f"/runs/{run_id}/items/", before=ITEMS + 1)
+    assert f'id="item-{ITEMS}"' in back
+    assert back.count(ROW) == ITEMS + 1
+    before_last = ask(f"/runs/{run_id}/items/", before=2 * ITEMS + 1)
+    assert f'id="item-{2 * ITEMS}"' in before_last
+    assert f'id="item-{ITEMS}"' not in before_last
+    last = ask(f"/runs/{run_id}/items/", **{"from": 3 * ITEMS - 1})
+    assert "Later items" not in last
+    assert last.count(ROW) == 3
+
+
+def test_items_are_narrowed_to_a_state(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    run_id = add_run(session_id, items=2 * ITEMS + 4)
+    items = claim(session_id, run_id, limit=2 * ITEMS + 2)
+    settle(session_id, run_id, [refuse(item) if item.number % 2 else accept(item) for item in items])
+    failed = ask(f"/runs/{run_id}/items/", state="failed")
+    assert failed.count(ROW) == ITEMS + 1
+    assert 'id="item-2"' not in failed
+    assert f"state=failed&amp;from={2 * ITEMS}" in failed
+    later = ask(f"/runs/{run_id}/items/", **{"state": "failed", "from": 2 * ITEMS})
+    assert 'id="item-101"' in later
+    assert "state=failed&amp;before=101" in later
+    assert "No item is in flight." in ask(f"/runs/{run_id}/items/", state="running")
+    assert ask(f"/runs/{run_id}/items/", state="pending").count(ROW) == 3
+
+
+def test_a_row_says_what_went_in_and_what_came_out(ask: Ask, reader: User) -> None:
+    items = ask(f"/runs/{tried(new_session(reader))}/items/")
+    for words in (
+        "&quot;0000001&quot;",
+        "{&quot;z&quot;: 1}",
+        "validation: <bdi>this is no JSON</bdi>",
+        "$0.000007",
+        "5 ms",
+    ):
+        assert words in items
+
+
+# One item
+
+
+def test_the_page_of_an_item_has_its_input_its_tries_and_what_the_validator_said(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    run_id = add_run(session_id, items=1)
+    again = refuse(claim(session_id, run_id)[0], ItemState.PENDING)
+    settle(session_id, run_id, [again])
+    settle(session_id, run_id, [accept(claim(session_id, run_id)[0], '{"z": 4711}')])
+    page = ask(f"/runs/{run_id}/items/1/")
+    for words in ("&quot;0000001&quot;", "Try 1", "Try 2", "this is no JSON", "no JSON", "accepted", "4711", "2 tries"):
+        assert words in page
+    assert ask(f"/runs/{run_id}/items/1/input/") == '"0000001"'
+    assert ask(f"/runs/{run_id}/items/1/tries/1/output/") == "no JSON"
+
+
+def test_an_item_leads_to_the_session_of_its_sub_agent_and_to_its_neighbours(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    run_id, child = add_run(session_id, kind=OperatorKind.AGENTIC, tools=("read_file",)), new_session(reader)
+    with change(session_id) as record:
+        items = store.claim_items(record, run_id, worker=WORKER, limit=2, lease_seconds=9)
+        store.note_claimed(record, run_id, {items[1].number: child})
+    page = ask(f"/runs/{run_id}/items/2/")
+    for place in (f"/sessions/{child}/", f"/runs/{run_id}/items/1/", f"/runs/{run_id}/items/3/"):
+        assert f'href="{place}"' in page
+    assert "read_file" in ask(f"/runs/{run_id}/")
+
+
+def test_a_long_input_and_a_long_answer_come_as_beginnings_with_a_way_to_the_whole(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    run_id = add_run(session_id, lines=['"' + "x" * 100_000 + '"'])
+    settle(session_id, run_id, [accept(claim(session_id, run_id)[0], "y" * 100_000)])
+    page = ask(f"/runs/{run_id}/items/1/")
+    assert len(page) < 80_000
+    assert page.count("Open all of it as plain text") == 3
+    assert len(ask(f"/runs/{run_id}/items/1/input/")) == 100_002
+    assert len(ask(f"/runs/{run_id}/items/1/tries/1/output/")) == 100_000
+
+
+# Hostile texts
+
+
+def test_hostile_texts_are_shown_and_do_nothing(ask: Ask, reader: User) -> None:
+    session_id = new_session(reader, title=HOSTILE)
+    line = '{"a": "<script>alert(1)</script> \u202e \\u0000 \\ud800"}'
+    run_id = add_run(
+        session_id,
+        lines=[line, line],
+        path=f"/{HOSTILE}.jsonl",
+        template=f"{HOSTILE} {{{{ item }}}}",
+        system_prompt=HOSTILE,
+    )
+    first, second = claim(session_id, run_id)
+    bad = Settlement(
+        item=2,
+        number=1,
+        state=ItemState.FAILED,
+        attempt=refuse(second, output=HOSTILE).attempt,
+        error_kind=ErrorKind.SCHEMA_ERROR,
+        error=HOSTILE,
+    )
+    settle(session_id, run_id, [accept(first, HOSTILE), bad])
+    places = ("", "items/", "progress/", "items/1/", "items/2/", "items/2/tries/1/prompt/")
+    for page in (ask("/runs/"), *(ask(f"/runs/{run_id}/{place}") for place in places)):
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+    page = ask(f"/runs/{run_id}/items/2/")
+    assert HARMLESS in page
+    assert "⟨U+202E⟩" in page
+    assert ask(f"/runs/{run_id}/items/2/tries/1/output/").startswith("<script>alert(1)</script>")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 3_000, "[" * 900 + "]" * 900, "[" * 3_000 + "]" * 3_000, '{"a":' * 30 + "1" + "}" * 30, "\x00\ud800" * 9],
+)
+def test_deep_and_broken_json_is_shown_as_it_is(text: str, ask: Ask, reader: User) -> None:
+    session_id = new_session(reader)
+    run_id = add_run(session_id, lines=[text.replace("\x00", "").replace("\ud800", "")])
+    settle(session_id, run_id, [accept(claim(session_id, run_id)[0], text)])
+    assert len(ask(f"/runs/{run_id}/items/1/")) < 100_000
+
+
+# The tool's card
+
+
+def test_the_card_of_a_tool_call_leads_to_the_run_that_it_asked_for(ask: Ask, browser: Client, reader: User) -> None:
+    session_id = new_session(reader)
+    call = ToolPart(tool_name="llm_map", tool_call_id="c1", state=ToolState.COMPLETED)
+    _, message = say(session_id, ("user", [TextPart(text="Sort them")]), ("assistant", [call]))
+    [part] = load_parts(message, session_id=session_id)
+    place = f"/sessions/{session_id}/runs/{part.id}/"
+    assert f'hx-get="{place}"' in ask(f"/sessions/{session_id}/")
+    assert ask(place).strip() == ""
+    run_id = add_run(session_id, part_id=part.id)
+    assert f'href="/runs/{run_id}/"' in ask(place)
+    other = Client()
+    other.force_login(make_user("bob"))
+    assert other.get(place).status_code == 404
+
+
+# What it costs
+
+
+def count(browser: Client, path: str) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        assert browser.get(path).status_code == 200
+    return len(queries)
+
+
+@pytest.mark.parametrize("end", ["", "progress/", "charts/", "items/", "items/?state=failed", "items/1/"])
+def test_a_run_of_many_items_costs_as_many_queries_as_one_of_few(end: str, browser: Client, reader: User) -> None:
+    session_id = new_session(reader)
+    costs = []
+    for items in (3, 300):
+        run_id = add_run(session_id, items=items)
+        claimed = claim(session_id, run_id, limit=items - 1)
+        settle(session_id, run_id, [refuse(item) if item.number % 2 else accept(item) for item in claimed])
+        costs.append(count(browser, f"/runs/{run_id}/{end}"))
+    assert costs[0] == costs[1]
+    assert costs[0] <= 14
+
+
+def test_the_page_of_a_run_never_reads_all_its_items(browser: Client, reader: User) -> None:
+    session_id = new_session(reader)
+    run_id = add_run(session_id, items=1_500)
+    settle(session_id, run_id, [accept(item) for item in claim(session_id, run_id, limit=1_400)])
+    with CaptureQueriesContext(connection) as queries:
+        page = browser.get(f"/runs/{run_id}/").content.decode()
+    assert "Drawn from" in page
+    about_items = [query["sql"] for query in queries if "operator_items" in query["sql"]]
+    assert about_items
+    assert all("LIMIT" in sql or "IN (" in sql or "COUNT" in sql for sql in about_items)
+
+
+def test_a_list_of_many_costs_as_many_queries_as_one_of_few(browser: Client, reader: User) -> None:
+    tried(new_session(reader))
+    few = count(browser, "/runs/")
+    for _ in range(10):
+        tried(new_session(reader))
+    assert count(browser, "/runs/") == few

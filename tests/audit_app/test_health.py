@@ -1,0 +1,290 @@
+"""Health: of a session for who may inspect it, of the site for staff; what is wrong is named, with what to do about it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.db import connection
+from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from django_q.models import OrmQ
+
+from agents_app.models import OperatorBrake, OperatorItem
+from agents_app.store import set_run_state
+from audit_app import tasks, verifying
+from audit_app.health import SessionHealth, look_at
+from audit_app.signs import Check, State
+from compaction_app.models import CompactionRun
+from mnesis_core.ids import first_id, new_id
+from mnesis_core.messages import TextPart
+from mnesis_core.operators.values import RunState
+from mnesis_core.record import TurnState
+from mnesis_site import health as site
+from sessions_app import store
+from sessions_app.inspecting import inspected
+from sessions_app.ledger import change
+from sessions_app.models import MessagePart, Session, StreamJournal, Turn
+from sessions_app.models.search import SearchEntry
+from tests.sessions_app.record_rows import plain
+from tests.support.cast import make_user
+from tests.support.inspected import add_session, add_turn, claim
+from tests.support.operators import add_run, paused_run
+from tests.support.talks import HOSTILE, exchange, new_session, say
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    return make_user("alice")
+
+
+@pytest.fixture
+def browser(alice: User) -> Client:
+    client = Client()
+    client.force_login(alice)
+    return client
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    cache.clear()
+
+
+def found(session_id: str) -> SessionHealth:
+    request = RequestFactory().get("/")
+    request.user = Session.objects.get(pk=session_id).owner
+    return look_at(inspected(request, session_id), now=timezone.now())
+
+
+def line(session_id: str, name: str) -> Check:
+    return next(check for check in found(session_id).checks if check.name == name)
+
+
+def test_a_new_session_and_one_that_was_talked_in_need_nobody(alice: User) -> None:
+    session_id = new_session(alice)
+    assert found(session_id).is_well
+    exchange(session_id, "What about the tides?", "They turn.")
+    assert found(session_id).is_well
+    assert line(session_id, "Messages").words == "2 in 1 turns."
+    assert line(session_id, "Search index").state is State.GOOD
+
+
+def test_another_persons_health_is_not_found(browser: Client) -> None:
+    session_id = new_session(make_user("bob"))
+    assert browser.get(f"/sessions/{session_id}/inspect/health/").status_code == 404
+    assert Client().get(f"/sessions/{session_id}/inspect/health/").status_code == 302
+
+
+def test_turns_that_stand_still_wait_or_failed_are_told(alice: User) -> None:
+    session_id = new_session(alice)
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, model="demo")
+    Turn.objects.filter(pk=turn_id).update(lease_expires_at=timezone.now() + timedelta(seconds=30))
+    assert line(session_id, "Turns").state is State.GOOD
+    Turn.objects.filter(pk=turn_id).update(lease_expires_at=timezone.now() - timedelta(seconds=90))
+    stuck = line(session_id, "Turns")
+    assert (stuck.state, "silent for 1 min 30 s" in stuck.words) == (State.PROBLEM, True)
+    with change(session_id) as record:
+        store.finish_turn(record, turn_id, state=TurnState.FAILED, error_code="MODEL_UNREACHABLE", error_message="x")
+    failed = line(session_id, "Turns")
+    assert (failed.state, "failed (MODEL_UNREACHABLE)" in failed.words) == (State.LOOK, True)
+
+
+def test_a_compaction_without_a_worker_is_told(alice: User) -> None:
+    session_id = add_session(alice)
+    add_turn(session_id, "What about the tides?")
+    run = claim(session_id)
+    CompactionRun.objects.filter(pk=run.id).update(lease_expires_at=timezone.now() + timedelta(seconds=60))
+    assert line(session_id, "Compaction").state is State.GOOD
+    CompactionRun.objects.filter(pk=run.id).update(lease_expires_at=timezone.now() - timedelta(seconds=60))
+    assert line(session_id, "Compaction").state is State.PROBLEM
+
+
+def test_an_index_that_is_behind_is_told_here_and_for_the_site(alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "What about the tides?", "They turn.")
+    SearchEntry.objects.filter(session_id=session_id, last_seq=2).delete()
+    behind = line(session_id, "Search index")
+    assert (behind.state, behind.words) == (
+        State.PROBLEM,
+        "It ends at message #1; the newest one with words is #2.",
+    )
+    assert "rebuild_search" in behind.to_do
+    assert [check.label for check in site._index()] == [session_id]
+
+
+def test_a_context_over_its_window_is_told_here_and_for_the_site(alice: User) -> None:
+    session_id = new_session(alice)
+    say(session_id, ("user", [TextPart(text="tide " * 40_000)]))
+    assert line(session_id, "Context").state is State.PROBLEM
+    assert [check.state for check in site._windows()] == [State.GOOD]
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, model="demo")
+        store.start_call(
+            record,
+            turn_id=turn_id,
+            model="demo",
+            provider_model="demo",
+            parameters={},
+            manifest=[],
+            digest="ab" * 32,
+            estimated_tokens=40_000,
+            message_id=None,
+            context_seq=1,
+        )
+    [over] = site._windows()
+    assert (over.state, over.label) == (State.LOOK, session_id)
+
+
+def test_streamed_pieces_without_a_turn_are_told(alice: User) -> None:
+    session_id = new_session(alice)
+    [message_id] = say(session_id, ("user", [TextPart(text="What about the tides?")]))
+    piece = {"part_index": 0, "part_type": "text", "offset": 0, "text": "They"}
+    StreamJournal(message_id=message_id, session_id=session_id, **piece).save()
+    assert line(session_id, "Streamed text").state is State.PROBLEM
+
+
+def test_runs_of_operators_are_told(alice: User) -> None:
+    session_id = new_session(alice)
+    run_id = paused_run(session_id)
+    assert line(session_id, "Operators").state is State.LOOK
+    OperatorItem.objects.filter(state="running").update(lease_expires_at=timezone.now() - timedelta(seconds=5))
+    left = line(session_id, "Operators")
+    assert (left.state, "left by their worker" in left.words) == (State.LOOK, True)
+    assert site._operators(timezone.now()).state is State.GOOD
+    with change(session_id) as record:
+        set_run_state(record, run_id, RunState.RUNNING)
+    assert line(session_id, "Operators").state is State.PROBLEM
+    assert site._operators(timezone.now()).state is State.PROBLEM
+
+
+def test_what_the_last_verification_found_is_told(alice: User) -> None:
+    session_id = new_session(alice)
+    exchange(session_id, "What about the tides?", "They turn.")
+    assert line(session_id, "Proof").label == "Verify it"
+    verifying.ask(session_id, entries=9)
+    tasks.verify()
+    assert line(session_id, "Proof").state is State.GOOD
+    if connection.vendor == "sqlite":  # its guards are triggers, which this takes away for a moment
+        from sessions_app.guards import guarded_models, install_guards, remove_guards
+
+        remove_guards(connection, guarded_models())
+        plain(MessagePart).filter(session_id=session_id).update(content="forged")
+        install_guards(connection, guarded_models())
+        verifying.ask(session_id, entries=9)
+        tasks.verify()
+        assert line(session_id, "Proof").state is State.PROBLEM
+        assert [check.label for check in site._proofs() if check.state is State.PROBLEM] == [session_id]
+
+
+def test_the_page_costs_the_same_whatever_the_session_holds(browser: Client, alice: User) -> None:
+    counts = []
+    for exchanges in (2, 40):
+        session_id = new_session(alice)
+        for number in range(exchanges):
+            exchange(session_id, f"question {number}", f"answer {number}")
+        with CaptureQueriesContext(connection) as queries:
+            assert browser.get(f"/sessions/{session_id}/inspect/health/").status_code == 200
+        counts.append(len(queries))
+    assert counts[0] == counts[1] <= 26
+
+
+def test_hostile_texts_run_nothing(browser: Client, alice: User) -> None:
+    session_id = new_session(alice, title=HOSTILE, model="demo")
+    say(session_id, ("user", [TextPart(text=HOSTILE)]), state=TurnState.FAILED, error_code="<script>alert(1)</script>")
+    add_run(session_id)
+    with change(session_id) as record:
+        store.update_session(record, title=HOSTILE)
+    page = browser.get(f"/sessions/{session_id}/inspect/health/").content.decode()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script>alert" not in page
+
+
+# The site
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    carol = make_user("carol")
+    carol.is_staff = True
+    carol.save()
+    client = Client()
+    client.force_login(carol)
+    return client
+
+
+def test_the_health_of_the_site_is_there_for_staff_alone(browser: Client, staff: Client) -> None:
+    assert Client().get("/health/").status_code == 302
+    assert browser.get("/health/").status_code == 404
+    assert b'href="/health/"' not in browser.get("/").content
+    page = staff.get("/health/").content.decode()
+    for words in (
+        "Guards of the record",
+        "No worker runs",
+        "Nothing waits.",
+        "No model has asked",
+        "free.",
+        "every 10s",
+    ):
+        assert words in page, words
+    assert b'href="/health/"' in staff.get("/").content
+    assert staff.post("/health/").status_code == 405
+
+
+def test_what_is_wrong_on_the_site_is_named(staff: Client, alice: User) -> None:
+    now = timezone.now()
+    OrmQ.objects.create(key="mnesis", payload="x", lock=now - timedelta(minutes=10))
+    OperatorBrake.objects.create(model="<b>dear</b>", until=now + timedelta(seconds=90), ceiling=4, since=now)
+    session_id = new_session(alice)
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, model="demo")
+    Turn.objects.filter(pk=turn_id).update(lease_expires_at=now - timedelta(seconds=90))
+    other = new_session(alice)
+    say(other, ("user", [TextPart(text="x")]), state=TurnState.FAILED, error_code="X")
+    page = staff.get("/health/").content.decode()
+    for words in (
+        "the oldest for 10 min",
+        "1 turn without a process",
+        f"/sessions/{session_id}/inspect/health/",
+        "Failed or interrupted in the last 24 hours: 1.",
+        "&lt;b&gt;dear&lt;/b&gt;",
+        "then 4 calls at a time",
+    ):
+        assert words in page, words
+
+
+def test_missing_guards_are_named(staff: Client) -> None:
+    from sessions_app.guards import guarded_models, install_guards, remove_guards
+
+    remove_guards(connection, guarded_models())
+    try:
+        page = staff.get("/health/").content.decode()
+    finally:
+        install_guards(connection, guarded_models())
+    assert "manage.py migrate" in page
+    assert "problem" in page
+
+
+def test_many_pages_ask_once_and_many_rows_cost_nothing_more(staff: Client, alice: User) -> None:
+    counts = []
+    for talks in (1, 12):
+        for number in range(talks):
+            exchange(new_session(alice), f"question {number}", "answer")
+        cache.clear()
+        with CaptureQueriesContext(connection) as queries:
+            staff.get("/health/")
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+    with CaptureQueriesContext(connection) as queries:
+        staff.get("/health/")
+    assert len(queries) <= 3
+
+
+def test_ids_grow_with_time() -> None:
+    now = timezone.now().timestamp()
+    assert first_id("turn", now - 60) < new_id("turn") < first_id("turn", now + 60)

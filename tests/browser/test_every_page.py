@@ -1,0 +1,200 @@
+"""Every page there is, on a record whose every text is hostile: nothing runs, nothing is fetched, nothing is in anybody's way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from playwright.sync_api import BrowserContext, Page, Request
+
+from tests.browser.conftest import Portal
+from tests.support.site import ROOT
+
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+SERIOUS = ("serious", "critical")
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+TABS = 5
+SETTLES = 250
+"""Milliseconds, until a page has taken notice of its new width."""
+
+PAGES: dict[str, tuple[str, ...]] = {
+    "session-list": (), "session": ("session_id",), "search": (), "import": (), "health": (), "usage": (), "models": (),
+    "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
+    "server-change": ("server",), "server-remove": ("server",), "runs": (), "run": ("run_id",),
+    "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
+    "inspect": ("session_id",), "inspect-turn": ("session_id", "turn_id"), "inspect-tombstones": ("session_id",),
+    "inspect-summaries": ("session_id",),
+    "inspect-summary": ("session_id", "summary_id"), "inspect-calls": ("session_id",),
+    "inspect-call": ("session_id", "call_id"), "inspect-sightings": ("session_id", "message_id"),
+    "inspect-ledger": ("session_id",), "inspect-health": ("session_id",),
+}  # fmt: skip
+"""Every page, with what its address is made of."""
+QUERIES = {"search": "?q=script", "usage": "?person=%2A", "session-list": "?q=hidden"}
+"""What is asked for besides, so that there is something to show."""
+PARTS = {
+    "session-rows", "session-states", "session-row", "session-menu", "session-messages", "message", "message-text",
+    "message-said", "message-records", "part-text", "part-raw", "session-context", "session-compactions", "run-rows",
+    "run-progress", "run-charts", "run-items", "run-item-input", "run-try-output", "run-try-prompt", "part-runs",
+    "file-rows", "file-lines", "file-references", "import-status", "inspect-totals", "inspect-turns", "inspect-turn-steps",
+    "inspect-output", "inspect-tombstone-rows", "inspect-drawing", "inspect-summary-rows", "inspect-message", "inspect-reply",
+    "inspect-sources", "inspect-source", "inspect-block", "inspect-payload", "inspect-payload-file",
+    "inspect-verification", "inspect-verify", "inspect-ledger-body",
+}  # fmt: skip
+"""Parts of those pages, and files."""
+ELSEWHERE = {
+    "livez", "readyz", "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "model-check", "server-refresh",
+    "summary", "inspect-call-at", "inspect-compaction",
+}  # fmt: skip
+"""Doors of programs, what is asked for by a form, and addresses that lead on to one of the pages."""
+
+_VISIBLE_FOCUS = """() => {
+  const seen = (element, pseudo) => {
+    const style = getComputedStyle(element, pseudo);
+    return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+  };
+  const element = document.activeElement;
+  if (!element || element === document.body) return "";
+  const places = [element, ...element.querySelectorAll("*"), element.parentElement, element.closest("form, label, .composer")];
+  const shown = places.some((each) => each && (seen(each) || seen(each, "::before") || seen(each, "::after")));
+  const fills = element.matches("textarea, input") || element.closest("svg");
+  return shown || fills ? "" : element.outerHTML.slice(0, 200);
+}"""
+_TOO_WIDE = """() => {
+  const scrolls = (each) => each && (/auto|scroll|hidden|clip/.test(getComputedStyle(each).overflowX) || scrolls(each.parentElement));
+  return document.documentElement.scrollWidth <= innerWidth ? [] :
+  [...document.querySelectorAll("body *")].filter((each) => each.getBoundingClientRect().right > innerWidth && !scrolls(each))
+    .slice(0, 4).map((each) => each.outerHTML.slice(0, 120));
+}"""
+_AXE = """(only) => axe.run(document, {
+  resultTypes: ["violations"], preload: false, ...(only ? {runOnly: {type: "rule", values: only}} : {}),
+}).then(({violations}) => violations.map(({id, impact, nodes}) => ({
+  id, impact, nodes: nodes.slice(0, 3).map(({target, failureSummary}) => [target.join(" "), failureSummary]),
+})))"""
+
+
+@pytest.fixture(scope="module")
+def ids(portal: Portal) -> dict[str, Any]:
+    """What the addresses of the pages are made of."""
+    program = [sys.executable, "-m", "tests.support.hostile_record", "admin"]
+    done = subprocess.run(
+        program, cwd=ROOT, env=portal.site.environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]) | {"server": "hostile", "number": 1}
+
+
+class Watch:
+    """What a window does that nobody asked it for."""
+
+    def __init__(self, context: BrowserContext, host: str) -> None:
+        self.problems: list[str] = []
+        self._host = host
+        context.add_init_script(
+            "window.alert = () => console.error('a text was obeyed');"
+            "document.addEventListener('securitypolicyviolation', (event) => console.error('CSP ' + event.violatedDirective));"
+        )
+        context.on("request", self._note_request)
+        context.on("console", lambda message: message.type == "error" and self.problems.append(message.text))
+        context.on("weberror", lambda error: self.problems.append(str(error.error)))
+
+    def _note_request(self, request: Request) -> None:
+        if request.url.split("/")[2] != self._host and not request.url.startswith(("data:", "blob:")):
+            self.problems.append(f"asked for {request.url}")
+
+
+@pytest.fixture(scope="module")
+def window(portal: Portal) -> Iterator[tuple[Page, Watch]]:
+    """One window for all pages."""
+    context = portal.context(viewport=WIDE, color_scheme="light")
+    watch = Watch(context, portal.site.url.split("/")[2])
+    yield context.new_page(), watch
+    context.close()
+
+
+def names_of(patterns: list[URLPattern | URLResolver]) -> Iterator[str]:
+    """The names of all addresses but those of the administration and of the programs' doors, which are namespaces."""
+    for pattern in patterns:
+        if isinstance(pattern, URLPattern):
+            yield str(pattern.name)
+        elif pattern.namespace is None:
+            yield from names_of(pattern.url_patterns)
+
+
+def axe(page: Page, *only: str) -> list[str]:
+    """What axe finds that is serious or critical."""
+    if not page.evaluate("Boolean(window.axe)"):
+        page.evaluate(AXE)
+    found = page.evaluate(_AXE, list(only) or None)
+    return [f"{each['id']} ({each['impact']}): {each['nodes']}" for each in found if each["impact"] in SERIOUS]
+
+
+def unseen_focus(page: Page) -> list[str]:
+    """What takes the focus by Tab and does not show it."""
+    found = []
+    for _ in range(TABS):
+        page.keyboard.press("Tab")
+        found.append(page.evaluate(_VISIBLE_FOCUS))
+    return [element for element in found if element]
+
+
+def test_every_address_is_a_page_that_is_visited_or_known_to_be_none() -> None:
+    known = {*PAGES, *PARTS, *ELSEWHERE}
+    assert set(names_of(get_resolver("mnesis_site.urls").url_patterns)) == known
+    assert len(known) == len(PAGES) + len(PARTS) + len(ELSEWHERE)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_for_everybody_and_obeys_no_text(
+    name: str, window: tuple[Page, Watch], ids: dict[str, Any], look: Callable[..., list[str]]
+) -> None:
+    page, watch = window
+    watch.problems.clear()
+    address = reverse(name, args=[ids[part] for part in PAGES[name]]) + QUERIES.get(name, "")
+    page.set_viewport_size(WIDE)
+    page.emulate_media(color_scheme="light")
+    answer = page.goto(address)
+    assert answer is not None
+    assert answer.status == 200, address
+    page.wait_for_load_state("networkidle")
+    found = look(page)
+    assert not [*found, *watch.problems], (address, found, watch.problems)
+    assert page.url.endswith(address)
+
+
+@pytest.mark.parametrize("address", ["/sign-in/", "/sign-in/link/MQ/nosuch-0/", "/nowhere/"])
+def test_pages_for_nobody_in_particular_are_for_everybody_too(
+    address: str, portal: Portal, look: Callable[..., list[str]]
+) -> None:
+    context = portal.browser.new_context(base_url=portal.site.url, viewport=WIDE, color_scheme="light")
+    page = context.new_page()
+    page.goto(address)
+    found = look(page)
+    context.close()
+    assert not found
+
+
+@pytest.fixture
+def look() -> Callable[[Page], list[str]]:
+    """Everything that is asked of a page, as sentences about what is wrong."""
+
+    def problems(page: Page) -> list[str]:
+        found = [f"light: {each}" for each in axe(page)]
+        headings = page.locator("h1").count()
+        if headings != 1:
+            found.append(f"{headings} headings of the first level")
+        found += [f"focus not seen: {element}" for element in unseen_focus(page)]
+        page.set_viewport_size(PHONE)
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_timeout(SETTLES)
+        found += [f"dark, narrow: {each}" for each in axe(page)]
+        if wide := page.evaluate(_TOO_WIDE):
+            found.append(f"wider than {PHONE['width']} pixels: {wide}")
+        return found
+
+    return problems

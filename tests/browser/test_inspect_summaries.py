@@ -1,0 +1,117 @@
+"""The summaries of a session as somebody looks through them: drawn, walked by keys, followed down to the original words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Portal
+
+Open = Callable[..., Page]
+MESSAGES = 160
+PHRASE = "the lamp of the north quay is green"
+
+
+@pytest.fixture(scope="module")
+def compacted(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
+    """A long imported session that was compacted; its id and its summaries."""
+    path = tmp_path_factory.mktemp("talk") / "talk.json"
+    messages = [
+        {"role": ("user", "assistant")[number % 2], "content": f"message {number + 1}, {PHRASE} " + "word " * 90}
+        for number in range(MESSAGES)
+    ]
+    path.write_text(json.dumps({"messages": messages}))
+    done = portal.site.manage("import_transcript", str(path), "--user", "admin", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [report] = json.loads(done.stdout)
+    [session_id] = report["sessions"].values()
+    compaction = {"leaf_chunk_tokens": 3_000, "condense_fan_in": 4, "condense_min_fan_in": 2}
+    config = {"context_window": 8_000, "compaction": compaction, "budget": {"target_fraction": 0.05}}
+    portal.call("PATCH", f"/api/sessions/{session_id}", {"config": config})
+    portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})
+    summaries = portal.call("GET", f"/api/sessions/{session_id}/summaries")["items"]
+    assert any(summary["kind"] == "condensed" for summary in summaries)
+    return session_id, summaries
+
+
+def opened(open_page: Open, session_id: str, query: str = "") -> Page:
+    page = open_page(f"/sessions/{session_id}/inspect/summaries/{query}")
+    page.locator("[data-drawn]").wait_for()
+    return page
+
+
+def test_from_the_whole_drawing_to_the_original_words(
+    portal: Portal, open_page: Open, compacted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    session_id, summaries = compacted
+    page = opened(open_page, session_id)
+    drawing, detail = page.get_by_role("application"), page.get_by_label("The chosen summary")
+    drawing.focus()
+    page.keyboard.press("+")
+    page.wait_for_url(re.compile(r"[?&]from="))
+    page.keyboard.press("0")
+    expect(page.locator("#dag-range")).to_have_text(f"Messages 1–{MESSAGES} of {MESSAGES}")
+    page.keyboard.press("ArrowRight")
+    expect(detail.get_by_role("heading", level=2)).to_contain_text("Condensed of messages")
+    while not page.locator("#dag-said").inner_text().startswith("Leaf"):
+        page.keyboard.press("ArrowDown")
+    leaf = next(summary for summary in summaries if summary["kind"] == "leaf")
+    expect(detail.get_by_role("heading", level=2)).to_have_text(f"Leaf of messages 1–{leaf['last_seq']}")
+    expect(detail.get_by_role("navigation", name="Summaries that stand for it").get_by_role("link")).not_to_have_count(
+        0
+    )
+    page.wait_for_url(re.compile(rf"[?&]id={leaf['id']}"))
+    page.keyboard.press("ArrowDown")
+    expect(detail.get_by_role("heading", level=2)).to_have_text("Message 1, user")
+    expect(detail).to_contain_text(f"message 1, {PHRASE}")
+    detail.get_by_role("link", name="In the conversation").click()
+    expect(page.locator("#msg-1")).to_contain_text(PHRASE)
+    expect(page.locator("#msg-1")).to_contain_text("not sent as it is any more")
+
+
+def test_what_is_chosen_stays_when_the_page_is_loaded_again_or_shown_as_a_table(
+    open_page: Open, compacted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    session_id, summaries = compacted
+    top = max(summaries, key=lambda summary: summary["depth"])
+    page = opened(open_page, session_id, f"?id={top['id']}")
+    detail = page.get_by_label("The chosen summary")
+    expect(detail.locator(f'[data-summary="{top["id"]}"]')).to_be_visible()
+    page.reload()
+    expect(detail.locator(f'[data-summary="{top["id"]}"]')).to_be_visible()
+    page.get_by_role("link", name="Table").click()
+    row = page.locator(f'tr[data-id="{top["id"]}"]')
+    expect(row).to_have_attribute("aria-selected", "true")
+    page.locator("tr[tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("tr[aria-level='2']")).not_to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    first = next(summary for summary in summaries if summary["id"] == top["source_ids"][0])
+    expect(detail.locator(f'[data-summary="{first["id"]}"]')).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("tr[aria-level='2']:visible")).to_have_count(0)
+    page.reload()  # what stands above it is opened
+    expect(page.locator(f'tr[data-id="{first["id"]}"]')).to_have_attribute("aria-selected", "true")
+
+
+def test_a_divider_opens_the_summary_beside_its_originals(
+    open_page: Open, compacted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    session_id, _ = compacted
+    page = open_page(f"/sessions/{session_id}/")
+    divider = page.locator(".divider").first
+    divider.locator("> summary").click()
+    inner = divider.locator(".divider-body > details > summary")
+    if inner.count():
+        inner.first.click()
+    summary = divider.locator(".summary").first
+    summary.locator(".source .fold > summary").first.click()
+    expect(summary.locator(".source .fold-body").first).to_contain_text(PHRASE)
+    expect(summary.get_by_role("heading", name="What the model is told")).to_be_visible()

@@ -1,0 +1,476 @@
+"""The timeline and the tombstones of the inspector: what they say, to whom, and what they ask the database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from compaction_app import store as compaction_store
+from compaction_app.inspector.turn import AXIS, NARROWEST, Axis
+from mnesis_core.messages import TextPart, ToolState
+from mnesis_core.record import MessageEnd, TurnState
+from sessions_app.inspecting import SEES_RECORDS
+from sessions_app.ledger import change
+from sessions_app.models import MessagePart, Turn
+from sessions_app.queries.timeline import TurnFilter, list_timeline
+from sessions_app.store import create_session, finish_call, start_call, start_turn
+from tests.support.inspected import ORIGINAL, USAGE, add_summary, add_turn, claim, finish, texts_in, tool_part
+from tests.support.talks import HOSTILE, exchange, new_session, say, tool
+
+pytestmark = pytest.mark.django_db
+BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ADDRESSES = (
+    "",
+    "totals/",
+    "turns/",
+    "turns/{turn}/",
+    "turns/{turn}/steps/",
+    "compactions/{run}/",
+    "tombstones/",
+    "tombstones/rows/",
+    "outputs/{part}/",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Voyage:
+    """A session of four turns: the second failed, the others called a tool; after the third a compaction."""
+
+    id: str
+    run: str
+    part: str
+    """The tool call of the first turn, whose output was pruned."""
+    turn: str
+    """The first turn."""
+
+    def at(self, path: str) -> str:
+        """An address of its inspector."""
+        return f"/sessions/{self.id}/inspect/{path.format(turn=self.turn, run=self.run, part=self.part)}"
+
+
+def sail(owner: User, *, title: str = "Harbour survey") -> Voyage:
+    session_id = new_session(owner, title=title)
+    first = add_turn(session_id, "Read the log of the north port.", tool_part())
+    say(
+        session_id,
+        ("user", [TextPart(text="And now the weather.")]),
+        state=TurnState.FAILED,
+        error_code="MODEL_RATE_LIMITED",
+        error_message="The model wants a pause.",
+    )
+    add_turn(session_id, "Once more.", tool_part(call_id="c3"), TextPart(text="As before."))
+    part = MessagePart.objects.get(message_id=first[1], part_type="tool").id
+    run = claim(session_id)
+    with change(session_id) as record:
+        compaction_store.prune(record, run.id, [part], tokens=900)
+    add_summary(session_id, run, first, (1, 2))
+    finish(session_id, run)
+    add_turn(session_id, "Anything else?", tool_part(call_id="c4"))
+    turn = Turn.objects.get(session_id=session_id, seq=1).id
+    return Voyage(id=session_id, run=run.id, part=part, turn=turn)
+
+
+@pytest.fixture
+def voyage(owner: User) -> Voyage:
+    return sail(owner)
+
+
+@pytest.fixture
+def ask(door: Client) -> Callable[[str], str]:
+    """A page that must be there."""
+
+    def get(path: str) -> str:
+        answer = door.get(path)
+        assert answer.status_code == 200, answer.status_code
+        return answer.content.decode()
+
+    return get
+
+
+Ask = Callable[[str], str]
+
+
+def turns_in(page: str) -> list[int]:
+    """The turns that a list shows."""
+    return [int(seq) for seq in re.findall(r'id="turn-(\d+)"', page)]
+
+
+# Who may look
+
+
+@pytest.mark.parametrize("path", ADDRESSES)
+def test_somebody_else_s_inspector_is_not_found_at_any_address(path: str, door: Client) -> None:
+    voyage = sail(User.objects.create_user("eve"))
+    answer = door.get(voyage.at(path))
+    assert answer.status_code == 404
+    assert b"Harbour" not in answer.content
+    assert ORIGINAL.encode() not in answer.content
+
+
+def test_staff_look_only_with_every_permission(client: Client) -> None:
+    voyage = sail(User.objects.create_user("eve"))
+    staff = User.objects.create_user("sam", is_staff=True)
+    client.force_login(staff)
+    names = [name.partition(".")[2] for name in SEES_RECORDS]
+    staff.user_permissions.set(Permission.objects.filter(codename__in=names[1:]))
+    assert client.get(voyage.at("")).status_code == 404
+    staff.user_permissions.set(Permission.objects.filter(codename__in=names))
+    page = client.get(voyage.at("")).content.decode()
+    assert turns_in(page) == [4, 3, 2, 1]
+    assert f'href="/sessions/{voyage.id}/"' not in page  # the conversation is its owner's alone
+    assert client.get(voyage.at("outputs/{part}/")).content.decode() == ORIGINAL
+    steps = client.get(voyage.at("turns/{turn}/steps/")).content.decode()
+    links = re.findall(r'class="step-title" href="([^"]+)"', steps)
+    assert len(links) == 4
+    # What a call was sent takes more permissions still.
+    assert [client.get(link).status_code for link in links if "/calls/" not in link] == [200] * 3
+
+
+def test_a_stranger_signs_in_first_and_nothing_can_be_sent(voyage: Voyage, door: Client) -> None:
+    answer = Client().get(voyage.at(""))
+    assert answer.status_code == 302
+    assert answer.headers["Location"].startswith("/sign-in/")
+    assert door.post(voyage.at("")).status_code == 405
+
+
+def test_a_turn_or_an_output_is_found_only_in_its_own_session(owner: User, voyage: Voyage, door: Client) -> None:
+    other = new_session(owner)
+    for path in ("turns/{turn}/", "turns/{turn}/steps/", "compactions/{run}/", "outputs/{part}/"):
+        there = voyage.at(path).replace(voyage.id, other)
+        assert door.get(there).status_code == 404, there
+    assert "No tool output" in door.get(f"/sessions/{other}/inspect/tombstones/?part={voyage.part}").content.decode()
+
+
+# Turns
+
+
+def test_the_newest_turn_stands_first_with_what_it_took(voyage: Voyage, ask: Ask) -> None:
+    page = ask(voyage.at(""))
+    assert turns_in(page) == [4, 3, 2, 1]
+    assert "Read the log of the north port." in page
+    assert "The model wants a pause." in page
+    assert page.count('<span class="chip chip-accent">1 compaction</span>') == 1
+    assert "1,200" in page  # tokens
+    assert "style=" not in page
+
+
+def test_the_overview_counts_everything(voyage: Voyage, ask: Ask) -> None:
+    facts = " ".join(ask(voyage.at("totals/")).split())
+    numbers = dict(re.findall(r"<dt>([\w ]+)</dt> <dd> ([^<]+?) <", facts))
+    assert numbers == {
+        "Turns": "4",
+        "Calls": "3",
+        "Tools": "3",
+        "Tokens in": "4,500",
+        "Tokens out": "384",
+        "Cost": "$0.003744",
+        "Compactions": "1",
+        "Errors": "1",
+    }
+    assert "1 turn<" in facts
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("state=failed", [2]),
+        ("errors=1", [2]),
+        ("compactions=1", [3]),
+        ("tool=read_log", [4, 3, 1]),
+        ("tool=READ", []),
+        ("q=READ_L", [4, 3, 1]),
+        ("q=pause", [2]),
+        ("q=rate_limited", [2]),
+        ("q=read&state=failed", []),
+        ("before=3", [2, 1]),
+        ("before=1", []),
+        ("from=3", [4, 3]),
+        ("turn=3", [3, 2, 1]),
+        ("turn=3&before=2", [1]),
+        (f"turn={10**40}", [4, 3, 2, 1]),
+        ("q=%00", []),
+        ("tool=%ED%A0%80", []),
+        (f"before={10**40}", [4, 3, 2, 1]),
+    ],
+)
+def test_turns_are_filtered_by_the_address(query: str, found: list[int], voyage: Voyage, ask: Ask) -> None:
+    assert turns_in(ask(voyage.at(f"turns/?{query}"))) == found
+    if not query.startswith("from"):
+        assert turns_in(ask(voyage.at(f"?{query}"))) == found
+
+
+@pytest.mark.parametrize("query", ["before=x", "before=-1", "from=1e3", "state=odd", "before=%00", "state=%00"])
+def test_a_wrong_filter_is_an_invalid_request(query: str, voyage: Voyage, door: Client) -> None:
+    assert door.get(voyage.at(f"?{query}")).status_code == 422
+
+
+def test_a_failed_tool_counts_as_an_error_of_its_turn(owner: User, ask: Ask) -> None:
+    session_id = new_session(owner)
+    exchange(session_id, "Hello", "Good day")
+    say(session_id, ("assistant", [tool(tool_name="dig", state=ToolState.ERROR, error="The spade broke.")]))
+    assert turns_in(ask(f"/sessions/{session_id}/inspect/?errors=1")) == [2]
+    assert turns_in(ask(f"/sessions/{session_id}/inspect/?q=spade")) == [2]
+
+
+def test_a_list_is_paged_by_turn_and_never_says_one_twice(owner: User, ask: Ask) -> None:
+    session_id = new_session(owner)
+    for number in range(52):
+        exchange(session_id, f"question {number}", "answer")
+    first = ask(f"/sessions/{session_id}/inspect/")
+    more = re.search(r'hx-get="(/sessions/[^"]+before=\d+)"', first)
+    assert more
+    assert turns_in(first) + turns_in(ask(more[1])) == list(range(52, 0, -1))
+
+
+def test_a_session_without_turns_says_what_will_stand_there(owner: User, ask: Ask) -> None:
+    session_id = create_session(owner=owner, model="demo")
+    assert "Nothing has happened yet." in ask(f"/sessions/{session_id}/inspect/")
+    assert "No tool output was ever pruned here." in ask(f"/sessions/{session_id}/inspect/tombstones/")
+
+
+def test_a_turn_that_runs_counts_what_its_calls_took_so_far(owner: User) -> None:
+    session_id = new_session(owner)
+    with change(session_id) as record:
+        turn = start_turn(record, model="demo")
+        for number in range(2):
+            call = start_call(
+                record,
+                turn_id=turn,
+                message_id=None,
+                model="demo",
+                provider_model="demo/chat",
+                parameters={},
+                manifest=[],
+                context_seq=1,
+                digest="ab" * 32,
+                estimated_tokens=7,
+            )
+            if number == 0:
+                finish_call(record, call, MessageEnd(outcome="complete", usage=USAGE))
+    [line] = list_timeline(session_id, TurnFilter())
+    assert (line.state, line.calls, line.usage.tokens_input) == ("running", 2, 1_200)
+
+
+# One turn
+
+
+def test_a_turn_leads_to_its_messages_tools_and_compactions(voyage: Voyage, ask: Ask) -> None:
+    third = Turn.objects.get(session_id=voyage.id, seq=3)
+    page = ask(voyage.at("turns/{turn}/steps/").replace(voyage.turn, third.id))
+    kinds = re.findall(r'<span class="step-kind">(\w+)</span>', page)
+    assert kinds == ["message", "call", "answer", "tool", "compaction"]
+    assert "north" in page
+    seen = re.search(r'class="step-more" href="([^"]+)"', page)
+    assert seen
+    assert "Once more." in ask(seen[1])
+    assert "6,200 → 2,100 tokens, level 1, 1 summary, 1 output pruned" in page
+    assert f"/sessions/{voyage.id}/?at=" in page
+    first = ask(voyage.at("turns/{turn}/"))
+    assert "pruned" in first
+    assert f'id="{voyage.part}"' in first
+
+
+def test_a_compaction_is_found_in_the_turn_after_which_it_ended(voyage: Voyage, door: Client) -> None:
+    answer = door.get(voyage.at("compactions/{run}/"))
+    third = Turn.objects.get(session_id=voyage.id, seq=3)
+    assert answer.status_code == 302
+    assert f"/turns/{third.id}/" in answer.headers["Location"]
+    assert answer.headers["Location"].endswith(f"#{voyage.run}")
+    assert f'id="{voyage.run}"' in door.get(answer.headers["Location"]).content.decode()
+
+
+def test_a_turn_leads_to_its_neighbours(voyage: Voyage, ask: Ask) -> None:
+    ids = dict(Turn.objects.filter(session_id=voyage.id).values_list("seq", "id"))
+    for seq, beside in ((1, {2}), (2, {1, 3}), (4, {3})):
+        page = ask(f"/sessions/{voyage.id}/inspect/turns/{ids[seq]}/")
+        assert set(re.findall(r'turns/(\w+)/" rel="(?:prev|next)"', page)) == {ids[other] for other in beside}
+
+
+def test_a_compaction_late_in_a_long_turn_is_shown_where_it_ended(owner: User, door: Client) -> None:
+    session_id = new_session(owner)
+    say(session_id, *(("assistant", [TextPart(text=f"word {number}")]) for number in range(130)))
+    run = claim(session_id)
+    finish(session_id, run)
+    answer = door.get(f"/sessions/{session_id}/inspect/compactions/{run.id}/")
+    assert f"?after=129#{run.id}" in answer.headers["Location"]
+    assert f'id="{run.id}"' in door.get(answer.headers["Location"]).content.decode()
+
+
+def test_steps_of_a_long_turn_come_in_pages(owner: User, ask: Ask) -> None:
+    session_id = new_session(owner)
+    say(session_id, *(("assistant", [TextPart(text=f"word {number}")]) for number in range(130)))
+    turn = Turn.objects.get(session_id=session_id).id
+    page = ask(f"/sessions/{session_id}/inspect/turns/{turn}/steps/")
+    more = re.search(r'hx-get="(/sessions/[^"]+after=100)"', page)
+    assert more
+    rest = ask(more[1])
+    assert (page.count('class="step-kind"'), rest.count('class="step-kind"')) == (100, 30)
+    assert "after=" not in rest
+
+
+def moment(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "bar"),
+    [
+        (0, 10, (0, AXIS)),
+        (2.5, 5, (250, 250)),
+        (-5, 5, (0, 500)),
+        (9.999, 10, (AXIS - NARROWEST, NARROWEST)),
+        (5, None, (500, 500)),
+        (5, 5, (500, NARROWEST)),
+        (8, 400, (800, 200)),
+        (11, 12, None),
+        (-9, -3, None),
+    ],
+)
+def test_a_bar_never_leaves_its_axis(began: float, ended: float | None, bar: tuple[int, int] | None) -> None:
+    axis = Axis(began=moment(0), ended=moment(10))
+    found = axis.bar(moment(began), None if ended is None else moment(ended))
+    assert (found and (found.x, found.width)) == bar
+
+
+def test_a_turn_of_no_time_has_no_bars() -> None:
+    assert Axis(began=moment(0), ended=moment(0)).bar(moment(0), moment(0)) is None
+    assert Axis(began=moment(0), ended=moment(-3)).bar(moment(0), None) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (-1, "before the turn"),
+        (0, "+0 ms"),
+        (10, "+10 s"),
+        (12.5, "2.5 s after the turn"),
+        (10 + 86_400, "after the turn"),
+    ],
+)
+def test_when_something_began_is_said_of_the_turn(at: float, words: str) -> None:
+    assert Axis(began=moment(0), ended=moment(10)).offset(moment(at)) == words
+
+
+# Tombstones
+
+
+def test_a_tombstone_says_what_it_was_and_why_and_leads_to_the_original(voyage: Voyage, ask: Ask) -> None:
+    page = ask(voyage.at("tombstones/"))
+    assert "1 tool output left the context in 1 compaction" in page
+    assert f'id="{voyage.part}"' in page
+    assert "read_log" in page
+    assert ORIGINAL in page  # its first words
+    assert "soft compaction" in page
+    assert "above its soft threshold" in page
+    assert "The model sees a summary of that stretch; lcm_read" in page
+    assert f"{len(ORIGINAL)} characters" in page
+    assert ask(voyage.at("outputs/{part}/")) == ORIGINAL
+    compaction = re.search(r'href="(/sessions/[^"]+/compactions/[^"]+)"', page)
+    assert compaction
+    assert voyage.run in compaction[1]
+
+
+def test_a_model_without_the_tool_cannot_reach_an_original(owner: User, door: Client) -> None:
+    session_id = new_session(owner, config={"turn": {"tools": ["calculator"]}})
+    ids = add_turn(session_id, "Read.", tool_part())
+    part = MessagePart.objects.get(message_id=ids[1], part_type="tool").id
+    run = claim(session_id)
+    with change(session_id) as record:
+        compaction_store.prune(record, run.id, [part], tokens=900)
+    page = door.get(f"/sessions/{session_id}/inspect/tombstones/").content.decode()
+    assert "The model sees a mark in its place, and has no tool that reads the original" in page
+
+
+def test_tombstones_are_paged_and_filtered(owner: User, ask: Ask) -> None:
+    session_id = new_session(owner)
+    parts = [tool(tool_name=f"tool{number % 2}", tool_call_id=str(number), output="x") for number in range(60)]
+    say(session_id, ("assistant", list(parts)))
+    ids = list(MessagePart.objects.filter(session_id=session_id, part_type="tool").values_list("id", flat=True))
+    run = claim(session_id)
+    with change(session_id) as record:
+        compaction_store.prune(record, run.id, ids, tokens=900)
+    page = ask(f"/sessions/{session_id}/inspect/tombstones/")
+    more = re.search(r'hx-get="(/sessions/[^"]+before=[^"]+)"', page)
+    assert more
+    pages = [re.findall(r'<li class="tombstone" id="(\w+)"', text) for text in (page, ask(more[1]))]
+    assert [len(found) for found in pages] == [50, 10]
+    assert set(pages[0]) | set(pages[1]) == set(ids)
+    assert ask(f"/sessions/{session_id}/inspect/tombstones/?tool=tool1").count('class="tombstone"') == 30
+    assert ask(f"/sessions/{session_id}/inspect/tombstones/?part={ids[3]}").count('class="tombstone"') == 1
+    assert "No tombstone is like that." in ask(f"/sessions/{session_id}/inspect/tombstones/?tool=%00")
+
+
+@pytest.mark.parametrize("before", ["x", "1", "1-2", "1-2-3-4", "1--2-3", "%00-1-1", "1-1-٣"])
+def test_a_wrong_cursor_is_an_invalid_request(before: str, voyage: Voyage, door: Client) -> None:
+    assert door.get(voyage.at(f"tombstones/?before={before}")).status_code == 422
+
+
+def test_a_cursor_beyond_every_database_is_only_large(voyage: Voyage, ask: Ask) -> None:
+    assert ask(voyage.at(f"tombstones/?before={10**30}-{10**30}-{10**30}")).count('class="tombstone"') == 1
+
+
+# Hostile texts, and how much is asked
+
+
+def test_hostile_text_is_shown_and_does_nothing(owner: User, ask: Ask) -> None:
+    session_id = new_session(owner, title=HOSTILE)
+    parts = [
+        TextPart(text=HOSTILE),
+        tool(tool_name=HOSTILE, input=f'{{"path": "{HOSTILE}"}}', output=HOSTILE),
+        tool(tool_call_id="2", tool_name=HOSTILE, state=ToolState.ERROR, error=HOSTILE),
+    ]
+    say(session_id, ("user", [TextPart(text=HOSTILE)]), ("assistant", parts), error_code="X", error_message=HOSTILE)
+    turn = Turn.objects.get(session_id=session_id).id
+    part = MessagePart.objects.filter(session_id=session_id, output__isnull=False).get().id
+    run = claim(session_id)
+    with change(session_id) as record:
+        compaction_store.prune(record, run.id, [part], tokens=9)
+    here = f"/sessions/{session_id}/inspect/"
+    page = ask(here) + ask(f"{here}turns/{turn}/") + ask(f"{here}tombstones/")
+    assert "<script>alert" not in page
+    assert 'href="javascript' not in page
+    assert not re.search(r"<img(?! src=\"/static/)", page)
+    assert "\u202e" not in page
+    assert any("<script>alert(1)</script>" in text for text in texts_in(page, "bdi"))
+
+
+def count_queries(door: Client, path: str) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        assert door.get(path).status_code == 200
+    return len(captured)
+
+
+def test_no_page_asks_more_of_a_longer_session(owner: User, door: Client) -> None:
+    short = sail(owner)
+    long = sail(owner)
+    for number in range(40):
+        ids = add_turn(long.id, f"question {number}", tool_part(call_id=f"d{number}"), tool_part(call_id=f"e{number}"))
+        run = claim(long.id)
+        parts = MessagePart.objects.filter(message_id=ids[1], part_type="tool").values_list("id", flat=True)
+        with change(long.id) as record:
+            compaction_store.prune(record, run.id, list(parts), tokens=9)
+        add_summary(long.id, run, ids, (2 * number + 8, 2 * number + 9))
+        finish(long.id, run)
+    for path, most in (
+        ("", 17),
+        ("turns/", 11),
+        ("turns/?errors=1&tool=read_log&q=log&compactions=1", 12),
+        ("totals/", 8),
+        ("turns/{turn}/steps/", 13),
+        ("tombstones/", 11),
+    ):
+        needed = count_queries(door, long.at(path))
+        assert needed == count_queries(door, short.at(path)), path
+        assert needed <= most, (path, needed)
+
+
+def test_the_chat_page_leads_to_the_inspector(voyage: Voyage, ask: Ask) -> None:
+    assert f'href="/sessions/{voyage.id}/inspect/"' in ask(f"/sessions/{voyage.id}/")

