@@ -47,6 +47,12 @@ export class Draft {
     this.model = typeof saved.model === "string" ? saved.model : "";
   }
 
+  // What was typed before the page knew its draft goes on where that ended.
+  textWith(typed) {
+    if (!typed || typed === this.text) return this.text;
+    return this.text ? `${this.text}\n${typed}` : typed;
+  }
+
   // Who is asked: the key is for this text, these files and this model.
   ask(model) {
     if (model === this.model) return;

@@ -277,7 +277,7 @@ function watchFiles() {
 }
 
 function watchComposer() {
-  textarea.value = draft.text;
+  textarea.value = draft.textWith(textarea.value);
   watchFiles();
   sendOnEnter(textarea, send);
   textarea.addEventListener("input", () => {

@@ -31,7 +31,7 @@ async function create({ forFiles = false } = {}) {
   button.disabled = attach.disabled = textarea.readOnly = false;
 }
 
-textarea.value ||= draft.text;
+textarea.value = draft.textWith(textarea.value);
 textarea.addEventListener("input", () => draft.change(textarea.value));
 sendOnEnter(textarea, () => create());
 attach.addEventListener("click", () => create({ forFiles: true }));

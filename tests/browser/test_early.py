@@ -1,0 +1,74 @@
+"""What somebody does before a page's modules are there: it waits for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import Portal
+from tests.browser.test_live import wait_for_end
+
+Open = Callable[..., Page]
+IN_THE_HEAD = ("theme.js", "early.js")
+
+
+@contextmanager
+def slow_modules(page: Page) -> Iterator[None]:
+    """Within it modules are asked for and do not come; at its end they do."""
+    held: list[Route] | None = []
+
+    def hold(route: Route) -> None:
+        if held is None or route.request.url.endswith(IN_THE_HEAD):
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/static/js/*.js", hold)
+    yield
+    late, held = held, None
+    for route in late:
+        route.continue_()
+
+
+def test_a_first_message_sent_before_the_scripts_came_is_sent_once_they_are_there(open_page: Open) -> None:
+    page = open_page("/livez")
+    with slow_modules(page):
+        page.goto("/", wait_until="commit")
+        page.get_by_label("First message").fill("Written early")
+        page.keyboard.press("Enter")
+        expect(page.get_by_label("First message")).to_have_value("Written early")
+    page.wait_for_url(re.compile(r"/sessions/sess_"))
+    wait_for_end(page)
+    expect(page.locator(".message-user")).to_have_text(re.compile("Written early"))
+
+
+@pytest.mark.parametrize("sent_by", ["the key", "the button"])
+def test_a_message_goes_after_the_draft_that_was_there(sent_by: str, portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session()
+    page = open_page(f"/sessions/{session_id}/")
+    box = page.get_by_label("Message", exact=True)
+    box.fill("Begun yesterday,")
+    with slow_modules(page):
+        page.goto(f"/sessions/{session_id}/", wait_until="commit")
+        box.fill("ended early")
+        if sent_by == "the key":
+            box.press("Enter")
+        else:
+            page.get_by_role("button", name="Send", exact=True).click()
+    wait_for_end(page)
+    expect(page.locator(".message-user")).to_have_text(re.compile("Begun yesterday,\\s+ended early"))
+    expect(box).to_have_value("")
+
+
+def test_a_button_pressed_before_the_scripts_came_acts_when_they_are_there(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session(title="Pressed early")
+    page = open_page("/livez")
+    with slow_modules(page):
+        page.goto(f"/sessions/{session_id}/", wait_until="commit")
+        page.get_by_label("More about this session").click()
+        page.get_by_role("button", name="Archive this session").click()
+    expect(page.get_by_role("button", name="Take it out of the archive")).to_be_visible()
