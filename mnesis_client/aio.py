@@ -1,23 +1,31 @@
-"""The client for code with async and await."""
+"""The client, for code with async and await."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Unpack, cast
 
 import httpx
 
 from mnesis_client import requests
-from mnesis_client.errors import Conflict, ConnectionFailed, MnesisError, UploadNotFound
-from mnesis_client.file_values import File, FileFound, FileLines, FileSearchOptions
+from mnesis_client.connection_aio import read_answer
+from mnesis_client.errors import ConnectionFailed
+from mnesis_client.files_aio import AsyncFiles
+from mnesis_client.inputs import (
+    RecordedValues,
+    SearchOptions,
+    SessionChanges,
+    SessionFilters,
+    SessionValues,
+    Spoken,
+    ToolResult,
+    TurnOptions,
+)
 from mnesis_client.maps_aio import AsyncMaps
-from mnesis_client.requests import Request
-from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, READ_SECONDS, Follower, error_in, stops, text_of
-from mnesis_client.uploads import SMALL_BYTES, LocalFile
+from mnesis_client.moves_aio import AsyncMoves
+from mnesis_client.streams import PAUSE_SECONDS, Follower, stops, text_of
 from mnesis_client.values import (
     Answer,
     Compaction,
@@ -30,44 +38,18 @@ from mnesis_client.values import (
     Message,
     Model,
     ModelCall,
-    Page,
-    RecordedValues,
-    SearchOptions,
     Session,
-    SessionChanges,
-    SessionFilters,
-    SessionValues,
-    Spoken,
     Summary,
-    ToolResult,
     Turn,
-    TurnOptions,
     Verified,
 )
 
 
-class AsyncClient(AsyncMaps):
+class AsyncClient(AsyncMaps, AsyncFiles, AsyncMoves):
     """Talks to one server with one key. Close it, or use it as a context manager.
 
     Every method raises the error that the server's code stands for, and ``ConnectionFailed`` when there is no answer.
     """
-
-    def __init__(self, url: str, *, key: str, timeout_seconds: float = 60.0) -> None:
-        headers = {"Authorization": f"Bearer {key}"}
-        self._following = httpx.Timeout(timeout_seconds, read=READ_SECONDS)
-        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout_seconds)
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
 
     async def models(self) -> list[Model]:
         """The models that a session may use."""
@@ -93,6 +75,10 @@ class AsyncClient(AsyncMaps):
     async def archive_session(self, session_id: str) -> Session:
         """Close a session for new turns; it stays readable."""
         return cast(Session, await self._send(requests.post("sessions", session_id, "archive")))
+
+    async def reopen_session(self, session_id: str) -> Session:
+        """Let an archived session take turns again."""
+        return cast(Session, await self._send(requests.post("sessions", session_id, "reopen")))
 
     async def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
@@ -231,30 +217,6 @@ class AsyncClient(AsyncMaps):
         steps = ("sessions", session_id, "search") if session_id else ("search",)
         return cast(Found, await self._send(requests.get(*steps, q=q, **options)))
 
-    async def upload_file(self, session_id: str, path: str | Path, *, name: str | None = None) -> File:
-        """Give a session a file of this machine; a large one goes on by itself after a lost connection."""
-        source = LocalFile(path, name)
-        if source.size <= SMALL_BYTES:
-            return cast(File, await self._send(requests.upload(session_id, source.name, source.piece(0))))
-        return await self._upload(session_id, source)
-
-    async def files(self, session_id: str | None = None) -> AsyncIterator[File]:
-        """Every file of a session, or of all, newest first."""
-        async for file in self._all(requests.get("files", session_id=session_id)):
-            yield cast(File, file)
-
-    async def read_file(self, file_id: str) -> File:
-        """What is known of a file."""
-        return cast(File, await self._send(requests.get("files", file_id)))
-
-    async def file_lines(self, file_id: str, *, first: int = 1, limit: int | None = None) -> FileLines:
-        """Lines of a file from a number on."""
-        return cast(FileLines, await self._send(requests.get("files", file_id, "lines", first=first, limit=limit)))
-
-    async def search_file(self, file_id: str, q: str, **options: Unpack[FileSearchOptions]) -> FileFound:
-        """The next lines of a file that match."""
-        return cast(FileFound, await self._send(requests.get("files", file_id, "search", q=q, **options)))
-
     async def verify(self, session_id: str) -> Verified:
         """Prove that a session's record is as it was written."""
         return cast(Verified, await self._send(requests.post("sessions", session_id, "verify")))
@@ -268,77 +230,6 @@ class AsyncClient(AsyncMaps):
             if len(found) >= len(turn["message_ids"]):
                 break
         return found
-
-    async def _all(self, request: Request, *, place: str = "cursor", first: int | None = None) -> AsyncIterator[Any]:
-        """The items of every page."""
-        cursor: str | int | None = first
-        while True:
-            page = cast(Page[Any], await self._send(request.at(place, cursor)))
-            for item in page["items"]:
-                yield item
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
-
-    async def _upload(self, session_id: str, source: LocalFile) -> File:
-        begun = await self._answer(requests.begin_upload(session_id, source.name, source.size))
-        upload_id, offset, left = begun.headers["Location"].rpartition("/")[2], 0, ATTEMPTS
-        while True:
-            try:
-                answer = await self._answer(requests.send_piece(upload_id, offset, source.piece(offset)))
-                left = ATTEMPTS
-            except (ConnectionFailed, Conflict) as problem:
-                left -= 1
-                # A request that was cut off may hold the upload for a moment; other conflicts stay.
-                if not left or problem.said_code not in (ConnectionFailed.code, Conflict.code):
-                    raise
-                await asyncio.sleep(PAUSE_SECONDS)
-                try:
-                    answer = await self._answer(requests.ask_upload(upload_id))
-                except MnesisError as gone:
-                    if gone.status != httpx.codes.NOT_FOUND:
-                        raise
-                    return await self._kept(session_id, source)
-            offset = int(answer.headers["Upload-Offset"])
-            if file_id := answer.headers.get("Mnesis-File"):
-                return await self.read_file(file_id)
-
-    async def _kept(self, session_id: str, source: LocalFile) -> File:
-        """The file of an upload that was whole, where only the answer was lost."""
-        digest = source.digest()
-        async for file in self.files(session_id):
-            if file["content_id"] == digest:
-                return file
-        raise UploadNotFound()
-
-    async def _send(self, request: Request) -> Any:
-        return _read(await self._answer(request))
-
-    async def _answer(self, request: Request) -> httpx.Response:
-        """What a request is answered.
-
-        :raises MnesisError: an error
-        """
-        left = ATTEMPTS if request.is_safe else 1
-        while True:
-            left -= 1
-            try:
-                answer = await self._http.request(
-                    request.method,
-                    request.path,
-                    params=request.params,
-                    json=request.body,
-                    headers=request.headers,
-                    content=request.content,
-                    data=request.form,
-                    files=request.attached,
-                )
-            except httpx.TransportError as problem:
-                if not left:
-                    raise ConnectionFailed(str(problem)) from problem
-                await asyncio.sleep(PAUSE_SECONDS)
-            else:
-                return answer if answer.is_success else _read(answer)
 
     async def _follow(self, session_id: str, follower: Follower) -> AsyncGenerator[Frame, None]:
         while True:
@@ -359,7 +250,7 @@ class AsyncClient(AsyncMaps):
         ) as answer:
             if answer.status_code != httpx.codes.OK:
                 await answer.aread()
-                _read(answer)
+                read_answer(answer)
             async for line in answer.aiter_lines():
                 frame = follower.read(line)
                 if frame is None:
@@ -370,31 +261,6 @@ class AsyncClient(AsyncMaps):
                 yield frame
         raise httpx.ReadError("the server ended the stream")
 
-    async def _pieces(self, request: Request) -> AsyncGenerator[bytes, None]:
-        try:
-            async with self._http.stream(request.method, request.path, params=request.params) as answer:
-                if not answer.is_success:
-                    await answer.aread()
-                    _read(answer)
-                async for piece in answer.aiter_bytes():
-                    yield piece
-        except httpx.TransportError as problem:
-            raise ConnectionFailed(str(problem)) from problem
-
     async def _message(self, session_id: str, seq: int) -> Message:
         request = requests.get("sessions", session_id, "messages", after=seq - 1, limit=1)
         return cast(Message, (await self._send(request))["items"][0])
-
-
-def _read(answer: httpx.Response) -> Any:
-    """The JSON of a good answer.
-
-    :raises MnesisError: it is none
-    """
-    try:
-        body = answer.json()
-    except ValueError:
-        body = None
-    if answer.is_success and body is not None:
-        return body
-    raise error_in(body, answer.status_code)

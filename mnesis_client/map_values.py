@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-from mnesis_client.values import ErrorInfo, Limits
+from mnesis_client.inputs import Limits
+from mnesis_client.values import ErrorInfo
 
 
 class MapCounts(TypedDict):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any, Unpack, cast
+from typing import Unpack, cast
 
 from mnesis_client import requests
+from mnesis_client.connection_aio import AsyncConnection
 from mnesis_client.map_values import AgenticMapValues, MapItem, MapResult, MapRun, MapValues
 from mnesis_client.requests import Request
 
@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.5
 LIVE = ("pending", "running")
 
 
-class AsyncMaps(ABC):
+class AsyncMaps(AsyncConnection):
     """What a client does with them."""
 
     async def llm_map(self, template: str, **values: Unpack[MapValues]) -> MapRun:
@@ -90,15 +90,3 @@ class AsyncMaps(ABC):
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     yield cast(MapResult, json.loads(line))
-
-    @abstractmethod
-    async def _send(self, request: Request) -> Any:
-        """What a request is answered."""
-
-    @abstractmethod
-    def _all(self, request: Request, *, place: str = "cursor", first: int | None = None) -> AsyncIterator[Any]:
-        """The items of every page."""
-
-    @abstractmethod
-    def _pieces(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """A download as it comes."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Any, Unpack, cast
+from typing import Unpack, cast
 
 from mnesis_client import requests
+from mnesis_client.connection_sync import Connection
 from mnesis_client.map_values import AgenticMapValues, MapItem, MapResult, MapRun, MapValues
 from mnesis_client.requests import Request
 
@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.5
 LIVE = ("pending", "running")
 
 
-class Maps(ABC):
+class Maps(Connection):
     """What a client does with them."""
 
     def llm_map(self, template: str, **values: Unpack[MapValues]) -> MapRun:
@@ -71,11 +71,11 @@ class Maps(ABC):
         """One item and every try at it."""
         return cast(MapItem, self._send(requests.get("operators", run_id, "items", str(item))))
 
-    def map_results(self, run_id: str) -> Generator[MapResult, None]:
+    def map_results(self, run_id: str) -> Generator[MapResult, None, None]:
         """The results as they are now, a line at a time, in the order of the input."""
         return self._results(requests.get("operators", run_id, "output.jsonl"))
 
-    def follow_map(self, run_id: str, *, after: int = 0) -> Generator[MapResult, None]:
+    def follow_map(self, run_id: str, *, after: int = 0) -> Generator[MapResult, None, None]:
         """Each result when its item ends, until the run is over; a run that is paused is waited for.
 
         :param after: ``seq`` of a result: those of later events come
@@ -83,22 +83,10 @@ class Maps(ABC):
         """
         return self._results(requests.get("operators", run_id, "results.jsonl", after=after))
 
-    def _results(self, request: Request) -> Generator[MapResult, None]:
+    def _results(self, request: Request) -> Generator[MapResult, None, None]:
         with closing(self._pieces(request)) as pieces:
             rest = b""
             for piece in pieces:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     yield cast(MapResult, json.loads(line))
-
-    @abstractmethod
-    def _send(self, request: Request) -> Any:
-        """What a request is answered."""
-
-    @abstractmethod
-    def _all(self, request: Request, *, place: str = "cursor", first: int | None = None) -> Iterator[Any]:
-        """The items of every page."""
-
-    @abstractmethod
-    def _pieces(self, request: Request) -> Generator[bytes, None, None]:
-        """A download as it comes."""

@@ -6,10 +6,10 @@ import base64
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from mnesis_client.values import RecordedValues, Spoken, ToolResult, TurnOptions
+from mnesis_client.inputs import RecordedValues, Spoken, ToolResult, TurnOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict)
     content: bytes | None = None
     form: dict[str, str] | None = None
-    attached: dict[str, tuple[str, bytes]] | None = None
-    """Sent with ``form``."""
+    attached: tuple[tuple[str, tuple[str, bytes | BinaryIO]], ...] = ()
+    """Of files: the field, their name and content. Sent with ``form``."""
     is_safe: bool = False
 
     def at(self, place: str, cursor: str | int | None) -> Request:
@@ -88,7 +88,18 @@ def upload(session_id: str, name: str, content: bytes) -> Request:
         method="POST",
         path=_path(["files"]),
         form={"session_id": session_id},
-        attached={"file": (name, content)},
+        attached=(("file", (name, content)),),
+        is_safe=True,
+    )
+
+
+def import_files(files: Sequence[tuple[str, BinaryIO]], model: str | None) -> Request:
+    """Send files that become sessions. The same again adds nothing, so it may be sent twice."""
+    return Request(
+        method="POST",
+        path=_path(["sessions", "import"]),
+        form=_given({"model": model}),
+        attached=tuple(("file", file) for file in files),
         is_safe=True,
     )
 

@@ -1,23 +1,31 @@
-"""The client for code that waits. Made from aio.py: do not edit."""
+"""The client. Made from aio.py: do not edit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Unpack, cast
 
 import httpx
 
 from mnesis_client import requests
-from mnesis_client.errors import Conflict, ConnectionFailed, MnesisError, UploadNotFound
-from mnesis_client.file_values import File, FileFound, FileLines, FileSearchOptions
+from mnesis_client.connection_sync import read_answer
+from mnesis_client.errors import ConnectionFailed
+from mnesis_client.files_sync import Files
+from mnesis_client.inputs import (
+    RecordedValues,
+    SearchOptions,
+    SessionChanges,
+    SessionFilters,
+    SessionValues,
+    Spoken,
+    ToolResult,
+    TurnOptions,
+)
 from mnesis_client.maps_sync import Maps
-from mnesis_client.requests import Request
-from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, READ_SECONDS, Follower, error_in, stops, text_of
-from mnesis_client.uploads import SMALL_BYTES, LocalFile
+from mnesis_client.moves_sync import Moves
+from mnesis_client.streams import PAUSE_SECONDS, Follower, stops, text_of
 from mnesis_client.values import (
     Answer,
     Compaction,
@@ -30,42 +38,18 @@ from mnesis_client.values import (
     Message,
     Model,
     ModelCall,
-    Page,
-    RecordedValues,
-    SearchOptions,
     Session,
-    SessionChanges,
-    SessionFilters,
-    SessionValues,
-    Spoken,
     Summary,
-    ToolResult,
     Turn,
-    TurnOptions,
     Verified,
 )
 
 
-class Client(Maps):
+class Client(Maps, Files, Moves):
     """Talks to one server with one key. Close it, or use it as a context manager.
 
     Every method raises the error that the server's code stands for, and ``ConnectionFailed`` when there is no answer.
     """
-
-    def __init__(self, url: str, *, key: str, timeout_seconds: float = 60.0) -> None:
-        headers = {"Authorization": f"Bearer {key}"}
-        self._following = httpx.Timeout(timeout_seconds, read=READ_SECONDS)
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_seconds)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def models(self) -> list[Model]:
         """The models that a session may use."""
@@ -91,6 +75,10 @@ class Client(Maps):
     def archive_session(self, session_id: str) -> Session:
         """Close a session for new turns; it stays readable."""
         return cast(Session, self._send(requests.post("sessions", session_id, "archive")))
+
+    def reopen_session(self, session_id: str) -> Session:
+        """Let an archived session take turns again."""
+        return cast(Session, self._send(requests.post("sessions", session_id, "reopen")))
 
     def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
@@ -225,30 +213,6 @@ class Client(Maps):
         steps = ("sessions", session_id, "search") if session_id else ("search",)
         return cast(Found, self._send(requests.get(*steps, q=q, **options)))
 
-    def upload_file(self, session_id: str, path: str | Path, *, name: str | None = None) -> File:
-        """Give a session a file of this machine; a large one goes on by itself after a lost connection."""
-        source = LocalFile(path, name)
-        if source.size <= SMALL_BYTES:
-            return cast(File, self._send(requests.upload(session_id, source.name, source.piece(0))))
-        return self._upload(session_id, source)
-
-    def files(self, session_id: str | None = None) -> Iterator[File]:
-        """Every file of a session, or of all, newest first."""
-        for file in self._all(requests.get("files", session_id=session_id)):
-            yield cast(File, file)
-
-    def read_file(self, file_id: str) -> File:
-        """What is known of a file."""
-        return cast(File, self._send(requests.get("files", file_id)))
-
-    def file_lines(self, file_id: str, *, first: int = 1, limit: int | None = None) -> FileLines:
-        """Lines of a file from a number on."""
-        return cast(FileLines, self._send(requests.get("files", file_id, "lines", first=first, limit=limit)))
-
-    def search_file(self, file_id: str, q: str, **options: Unpack[FileSearchOptions]) -> FileFound:
-        """The next lines of a file that match."""
-        return cast(FileFound, self._send(requests.get("files", file_id, "search", q=q, **options)))
-
     def verify(self, session_id: str) -> Verified:
         """Prove that a session's record is as it was written."""
         return cast(Verified, self._send(requests.post("sessions", session_id, "verify")))
@@ -262,77 +226,6 @@ class Client(Maps):
             if len(found) >= len(turn["message_ids"]):
                 break
         return found
-
-    def _all(self, request: Request, *, place: str = "cursor", first: int | None = None) -> Iterator[Any]:
-        """The items of every page."""
-        cursor: str | int | None = first
-        while True:
-            page = cast(Page[Any], self._send(request.at(place, cursor)))
-            for item in page["items"]:
-                yield item
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
-
-    def _upload(self, session_id: str, source: LocalFile) -> File:
-        begun = self._answer(requests.begin_upload(session_id, source.name, source.size))
-        upload_id, offset, left = begun.headers["Location"].rpartition("/")[2], 0, ATTEMPTS
-        while True:
-            try:
-                answer = self._answer(requests.send_piece(upload_id, offset, source.piece(offset)))
-                left = ATTEMPTS
-            except (ConnectionFailed, Conflict) as problem:
-                left -= 1
-                # A request that was cut off may hold the upload for a moment; other conflicts stay.
-                if not left or problem.said_code not in (ConnectionFailed.code, Conflict.code):
-                    raise
-                time.sleep(PAUSE_SECONDS)
-                try:
-                    answer = self._answer(requests.ask_upload(upload_id))
-                except MnesisError as gone:
-                    if gone.status != httpx.codes.NOT_FOUND:
-                        raise
-                    return self._kept(session_id, source)
-            offset = int(answer.headers["Upload-Offset"])
-            if file_id := answer.headers.get("Mnesis-File"):
-                return self.read_file(file_id)
-
-    def _kept(self, session_id: str, source: LocalFile) -> File:
-        """The file of an upload that was whole, where only the answer was lost."""
-        digest = source.digest()
-        for file in self.files(session_id):
-            if file["content_id"] == digest:
-                return file
-        raise UploadNotFound()
-
-    def _send(self, request: Request) -> Any:
-        return _read(self._answer(request))
-
-    def _answer(self, request: Request) -> httpx.Response:
-        """What a request is answered.
-
-        :raises MnesisError: an error
-        """
-        left = ATTEMPTS if request.is_safe else 1
-        while True:
-            left -= 1
-            try:
-                answer = self._http.request(
-                    request.method,
-                    request.path,
-                    params=request.params,
-                    json=request.body,
-                    headers=request.headers,
-                    content=request.content,
-                    data=request.form,
-                    files=request.attached,
-                )
-            except httpx.TransportError as problem:
-                if not left:
-                    raise ConnectionFailed(str(problem)) from problem
-                time.sleep(PAUSE_SECONDS)
-            else:
-                return answer if answer.is_success else _read(answer)
 
     def _follow(self, session_id: str, follower: Follower) -> Generator[Frame, None, None]:
         while True:
@@ -353,7 +246,7 @@ class Client(Maps):
         ) as answer:
             if answer.status_code != httpx.codes.OK:
                 answer.read()
-                _read(answer)
+                read_answer(answer)
             for line in answer.iter_lines():
                 frame = follower.read(line)
                 if frame is None:
@@ -364,31 +257,6 @@ class Client(Maps):
                 yield frame
         raise httpx.ReadError("the server ended the stream")
 
-    def _pieces(self, request: Request) -> Generator[bytes, None, None]:
-        try:
-            with self._http.stream(request.method, request.path, params=request.params) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    _read(answer)
-                for piece in answer.iter_bytes():
-                    yield piece
-        except httpx.TransportError as problem:
-            raise ConnectionFailed(str(problem)) from problem
-
     def _message(self, session_id: str, seq: int) -> Message:
         request = requests.get("sessions", session_id, "messages", after=seq - 1, limit=1)
         return cast(Message, (self._send(request))["items"][0])
-
-
-def _read(answer: httpx.Response) -> Any:
-    """The JSON of a good answer.
-
-    :raises MnesisError: it is none
-    """
-    try:
-        body = answer.json()
-    except ValueError:
-        body = None
-    if answer.is_success and body is not None:
-        return body
-    raise error_in(body, answer.status_code)

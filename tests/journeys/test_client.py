@@ -24,7 +24,7 @@ from mnesis_client import (
     SessionNotRunning,
     ToolCallAnswered,
 )
-from mnesis_client.values import Tool, ToolResult
+from mnesis_client.inputs import Tool, ToolResult
 from tests.journeys.conftest import Caller
 from tests.support.cutting_proxy import CuttingProxy
 
@@ -61,6 +61,35 @@ def test_a_session_from_its_beginning_to_its_proof(client: Client):
     events = [event["seq"] for event in client.events(session["id"])]
     assert events == list(range(1, len(events) + 1))
     assert "demo" in [model["alias"] for model in client.models()]
+
+
+def test_a_session_goes_to_a_file_and_comes_back(client: Client, tmp_path: Path):
+    session = client.create_session(title="Tides")
+    client.say(session["id"], "Remember: the harbour code is Tern-4471.")
+    client.archive_session(session["id"])
+    file = client.export_session(session["id"], tmp_path / "tides.jsonl")
+    assert client.export_session(session["id"], tmp_path / "tides.md", format="markdown").read_text().count("Tern-4471")
+    again = client.wait_import(client.import_files(file))
+    assert (again["state"], [found["id"] for found in again["sessions"]]) == ("done", [session["id"]])
+    talk = tmp_path / "talk.jsonl"
+    talk.write_text('{"messages": [{"role": "user", "content": "Ahoy"}, {"role": "assistant", "content": "Hello"}]}')
+    [made] = client.wait_import(client.import_files(talk, model="demo"))["sessions"]
+    assert [message["parts"][0].get("text") for message in client.messages(made["id"])] == ["Ahoy", "Hello"]
+    assert client.reopen_session(session["id"])["archived"] is False
+    assert "Tern-4471" in client.say(session["id"], "What is the harbour code?").text
+
+
+def test_an_export_that_breaks_off_leaves_no_file(caller: Caller, client: Client, tmp_path: Path):
+    session = client.create_session()
+    client.say(session["id"], "!long 20000")
+    place = tmp_path / "talk.jsonl"
+    with CuttingProxy(caller.site.port) as proxy, Client(proxy.url, key=caller.key) as other:
+        proxy.bytes_left = [20_000]
+        with pytest.raises(ConnectionFailed):
+            other.export_session(session["id"], place)
+    with pytest.raises(SessionNotFoundError):
+        client.export_session("sess_none", place)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_session_in_host_mode_reads_a_message_by_itself(client: Client):

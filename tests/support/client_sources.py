@@ -6,6 +6,7 @@ the one with async and await, without these words.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,32 +16,20 @@ from mnesis_core.errors import MnesisError
 from tests.support.error_table import kinds
 
 CLIENT = Path(__file__).resolve().parents[2] / "mnesis_client"
+WITH_ASYNC = ("connection_aio.py", "files_aio.py", "maps_aio.py", "moves_aio.py", "aio.py")
 WITHOUT_ASYNC = (
-    ("The client for code with async and await.", "The client for code that waits. Made from aio.py: do not edit."),
-    (
-        "Runs over many items, for code with async and await.",
-        "Runs over many items. Made from maps_aio.py: do not edit.",
-    ),
-    ("from mnesis_client.maps_aio", "from mnesis_client.maps_sync"),
-    ("AsyncMaps", "Maps"),
-    ("import asyncio\nimport json\n", "import json\nimport time\n"),
-    ("import asyncio\n", "import time\n"),
-    ("asyncio.sleep", "time.sleep"),
-    ("AsyncGenerator[Frame, None]", "Generator[Frame, None, None]"),
-    ("AsyncGenerator[bytes, None]", "Generator[bytes, None, None]"),
-    ("AsyncGenerator", "Generator"),
-    ("AsyncIterator", "Iterator"),
-    ("AsyncClient", "Client"),
-    ("aclosing", "closing"),
-    ("__aenter__", "__enter__"),
-    ("__aexit__", "__exit__"),
-    ("aclose", "close"),
-    ("aread", "read"),
-    ("aiter_lines", "iter_lines"),
-    ("aiter_bytes", "iter_bytes"),
-    ("async ", ""),
-    ("await ", ""),
+    (r", for code with async and await\.", ". Made from {name}: do not edit."),
+    (r"_aio import", "_sync import"),
+    (r"AsyncGenerator\[(\w+), None\]", r"Generator[\1, None, None]"),
+    (r"\bAsync(?=[A-Z])", ""),
+    (r"import asyncio\nimport json\n", "import json\nimport time\n"),
+    (r"import asyncio\n(from|\n)", r"import time\n\1"),
+    (r"\basyncio\.sleep", "time.sleep"),
+    (r"__a(enter|exit)__", r"__\1__"),
+    (r"\ba(closing|close|read|iter_lines|iter_bytes)\b", r"\1"),
+    (r"\b(async|await) ", ""),
 )
+"""Patterns and what stands in their place in a client that waits."""
 ERRORS = '''"""Why the server refuses a request, one class for each code. Made from the server's registry: do not edit.
 
 The class docstring says what happened and what to do; ``message`` is what the server said this time.
@@ -109,15 +98,13 @@ def written() -> dict[str, str]:
     return {
         "errors.py": _formatted(refused),
         "endings.py": _formatted(ended),
-        "sync.py": _formatted(_waiting("aio.py")),
-        "maps_sync.py": _formatted(_waiting("maps_aio.py")),
-    }
+    } | {name.replace("aio", "sync"): _formatted(_waiting(name)) for name in WITH_ASYNC}
 
 
 def _waiting(name: str) -> str:
     text = (CLIENT / name).read_text(encoding="utf-8")
-    for word, other in WITHOUT_ASYNC:
-        text = text.replace(word, other)
+    for pattern, other in WITHOUT_ASYNC:
+        text = re.sub(pattern, other.replace("{name}", name), text)
     return text
 
 

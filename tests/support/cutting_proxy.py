@@ -1,10 +1,13 @@
-"""A bad line to a server: a proxy that cuts streams of events after so many bytes."""
+"""A bad line to a server: a proxy that cuts streams of events, and exports, after so many bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from types import TracebackType
+
+STREAMS = (b"text/event-stream", b"application/x-ndjson")
+"""Content types of what may be cut."""
 
 
 class CuttingProxy:
@@ -71,7 +74,7 @@ class CuttingProxy:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left: int | None = None
         while data := await reader.read(4096):
-            if b"text/event-stream" in data and self.bytes_left:
+            if self.bytes_left and any(kind in data for kind in STREAMS):
                 left = self.bytes_left.pop(0)
             writer.write(data if left is None else data[: max(0, left)])
             await writer.drain()
