@@ -22,7 +22,7 @@ from sessions_app.queries.tombstones import (
     tools_of_tombstones,
 )
 from sessions_app.rendering import format_characters, show_invisible
-from sessions_app.transcript import first_words
+from sessions_app.shown_parts import first_words
 
 PAGE = 50
 INPUT = 140

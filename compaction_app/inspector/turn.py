@@ -20,7 +20,7 @@ from sessions_app.queries.timeline import TurnLine, load_turn_line, place_of_mes
 from sessions_app.queries.turn_steps import CallStep, MessageStep, ToolStep, load_steps
 from sessions_app.relatives import LAUNCHING_TOOLS, Relative, list_launched
 from sessions_app.rendering import format_count, format_duration, format_money, show_invisible
-from sessions_app.transcript import first_words
+from sessions_app.shown_parts import first_words
 
 MESSAGES = 100
 """Of a turn, that are shown at once."""

@@ -301,7 +301,6 @@ NOT_SCOPED: dict[Query, str] = {
     queries.places_of_parts: "the parts were found in sessions of whoever asks",
     queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
     compaction_queries.run_records: "reads what the caller has chosen",
-    transcript.first_words: "reads no rows",
     compaction_queries.has_changed: "the run is the caller's own",
     compaction_queries.longest_wait: "for whoever watches the site: a number of seconds",
     compaction_queries.stale_runs: "for the janitor, who wakes forgotten runs",
