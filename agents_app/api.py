@@ -153,9 +153,7 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     ``tools`` are run by you: when the model calls one, the turn is suspended (and the stream ends) until you send
     what it ``waits_for`` to ``/tool-results``.
     """
-    started = async_to_sync(lifecycle.start_turn)(
-        session_id, owner_id=owner_id(request), message=body.text(), **body.options()
-    )
+    started = async_to_sync(lifecycle.start_turn)(session_id, owner_id=owner_id(request), **body.arguments())
     if body.stream or wants_stream(request):
         return event_stream(_until_end(session_id, started.turn.id, viewer_of(request), after=started.seq - 1))
     return Status(202, turn_out(started.turn))

@@ -35,6 +35,7 @@ from mnesis_core.llm import ToolCall
 from mnesis_core.messages import StoredMessage, TextPart
 from mnesis_core.record import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
 from mnesis_core.text import text_digest
+from mnesis_core.turn_options import TurnOptions
 from sessions_app.conf import users_are_sessions
 from sessions_app.database import db
 from sessions_app.follow import Frame, follow
@@ -109,8 +110,10 @@ async def _start(request: CompletionRequest, place: Place, key: str | None) -> S
         message=news.message,
         earlier=news.earlier,
         idempotency_key=key,
-        tools=request.tools,
-        system_prompt=None if news.system_prompt == session.system_prompt else news.system_prompt,
+        options=TurnOptions(
+            tools=request.tools,
+            system_prompt=None if news.system_prompt == session.system_prompt else news.system_prompt,
+        ),
     )
 
 

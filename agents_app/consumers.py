@@ -90,9 +90,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def _turn(self, frame: dict[str, Any]) -> None:
         asked = TurnStartIn.model_validate(frame)
-        started = await lifecycle.start_turn(
-            self.session_id, owner_id=self.owner_id, message=asked.text(), **asked.options()
-        )
+        started = await lifecycle.start_turn(self.session_id, owner_id=self.owner_id, **asked.arguments())
         await self._accepted(frame, started.turn)
 
     async def _answer(self, frame: dict[str, Any]) -> None:

@@ -221,9 +221,7 @@ def compact(caller: Caller, asked: Compact) -> dict[str, Any]:
 @_method("turn/start", result=TurnOut, writes=True, may_wait=True)
 async def start_turn(caller: Caller, asked: StartTurn) -> dict[str, Any]:
     """Write the message and start the turn; the answer comes at once, or when it has ended or waits for somebody."""
-    started = await lifecycle.start_turn(
-        asked.session_id, owner_id=caller.owner_id, message=asked.text(), **asked.options()
-    )
+    started = await lifecycle.start_turn(asked.session_id, owner_id=caller.owner_id, **asked.arguments())
     return await _turn(started.turn, caller, wait=asked.wait)
 
 

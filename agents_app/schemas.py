@@ -16,6 +16,7 @@ from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, Too
 from mnesis_core.record import UsageRecord
 from mnesis_core.recording import RecordedTurn
 from mnesis_core.spending import TurnLimits
+from mnesis_core.turn_options import TurnOptions
 
 Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000
@@ -112,17 +113,24 @@ class TurnStartIn(MessageIn):
     model: str = ""
     """Who is asked this turn in place of the session's model; empty: that one."""
 
-    def options(self) -> dict[str, Any]:
-        """What ``lifecycle.start_turn`` takes beside the message."""
+    def arguments(self) -> dict[str, Any]:
+        """What ``lifecycle.start_turn`` takes of it.
+
+        :raises InvalidRequest: as ``text`` does
+        """
+        options = TurnOptions(
+            tools=tuple(tool.spec() for tool in self.tools),
+            system_prompt=self.system_prompt,
+            limits=None if self.limits is None else self.limits.limits(),
+            on_doom_loop=self.on_doom_loop,
+            host_mode=self.host_mode,
+            model=self.model,
+        )
         return {
+            "message": self.text(),
             "idempotency_key": self.idempotency_key,
-            "tools": [tool.spec() for tool in self.tools],
-            "system_prompt": self.system_prompt,
-            "limits": self.limits and self.limits.limits(),
-            "on_doom_loop": self.on_doom_loop,
-            "host_mode": self.host_mode,
             "files": self.files,
-            "model": self.model,
+            "options": options,
         }
 
 

@@ -25,6 +25,7 @@ from mnesis_core.llm import ToolCall, ToolSpec
 from mnesis_core.messages import ToolPart, ToolState
 from mnesis_core.providers.scripted import Step
 from mnesis_core.record import TurnRecord, TurnState, WaitsFor
+from mnesis_core.turn_options import TurnOptions
 from sessions_app.database import db
 from sessions_app.queries import load_events, load_session, load_turn
 from tests.support.story import ended, history, say, spoken, tool_call
@@ -42,7 +43,7 @@ async def begin(session, *calls: ToolCall, script, then=("It rains.",), **option
     """A turn that waits for its caller."""
     script(Step(tool_calls=calls), *then)
     started = await lifecycle.start_turn(
-        session.id, owner_id=session.owner_id, message="Weather?", tools=[WEATHER], **options
+        session.id, owner_id=session.owner_id, message="Weather?", options=TurnOptions(tools=(WEATHER,), **options)
     )
     return await lifecycle.wait_turn(session.id, started.turn.id, owner_id=session.owner_id)
 
@@ -95,9 +96,8 @@ async def test_the_model_is_offered_both_and_told_the_turns_own_prompt(alice, sc
         lifecycle.create_session, owner=alice, system_prompt="Be dry.", config={"turn": {"tools": ["louder"]}}
     )
     model = script(Step(tool_calls=(tool_call("weather"),)), "Done.")
-    started = await lifecycle.start_turn(
-        session.id, owner_id=alice.pk, message="Go", tools=[WEATHER], system_prompt="Be kind."
-    )
+    options = TurnOptions(tools=(WEATHER,), system_prompt="Be kind.")
+    started = await lifecycle.start_turn(session.id, owner_id=alice.pk, message="Go", options=options)
     turn = await lifecycle.wait_turn(session.id, started.turn.id, owner_id=alice.pk)
     await answer(session, turn, ToolResult(tool_call_id="c1", output="rain"))
     for request in model.requests:

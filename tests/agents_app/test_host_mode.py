@@ -22,6 +22,7 @@ from mnesis_core.inbox import MessageKind
 from mnesis_core.llm import Request
 from mnesis_core.providers.scripted import Script, Step
 from mnesis_core.record import SessionRecord, TurnRecord, TurnState
+from mnesis_core.turn_options import TurnOptions
 from sessions_app.database import db
 from sessions_app.models import Turn
 from sessions_app.queries import load_session
@@ -183,7 +184,9 @@ async def test_host_mode_on_a_turn_is_inherited_or_set_from_then_on(alice: Any, 
     script(lambda request: "Said.")
     session = await db(lifecycle.create_session, owner=alice, agent="ida")
     for wanted, found in ((None, False), (True, True), (None, True), (False, False), (None, False)):
-        started = await lifecycle.start_turn(session.id, owner_id=alice.pk, message="Hello", host_mode=wanted)
+        started = await lifecycle.start_turn(
+            session.id, owner_id=alice.pk, message="Hello", options=TurnOptions(host_mode=wanted)
+        )
         await ended(started.turn)
         now = await db(load_session, session.id)
         assert now.host_mode is found, wanted
@@ -197,7 +200,7 @@ async def test_a_turn_that_sets_host_mode_answers_what_comes_after_it(alice: Any
     gate = asyncio.Event()
     model = script(Step(text="one two", gate=gate), "Read.")
     session = await db(lifecycle.create_session, owner=alice, agent="ida")
-    await lifecycle.start_turn(session.id, owner_id=alice.pk, message="Hello", host_mode=True)
+    await lifecycle.start_turn(session.id, owner_id=alice.pk, message="Hello", options=TurnOptions(host_mode=True))
     await asyncio.wait_for(model.at_gate.wait(), 60)
     await send(session, "Are you there?")
     gate.set()

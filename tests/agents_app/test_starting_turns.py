@@ -24,6 +24,7 @@ from mnesis_core.llm import ModelSpec
 from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Step
 from mnesis_core.record import TurnState
+from mnesis_core.turn_options import TurnOptions
 from sessions_app.conf import site_config
 from sessions_app.database import db
 from sessions_app.models import LanguageModel
@@ -185,7 +186,9 @@ async def test_a_turn_may_ask_another_model_and_the_next_one_asks_the_session_s_
     )
     own, other = script("From home.", "From home again."), script("From the other.", alias="other")
     for message, model in (("One", ""), ("Two", "other"), ("Three", "")):
-        started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message=message, model=model)
+        started = await lifecycle.start_turn(
+            session.id, owner_id=session.owner_id, message=message, options=TurnOptions(model=model)
+        )
         await ended(started.turn)
     assert [spoken(message) for message in await history(session)][1::2] == [
         "From home.",
@@ -200,5 +203,7 @@ async def test_a_turn_may_ask_another_model_and_the_next_one_asks_the_session_s_
 
 async def test_a_model_that_is_not_there_begins_no_turn(session, script):
     with pytest.raises(ModelNotFoundError):
-        await lifecycle.start_turn(session.id, owner_id=session.owner_id, message="Go", model="nowhere")
+        await lifecycle.start_turn(
+            session.id, owner_id=session.owner_id, message="Go", options=TurnOptions(model="nowhere")
+        )
     assert await history(session) == []

@@ -84,7 +84,7 @@ async def test_a_result_may_come_before_the_turn_waits_for_it(alice, script):
     session = await db(lifecycle.create_session, owner=alice, config={"turn": {"tools": ["dawdle"]}})
     calls = (tool_call("dawdle"), tool_call("weather", "c2"))
     model = script(Step(tool_calls=calls), "Both.")
-    turn = await begin(session, "Go", tools=[WEATHER])
+    turn = await begin(session, "Go", tools=(WEATHER,))
     await part_when(session, lambda part: part)
     await lifecycle.answer_tools(
         session.id, turn.id, owner_id=alice.pk, results=[ToolResult(tool_call_id="c2", output="rain")]

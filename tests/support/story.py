@@ -18,6 +18,7 @@ from mnesis_core.llm import Model, ModelSpec, Request, ToolCall
 from mnesis_core.messages import StoredMessage, text_of
 from mnesis_core.providers.scripted import Script, ScriptedModel
 from mnesis_core.record import SessionRecord, TurnRecord
+from mnesis_core.turn_options import TurnOptions
 from sessions_app.database import db
 from sessions_app.follow import Frame, follow
 from sessions_app.queries import load_messages, load_turn
@@ -83,8 +84,10 @@ def tool_call(name: str, id: str = "c1", /, **arguments: Any) -> ToolCall:
 async def begin(
     session: SessionRecord, message: str, *, until: ScriptedModel | None = None, **options: Any
 ) -> TurnRecord:
-    """One turn, started; with a model, as far as the gate of its script."""
-    started = await lifecycle.start_turn(session.id, owner_id=session.owner_id, message=message, **options)
+    """One turn, started; with a model, as far as the gate of its script. ``options`` are those of ``TurnOptions``."""
+    started = await lifecycle.start_turn(
+        session.id, owner_id=session.owner_id, message=message, options=TurnOptions(**options)
+    )
     if until:
         await asyncio.wait_for(until.at_gate.wait(), PATIENCE_SECONDS)
     return started.turn
