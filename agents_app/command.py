@@ -6,7 +6,9 @@ import json
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -19,7 +21,7 @@ from sessions_app.faults import as_error
 from sessions_app.rendering import show_invisible
 
 PIPED = "-"
-"""The word of a message that stands for what is piped in."""
+"""The word of a message, or the path, that stands for what is piped in."""
 
 
 class DoorCommand(BaseCommand):
@@ -86,3 +88,20 @@ def read_message(words: Sequence[str], source: IO[str] | None = None) -> str:
         raise InvalidRequest("Say something: as an argument, or piped into this command.", field="message")
     said = [" ".join(word for word in words if word != PIPED), source.read()]
     return "\n\n".join(text for text in said if text.strip())
+
+
+@contextmanager
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """A file of this machine, or what is piped in, to be read.
+
+    :raises InvalidRequest: it cannot be opened.
+    """
+    if path == PIPED:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is done with it may fail otherwise
+    except OSError as problem:
+        raise InvalidRequest(f"{path} cannot be read: {problem.strerror}", field="path") from None
+    with file:
+        yield file

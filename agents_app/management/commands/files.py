@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from agents_app.command import PIPED, DoorCommand
+from agents_app.command import DoorCommand, opened
 from agents_app.terminal import find_user
 from files_app.ingest import CHUNK_BYTES, keep_file
 from files_app.listing import FileList, FileOut, file_out, file_page
 from files_app.queries import load_file_reference
 from files_app.roots import chunks_of
-from mnesis_core.errors import InvalidRequest
 from sessions_app.queries import find_session
 
 
@@ -44,7 +39,7 @@ class Command(DoorCommand):
 
     def _add(self, owner_id: int, options: dict[str, Any]) -> None:
         session_id = find_session(options["session"], owner_id=owner_id).id
-        with _opened(options["path"]) as file:
+        with opened(options["path"]) as file:
             chunks = chunks_of(file, CHUNK_BYTES)
             kept = keep_file(session_id, owner_id=owner_id, path=options["name"] or options["path"], chunks=chunks)
         self._print(file_out(kept), options)
@@ -82,17 +77,3 @@ class Command(DoorCommand):
         self.stdout.write(
             self.readable(f"{file['id']}  {file['state']:8} {file['file_type']:10} {size:>13}  {file['path']}")
         )
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
-    """:raises InvalidRequest: it cannot be read."""
-    if path == PIPED:
-        yield sys.stdin.buffer
-        return
-    try:
-        file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is done with it may fail otherwise
-    except OSError as problem:
-        raise InvalidRequest(f"{path} cannot be read: {problem.strerror}", field="path") from None
-    with file:
-        yield file

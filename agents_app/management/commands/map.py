@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from agents_app.command import PIPED, DoorCommand
+from agents_app.command import PIPED, DoorCommand, opened
 from agents_app.operators import runs
 from agents_app.operators.output import output_lines
 from agents_app.operators.output_table import readable_run, table_rows
@@ -191,7 +190,7 @@ def _with_input(asked: runs.MapRequest, path: str, owner_id: int) -> runs.MapReq
     if path.startswith("file_") and not Path(path).exists():
         return replace(asked, file_id=path)
     runs.check_texts(asked)  # before anything is kept for it
-    with _opened(path) as file:
+    with opened(path) as file:
         session_id = asked.session_id or runs.new_session(asked, owner_id=owner_id)
         name = "piped.jsonl" if path == PIPED else path
         kept = keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks_of(file, CHUNK_BYTES))
@@ -201,27 +200,13 @@ def _with_input(asked: runs.MapRequest, path: str, owner_id: int) -> runs.MapReq
 def _text_of(text: str) -> str:
     if not text.startswith("@"):
         return text
-    with _opened(text[1:]) as file:
+    with opened(text[1:]) as file:
         return file.read().decode(errors="replace")
 
 
 def _schema_in(path: str) -> Any:
-    with _opened(path) as file:
+    with opened(path) as file:
         try:
             return read_json(file.read())
         except InvalidRequest as error:
             raise InvalidSchema(f"{path}: {error.message}") from None
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[IO[bytes]]:
-    """:raises InvalidRequest: it cannot be read."""
-    if path == PIPED:
-        yield sys.stdin.buffer
-        return
-    try:
-        file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is done with it may fail otherwise
-    except OSError as problem:
-        raise InvalidRequest(f"{path} cannot be read: {problem.strerror}", field="path") from None
-    with file:
-        yield file
