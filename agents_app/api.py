@@ -16,12 +16,12 @@ from agents_app import lifecycle
 from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
 from agents_app.showing import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
 from sessions_app import queries
-from sessions_app.api import STREAM, Limit, Place, event_stream, wants_stream
+from sessions_app.api import STREAM, event_stream, wants_stream
 from sessions_app.asking import owner_id
 from sessions_app.conf import list_models
 from sessions_app.follow import Frame, follow
 from sessions_app.listing import SessionList, TurnList, session_page, turn_page
-from sessions_app.schemas import ErrorOut, TurnOut, turn_out
+from sessions_app.schemas import ErrorOut, Limit, Place, TurnOut, turn_out
 from sessions_app.viewing import Viewer, check_of, viewer_of
 
 router = Router(tags=["sessions"])

@@ -13,13 +13,14 @@ from files_app.listing import FileList, FileOut, FileSearchOut, LinesOut, file_o
 from files_app.queries import load_file_reference
 from mnesis_core.line_patterns import Mode
 from sessions_app.asking import Caller
+from sessions_app.schemas import Limit
 
 
 class ListFiles(Schema):
     """Of which session; without one, all of the caller's."""
 
     session_id: str | None = None
-    limit: Annotated[int, Field(ge=1, le=500)] = 50
+    limit: Limit = 50
     cursor: str | None = None
 
 

@@ -31,7 +31,7 @@ from sessions_app.database import db
 from sessions_app.faults import as_error
 from sessions_app.listing import EventList, MessageList, SessionList, event_page, message_page, session_page
 from sessions_app.queries import load_session, load_turn
-from sessions_app.schemas import TurnOut, turn_out
+from sessions_app.schemas import Limit, Place, TurnOut, turn_out
 from sessions_app.search import Kind, Mode, search
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
@@ -40,8 +40,6 @@ BATCH_LIMIT = 100
 """Requests in one batch: a batch holds one connection, and its answers memory, until the last is done."""
 
 Id = str | int | float | None
-Place = Annotated[int, Field(ge=0, le=2**53)]
-Limit = Annotated[int, Field(ge=1, le=500)]
 
 
 class Nothing(Schema):

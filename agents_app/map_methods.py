@@ -25,13 +25,14 @@ from agents_app.queries import load_run
 from mnesis_core.operators.values import ItemState, OperatorKind
 from sessions_app.asking import Caller
 from sessions_app.database import db
+from sessions_app.schemas import Limit, Place
 
 
 class ListMaps(Schema):
     """Of which session; without one, all of the caller's."""
 
     session_id: str | None = None
-    limit: Annotated[int, Field(ge=1, le=500)] = 50
+    limit: Limit = 50
     cursor: str | None = None
 
 
@@ -51,8 +52,8 @@ class ListItems(OfMap):
     """Which of its items: all, or those in these states."""
 
     states: Annotated[list[ItemState], Field(max_length=5)] = []
-    after: Annotated[int, Field(ge=0, le=2**53)] = 0
-    limit: Annotated[int, Field(ge=1, le=500)] = 100
+    after: Place = 0
+    limit: Limit = 100
 
 
 class OfItem(OfMap):

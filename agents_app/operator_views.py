@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -32,6 +31,7 @@ from mnesis_core.operators.pace import spread, stretches_of
 from mnesis_core.operators.values import ItemRecord, ItemState, RunRecord, RunState
 from mnesis_core.record import FileReference
 from mnesis_core.text import printable
+from sessions_app.listing import read_time
 from sessions_app.queries import load_call, load_session, titles_of
 from sessions_app.relatives import shown_title
 from sessions_app.rendering import show_invisible
@@ -260,7 +260,7 @@ def _state_in(request: HttpRequest) -> ItemState | None:
 def _found(request: HttpRequest) -> dict[str, Any]:
     owner_id, session_id, cursor = reader_of(request), request.GET.get("session", ""), request.GET.get("cursor", "")
     session = load_session(session_id, owner_id=owner_id) if session_id else None
-    before = _read_cursor(cursor) if cursor else None
+    before = read_time(cursor) if cursor else None
     runs = operators.list_runs(owner_id=owner_id, session_id=session_id or None, before=before, limit=PAGE + 1)
     page = runs[:PAGE]
     titles = {} if session or not page else titles_of({run.session_id for run in page}, owner_id=owner_id)
@@ -280,14 +280,6 @@ def _named(runs: list[RunRecord]) -> list[ShownRun]:
     session_ids = list({run.session_id for run in runs})
     files = load_file_references([run.input_file_id for run in runs], session_ids=session_ids)
     return [shown_run(run, files.get(run.input_file_id)) for run in runs]
-
-
-def _read_cursor(cursor: str) -> datetime:
-    try:
-        # astimezone: a time that UTC cannot say is refused here, not by the database.
-        return datetime.fromisoformat(cursor).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest("this cursor is not one of ours", field="cursor") from None
 
 
 def _plain(text: str) -> HttpResponse:

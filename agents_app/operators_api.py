@@ -26,10 +26,9 @@ from agents_app.operators.shapes import (
 from agents_app.operators.streaming import results_as_they_end
 from agents_app.queries import load_run
 from mnesis_core.operators.values import ItemState, OperatorKind
-from sessions_app.api import Limit, Place
 from sessions_app.asking import owner_id
 from sessions_app.database import work
-from sessions_app.schemas import ErrorOut
+from sessions_app.schemas import ErrorOut, Limit, Place
 from sessions_app.viewing import check_of, viewer_of
 
 router = Router(tags=["operators"])

@@ -11,7 +11,7 @@ from typing import IO, Any
 from ninja import Schema
 from pydantic import TypeAdapter
 
-from agents_app.jsonrpc import METHODS, PARSE_ERROR, OfSession, Place, answer, failure, may_wait, write
+from agents_app.jsonrpc import METHODS, PARSE_ERROR, OfSession, answer, failure, may_wait, write
 from agents_app.methods import Method, Methods
 from agents_app.runner import runner
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
@@ -22,6 +22,7 @@ from sessions_app.database import db
 from sessions_app.faults import as_error
 from sessions_app.follow import follow
 from sessions_app.queries import load_session
+from sessions_app.schemas import Place
 from sessions_app.viewing import Viewer, check_caller, check_of
 
 LINE_LIMIT = 26_000_000

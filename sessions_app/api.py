@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Router
-from pydantic import Field
 
 from sessions_app import queries
 from sessions_app.asking import owner_id
 from sessions_app.faults import as_error
 from sessions_app.follow import follow
 from sessions_app.listing import CallList, EventList, MessageList, call_page, event_page, message_page
-from sessions_app.schemas import ErrorOut, TurnOut, turn_out
+from sessions_app.schemas import ErrorOut, Limit, Place, TurnOut, turn_out
 from sessions_app.usage import LimitOut, UsageList, budget_of, usage_today
 from sessions_app.viewing import check_of, viewer_of
 
 router = Router(tags=["record"])
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
-Place = Annotated[int, Field(ge=0, le=2**53)]
-Limit = Annotated[int, Field(ge=1, le=500)]
-
-
 STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 """What OpenAPI says of server-sent events."""
 

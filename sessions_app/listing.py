@@ -125,7 +125,7 @@ def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None)
     :raises InvalidRequest: the cursor is none.
     """
     queries.load_session(session_id, owner_id=owner_id)
-    rows = queries.list_calls(session_id, before=None if cursor is None else _time(cursor), limit=limit + 1)
+    rows = queries.list_calls(session_id, before=None if cursor is None else read_time(cursor), limit=limit + 1)
     return {
         "items": [call_out(call) for call in rows[:limit]],
         "next_cursor": rows[limit - 1].created_at.isoformat() if len(rows) > limit else None,
@@ -158,10 +158,14 @@ def _place(cursor: str | None) -> tuple[datetime, str] | None:
     if cursor is None:
         return None
     time, _, id = cursor.partition("~")
-    return _time(time), id
+    return read_time(time), id
 
 
-def _time(text: str) -> datetime:
+def read_time(text: str) -> datetime:
+    """The time that a cursor is, UTC.
+
+    :raises InvalidRequest: it is none.
+    """
     try:
         time = datetime.fromisoformat(text.replace(" ", "+"))
         if time.tzinfo is not None:

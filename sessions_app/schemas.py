@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from ninja import Schema
+from ninja import Field, Schema
 
 from mnesis_core.events import LedgerEvent
 from mnesis_core.messages import DataPart, FileRefPart, ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.record import CallRecord, SessionRecord, TurnRecord, UsageRecord, Waiting
 from mnesis_core.text import decode_text, printable
+
+Place = Annotated[int, Field(ge=0, le=2**53)]
+"""A number that a list goes on behind."""
+Limit = Annotated[int, Field(ge=1, le=500)]
+"""Entries of a page."""
 
 
 class ErrorBody(Schema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
@@ -13,9 +13,9 @@ from pydantic import ConfigDict, StrictBool, StrictInt
 from agents_app.operators.runs import MapRequest
 from agents_app.queries import first_failures, list_items, list_runs, load_item, load_run, tries_of_item
 from agents_app.schemas import LimitsIn
-from mnesis_core.errors import InvalidRequest
 from mnesis_core.operators.values import Counts, ItemRecord, ItemState, OperatorKind, RunRecord, TryRecord
 from mnesis_core.text import printable
+from sessions_app.listing import read_time
 from sessions_app.queries import load_session
 from sessions_app.schemas import UsageOut, usage_out
 
@@ -225,18 +225,10 @@ def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str |
     """
     if session_id is not None:
         load_session(session_id, owner_id=owner_id)
-    before = None if cursor is None else _read_cursor(cursor)
+    before = None if cursor is None else read_time(cursor)
     runs = list_runs(owner_id=owner_id, session_id=session_id, limit=limit + 1, before=before)
     more = runs[limit - 1].created_at.isoformat() if len(runs) > limit else None
     return {"items": [run_out(run) for run in runs[:limit]], "next_cursor": more}
-
-
-def _read_cursor(cursor: str) -> datetime:
-    try:
-        # A time that UTC cannot say is refused here, not by the database.
-        return datetime.fromisoformat(cursor).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidRequest("this cursor is not one of ours", field="cursor") from None
 
 
 def item_page(run_id: str, *, owner_id: int, states: Sequence[ItemState], after: int, limit: int) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from agents_app.queries.inbox import (
 )
 from agents_app.queries.operators import (
     accepted_outputs,
-    counts_of,
     find_run_by_key,
     first_failures,
     forgotten_runs,
@@ -26,7 +25,6 @@ from agents_app.queries.operators import (
     load_results,
     load_run,
     load_tries,
-    next_attempt_at,
     seq_before,
     tries_of_item,
     usage_of_maps,
@@ -48,7 +46,6 @@ __all__ = [
     "braked_until",
     "call_ids_in_flight",
     "count_waiting",
-    "counts_of",
     "find_run_by_key",
     "find_sent",
     "first_failures",
@@ -72,7 +69,6 @@ __all__ = [
     "load_taken",
     "load_tries",
     "load_waiting",
-    "next_attempt_at",
     "run_states",
     "runs_without_output",
     "seq_before",

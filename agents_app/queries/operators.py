@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Sum
+from django.db.models import Sum
 from django.utils import timezone
 
 from agents_app.models import OperatorItem, OperatorRun, OperatorTry
@@ -29,29 +29,7 @@ from mnesis_core.record import UsageRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.statements import fetch, select_columns, time_of
 
-ITEM_COLUMNS = (
-    "run_id",
-    "number",
-    "line_offset",
-    "line_length",
-    "state",
-    "attempts",
-    "excused",
-    "not_before",
-    "lease_owner",
-    "lease_expires_at",
-    "error_kind",
-    "error",
-    "accepted_try_id",
-    "call_id",
-    "child_session_id",
-    "started_at",
-    "ended_at",
-    "tokens_input",
-    "tokens_output",
-    "cost_micros",
-    "duration_ms",
-)
+ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
 """What ``item_of`` takes of ``operator_items`` (``statements.select_columns``), in this order."""
 
 
@@ -154,19 +132,6 @@ def last_item(run_id: str) -> tuple[int, int]:
     )
     number, offset, length = rows.first() or (0, 0, 0)
     return number, offset + length
-
-
-def next_attempt_at(run_id: str) -> datetime | None:
-    """When the first of a run's items that wait may be tried, which may be long past; ``None`` where none waits."""
-    waiting = OperatorItem.objects.filter(run_id=run_id, state=ItemState.PENDING.value)
-    began: datetime | None = waiting.filter(not_before__isnull=True).values_list("run__created_at", flat=True).first()
-    return began or waiting.order_by("not_before").values_list("not_before", flat=True).first()
-
-
-def counts_of(run_id: str) -> dict[ItemState, int]:
-    """How many items of a run are in each state, counted."""
-    rows = OperatorItem.objects.filter(run_id=run_id).values_list("state").annotate(items=Count("id"))
-    return dict.fromkeys(ItemState, 0) | {ItemState(state): items for state, items in rows}
 
 
 def usage_of_maps(*session_ids: str) -> UsageRecord:

@@ -233,7 +233,6 @@ NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
         (
             agent_queries.accepted_outputs,
-            agent_queries.counts_of,
             agent_queries.first_failures,
             agent_queries.last_item,
             agent_queries.list_items,
@@ -241,7 +240,6 @@ NOT_SCOPED: dict[Query, str] = {
             agent_queries.load_items,
             agent_queries.load_results,
             agent_queries.load_tries,
-            agent_queries.next_attempt_at,
             agent_queries.seq_before,
             agent_queries.tries_of_item,
             operator_pages.count_running,
