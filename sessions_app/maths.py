@@ -1,4 +1,4 @@
-r"""Formulas in Markdown: where they begin and end, so that nothing else is made of their ``_``, ``*`` and ``\``.
+r"""Formulas in Markdown: where they begin and end, so that nothing else is made of their ``_``, ``*`` and ``\``; and as MathML.
 
 As people and models write them: ``$…$`` and ``\(…\)`` in a line, ``$$…$$`` and ``\[…\]`` by themselves. Sums of money stay
 what they are: a ``$`` opens no formula before a space, and closes none after one or before a digit (pandoc's rule).
@@ -6,15 +6,65 @@ what they are: a ``$`` opens no formula before a space, and closes none after on
 
 from __future__ import annotations
 
+import re
+
+import nh3
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
+from math_core import LatexError, LatexToMathML
 
 INLINE, BLOCK = "math_inline", "math_block"
 """The types of the tokens; ``content`` is the TeX without what encloses it."""
 LONGEST = 4_000
 MOST_LINES = 100
 """Characters and lines of a formula, so that a text full of openings ends in time."""
+MOST_OPENINGS = 500
+"""Of a formula that is drawn. The parser goes down one level, up to 1.6 kB of its thread's stack, at each of them at the most."""
+MOST_LEVELS = 60
+"""Of a drawn formula: browsers lay out nested ones ever more slowly."""
+TAGS = {
+    *(
+        "math",
+        "semantics",
+        "annotation",
+        "mrow",
+        "mi",
+        "mn",
+        "mo",
+        "mtext",
+        "mspace",
+        "mfrac",
+        "msqrt",
+        "mroot",
+        "msub",
+    ),
+    *("msup", "msubsup", "munder", "mover", "munderover", "mmultiscripts", "mprescripts", "mtable", "mtr", "mtd"),
+    *("mpadded", "menclose"),
+}
+ATTRIBUTES = {
+    "math": {"display"}, "annotation": {"encoding"}, "mi": {"mathvariant"}, "mspace": {"width"},
+    "mo": {"form", "lspace", "rspace", "stretchy", "symmetric", "minsize", "maxsize", "movablelimits"}, "mover": {"accent"},
+    "munder": {"accentunder"}, "munderover": {"accent", "accentunder"}, "mtable": {"displaystyle", "scriptlevel"},
+    "mrow": {"displaystyle", "scriptlevel"}, "menclose": {"notation"},
+}  # fmt: skip
+"""Nothing that lays one text over another, or moves it away."""
+VALUES = {"mfrac": {"linethickness": {"0"}, "displaystyle": {"true", "false"}}}
+CLASSES = {
+    "text-align: left": "math-left", "text-align: right": "math-right", "width: 50%": "math-fill",
+    "border-left: 0.05em solid currentcolor": "math-line-left", "border-right: 0.05em solid currentcolor": "math-line-right",
+    "border-top: 0.05em solid currentcolor": "math-line-top",
+}  # fmt: skip
+"""Of the cells of a table, in place of the styles that say the same: the pages' policy allows none in an element."""
+_OPENS = re.compile(r"[\\{\[(^_]")
+_STAYS_TEX = re.compile(r"(?<!\\)%|\\(?:\w*def|let|\w*command|\w*phantom|\w*ref)(?![A-Za-z])")
+"""What would hide something that was written, or make a long formula of a short one."""
+_STYLE = re.compile(r'\bstyle="([^"<>]*)"')
+_TAG = re.compile(r"<(/?)m\w+[^<>]*?(/?)>")
+_TEX = LatexToMathML(annotation=True, fancy_error=False)
+_CLEANER = nh3.Cleaner(
+    tags=TAGS, attributes=ATTRIBUTES, tag_attribute_values=VALUES, allowed_classes={"mtd": set(CLASSES.values())}
+)
 _IN_LINE = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 _BY_ITSELF = {"$$": "$$", "\\[": "\\]"}
 
@@ -23,6 +73,30 @@ def find_formulas(markdown: MarkdownIt) -> None:
     """Have a parser know formulas."""
     markdown.inline.ruler.before("escape", "math", _in_line)
     markdown.block.ruler.before("fence", "math", _by_itself, {"alt": ["paragraph", "blockquote", "list"]})
+
+
+def draw_formula(tex: str, *, is_block: bool) -> str | None:
+    """A formula as MathML Core of the elements above, with its TeX as annotation; None where it cannot be drawn, or should not."""
+    if len(tex) > LONGEST or len(_OPENS.findall(tex)) > MOST_OPENINGS or _STAYS_TEX.search(tex):
+        return None
+    try:
+        drawn = _TEX.convert_with_local_state(tex, displaystyle=is_block)
+    except LatexError:
+        return None
+    return _CLEANER.clean(_STYLE.sub(_name_style, drawn)) if _levels(drawn) <= MOST_LEVELS else None
+
+
+def _name_style(style: re.Match[str]) -> str:
+    names = (CLASSES.get(declaration.strip()) for declaration in style[1].split(";"))
+    return f'class="{" ".join(filter(None, names))}"'
+
+
+def _levels(mathml: str) -> int:
+    deepest = level = 0
+    for tag in _TAG.finditer(mathml):
+        level += 0 if tag[2] else -1 if tag[1] else 1
+        deepest = max(deepest, level)
+    return deepest
 
 
 def _in_line(state: StateInline, silent: bool) -> bool:

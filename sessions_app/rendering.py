@@ -19,12 +19,16 @@ from markdown_it.utils import OptionsDict
 
 from mnesis_core.visible import visible_runs
 from sessions_app.colours import CLASSES, colour_code
-from sessions_app.maths import BLOCK, INLINE, find_formulas
+from sessions_app.maths import ATTRIBUTES, BLOCK, INLINE, TAGS, draw_formula, find_formulas
+from sessions_app.maths import CLASSES as MATH_CLASSES
+from sessions_app.maths import VALUES as MATH_VALUES
 
 MARKDOWN_LIMIT = 40_000
 """Characters. A longer text is shown as it is, folded: nobody reads it as prose, and parsing it costs seconds."""
 NESTING_LIMIT = 24
 """Levels of quotes and lists. markdown-it drops what is nested deeper, so such a text is shown as it is."""
+DRAWN_LIMIT = 400_000
+"""Characters of drawn formulas in one text, ten times what was written; the formulas after these stay TeX."""
 PIECE = 100_000
 """Characters of one more piece of a long text."""
 
@@ -48,10 +52,11 @@ _LABELS = {
 }
 """What a block of code is said to be beside its language: nothing here draws it."""
 _CLEANER = nh3.Cleaner(
-    tags=_TAGS,
+    tags=_TAGS | TAGS,
     clean_content_tags={"script", "style"},
-    attributes={"a": {"href", "title"}, "ol": {"start"}},
-    tag_attribute_values={"th": _ALIGNMENTS, "td": _ALIGNMENTS} | _NAMES,
+    attributes={"a": {"href", "title"}, "ol": {"start"}} | ATTRIBUTES,
+    tag_attribute_values={"th": _ALIGNMENTS, "td": _ALIGNMENTS} | _NAMES | MATH_VALUES,
+    allowed_classes={"mtd": set(MATH_CLASSES.values())},
     set_tag_attribute_values={"a": {"target": "_blank"}},
     url_schemes={"http", "https", "mailto"},
     link_rel="noopener nofollow",
@@ -181,13 +186,12 @@ def _render_fence(
 def _render_formula(
     renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: MutableMapping[str, Any]
 ) -> str:
-    # As its source: what draws formulas in a browser is larger than the rest of the page.
-    tex = escape(tokens[index].content)
-    return (
-        f'<code class="math">{tex}</code>'
-        if tokens[index].type == INLINE
-        else _block(tokens[index].content, is_math=True)
-    )
+    tex, is_block = tokens[index].content, tokens[index].type == BLOCK
+    mathml = draw_formula(tex, is_block=is_block) if env.get("drawn", 0) < DRAWN_LIMIT else None
+    env["drawn"] = env.get("drawn", 0) + len(mathml or "")
+    if mathml is None:
+        return _block(tex, is_math=True) if is_block else f'<code class="math">{escape(tex)}</code>'
+    return f'<figure class="math">{mathml}</figure>\n' if is_block else mathml
 
 
 def _block(text: str, *, caption: str = "", html: str | None = None, is_math: bool = False) -> str:

@@ -1,6 +1,6 @@
-// <button data-copy="/an/address"> copies the text behind the address; <button data-copy-code> the code block beside it.
+// <button data-copy="/an/address"> copies the text behind the address; <button data-copy-code> the code or the formula beside it.
 async function textFor(button) {
-  if (button.dataset.copy === undefined) return button.parentElement.querySelector("code").textContent;
+  if (button.dataset.copy === undefined) return button.parentElement.querySelector("code, annotation").textContent;
   const response = await fetch(button.dataset.copy);
   if (!response.ok) throw new Error(`status ${response.status}`);
   return response.text();

@@ -9,7 +9,7 @@ function addCopyButton(figure) {
   button.className = "icon-button copy-button";
   button.dataset.copyCode = "";
   button.title = "Copy";
-  button.setAttribute("aria-label", "Copy this code");
+  button.setAttribute("aria-label", figure.querySelector("math") ? "Copy this formula as TeX" : "Copy this code");
   // The icon is a <use> of the page's own sprite, as in the templates.
   button.append(template("copy-icon").cloneNode(true));
   figure.append(button);
@@ -28,7 +28,7 @@ function addActions(message) {
 
 // What is wider or higher than its place is a stop for the keyboard. Measured together, then marked together.
 export function letScroll(root) {
-  const boxes = [...root.querySelectorAll(".prose pre, .table-scroll")];
+  const boxes = [...root.querySelectorAll(".prose pre, .table-scroll, .prose figure.math, .prose:has(math)")];
   const wide = boxes.filter((box) => box.scrollWidth > box.clientWidth);
   for (const box of wide) box.tabIndex = 0;
 }

@@ -81,28 +81,28 @@ def test_code_has_colours_of_our_own_classes_where_its_language_is_known() -> No
 def test_no_lexer_is_kept_busy_or_changes_a_letter(language: str) -> None:
     unit = "<a b='$x' /* # \"((( `{{ \\ -- @ [[ ]]> 0x1e5 é\t"
     text = "\n".join((unit * 20)[:900] for _ in range(20))
-    began = time.perf_counter()
+    began = time.process_time()
     html = colour_code(text, language)
     assert html is not None
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     assert unescape(re.sub(r'<span class="hl-[a-z]+">|</span>', "", html)) == text
 
 
 @pytest.mark.parametrize(
     ("text", "tex"),
     [
-        ("so $a_1*b*c_2$ it", "a_1*b*c_2"),
-        (r"so \(a_1 \% b\) it", r"a_1 \% b"),
-        ("$$x_1 = <y>$$", "x_1 = &lt;y&gt;"),
-        ("$$\nx\n= y\n- z\n$$", "x\n= y\n- z"),
-        ("\\[\nx * y * z\n\\]", "x * y * z"),
-        ("> $$\n> x\n> $$", "x"),
+        ("so $a_1*b*c_2$ it", ">a_1*b*c_2</annotation>"),
+        (r"so \(a_1 \% b\) it", r">a_1 \% b</annotation>"),
+        ("$$x_1 = <y>$$", ">x_1 = &lt;y&gt;</annotation>"),
+        ("$$\nx\n= y\n- z\n$$", ">x\n= y\n- z</annotation>"),
+        ("\\[\nx * y * z\n\\]", ">x * y * z</annotation>"),
+        ("> $$\n> x\n> $$", ">x</annotation>"),
     ],
 )
-def test_a_formula_is_shown_as_the_tex_it_is(text: str, tex: str) -> None:
+def test_a_formula_is_drawn_and_keeps_its_tex(text: str, tex: str) -> None:
     html = render_markdown(text)
     assert tex in html
-    assert 'class="math"' in html
+    assert "<math" in html
     assert "<em>" not in html
 
 
@@ -115,9 +115,9 @@ def test_what_is_no_formula_stays_what_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["$", "$$\n", "\\[\n", "\\(", "$a ", "\\[x\n\n", "$$x ", "> $$\n"])
 def test_a_text_full_of_openings_ends_in_time(unit: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     render_markdown((unit * MARKDOWN_LIMIT)[:MARKDOWN_LIMIT])
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_a_diagram_stays_code_and_is_called_one() -> None:
