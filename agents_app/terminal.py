@@ -73,7 +73,7 @@ def run_turn(session_id: str, *, owner_id: int, message: str, screen: Screen) ->
     async def begin() -> TurnRecord:
         return (await lifecycle.start_turn(session_id, owner_id=owner_id, message=message)).turn
 
-    return asyncio.run(_watch(session_id, owner_id, begin, screen))
+    return asyncio.run(watch(session_id, owner_id, begin, screen))
 
 
 def decide(session_id: str, decisions: Sequence[Decision], *, owner_id: int, screen: Screen) -> TurnRecord:
@@ -91,13 +91,13 @@ def decide(session_id: str, decisions: Sequence[Decision], *, owner_id: int, scr
         ]
         return turns[-1]
 
-    return asyncio.run(_watch(session_id, owner_id, begin, screen))
+    return asyncio.run(watch(session_id, owner_id, begin, screen))
 
 
-async def _watch(
+async def watch(
     session_id: str, owner_id: int, begin: Callable[[], Awaitable[TurnRecord]], screen: Screen
 ) -> TurnRecord:
-    """Set a turn going, show it, and give it as it is when it has ended or waits."""
+    """Set a turn going, show all of it, however soon it ends, and give it as it is when it has ended or waits."""
     try:
         after = (await db(load_session, session_id, owner_id=owner_id)).event_seq
         turn = await begin()
@@ -127,7 +127,7 @@ def _interrupted_by_ctrl_c(session_id: str, owner_id: int) -> Iterator[None]:
 
 
 async def _show(turn: TurnRecord, after: int, screen: Screen) -> None:
-    async with contextlib.aclosing(follow(turn.session_id, after=after)) as frames:  # type: ignore[type-var]
+    async with contextlib.aclosing(follow(turn.session_id, after=after, whole_texts=True)) as frames:  # type: ignore[type-var]
         async for frame in frames:
             if frame["type"] == "delta" and frame["part_type"] == "text":
                 screen.text(frame["text"])

@@ -26,10 +26,10 @@ Check = Callable[[], Awaitable[object]]
 class Progress:
     """What one follower has been sent."""
 
-    def __init__(self, session_id: str, after: int) -> None:
+    def __init__(self, session_id: str, after: int, *, is_live: bool) -> None:
         self.session_id = session_id
         self.seq = after
-        self.is_live = False
+        self.is_live = is_live
         self.sent: dict[tuple[str, int], int] = {}
         self.final: set[str] = set()
 
@@ -100,12 +100,16 @@ class Recheck:
         return None if self._check is None else max(0.0, self._asked_at + self.seconds - time.monotonic())
 
 
-async def follow(session_id: str, *, after: int = 0, check: Check | None = None) -> AsyncIterator[Frame]:
+async def follow(
+    session_id: str, *, after: int = 0, whole_texts: bool = False, check: Check | None = None
+) -> AsyncIterator[Frame]:
     """Frames of a session from event ``after + 1`` on, without end. The caller has checked who may see it.
 
+    :param whole_texts: what was said since ``after``, and has ended before this look, comes as deltas too; else whoever
+        follows reads it from the record, where it is by then
     :param check: asked every ``stream.recheck_seconds``; what it raises ends the stream
     """
-    progress, recheck, room = Progress(session_id, after), Recheck(check), room_of(session_id)
+    progress, recheck, room = Progress(session_id, after, is_live=whole_texts), Recheck(check), room_of(session_id)
     with room.member() as news:
         async for frame in progress.read():
             yield frame

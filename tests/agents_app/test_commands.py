@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -15,13 +16,14 @@ from django.core.management import CommandError, call_command, load_command_clas
 
 from agents_app import lifecycle
 from agents_app.command import read_message
+from agents_app.terminal import Screen, watch
 from agents_app.tools import ToolContext, tool
 from files_app.exploring import explore_file
 from mnesis_core.endings import ModelUnreachable
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm import ToolCall
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord
+from mnesis_core.record import SessionRecord, TurnRecord
 from sessions_app.queries import list_sessions, load_messages
 from tests.support.story import spoken
 
@@ -58,6 +60,20 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def demolisher(alice: User) -> SessionRecord:
     return lifecycle.create_session(owner=alice, config={"turn": {"tools": ["demolish"]}})
+
+
+def test_an_answer_that_is_there_before_anybody_looks_is_printed_too(alice: User, script: Any) -> None:
+    script("Paris.")
+    session_id = lifecycle.create_session(owner=alice).id
+    printed: list[str] = []
+
+    async def begin() -> TurnRecord:
+        turn = (await lifecycle.start_turn(session_id, owner_id=alice.pk, message="What is the capital?")).turn
+        await lifecycle.wait_turn(session_id, turn.id, owner_id=alice.pk)
+        return turn
+
+    turn = asyncio.run(watch(session_id, alice.pk, begin, Screen(text=printed.append, note=print)))
+    assert (printed, turn.state) == (["Paris."], "completed")
 
 
 def test_run_prints_the_answer_and_nothing_else(alice: User, script: Any) -> None:
