@@ -104,14 +104,14 @@ def test_a_sub_agent_has_tools_a_prompt_and_a_time_and_its_answer_is_checked(
         return "three" if len(asked) < 3 else '{"count": 3}'
 
     script(reply)
-    values = {"schema": NUMBER, "system_prompt": "You count birds.", "timeout_seconds": 1, "max_retries": 1}
+    values = {"schema": NUMBER, "system_prompt": "You count birds.", "max_retries": 1}
     run_id = start(session, ["a heron"], kind=OperatorKind.AGENTIC, tools=("calculator",), **values)
     run = worked(run_id)
     assert [line["output"] for line in output_of(run)] == [{"count": 3}]
     assert [one.error_kind for one in tries_of_item(run_id, 1)] == [ErrorKind.VALIDATION, None]
     assert "You count birds." in str(asked[0].payload["messages"][0]["content"])
     assert [tool["function"]["name"] for tool in asked[0].payload["tools"]] == ["calculator"]
-    slow = worked(start(session, ["slow"], kind=OperatorKind.AGENTIC, **values))
+    slow = worked(start(session, ["slow"], kind=OperatorKind.AGENTIC, timeout_seconds=1, **values))
     assert [(item.state, item.error_kind) for item in list_items(slow.id)] == [(ItemState.FAILED, ErrorKind.TIMEOUT)]
 
 

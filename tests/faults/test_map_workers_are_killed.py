@@ -111,7 +111,8 @@ def test_sub_agents_go_on_where_killed_workers_left_them(alice: User, tmp_path: 
     refused = OperatorTry.objects.filter(run_id=run_id, accepted=False)
     assert [str(Turn.objects.get(id=one.child_turn_id).state) for one in refused] == ["interrupted"] * len(refused)
     assert not ModelCall.objects.filter(state="running").exists()
-    assert {state for _, state in turn_states(sessions.values())} <= {"completed", "interrupted"}
+    # Cancelled: by a worker that was so slow that it was taken for dead, and another had the item.
+    assert {state for _, state in turn_states(sessions.values())} <= {"completed", "interrupted", "cancelled"}
     for session_id in (run.session_id, *sessions.values()):
         assert verify_session(session_id).problems == []
     assert faults_of_record(ask) == []
