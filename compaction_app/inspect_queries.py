@@ -107,6 +107,12 @@ def load_tries(summary_id: str, *, session_id: str, limit: int) -> list[TryRecor
     return [TryRecord(**values) for values in rows.values(*_TRY_COLUMNS)[:limit]]
 
 
+def tries_of_calls(call_ids: Sequence[str], *, session_id: str) -> dict[str, TryRecord]:
+    """The attempts for which these calls of a session were made, by call; one that has not ended has none."""
+    rows = SummaryTry.objects.filter(session_id=session_id, call_id__in=call_ids)
+    return {values["call_id"]: TryRecord(**values) for values in rows.values(*_TRY_COLUMNS)}
+
+
 def load_reply(try_id: str, *, session_id: str) -> Reply:
     """What came of an attempt at a summary, word for word.
 

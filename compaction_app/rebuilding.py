@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -158,12 +158,13 @@ def _sources_of_summary(session_id: str, manifest: Sequence[Row]) -> tuple[list[
     stored = {id: positions[id] for id in positions.keys() - {entry.id for entry in summaries}}
     summaries += load_summary_entries(stored, session_id=session_id)
     ranges = [span for row in manifest if row["kind"] == "messages" for span in row["ranges"]]
-    messages = [message for first, last in ranges for message in _messages_between(session_id, first, last)]
-    return messages, sorted(summaries, key=lambda entry: entry.position)
+    return load_ranges(session_id, ranges), sorted(summaries, key=lambda entry: entry.position)
 
 
-def _messages_between(session_id: str, first: int, last: int) -> list[StoredMessage]:
-    return queries.load_messages(session_id, after=first - 1, limit=max(0, last - first + 1))
+def load_ranges(session_id: str, ranges: Iterable[Sequence[int]]) -> list[StoredMessage]:
+    """The messages of stretches, first and last, as the manifest of a summarising call names them; a read for each."""
+    found = (queries.load_messages(session_id, after=first - 1, limit=last - first + 1) for first, last in ranges)
+    return [message for stretch in found for message in stretch]
 
 
 def _tools(texts: Mapping[str, str]) -> tuple[Sequence[ToolSpec], list[str]]:

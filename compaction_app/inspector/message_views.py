@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from compaction_app.inspector.call_texts import address
+from compaction_app.inspector.readings import Reading
 from compaction_app.inspector.sightings import MessageStory, SeenBy, Sightings, trace
 from mnesis_core.graph import Node
 from sessions_app.inspecting import Inspected, inspected
@@ -34,6 +35,8 @@ def message_page(request: HttpRequest, session_id: str, message_id: str) -> Http
         "written_by_url": address("inspect-call", about.id, story.written_by.id) if story.written_by else "",
         "above": [_summary(about, node, story) for node in story.lineage.above],
         "seen": _seen(about, story.seen),
+        "readings": [_reading(about, reading) for reading in story.summarised_by.calls],
+        "has_more_readings": story.summarised_by.has_more,
         "tombstones": [(tombstone, _seen(about, tombstone.whole_in)) for tombstone in story.tombstones],
         "pruned": {part_id: one.seq for one in story.tombstones for part_id in one.part_ids},
     }
@@ -52,3 +55,9 @@ def _seen(about: Inspected, sightings: Sightings) -> dict[str, object]:
 
 def _end(about: Inspected, seen: SeenBy) -> tuple[SeenBy, str, str]:
     return seen, address("inspect-call", about.id, seen.call.id), HOW[seen.how]
+
+
+def _reading(about: Inspected, reading: Reading) -> tuple[Reading, str, str]:
+    """A call that read the message to summarise it, its address, and that of the summary, if there is one."""
+    summary_url = address("inspect-summary", about.id, reading.summary.id) if reading.summary else ""
+    return reading, address("inspect-call", about.id, reading.call.id), summary_url

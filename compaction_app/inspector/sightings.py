@@ -1,6 +1,6 @@
-"""Story: where one message stands, and which calls were shown it word for word.
+"""Story: where one message stands, and which calls were shown it word for word: to answer, or to summarise it.
 
-That is told by events: a message stood in the context from the one that added it until the one that removed it, and a
+The first is told by events: a message stood in the context from the one that added it until the one that removed it, and a
 call read the context as of one. The first and the last of these calls are looked up in their manifests as well, since
 what stands in a context may be left out of a prompt for lack of room.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from compaction_app.inspector.readings import Readings, list_readings
 from compaction_app.lineage import MessageLineage, trace_message
 from mnesis_core.assembly.manifest import read_manifest
 from mnesis_core.ledger import MAX_INTEGER
@@ -27,7 +28,7 @@ MOST_TOMBSTONES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenBy:
-    """A call that had the message in its context."""
+    """A call of a turn that had the message in its context."""
 
     call: CallHeading
     number: int
@@ -38,7 +39,7 @@ class SeenBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sightings:
-    """The calls that had something in their context, from the first to the last."""
+    """The calls of turns that had something in their context, from the first to the last."""
 
     count: int
     first: SeenBy | None
@@ -72,6 +73,9 @@ class MessageStory:
     """The summary that took its place."""
     lineage: MessageLineage
     seen: Sightings
+    """By calls of turns."""
+    summarised_by: Readings
+    """Calls that read it in order to summarise it, while it stood in the context or, for a revision, later."""
     tombstones: list[Tombstone]
 
 
@@ -93,6 +97,7 @@ def trace(session_id: str, message_id: str) -> MessageStory:
         replaced_by=replaced_items(session_id, [message.id]).get(message.id, "") if removed is not None else "",
         lineage=trace_message(message.id, session_id=session_id),
         seen=_sightings(session_id, message.id, added, removed),
+        summarised_by=list_readings(session_id, message.seq),
         tombstones=_tombstones(session_id, message.id, added, removed),
     )
 

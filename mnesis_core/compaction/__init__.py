@@ -15,7 +15,13 @@ from mnesis_core.compaction.prompts import Prompts, read_prompts
 from mnesis_core.compaction.rounds import Outcome, kind_of, must_go_on, next_round, outcome, reading_of
 from mnesis_core.compaction.spans import Situation, Span, choose_span
 from mnesis_core.compaction.summarise import SummaryResult, summarise
-from mnesis_core.compaction.transcript import piece_limit, reading_tokens, summary_pieces, transcript_pieces
+from mnesis_core.compaction.transcript import (
+    piece_limit,
+    pieces_of_message,
+    reading_tokens,
+    summary_pieces,
+    transcript_pieces,
+)
 
 __all__ = [
     "Condensation",
@@ -38,6 +44,7 @@ __all__ = [
     "next_round",
     "outcome",
     "piece_limit",
+    "pieces_of_message",
     "read_prompts",
     "reading_of",
     "reading_tokens",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from mnesis_core.config import Config
 from mnesis_core.dag import SummaryEntry
@@ -46,9 +48,17 @@ def transcript_pieces(
     return _pack(blocks, limit_tokens)
 
 
+def pieces_of_message(messages: Sequence[StoredMessage], seq: int, limit_tokens: int) -> set[int]:
+    """Which of ``transcript_pieces``, counted from 1, have something of the message ``seq``; none if it says nothing."""
+    limit = max(limit_tokens, SMALLEST_LIMIT)
+    chunks = [(message.seq, chunk) for message in messages for chunk in _all_chunks(_message_blocks(message), limit)]
+    placed = _placed((chunk for _, chunk in chunks), limit)
+    return {piece for (of, _), (piece, _) in zip(chunks, placed, strict=True) if of == seq}
+
+
 def reading_tokens(messages: Sequence[StoredMessage], limit_tokens: int) -> int:
     """Tokens of the messages' whole text: up to ``limit_tokens`` it is one piece of ``transcript_pieces``."""
-    blocks = (block for message in messages for block in _message_blocks(message, with_reasoning=False))
+    blocks = (block for message in messages for block in _message_blocks(message))
     return sum(estimate_text(chunk) + 1 for chunk in _all_chunks(blocks, max(limit_tokens, SMALLEST_LIMIT)))
 
 
@@ -65,7 +75,7 @@ def text_pieces(text: str, limit_tokens: int) -> list[str]:
     return _pack([("text", text)], limit_tokens)
 
 
-def _message_blocks(message: StoredMessage, with_reasoning: bool) -> Iterator[tuple[str, str]]:
+def _message_blocks(message: StoredMessage, with_reasoning: bool = False) -> Iterator[tuple[str, str]]:
     for stored in message.parts:
         for label, text in _part_blocks(message.role, stored.part, with_reasoning):
             if text:
@@ -92,17 +102,19 @@ def _part_blocks(role: str, part: Part, with_reasoning: bool) -> Iterable[tuple[
 
 def _pack(blocks: Iterable[tuple[str, str]], limit: int) -> list[str]:
     limit = max(limit, SMALLEST_LIMIT)
-    pieces: list[str] = []
-    chunks: list[str] = []
-    size = 0
-    for chunk in _all_chunks(blocks, limit):
+    pieces = groupby(_placed(_all_chunks(blocks, limit), limit), key=itemgetter(0))
+    return ["\n".join(chunk for _, chunk in piece) for _, piece in pieces]
+
+
+def _placed(chunks: Iterable[str], limit: int) -> Iterator[tuple[int, str]]:
+    """Each chunk with the piece that it stands in, counted from 1."""
+    piece, size = 1, 0
+    for chunk in chunks:
         tokens = estimate_text(chunk) + 1  # the line break between chunks
-        if chunks and size + tokens > limit:
-            pieces.append("\n".join(chunks))
-            chunks, size = [], 0
-        chunks.append(chunk)
+        if size and size + tokens > limit:
+            piece, size = piece + 1, 0
+        yield piece, chunk
         size += tokens
-    return [*pieces, "\n".join(chunks)] if chunks else pieces
 
 
 def _all_chunks(blocks: Iterable[tuple[str, str]], limit: int) -> Iterator[str]:

@@ -88,6 +88,12 @@ def load_heading_of_call(session_id: str, call_id: str) -> CallHeading | None:
     return None if row is None else _heading(row)
 
 
+def load_headings(session_id: str, ids: Sequence[str]) -> list[CallHeading]:
+    """Those of these calls that are the session's, as lines, oldest first."""
+    rows = _calls(session_id).filter(id__in=list(ids)).only(*_COLUMNS, *_USAGE)
+    return [_heading(row) for row in rows.order_by("created_at", "id")]
+
+
 def numbers_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
     """The place of each of these calls among all of its session, from 1; one query."""
     if not ids:
@@ -151,6 +157,16 @@ def calls_between(session_id: str, first_seq: int, end_seq: int | None) -> tuple
     lines = rows.only(*_COLUMNS, *_USAGE)
     ends = [lines.order_by("created_at", "id").first(), lines.order_by("-created_at", "-id").first()]
     return rows.count(), [_heading(row) for row in ends if row is not None]
+
+
+def calls_over_span(session_id: str, seq: int) -> list[tuple[str, Any]]:
+    """Calls that were asked for a summary of a span around the message ``seq``, oldest first: (id, manifest).
+
+    A span may have gaps, so that it is for the manifest to say whether the message is in it.
+    """
+    first = Q(manifest__2__ranges__0__0__lte=seq, manifest__2__ranges__0__1__gte=seq)
+    rows = _calls(session_id).filter(first | Q(manifest__2__ranges__1__0__lte=seq), turn=None, purpose="summary")
+    return list(rows.order_by("created_at", "id").values_list("id", "manifest"))
 
 
 def _calls(session_id: str) -> QuerySet[Any]:

@@ -1,0 +1,103 @@
+"""A long agent session that was brought in from elsewhere: a phrase that was compacted away, followed to who saw it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import Portal
+from tests.support.samples import FOLDER, LONG_SESSION
+from tests.support.site import wait_until
+
+Open = Callable[..., Page]
+EARLY = "mark the epic as in_progress"
+"""Said long before the model's window begins: only what summarised it has read it."""
+LATE = "stale background task from the previous session"
+"""Said in a turn that still stood in the context when the session was gone on with."""
+pytestmark = pytest.mark.real_data
+
+
+@pytest.fixture(scope="module")
+def imported(portal: Portal) -> str:
+    """1,863 lines of an agent's work, brought in and gone on with; the id of the session."""
+    context = portal.context()
+    page = context.new_page()
+    page.goto("/import/")
+    page.set_input_files("#import-files", FOLDER / LONG_SESSION)
+    page.get_by_role("button", name="Import").click()
+    expect(page.locator("#import-status")).to_contain_text("Imported")
+    page.locator(".imported").get_by_role("link", name="Implement spotter-gqc").click()
+    expect(page.locator(".turn")).not_to_have_count(0)
+    session_id = page.url.rstrip("/").rpartition("/")[2]
+    page.wait_for_load_state("networkidle")
+    page.get_by_label("Message", exact=True).fill("What did I ask you to do first?")
+    page.keyboard.press("Enter")
+    wait_until(lambda: has_answered(portal, session_id), seconds=60)
+    context.close()
+    portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "Thank you."})
+    portal.wait_until_idle(session_id)
+    portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})
+    return session_id
+
+
+def has_answered(portal: Portal, session_id: str) -> bool:
+    """Whether a turn has ended that began here."""
+    turns = portal.call("GET", f"/api/sessions/{session_id}/turns")["items"]
+    return any(turn["origin"] != "import" and turn["state"] == "completed" for turn in turns)
+
+
+def found(page: Page, phrase: str) -> Locator:
+    """The message with a phrase among the hits."""
+    page.get_by_role("searchbox").fill(f'"{phrase}"')
+    page.keyboard.press("Enter")
+    hit = page.locator(".hit").filter(has=page.get_by_role("link", name="Calls that saw it")).filter(has_text=phrase)
+    expect(hit).to_have_count(1)
+    return hit
+
+
+def expect_proven_and_shown(page: Page, phrase: str) -> None:
+    """The page of a call: its payload is proven, and one of its blocks has the phrase."""
+    expect(page.get_by_text("Rebuilt from the record and matches its digest.")).to_be_visible()
+    block = page.locator(".block").last
+    block.locator("summary").click()
+    expect(block.locator("pre").first).to_contain_text(phrase)
+
+
+def test_a_phrase_leads_to_the_summary_beside_its_originals_and_to_the_call_that_summarised_it(
+    imported: str, open_page: Open
+) -> None:
+    page = open_page(f"/search/?session={imported}")
+    hit = found(page, EARLY)
+    expect(hit).to_contain_text(re.compile(r"not in context since turn \d"))
+    hit.get_by_role("link", name="Summary that covers it").click()
+    expect(page.get_by_role("heading", name=re.compile(r"Leaf of messages 1–\d+"))).to_be_visible()
+    expect(page.get_by_role("heading", name="What the model is told")).to_be_visible()
+    original = page.locator(".source", has_text="full context now")
+    original.locator(".fold > summary").click()
+    expect(original.locator(".fold-body")).to_contain_text(EARLY)
+    original.get_by_role("link", name="Seen by").click()
+    expect(page.get_by_text("No call of a turn was made while it stood in the context.")).to_be_visible()
+    expect(page.get_by_text("1 call read it to summarise it:")).to_be_visible()
+    expect(page.locator(".original").first).to_contain_text(EARLY)
+    page.locator(".seen").get_by_role("link", name=re.compile(r"Call \d")).click()
+    expect(page.get_by_text("For a summary, asked of demo")).to_be_visible()
+    expect_proven_and_shown(page, EARLY)
+
+
+def test_a_phrase_that_was_in_the_window_leads_to_the_calls_of_turns_that_saw_it(
+    imported: str, open_page: Open
+) -> None:
+    page = open_page(f"/search/?session={imported}")
+    found(page, LATE).get_by_role("link", name="Calls that saw it").click()
+    expect(page.get_by_text(re.compile(r"Not in the context since turn \d"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"It stood whole in the context of \d+ calls?"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"\d calls? read it to summarise it"))).to_be_visible()
+    page.locator(".seen").first.get_by_role("link").first.click()
+    expect(page.get_by_text("For a turn, asked of demo")).to_be_visible()
+    expect(page.get_by_text("Rebuilt from the record and matches its digest.")).to_be_visible()
+    block = page.locator(".block", has_text="That was a stale background task")
+    block.locator("summary").click()
+    expect(block.locator("pre").first).to_contain_text(LATE)
