@@ -1,25 +1,22 @@
-"""Reads of summaries and compactions for everybody else."""
+"""Reads of summaries, and of previews of them."""
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
-from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q
 
-from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
-from mnesis_core.budget import LastRun
+from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview
 from mnesis_core.dag import SummaryEntry
-from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
+from mnesis_core.errors import PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.file_ids import find_file_ids
 from mnesis_core.graph import Graph, Node
-from mnesis_core.lineage import RunRecord, SummaryRecord, TryRecord
-from mnesis_core.record import UsageRecord
+from mnesis_core.lineage import SummaryRecord
 from mnesis_core.revision import PreviewRecord
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.queries import newest_summary
@@ -28,8 +25,10 @@ from sessions_app.statements import fetch
 _ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "last_seq", "message_count")
 """Columns of a summary as it stands in a context."""
 
+_OTHERWISE = ("text", "revises", "restores", "source_ids")
+"""What a summary's record has by another name, or in another form, than its row."""
+_SUMMARY_COLUMNS = [field.name for field in fields(SummaryRecord) if field.name not in _OTHERWISE]
 _PREVIEW_COLUMNS = [field.name for field in fields(PreviewRecord) if field.name not in ("depth", "text", "source_ids")]
-_TRY_COLUMNS = [field.name for field in fields(TryRecord)]
 _NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
 
 
@@ -207,162 +206,10 @@ def leaves_of_messages(message_ids: Collection[str]) -> dict[str, str]:
     return dict(edges.values_list("source_id", "node_id"))
 
 
-def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
-    """Compactions of a session, newest first."""
-    return run_records(CompactionRun.objects.filter(session_id=session_id).order_by("-created_at")[:limit])
-
-
-def run_records(rows: Iterable[CompactionRun]) -> list[RunRecord]:
-    """Compactions as values, with what was tried; two queries."""
-    found = list(rows)
-    tries = _tries([row.id for row in found])
-    return [_run(row, tries[row.id]) for row in found]
-
-
-def list_runs_between(session_id: str, *, first: int, last: int | None, limit: int = 200) -> list[RunRecord]:
-    """Compactions that changed something or failed while one of these messages was the newest, and the live one.
-
-    Newest first; ``last`` is ``None`` for up to the newest message.
-    """
-    # A run that did nothing because there was nothing to do is no event in a conversation.
-    happened = Q(state__in=["failed", "superseded"]) | Q(pruned_parts__gt=0) | Q(source_count__gt=0)
-    here = Q(after_message_seq__gte=first) if last is None else Q(after_message_seq__range=(first, last))
-    rows = CompactionRun.objects.filter(Q(state__in=["queued", "running"]) | happened & here, session_id=session_id)
-    chosen = list(rows.order_by("-created_at")[:limit])
-    tries = _tries([row.id for row in chosen])
-    return [_run(row, tries[row.id]) for row in chosen]
-
-
-def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
-    """One compaction.
-
-    :raises CompactionNotFoundError: there is no such compaction there.
-    """
-    rows = CompactionRun.objects.filter(id=encode_text(run_id))
-    if session_id is not None:
-        rows = rows.filter(session_id=session_id)
-    row = rows.first()
-    if row is None:
-        raise CompactionNotFoundError(run_id=run_id)
-    return _run(row, _tries([row.id])[row.id])
-
-
-def load_drafts(try_ids: Sequence[str], *, session_id: str) -> list[tuple[int, str]]:
-    """(level, text) of tries of a session in the order of ``try_ids``; those that are not there are left out."""
-    rows = SummaryTry.objects.filter(session_id=session_id, id__in=list(try_ids))
-    found = {id: (level, decode_text(text)) for id, level, text in rows.values_list("id", "level", "text")}
-    return [found[id] for id in try_ids if id in found]
-
-
-def usage_of_compaction(*session_ids: str) -> UsageRecord:
-    """What the summaries of a session, or of several together, have used so far, rejected tries included; one query."""
-    sums = SummaryTry.objects.filter(session_id__in=session_ids).aggregate(
-        tokens_input=Sum("tokens_input"), tokens_output=Sum("tokens_output"), cost_micros=Sum("cost_micros")
-    )
-    return UsageRecord(
-        tokens_input=sums["tokens_input"] or 0,
-        tokens_output=sums["tokens_output"] or 0,
-        cost_micros=sums["cost_micros"] or 0,
-    )
-
-
-def compaction_micros(session_id: str) -> int:
-    """What the summaries of a session have cost so far."""
-    return usage_of_compaction(session_id).cost_micros or 0
-
-
-def compaction_micros_of_owner(owner_id: int, *, since: datetime) -> int:
-    """What the summaries of one person's sessions have cost since then."""
-    rows = SummaryTry.objects.filter(session__owner_id=owner_id, created_at__gte=since)
-    return rows.aggregate(total=Sum("cost_micros"))["total"] or 0
-
-
-def live_run(session_id: str) -> str | None:
-    """The id of the compaction that is queued or running."""
-    rows = CompactionRun.objects.filter(session_id=session_id, state__in=["queued", "running"])
-    return rows.values_list("id", flat=True).first()
-
-
-def is_free_to_claim(run_id: str, now: datetime, *, session_id: str) -> bool:
-    """Whether a compaction waits for a worker, or has lost the one it had."""
-    return _free(now).filter(id=encode_text(run_id), session_id=session_id).exists()
-
-
-def longest_wait(now: datetime) -> float | None:
-    """Seconds since the oldest compaction was asked for that no worker is at; ``None`` when there is none."""
-    waiting = _free(now).filter(session__deleted_at__isnull=True)
-    asked_at = waiting.order_by("created_at").values_list("created_at", flat=True).first()
-    return None if asked_at is None else (now - asked_at).total_seconds()
-
-
-def _free(now: datetime) -> QuerySet[CompactionRun]:
-    return CompactionRun.objects.filter(Q(state="queued") | Q(state="running", lease_expires_at__lt=now))
-
-
-def has_changed(run_id: str) -> bool:
-    """Whether a compaction has summarised or pruned anything yet."""
-    is_pruned = CompactionRun.objects.filter(id=run_id, pruned_parts__gt=0).exists()
-    return is_pruned or SummaryNode.objects.filter(run_id=run_id).exists()
-
-
-def last_run(session_id: str) -> LastRun | None:
-    """The newest compaction that has ended, whatever came of it."""
-    rows = CompactionRun.objects.filter(session_id=session_id, ended_at__isnull=False).order_by("-created_at")
-    row = rows.values_list("state", "tokens_after", "tokens_before").first()
-    if row is None:
-        return None
-    state, after, before = row
-    return LastRun(
-        tokens=next((tokens for tokens in (after, before) if tokens is not None), 0), failed=state == "failed"
-    )
-
-
-def stale_runs(now: datetime) -> list[tuple[str, str]]:
-    """(session id, id) of compactions that nobody works on: their wake-up was lost, or their worker died."""
-    rows = CompactionRun.objects.filter(state__in=["queued", "running"], lease_expires_at__lt=now)
-    return list(rows.filter(session__deleted_at__isnull=True).values_list("session_id", "id")[:100])
-
-
 def _entry(position: int, row: tuple[Any, ...]) -> SummaryEntry:
     values = dict(zip(_ENTRY, row, strict=True))
     text = decode_text(values.pop("text"))
     return SummaryEntry(position=position, text=text, file_ids=find_file_ids(text), **values)
-
-
-def _tries(run_ids: Sequence[str]) -> dict[str, list[TryRecord]]:
-    tries: dict[str, list[TryRecord]] = defaultdict(list)
-    for values in SummaryTry.objects.filter(run_id__in=run_ids).order_by("created_at", "id").values(*_TRY_COLUMNS):
-        tries[values["run_id"]].append(TryRecord(**values))
-    return tries
-
-
-def _run(row: CompactionRun, tries: Sequence[TryRecord]) -> RunRecord:
-    return RunRecord(
-        id=row.id,
-        session_id=row.session_id,
-        state=row.state,
-        trigger=row.trigger,
-        attempts=row.attempts,
-        outcome=row.outcome,
-        level=row.level,
-        tries=tuple(tries),
-        tokens_before=row.tokens_before,
-        tokens_after=row.tokens_after,
-        summary_ids=row.summary_ids or [],
-        source_count=row.source_count,
-        pruned_parts=row.pruned_parts,
-        pruned_tokens=row.pruned_tokens,
-        tokens_input=row.tokens_input,
-        tokens_output=row.tokens_output,
-        cost_micros=row.cost_micros,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        error_code=row.error_code,
-        error_message=row.error_message,
-        end_seq=row.end_seq,
-        after_message_seq=row.after_message_seq,
-    )
 
 
 def _preview(row: SummaryPreview) -> PreviewRecord:
@@ -382,29 +229,7 @@ def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:
 
 
 def _summary(row: SummaryNode, sources: list[tuple[str, str]]) -> SummaryRecord:
+    values = {name: getattr(row, name) for name in _SUMMARY_COLUMNS}
     return SummaryRecord(
-        id=row.id,
-        session_id=row.session_id,
-        run_id=row.run_id,
-        kind=row.kind,
-        depth=row.depth,
-        level=row.level,
-        text=decode_text(row.text),
-        token_count=row.token_count,
-        source_tokens=row.source_tokens,
-        first_seq=row.first_seq,
-        last_seq=row.last_seq,
-        message_count=row.message_count,
-        model=row.model,
-        prompt_version=row.prompt_version,
-        tokens_input=row.tokens_input,
-        tokens_output=row.tokens_output,
-        cost_micros=row.cost_micros,
-        duration_ms=row.duration_ms,
-        created_at=row.created_at,
-        superseded_seq=row.superseded_seq,
-        revises=row.revises_id,
-        restores=row.restores_id,
-        freshness=row.freshness,
-        source_ids=sources,
+        **values, text=decode_text(row.text), revises=row.revises_id, restores=row.restores_id, source_ids=sources
     )
