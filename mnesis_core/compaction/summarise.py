@@ -102,21 +102,13 @@ async def summarise(
         prompts=prompts,
     )
     written = await run.reduce(pieces, kind)
+    if written is not None:
+        return run.result(written, with_footer(written.text, naming.named), naming.manifest)
+    naming = name_files(named, min(room, run.excerpt_limit() // SHARE_OF_EXCERPT), manifest_id)
     quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
-    if written is None:
-        naming = name_files(named, min(room, run.excerpt_limit() // SHARE_OF_EXCERPT), manifest_id)
-    draft = written or await run.level3(quotables, naming.named)
+    quoted = await run.level3(quotables, naming.named)
     # An excerpt of the whole has its footer already, cut to the room there is.
-    text = with_footer(written.text, naming.named) if written else draft.text
-    return SummaryResult(
-        text=text,
-        token_count=estimate_text(text),
-        level=draft.level,
-        tries=tuple(run.tries),
-        usage=_total(run.tries),
-        prompt_version=draft.version,
-        manifest=naming.manifest,
-    )
+    return run.result(quoted, quoted.text, naming.manifest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,13 +180,25 @@ class _Run:
         """An excerpt of the whole span."""
         return await self._excerpted(excerpt(quotables, self.excerpt_limit(), self.largest, named))
 
-    def _target(self) -> int:
-        share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
-        return max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
+    def result(self, draft: _Draft, text: str, manifest: FileManifest | None) -> SummaryResult:
+        """What was accepted, with its footer in ``text``, and what it took."""
+        return SummaryResult(
+            text=text,
+            token_count=estimate_text(text),
+            level=draft.level,
+            tries=tuple(self.tries),
+            usage=_total(self.tries),
+            prompt_version=draft.version,
+            manifest=manifest,
+        )
 
     def excerpt_limit(self) -> int:
         """Tokens that an excerpt may have."""
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
+
+    def _target(self) -> int:
+        share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
+        return max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
 
     def _is_accepted(self, text: str, target: int) -> bool:
         whole = with_footer(text, self.named)
