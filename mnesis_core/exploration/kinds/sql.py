@@ -47,7 +47,6 @@ class _Script:
             "`": re.compile("`"),
             "/*": re.compile(r"\*/"),
         }
-        self._has_backslashes = has_backslashes
         self._within = ""
         self._copied: _Table | None = None
         self._begin()
