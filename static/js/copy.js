@@ -1,7 +1,9 @@
-// <button data-copy="/an/address"> copies the text behind the address; <button data-copy-code> the code or the formula beside it.
-async function textFor(button) {
-  if (button.dataset.copy === undefined) return button.parentElement.querySelector("code, annotation").textContent;
-  const response = await fetch(button.dataset.copy);
+// What a button copies: data-copy-text="…" that text, data-copy="/an/address" the text behind the address, data-copy-code the
+// code or the formula beside it.
+async function textFor({ dataset, parentElement }) {
+  if (dataset.copyText !== undefined) return dataset.copyText;
+  if (dataset.copyCode !== undefined) return parentElement.querySelector("code, annotation").textContent;
+  const response = await fetch(dataset.copy);
   if (!response.ok) throw new Error(`status ${response.status}`);
   return response.text();
 }
@@ -25,7 +27,7 @@ export async function copyText(button, findText) {
 
 export function watchCopyButtons() {
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-copy], [data-copy-code]");
+    const button = event.target.closest("[data-copy], [data-copy-code], [data-copy-text]");
     if (button) copyText(button, () => textFor(button));
   });
 }

@@ -74,6 +74,17 @@ def test_entries_are_found_by_type_actor_and_id_and_opened(portal: Portal, sessi
     expect(rows(page)).to_have_count(all_of_them)
 
 
+def test_ids_and_hashes_are_copied_whole(session_id: str, open_page: Open) -> None:
+    page = open_page(f"/sessions/{session_id}/inspect/ledger/", permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy this id").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_have_count(1)
+    assert page.evaluate("navigator.clipboard.readText()") == session_id
+    expect(page.get_by_role("button", name="Copied")).to_have_count(0)
+    page.get_by_role("button", name="Copy the hash", exact=True).first.click()
+    expect(page.get_by_role("button", name="Copied")).to_have_count(1)
+    assert re.fullmatch("[0-9a-f]{64}", page.evaluate("navigator.clipboard.readText()"))
+
+
 def test_a_session_is_verified_with_progress_and_what_was_changed_is_named(
     portal: Portal, session_id: str, open_page: Open
 ) -> None:
