@@ -50,6 +50,17 @@ def test_a_phrase_that_was_compacted_away_is_found_marked_and_opened(
     expect(page.locator("#msg-1")).to_be_in_viewport()
 
 
+@pytest.mark.parametrize("path", ["/", "/files/", "/search/?q=harbour", "/sessions/{harbour}/inspect/ledger/"])
+def test_a_search_that_is_asked_again_before_its_answer_is_no_error(path: str, harbour: str, open_page: Open) -> None:
+    page = open_page(path.format(harbour=harbour))
+    form = page.locator("form[hx-sync]")
+    form.evaluate("(form) => { for (let times = 0; times < 3; times += 1) form.requestSubmit(); }")
+    with page.expect_response(lambda response: "q=wharf" in response.url):
+        form.locator("[name=q]").fill("wharf")
+        form.evaluate("(form) => form.requestSubmit()")
+    expect(page.locator(".htmx-request")).to_have_count(0)
+
+
 def test_the_menu_of_a_row_renames_labels_archives_and_forks(portal: Portal, open_page: Open) -> None:
     portal.new_session("Hello", title="Quay")
     page = open_page("/", viewport={"width": 390, "height": 800})
