@@ -1,16 +1,10 @@
 // The files of the message that is being written: chosen, dropped or pasted, each a chip that says how far it is.
 import { call } from "./api.js";
+import { formatSize } from "./bytes.js";
 import { Upload } from "./upload.js";
 
 const MOST = 50; // the API takes no more in one message
 const LOOK_AGAIN = [700, 1_000, 2_000, 4_000, 8_000]; // milliseconds, where no event says that a file was explored
-const UNITS = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
-
-export function formatSize(bytes) {
-  const [unit, size] = UNITS.find(([, least]) => bytes >= least) ?? ["B", 1];
-  const number = bytes / size;
-  return `${size > 1 && number < 100 ? number.toFixed(1).replace(/\.0$/, "") : Math.round(number)} ${unit}`;
-}
 
 // A name that hides or reorders its letters says so, as everywhere here (sessions_app/rendering.py).
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;

@@ -2,7 +2,7 @@
 
 export const ACTIVE = 1;
 export const STALE = 2;
-export const SUPERSEDED = 4;
+const SUPERSEDED = 4;
 export const CONDENSED = 8;
 
 function sums(differences) {

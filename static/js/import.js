@@ -1,5 +1,6 @@
 // Import: files are chosen or dropped, sent with progress, and then the server says how far it is.
-import { ApiError, csrfToken } from "./api.js";
+import { ApiError } from "./api.js";
+import { formatSize, sendBytes } from "./bytes.js";
 import { showError } from "./composer.js";
 
 const find = (id) => document.getElementById(id);
@@ -10,8 +11,6 @@ const button = find("import-button");
 let files = [];
 let request = null;
 
-const size = (bytes) => (bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1e3))} KB` : `${(bytes / 1e6).toFixed(1)} MB`);
-
 function choose(chosen) {
   files = [...chosen];
   find("import-error").hidden = true;
@@ -21,7 +20,7 @@ function choose(chosen) {
       const name = document.createElement("bdi");
       const bytes = document.createElement("span");
       name.textContent = file.name;
-      bytes.textContent = size(file.size);
+      bytes.textContent = formatSize(file.size);
       line.append(name, bytes);
       return line;
     }),
@@ -37,32 +36,19 @@ function complain(error) {
   button.disabled = error.code === "REQUEST_TOO_LARGE";
 }
 
-// XMLHttpRequest, not fetch: only it says how much of a body is on its way.
-function send() {
+async function send() {
   const body = new FormData();
   for (const file of files) body.append("file", file);
   body.append("model", find("import-model").value);
   request = new XMLHttpRequest();
-  return new Promise((resolve, reject) => {
-    request.open("POST", form.getAttribute("action"));
-    request.setRequestHeader("X-CSRFToken", csrfToken());
-    request.responseType = "json";
-    request.upload.addEventListener("progress", ({ loaded, total }) => showSent(loaded, total));
-    request.addEventListener("load", () => {
-      const { error } = request.response ?? {};
-      if (request.status === 202) resolve(request.response);
-      else reject(new ApiError(error?.code ?? `HTTP_${request.status}`, error?.message ?? "The server could not take these files.", request.status));
-    });
-    request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", "The server did not answer.")));
-    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", "This upload was given up.")));
-    request.send(body);
-  });
+  const { responseText } = await sendBytes(request, "POST", form.getAttribute("action"), { body, onSent: showSent });
+  return JSON.parse(responseText);
 }
 
 function showSent(loaded, total) {
   find("sending-progress").max = total;
   find("sending-progress").value = loaded;
-  find("sending-text").textContent = loaded < total ? `Sending: ${size(loaded)} of ${size(total)}` : "Sent. The server looks at it…";
+  find("sending-text").textContent = loaded < total ? `Sending: ${formatSize(loaded)} of ${formatSize(total)}` : "Sent. The server looks at it…";
 }
 
 async function bringIn() {

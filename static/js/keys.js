@@ -2,7 +2,10 @@
 
 const KEPT = "mnesis-keys";
 
-const isWriting = (element) => element.closest("input, textarea, select, [contenteditable], dialog");
+export const isWriting = (element) => element.closest("input, textarea, select, [contenteditable], dialog");
+
+// A key that nobody took, pressed by itself.
+export const isPlain = (event) => !(event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey);
 
 function isOn() {
   try {
@@ -26,7 +29,7 @@ export function watchKeys(what, toggle) {
   toggle.checked = on;
   toggle.addEventListener("change", () => keep((on = toggle.checked)));
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
+    if (!isPlain(event) || isWriting(event.target)) return;
     // "?" always opens the sheet: there the others are switched on again.
     const action = on || event.key === "?" ? what[event.key] : null;
     if (!action) return;

@@ -23,7 +23,7 @@ export function topmost(selector = ".message, .divider") {
 }
 
 // Where the reader is: call the answer after a change of the page, and they are there again.
-export function rememberPlace() {
+function rememberPlace() {
   if (isAtEnd()) return goToEnd;
   const anchor = topmost();
   if (!anchor) return () => {};

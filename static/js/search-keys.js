@@ -1,10 +1,9 @@
 // Keys of a page that searches: "/" goes to its field, the arrows go from there through what was found and back.
-
-const isWriting = (element) => element.matches("input, textarea, select, [contenteditable]");
+import { isPlain, isWriting } from "./keys.js";
 
 export function watchSearchKeys(field, links) {
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (!isPlain(event)) return;
     if (event.key === "/" && !isWriting(event.target)) {
       event.preventDefault();
       field.focus();

@@ -12,7 +12,7 @@ const steps = [
   ["minute", 60],
 ];
 
-export function howLongAgo(time, now = Date.now()) {
+function howLongAgo(time, now = Date.now()) {
   const seconds = (time - now) / 1000;
   for (const [unit, size] of steps) {
     if (Math.abs(seconds) >= size) return relative.format(Math.trunc(seconds / size), unit);

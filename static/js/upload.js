@@ -1,36 +1,14 @@
 // One file that is sent piece by piece (tus 1.0, docs: /api/docs). It goes on by itself after a lost connection.
-import { ApiError, csrfToken } from "./api.js";
+import { ApiError } from "./api.js";
+import { sendBytes } from "./bytes.js";
 
+const TUS = { "Tus-Resumable": "1.0.0" };
 const PIECE = 8 * 1024 * 1024; // bytes
 const FIRST_DELAY = 500; // milliseconds
 const LONGEST_DELAY = 10_000;
 const MOST_BEGINNINGS = 3;
 
 const UNREADABLE = "This file cannot be read any more: it was changed, moved, or is a folder. Choose it again.";
-
-function errorOf(request) {
-  let told = null;
-  try {
-    told = JSON.parse(request.responseText).error;
-  } catch {
-    // no answer of ours
-  }
-  return new ApiError(told?.code ?? `HTTP_${request.status}`, told?.message ?? "The server could not take this file.", request.status);
-}
-
-// XMLHttpRequest, not fetch: only it says how much of a body is on its way.
-function send(request, method, path, { headers, body = null, onSent = () => {} }) {
-  return new Promise((resolve, reject) => {
-    request.open(method, path);
-    const all = { "Tus-Resumable": "1.0.0", "X-CSRFToken": csrfToken(), ...headers };
-    for (const [name, value] of Object.entries(all)) request.setRequestHeader(name, value);
-    request.upload.addEventListener("progress", (event) => onSent(event.loaded));
-    request.addEventListener("load", () => (request.status < 400 ? resolve(request) : reject(errorOf(request))));
-    request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", "The server did not answer.")));
-    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", "This upload was given up.")));
-    request.send(body);
-  });
-}
 
 function base64(text) {
   // As UTF-8: btoa takes bytes only. A lone half of a character becomes U+FFFD.
@@ -73,7 +51,7 @@ export class Upload {
     this.#request?.abort();
     this.#wake();
     // What came is forgotten at once; if this is not heard, the server forgets it after a day.
-    if (this.#place) send(new XMLHttpRequest(), "DELETE", this.#place, {}).catch(() => {});
+    if (this.#place) sendBytes(new XMLHttpRequest(), "DELETE", this.#place, { headers: TUS }).catch(() => {});
   }
 
   async #tryOnce() {
@@ -123,7 +101,7 @@ export class Upload {
   #ask(method, path, options) {
     if (this.#isGivenUp) throw new ApiError("GIVEN_UP", "This upload was given up.");
     this.#request = new XMLHttpRequest();
-    return send(this.#request, method, path, options);
+    return sendBytes(this.#request, method, path, { ...options, headers: { ...TUS, ...options.headers } });
   }
 
   async #checkReadable() {

@@ -1,0 +1,33 @@
+// Bytes of a file: how many there are in words, and how they are sent.
+import { ApiError, csrfToken } from "./api.js";
+
+const UNITS = [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]];
+
+export function formatSize(bytes) {
+  const [unit, size] = UNITS.find(([, least]) => bytes >= least) ?? ["B", 1];
+  const number = bytes / size;
+  return `${size > 1 && number < 100 ? number.toFixed(1).replace(/\.0$/, "") : Math.round(number)} ${unit}`;
+}
+
+function errorOf({ status, responseText }) {
+  let told = null;
+  try {
+    told = JSON.parse(responseText).error;
+  } catch {
+    // no answer of ours
+  }
+  return new ApiError(told?.code ?? `HTTP_${status}`, told?.message ?? "The server could not take this.", status);
+}
+
+// By an XMLHttpRequest of the caller, who may abort it. Not fetch: only this says how much of a body is on its way.
+export function sendBytes(request, method, path, { headers = {}, body = null, onSent = () => {} }) {
+  return new Promise((resolve, reject) => {
+    request.open(method, path);
+    for (const [name, value] of Object.entries({ "X-CSRFToken": csrfToken(), ...headers })) request.setRequestHeader(name, value);
+    request.upload.addEventListener("progress", ({ loaded, total }) => onSent(loaded, total));
+    request.addEventListener("load", () => (request.status < 400 ? resolve(request) : reject(errorOf(request))));
+    request.addEventListener("error", () => reject(new ApiError("NOT_REACHED", "The server did not answer.")));
+    request.addEventListener("abort", () => reject(new ApiError("GIVEN_UP", "This upload was given up.")));
+    request.send(body);
+  });
+}
