@@ -9,47 +9,41 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Token, _TokenType
 
-LEXERS = {
-    **{
-        name: name
-        for name in (
-            "python",
-            "javascript",
-            "typescript",
-            "tsx",
-            "rust",
-            "go",
-            "java",
-            "c",
-            "cpp",
-            "csharp",
-            "ruby",
-            "php",
-        )
-    },
-    **{name: name for name in ("json", "yaml", "toml", "xml", "html", "css", "sql", "markdown", "bash", "diff", "ini")},
-    **{name: name for name in ("kotlin", "swift", "lua", "perl", "r", "scala", "make", "docker", "powershell")},
-    **{
-        "py": "python",
-        "python3": "python",
-        "js": "javascript",
-        "jsx": "javascript",
-        "mjs": "javascript",
-        "ts": "typescript",
-    },
-    **{"rs": "rust", "golang": "go", "c++": "cpp", "cc": "cpp", "h": "c", "hpp": "cpp", "c#": "csharp", "cs": "csharp"},
-    **{"rb": "ruby", "yml": "yaml", "jsonl": "json", "jsonc": "json", "svg": "xml", "md": "markdown", "patch": "diff"},
-    **{
-        "sh": "bash",
-        "shell": "bash",
-        "zsh": "bash",
-        "console": "bash",
-        "shell-session": "bash",
-        "kt": "kotlin",
-        "pl": "perl",
-    },
-    **{"makefile": "make", "dockerfile": "docker", "ps1": "powershell", "postgresql": "sql", "sqlite": "sql"},
+_KNOWN = {
+    "bash": "sh shell zsh console shell-session",
+    "c": "h",
+    "cpp": "c++ cc hpp",
+    "csharp": "c# cs",
+    "css": "",
+    "diff": "patch",
+    "docker": "dockerfile",
+    "go": "golang",
+    "html": "",
+    "ini": "",
+    "java": "",
+    "javascript": "js jsx mjs",
+    "json": "jsonl jsonc",
+    "kotlin": "kt",
+    "lua": "",
+    "make": "makefile",
+    "markdown": "md",
+    "perl": "pl",
+    "php": "",
+    "powershell": "ps1",
+    "python": "py python3",
+    "r": "",
+    "ruby": "rb",
+    "rust": "rs",
+    "scala": "",
+    "sql": "postgresql sqlite",
+    "swift": "",
+    "toml": "",
+    "tsx": "",
+    "typescript": "ts",
+    "xml": "svg",
+    "yaml": "yml",
 }
+LEXERS = {name: lexer for lexer, others in _KNOWN.items() for name in (lexer, *others.split())}
 """What a block of code may call its language, and the lexer of each. A list, so that no text picks any other."""
 LONGEST_LINE = 1_000
 """Characters of a line; what is longer was written by no hand, and may keep a lexer busy for minutes."""
