@@ -11,6 +11,7 @@ from agents_app.models import McpServer
 from agents_app.queries import list_servers
 from mnesis_core.attached import ServerAddress, check_address
 from mnesis_core.errors import InvalidRequest
+from sessions_app.administering import forget_refused
 
 SECRETS = ("secrets", "url", "program")
 FIELD_OF = {"argv": "program"}
@@ -65,7 +66,7 @@ class McpServerForm(forms.ModelForm):  # type: ignore[type-arg]
         values = super().clean() or {}
         if not self.errors:
             self._check_address(values)
-        self._forget_secrets()
+        forget_refused(self, SECRETS)
         return values
 
     def _check_address(self, values: dict[str, Any]) -> None:
@@ -75,15 +76,6 @@ class McpServerForm(forms.ModelForm):  # type: ignore[type-arg]
         except InvalidRequest as error:
             field = FIELD_OF.get(error.details["field"], error.details["field"])
             self.add_error(field if field in self.fields else None, error.message)
-
-    def _forget_secrets(self) -> None:
-        """What was refused where a secret may have been written by mistake goes back to nobody's screen."""
-        refused = [name for name in SECRETS if name in self.errors]
-        if refused:
-            data: Any = self.data
-            self.data = kept = data.copy()
-            for name in refused:
-                kept[self.add_prefix(name)] = ""
 
     def _address(self, values: dict[str, Any]) -> ServerAddress:
         try:

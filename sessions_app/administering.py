@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
+from django.forms import BaseForm
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_http_methods
@@ -38,3 +39,14 @@ def administrators(
         return require_http_methods(list(methods))(guarded)
 
     return guard
+
+
+def forget_refused(form: BaseForm, names: Iterable[str]) -> None:
+    """What was refused where a secret may have been written by mistake goes back to nobody's screen."""
+    refused = [name for name in names if name in form.errors]
+    if not refused:
+        return
+    data: Any = form.data
+    form.data = kept = data.copy()
+    for name in refused:
+        kept[form.add_prefix(name)] = ""

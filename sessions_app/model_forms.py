@@ -13,6 +13,7 @@ from django.core.validators import RegexValidator
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm import LimitSource, ModelSpec
 from mnesis_core.text import encode_text
+from sessions_app.administering import forget_refused
 from sessions_app.conf import list_models
 from sessions_app.entering import (
     LARGEST_PRICE,
@@ -177,7 +178,7 @@ class ModelForm(forms.Form):
             self.add_error("audience", "Name a group or a person, or let everybody use it.")
         if not self.errors:
             self._settle(values)
-        self._forget_secrets()
+        forget_refused(self, SECRETS)
         return values
 
     def _settle(self, values: dict[str, Any]) -> None:
@@ -203,15 +204,6 @@ class ModelForm(forms.Form):
         # What was learnt of how it counts is about that model of the provider's.
         is_same = self.entry is not None and self.entry.spec.litellm_model == spec.litellm_model
         values["spec"] = replace(spec, shared_ratio=self.entry.spec.shared_ratio if self.entry and is_same else None)
-
-    def _forget_secrets(self) -> None:
-        """What was refused where a key may have been written by mistake goes back to nobody's screen."""
-        refused = [name for name in SECRETS if name in self.errors]
-        if refused:
-            data: Any = self.data
-            self.data = kept = data.copy()
-            for name in refused:
-                kept[name] = ""
 
     @property
     def spec(self) -> ModelSpec:
