@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Portal
+from tests.browser.test_live import write
 from tests.support.samples import FOLDER, LONG_SESSION
-from tests.support.site import wait_until
 
 Open = Callable[..., Page]
 EARLY = "mark the epic as in_progress"
@@ -30,23 +30,16 @@ def imported(portal: Portal) -> str:
     page.get_by_role("button", name="Import").click()
     expect(page.locator("#import-status")).to_contain_text("Imported")
     page.locator(".imported").get_by_role("link", name="Implement spotter-gqc").click()
-    expect(page.locator(".turn")).not_to_have_count(0)
+    page.wait_for_url(re.compile(r"/sessions/sess_"))
     session_id = page.url.rstrip("/").rpartition("/")[2]
-    page.wait_for_load_state("networkidle")
-    page.get_by_label("Message", exact=True).fill("What did I ask you to do first?")
-    page.keyboard.press("Enter")
-    wait_until(lambda: has_answered(portal, session_id), seconds=60)
+    write(page, "What did I ask you to do first?")
+    expect(page.locator(".message-user[id]").last).to_contain_text("What did I ask you to do first?")
+    portal.wait_until_idle(session_id)
     context.close()
     portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": "Thank you."})
     portal.wait_until_idle(session_id)
     portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})
     return session_id
-
-
-def has_answered(portal: Portal, session_id: str) -> bool:
-    """Whether a turn has ended that began here."""
-    turns = portal.call("GET", f"/api/sessions/{session_id}/turns")["items"]
-    return any(turn["origin"] != "import" and turn["state"] == "completed" for turn in turns)
 
 
 def found(page: Page, phrase: str) -> Locator:
