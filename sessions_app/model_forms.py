@@ -164,12 +164,7 @@ class ModelForm(forms.Form):
 
     def clean_users(self) -> list[User]:
         """Accounts that there are."""
-        names = set(_names_in(self.cleaned_data["users"].replace("\n", ",")))
-        found = find_users(names)
-        missing = {encode_text(name) for name in names} - {user.get_username() for user in found}
-        if missing:
-            raise forms.ValidationError(f"Nobody is called {', '.join(sorted(missing))}.")
-        return found
+        return clean_user_names(self.cleaned_data["users"])
 
     def clean(self) -> dict[str, Any]:
         """The rules that the command has too."""
@@ -218,6 +213,19 @@ class ModelForm(forms.Form):
         if values["audience"] == EVERYBODY:
             return None
         return Audience(groups=[self._groups[name] for name in values["groups"]], users=values["users"])
+
+
+def clean_user_names(text: str) -> list[User]:
+    """The accounts of these names, which commas or lines separate.
+
+    :raises ValidationError: there is none of one of them.
+    """
+    names = set(_names_in(text.replace("\n", ",")))
+    found = find_users(names)
+    missing = {encode_text(name) for name in names} - {user.get_username() for user in found}
+    if missing:
+        raise forms.ValidationError(f"Nobody is called {', '.join(sorted(missing))}.")
+    return found
 
 
 def _names_in(text: str) -> list[str]:

@@ -21,6 +21,8 @@ from sessions_app.views import reader_of, signed_in
 DAYS, MOST_DAYS = 30, 366
 STRETCHES = (7, 30, 90, 365)
 EVERYBODY = "*"
+MOST_PEOPLE = 500
+"""Suggested by name; others are typed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +42,13 @@ class Asked:
 def usage(request: HttpRequest) -> HttpResponse:
     """What was spent by day, model, purpose and session."""
     asked = _read(request)
+    sees_all = sees_records(request)
     context = {
         "asked": asked,
         "person": show_invisible(asked.person),
         "usage": show_usage(first=asked.first, last=asked.last, owner_id=asked.owner_id),
-        "sees_all": sees_records(request),
+        "sees_all": sees_all,
+        "people": _people() if sees_all else [],
         "is_own": asked.owner_id == reader_of(request),
         "whose": urlencode({"person": asked.person}) if asked.person else "",
         "query": _query(asked),
@@ -90,6 +94,12 @@ def _owner(request: HttpRequest, person: str) -> int | None:
     if found is None:
         raise Http404
     return found
+
+
+def _people() -> list[tuple[str, str]]:
+    """User names and full names to choose from."""
+    people = User.objects.order_by("username").only("username", "first_name", "last_name")[:MOST_PEOPLE]
+    return [(person.get_username(), person.get_full_name()) for person in people]
 
 
 def _day_in(request: HttpRequest, name: str) -> date | None:

@@ -19,6 +19,8 @@ from tests.support.site import ROOT
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 SERIOUS = ("serious", "critical")
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+LOOKS = {"light": WIDE, "light and narrow": PHONE, "dark and narrow": PHONE, "dark": WIDE}
+"""In this order each look changes one thing of the page that is open."""
 TABS = 5
 SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
@@ -184,17 +186,15 @@ def look() -> Callable[[Page], list[str]]:
     """Everything that is asked of a page, as sentences about what is wrong."""
 
     def problems(page: Page) -> list[str]:
-        found = [f"light: {each}" for each in axe(page)]
-        headings = page.locator("h1").count()
-        if headings != 1:
-            found.append(f"{headings} headings of the first level")
+        found = [f"{headings} headings of the first level"] if (headings := page.locator("h1").count()) != 1 else []
         found += [f"focus not seen: {element}" for element in unseen_focus(page)]
-        page.set_viewport_size(PHONE)
-        page.emulate_media(color_scheme="dark")
-        page.wait_for_timeout(SETTLES)
-        found += [f"dark, narrow: {each}" for each in axe(page)]
-        if wide := page.evaluate(_TOO_WIDE):
-            found.append(f"wider than {PHONE['width']} pixels: {wide}")
+        for name, size in LOOKS.items():
+            page.set_viewport_size(size)
+            page.emulate_media(color_scheme="dark" if name.startswith("dark") else "light")
+            page.wait_for_timeout(SETTLES)
+            found += [f"{name}: {each}" for each in axe(page)]
+            if wide := page.evaluate(_TOO_WIDE):
+                found.append(f"wider than {size['width']} pixels: {wide}")
         return found
 
     return problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 
@@ -61,6 +61,29 @@ def test_a_model_that_could_not_work_is_refused(field: str, value: str, inspecto
     answer = inspector.post(list_of(LanguageModel, "add"), MODEL | {field: value})
     assert answer.status_code == 200
     assert field in answer.context["adminform"].form.errors
+    assert not LanguageModel.objects.exists()
+
+
+def test_a_model_is_for_the_groups_and_people_that_are_named(ada: User, inspector: Client) -> None:
+    group = Group.objects.create(name="keepers")
+    named = MODEL | {"is_restricted": "on", "groups": [group.pk], "users": ada.get_username()}
+    assert inspector.post(list_of(LanguageModel, "add"), named).status_code == 302
+    row = LanguageModel.objects.get()
+    assert row.is_restricted
+    assert {(grant.group, grant.user) for grant in row.grants.all()} == {(group, None), (None, ada)}
+    page = shown(inspector, page_of(row))
+    assert f'<option value="{group.pk}" selected>keepers</option>' in page
+    assert f'value="{ada.get_username()}"' in page
+    assert inspector.post(page_of(row), MODEL).status_code == 302
+    row.refresh_from_db()
+    assert not row.is_restricted
+    assert not row.grants.exists()
+
+
+@pytest.mark.parametrize("named", [{}, {"users": "nobody"}])
+def test_a_restricted_model_is_for_somebody(named: dict[str, str], inspector: Client) -> None:
+    answer = inspector.post(list_of(LanguageModel, "add"), MODEL | {"is_restricted": "on"} | named)
+    assert answer.status_code == 200
     assert not LanguageModel.objects.exists()
 
 

@@ -57,7 +57,7 @@ def test_a_person_sees_their_own_by_day_model_purpose_and_session(reader: User, 
     assert f"/sessions/{session_id}/" in page
     assert "7,777,777" not in page
     assert "Not yours" not in page
-    assert "User name" not in page
+    assert "people-names" not in page
 
 
 def test_sub_agents_count_under_the_session_at_the_top_and_forks_by_themselves(
@@ -126,6 +126,14 @@ def test_only_who_sees_records_may_ask_for_others(ada: User, inspector: Client) 
         assert inspector.get("/usage/", {"person": person}).status_code == 404
         assert inspector.get("/usage/rows.csv", {"person": person}).status_code == 404
     assert inspector.get("/usage/", {"person": "grace"}).status_code == 200
+
+
+def test_people_are_a_list_to_choose_from_that_ends(inspector: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessions_app.usage_views.MOST_PEOPLE", 3)
+    for name in ("aa", "ab", "ac", "zz"):
+        make_user(name)
+    page = inspector.get("/usage/").content.decode().partition("<datalist")[2].partition("</datalist>")[0]
+    assert [part.partition('"')[0] for part in page.split('<option value="')[1:]] == ["*", "aa", "ab", "ac"]
 
 
 def test_the_same_comes_as_csv_without_formulas(reader: User, browser: Client) -> None:
