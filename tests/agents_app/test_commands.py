@@ -87,6 +87,13 @@ def test_run_prints_the_answer_and_nothing_else(alice: User, script: Any) -> Non
     assert spoken(load_messages(session.id)[2]) == "How many live there?"
 
 
+def test_an_earlier_session_is_gone_on_with(alice: User, script: Any) -> None:
+    script("Paris.", "Rome.", "Two million.")
+    first, second = (json.loads(run("run", "--json", words)[0]) for words in ("France?", "Italy?"))
+    assert json.loads(run("resume", "~1", "--json", "How many live there?")[0])["session_id"] == first["session_id"]
+    assert [len(load_messages(turn["session_id"])) for turn in (first, second)] == [4, 2]
+
+
 def test_run_as_json_is_one_value(alice: User, script: Any) -> None:
     script("Paris.")
     output, _, status = run("run", "--json", "What is the capital?")

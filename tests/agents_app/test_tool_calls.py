@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,16 @@ from tests.support.story import begin, ended, history, part_when, say, spoken, t
 @tool()
 def twice(context: ToolContext, text: str) -> str:
     """Say a text twice."""
+    return text + text
+
+
+MEETING = threading.Barrier(2)
+
+
+@tool()
+def meet(context: ToolContext, text: str) -> str:
+    """Say a text twice, as soon as another call runs beside this one."""
+    MEETING.wait(60)
     return text + text
 
 
@@ -48,7 +59,7 @@ def broken(context: ToolContext) -> str:
     raise ZeroDivisionError
 
 
-TOOLS = ["twice", "broken", "sleepy", "slow"]
+TOOLS = ["twice", "meet", "broken", "sleepy", "slow"]
 
 
 @pytest.fixture
@@ -61,7 +72,7 @@ def offered(alice) -> Iterator[SessionRecord]:
 
 async def test_tools_run_in_parallel_and_their_results_reach_the_model(offered, script):
     model = script(
-        Step(text="Let me see.", tool_calls=(tool_call("twice", text="ab"), tool_call("twice", "c2", text="cd"))),
+        Step(text="Let me see.", tool_calls=(tool_call("meet", text="ab"), tool_call("meet", "c2", text="cd"))),
         "abab, cdcd",
     )
     turn = await say(offered, "Twice, please")
@@ -80,6 +91,17 @@ async def test_tools_run_in_parallel_and_their_results_reach_the_model(offered, 
         ("c2", "cdcd"),
     ]
     assert [item["function"]["name"] for item in model.requests[0].payload["tools"]] == TOOLS
+
+
+async def test_results_are_durable_before_the_model_is_asked_again(offered, script):
+    gate = asyncio.Event()
+    model = script(tool_call("twice", text="ab"), Step(text="abab", gate=gate, gate_after=0))
+    turn = await begin(offered, "Twice, please", until=model)
+    assert len(model.requests) == 2
+    part = (await history(offered))[1].parts[0].part
+    assert (part.output, part.state) == ("abab", ToolState.COMPLETED)
+    gate.set()
+    assert (await ended(turn)).state == TurnState.COMPLETED
 
 
 @pytest.mark.parametrize(
