@@ -10,11 +10,13 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from agents_app import lifecycle
+from agents_app.showing import session_read
 from agents_app.tools import ToolContext, tool
 from mnesis_core.llm import ToolCall, Usage
-from mnesis_core.messages import ToolPart
+from mnesis_core.messages import TextPart, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import SessionRecord, TurnRecord
+from mnesis_core.record import SessionRecord, TurnRecord, UsageRecord
+from mnesis_core.recording import RecordedTurn
 from mnesis_core.spending import TurnLimits
 from sessions_app.database import db
 from sessions_app.queries import list_calls, load_events
@@ -117,6 +119,18 @@ async def test_the_callers_limits_of_one_turn_hold_for_that_turn(alice: User, sc
     session = await db(limited, alice)
     assert (await start(session, limits=TurnLimits(tokens=10))).error_code == "BUDGET_EXHAUSTED"
     assert (await start(session)).state == "completed"
+
+
+async def test_what_a_caller_ran_elsewhere_is_on_the_bill_and_draws_on_no_limit(alice: User, script: Script) -> None:
+    script("first")
+    session = await db(limited, alice, session={"tokens": 100_000}, day={"tokens": 100_000})
+    usage = UsageRecord(tokens_input=10**6, tokens_output=5, usage_source="caller", cost_micros=7)
+    elsewhere = RecordedTurn(user=(TextPart(text="Q"),), assistant=(TextPart(text="A"),), usage=usage)
+    await db(lifecycle.record_turn, session.id, owner_id=alice.pk, turn=elsewhere)
+    assert (await start(session)).state == "completed"
+    shown = await db(session_read, session)
+    assert all(line["spent"] < 100_000 for line in shown["budget"])
+    assert shown["billing"]["input_tokens"] > 10**6
 
 
 async def test_limits_are_warned_of_once_at_four_fifths(alice: User, script: Script) -> None:
