@@ -174,7 +174,7 @@ def _find_waiting(request: CompletionRequest, owner: AbstractBaseUser) -> Sessio
 
 
 def _name_of(request: CompletionRequest, key: str | None) -> str:
-    """What makes a session that a request creates findable again: its user's name, or the idempotency key."""
+    """What makes a session that a request creates findable again, until it is deleted: its user's name, or the idempotency key."""
     if _is_users(request):
         return f"user:{text_digest(request.user)}"
     return f"key:{text_digest(key)}" if key else ""

@@ -46,7 +46,7 @@ def create_session(
     :param external_id: what the caller calls it; with owner and origin it names one session
     :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
     :raises ModelNotFoundError: there is no such model.
-    :raises DuplicateIDError: there is a session of this owner, origin and external id, perhaps a deleted one.
+    :raises DuplicateIDError: there is a session of this owner, origin and external id.
     :raises SessionNotFoundError: the parent is not there, or belongs to somebody else.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     :raises InvalidRequest: a value is out of its bounds.

@@ -66,7 +66,7 @@ class Session(AppendOnlyModel):
     forked_message_id = models.CharField(max_length=ID_LENGTH, default="")
     """The parent's last message that a fork begins with; empty for every other session."""
     external_id = models.CharField(max_length=200, default="")
-    """What an import called it; with the owner it makes an import safe to repeat."""
+    """What an import or a client calls it. Of one owner and origin one session at a time has it; a deleted one gives it back."""
     origin = models.CharField(max_length=32, default="chat")
     model = models.CharField(max_length=100)
     agent = models.CharField(max_length=100, default="default")
@@ -116,7 +116,9 @@ class Session(AppendOnlyModel):
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["owner", "origin", "external_id"], condition=~Q(external_id=""), name="session_imported_once"
+                fields=["owner", "origin", "external_id"],
+                condition=~Q(external_id="") & Q(deleted_at__isnull=True),
+                name="session_imported_once",
             ),
             models.UniqueConstraint(
                 fields=["owner", "peer_name"],

@@ -87,7 +87,7 @@ def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
             raise PeerNameTaken(peer_name=peer_name) from error
         if not external_id:
             raise
-        raise DuplicateIDError("there is a session of this name already, perhaps a deleted one") from error
+        raise DuplicateIDError("there is a session of this name already") from error
 
 
 def _publish_created(session: Session) -> None:

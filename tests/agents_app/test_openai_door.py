@@ -199,6 +199,17 @@ async def test_a_user_has_one_session_where_the_site_says_so(script, alice, prog
     assert header["X-Mnesis-Session"] not in ids
 
 
+async def test_a_user_whose_session_was_deleted_begins_a_new_one(script, alice, program, users_are_sessions):
+    model = script("one", "two", "three")
+    gone = (await program.ask("One", user="anna"))["X-Mnesis-Session"]
+    await db(lifecycle.delete_session, gone, owner_id=alice.pk)
+    responses = [await program.ask(text, user="anna") for text in ("Two", "Three")]
+    assert [response.status_code for response in responses] == [200, 200]
+    assert {response["X-Mnesis-Session"] for response in responses}.isdisjoint({gone})
+    assert len({response["X-Mnesis-Session"] for response in responses}) == 1
+    assert "One" not in str(model.requests[-1].payload["messages"])
+
+
 async def test_a_user_means_nothing_where_the_site_does_not_say_so(script, program):
     script("one", "two")
     responses = [await program.ask("Hello", user="anna") for _ in range(2)]

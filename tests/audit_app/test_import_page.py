@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from agents_app import lifecycle
 from audit_app import bringing, imports
 from audit_app.export import export_session
 from audit_app.imports import held, load_import
@@ -85,6 +86,17 @@ def test_a_conversation_of_another_system_becomes_a_session(bring: Callable[...,
     again = bring(("talk.json", json.dumps(CHAT).encode()))
     assert again["sessions"] == told["sessions"]
     assert any("were here already" in note for note in again["notes"])
+
+
+def test_a_conversation_whose_session_was_deleted_comes_in_again(bring: Callable[..., Any], reader: User) -> None:
+    [gone] = bring(("talk.json", json.dumps(CHAT).encode()))["sessions"]
+    lifecycle.delete_session(gone["id"], owner_id=reader.pk)
+    told = bring(("talk.json", json.dumps(CHAT).encode()))
+    assert (told["state"], [session.id for session in list_sessions(owner_id=reader.pk)]) == (
+        "done",
+        [session["id"] for session in told["sessions"]],
+    )
+    assert told["sessions"][0]["id"] != gone["id"]
 
 
 def test_a_packed_export_comes_in_again_as_it_was(bring: Callable[..., Any], reader: User) -> None:
