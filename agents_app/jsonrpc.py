@@ -194,7 +194,7 @@ def interrupt(caller: Caller, asked: OfSession) -> dict[str, Any]:
 
 @_method("session/fork", result=SessionRead, writes=True)
 def fork_session(caller: Caller, asked: Fork) -> dict[str, Any]:
-    """A new session with everything up to and including one message."""
+    """A new session with everything up to and including one message, or before one."""
     return session_read(lifecycle.fork_session(owner=caller.user, **asked.dict()))
 
 

@@ -125,7 +125,9 @@ def test_a_fault_has_the_exit_status_of_the_registry(
     assert (json.loads(output)["error"]["code"], found) == (code, status)
 
 
-@pytest.mark.parametrize("words", [("sessions", "burn"), ("sessions",), ("run", "--no-such"), ("resume",)])
+@pytest.mark.parametrize(
+    "words", [("sessions", "burn"), ("sessions",), ("sessions", "fork", "last"), ("run", "--no-such"), ("resume",)]
+)
 def test_wrong_arguments_end_with_2(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     command = load_command_class("agents_app", words[0])
     with pytest.raises(SystemExit) as ended:
@@ -163,6 +165,8 @@ def test_sessions_are_listed_read_forked_and_compacted(alice: User, script: Any)
     assert [message["role"] for message in read["messages"]] == ["user", "assistant"]
     fork = json.loads(run("sessions", "fork", "last", "--at", turn["message_ids"][0], "--json")[0])
     assert fork["parent_id"] == turn["session_id"]
+    earlier = json.loads(run("sessions", "fork", "~1", "--before", turn["message_ids"][1], "--json")[0])
+    assert [spoken(message) for message in load_messages(earlier["id"])] == ["What is the capital?"]
     assert "completed" in run("sessions", "compact", turn["session_id"])[0]
 
 

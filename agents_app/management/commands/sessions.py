@@ -43,7 +43,9 @@ class Command(RunCommand):
                 sub.add_argument("session", help="an id, 'last', or '~N' for the Nth before the last")
             self.add_common(sub)
             if verb == "fork":
-                sub.add_argument("--at", required=True, metavar="MESSAGE", help="the last message that it has")
+                place = sub.add_mutually_exclusive_group(required=True)
+                place.add_argument("--at", metavar="MESSAGE", help="the last message that it has")
+                place.add_argument("--before", metavar="MESSAGE", help="the first message that it does not have")
             if verb in ("approve", "refuse"):
                 sub.add_argument("part", help="the tool call: its part_ id, as the turn's waits_for has it")
                 sub.add_argument("--note", default="", help="told to the model with a refusal")
@@ -150,7 +152,10 @@ class Command(RunCommand):
 
     def _fork(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         owner = find_user(options["user"])
-        self._print(session_out(lifecycle.fork_session(session_id, owner=owner, at_message_id=options["at"])), options)
+        fork = lifecycle.fork_session(
+            session_id, owner=owner, at_message_id=options["at"], before_message_id=options["before"]
+        )
+        self._print(session_out(fork), options)
 
     def _compact(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         self._print(compaction_out(compact_now(session_id)), options)
