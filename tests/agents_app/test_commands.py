@@ -90,7 +90,7 @@ def test_run_prints_the_answer_and_nothing_else(alice: User, script: Any) -> Non
 def test_an_earlier_session_is_gone_on_with(alice: User, script: Any) -> None:
     script("Paris.", "Rome.", "Two million.")
     first, second = (json.loads(run("run", "--json", words)[0]) for words in ("France?", "Italy?"))
-    assert json.loads(run("resume", "~1", "--json", "How many live there?")[0])["session_id"] == first["session_id"]
+    assert json.loads(run("resume", "--json", "~1", "How many live there?")[0])["session_id"] == first["session_id"]
     assert [len(load_messages(turn["session_id"])) for turn in (first, second)] == [4, 2]
 
 
