@@ -153,6 +153,8 @@ class ModelCall(TypedDict):
     digest: str
     estimated_tokens: int
     usage: Usage
+    usage_said: str | None
+    """What the provider said of tokens, as JSON, whether it can be true or not."""
     outcome: str | None
     finish_reason: str | None
     error: ErrorInfo | None

@@ -176,6 +176,8 @@ class Reply:
     finish_reason: str = ""
     """What the provider said, shortened to 64 characters; empty when it said nothing."""
     usage: Usage
+    usage_said: str = ""
+    """What the provider said of tokens, as JSON, whether it can be true or not, in 2,000 characters; empty: nothing."""
     outcome: Outcome = Outcome.COMPLETE
     error: ModelError | None = None
     """Set unless the outcome is COMPLETE."""

@@ -201,6 +201,8 @@ class MessageEnd:
     error_code: str | None = None
     error_message: str | None = None
     usage: UsageRecord = UsageRecord()
+    usage_said: str = ""
+    """What the provider said of tokens, as JSON; kept with the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +244,8 @@ class CallRecord:
     created_at: datetime
     ended_at: datetime | None
     usage: UsageRecord
+    usage_said: str | None
+    """What the provider said of tokens, as JSON, whether it can be true or not; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

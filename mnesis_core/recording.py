@@ -52,6 +52,7 @@ def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
         error_code=reply.error.code if reply.error else None,
         error_message=reply.error.message if reply.error else None,
         usage=usage_record(reply.usage, cost=cost_micros(spec, reply.usage)),
+        usage_said=reply.usage_said,
     )
 
 

@@ -150,6 +150,8 @@ class CallOut(Schema):
     estimated_tokens: int
     attempts: int | None
     usage: UsageOut
+    usage_said: str | None
+    """What the provider said of tokens, as JSON, whether it can be true or not."""
     outcome: str | None
     finish_reason: str | None
     error: ErrorBody | None
@@ -245,6 +247,7 @@ def call_out(call: CallRecord) -> dict[str, Any]:
         "digest",
         "estimated_tokens",
         "attempts",
+        "usage_said",
         "outcome",
         "finish_reason",
         "created_at",

@@ -15,6 +15,7 @@ from mnesis_core.tokens import estimate_text
 LARGEST_COUNT = 2**53
 """Token counts above this cannot be true, and not every database and browser can hold them."""
 LONGEST_FINISH_REASON = 64
+LONGEST_USAGE = 2_000
 LONGEST_JSON_WORD = len("false")
 LONGEST_CALL_ID = 128
 LONGEST_CUT_ARGUMENTS = 2_000
@@ -71,12 +72,19 @@ class PartialAnswer:
         call.arguments.append(self._take(arguments))
 
     def finish(
-        self, *, finish_reason: str, usage: Usage | None, request_tokens: int, failure: ModelError | None = None
+        self,
+        *,
+        finish_reason: str,
+        usage: Usage | None,
+        request_tokens: int,
+        usage_said: str = "",
+        failure: ModelError | None = None,
     ) -> Reply:
         """The reply that proves no more than what arrived.
 
         :param finish_reason: what the provider said; empty when it said nothing
         :param usage: what the provider counted; without it, ``request_tokens`` and an estimate are used
+        :param usage_said: what it said of tokens, in its own words
         :param failure: what broke the stream, if anything did
         """
         calls, cut = self._whole_calls()
@@ -88,6 +96,7 @@ class PartialAnswer:
             tool_calls=() if error else calls,
             finish_reason=finish_reason[:LONGEST_FINISH_REASON],
             usage=usage or self._estimated_usage(request_tokens if self.has_begun or finish_reason else 0),
+            usage_said=usage_said[:LONGEST_USAGE],
             outcome=outcome,
             error=error,
         )

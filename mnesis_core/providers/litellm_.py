@@ -9,6 +9,7 @@ in a thread).
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -82,6 +83,7 @@ class LiteLLMModel:
             # Internal: what the provider said. The finish reason of the last chunk may be made up.
             finish_reason=printable(str(getattr(upstream, "received_finish_reason", None) or "")),
             usage=(counted := usage.believed()),
+            usage_said=usage.said(),
             request_tokens=0 if counted else estimate_payload(request.payload),
             failure=failure,
         )
@@ -110,6 +112,7 @@ class _UsageCount:
     """What the provider counted, in whatever chunks it says it; later counts replace earlier ones."""
 
     _counts: dict[str, Any] = field(default_factory=dict)
+    _said: dict[str, Any] = field(default_factory=dict)
 
     def take(self, upstream: Any) -> None:
         # Internal: a usage that the provider really sent is on a chunk kept here, and on no other; what the
@@ -132,7 +135,13 @@ class _UsageCount:
             cache_write=self._counts.get("cache_write"),
         )
 
+    def said(self) -> str:
+        """All of it in the provider's own words, as JSON; empty where it said nothing."""
+        return json.dumps(self._said, default=str, sort_keys=True) if self._said else ""
+
     def _add(self, usage: Any) -> None:
+        if usage is not None:
+            self._said |= usage.model_dump(exclude_none=True, warnings=False)
         details = getattr(usage, "prompt_tokens_details", None)
         counts = {
             "prompt": getattr(usage, "prompt_tokens", None),

@@ -30,6 +30,7 @@ class Step:
     """None: ``stop``, or ``tool_calls``; empty: the stream ends without one, and so proves nothing."""
     usage: Usage | None = None
     """None: an estimate."""
+    usage_said: str = ""
     delay_seconds: float = 0.0
     """Before each piece."""
     gate: asyncio.Event | None = None
@@ -126,6 +127,7 @@ def _reply(step: Step, answer: PartialAnswer, request: Request) -> Reply:
     return answer.finish(
         finish_reason="" if step.error else said,
         usage=step.usage,
+        usage_said=step.usage_said,
         request_tokens=estimate_payload(request.payload),
         failure=step.error,
     )

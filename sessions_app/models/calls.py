@@ -50,13 +50,24 @@ class ModelCall(UsageModel):
     state = models.CharField(max_length=16, default="running")
     outcome = models.CharField(max_length=16, null=True)
     finish_reason = models.CharField(max_length=64, null=True)
+    usage_said = models.TextField(null=True)
+    """What the provider said of tokens, as JSON, whether it can be true or not."""
     error_code = models.CharField(max_length=64, null=True)
     error_message = models.TextField(null=True)
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
 
     rules = Rules(
-        once=("attempts", "outcome", "finish_reason", "error_code", "error_message", "ended_at", *USAGE_COLUMNS),
+        once=(
+            "attempts",
+            "outcome",
+            "finish_reason",
+            "error_code",
+            "error_message",
+            "ended_at",
+            "usage_said",
+            *USAGE_COLUMNS,
+        ),
         steps={"state": (("running", "completed"), ("running", "failed"))},
     )
 

@@ -128,6 +128,7 @@ def _call(row: ModelCall) -> CallRecord:
         created_at=row.created_at,
         ended_at=row.ended_at,
         usage=usage_of(row),
+        usage_said=None if row.usage_said is None else decode_text(row.usage_said),
     )
 
 

@@ -137,5 +137,6 @@ def _end_columns(record: Change, end: MessageEnd, attempts: int) -> dict[str, An
         "error_code": end.error_code,
         "error_message": None if end.error_message is None else encode_text(end.error_message),
         "ended_at": record.now,
+        "usage_said": encode_text(end.usage_said) or None,
         **usage_columns(end.usage),
     }

@@ -165,7 +165,7 @@ def test_sessions_are_listed_read_forked_and_compacted(alice: User, script: Any)
     assert [message["role"] for message in read["messages"]] == ["user", "assistant"]
     fork = json.loads(run("sessions", "fork", "last", "--at", turn["message_ids"][0], "--json")[0])
     assert fork["parent_id"] == turn["session_id"]
-    earlier = json.loads(run("sessions", "fork", "~1", "--before", turn["message_ids"][1], "--json")[0])
+    earlier = json.loads(run("sessions", "fork", turn["session_id"], "--before", turn["message_ids"][1], "--json")[0])
     assert [spoken(message) for message in load_messages(earlier["id"])] == ["What is the capital?"]
     assert "completed" in run("sessions", "compact", turn["session_id"])[0]
 

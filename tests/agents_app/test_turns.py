@@ -32,7 +32,7 @@ from tests.support.story import begin, ended, frames_until, history, say, spoken
 
 async def test_an_answer_is_recorded_with_its_numbers_and_their_source(session, script):
     usage = Usage(input_tokens=11, output_tokens=7, source=Source.PROVIDER)
-    script(Step(reasoning="hm", text="Hello Alice.", usage=usage))
+    script(Step(reasoning="hm", text="Hello Alice.", usage=usage, usage_said='{"prompt_tokens": 11, "of_thought": 3}'))
     turn = await say(session, "Hello")
     assert turn.state == TurnState.COMPLETED
     assert (turn.usage.tokens_input, turn.usage.tokens_output, turn.usage.usage_source) == (11, 7, "provider")
@@ -43,6 +43,7 @@ async def test_an_answer_is_recorded_with_its_numbers_and_their_source(session, 
     assert (row.finish_reason, row.outcome, row.usage_source, row.tokens_output) == ("stop", "complete", "provider", 7)
     [call] = await db(list_calls, session.id)
     assert (call.state, call.message_id, call.usage.tokens_input) == ("completed", answer.id, 11)
+    assert call.usage_said == '{"prompt_tokens": 11, "of_thought": 3}'
     assert len(call.digest) == 64
     assert call.manifest
 

@@ -148,8 +148,23 @@ async def test_no_error_holds_the_key(name: str, server: OpenAIServer) -> None:
 
 
 async def test_a_provider_s_usage_is_taken_whole(server: OpenAIServer) -> None:
-    usage = (await ask("cached_usage", server)).usage
+    reply = await ask("cached_usage", server)
+    usage = reply.usage
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (11, 7, 5)
+    assert json.loads(reply.usage_said)["prompt_tokens_details"]["cached_tokens"] == 5
+
+
+# Of words in the place of numbers litellm passes on nothing.
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    ("name", "said"), [("negative_usage", -5), ("enormous_usage", 2**60), ("wordy_usage", None), ("no_usage", None)]
+)
+async def test_what_a_provider_said_is_kept_also_where_it_cannot_be_true(
+    name: str, said: object, server: OpenAIServer
+) -> None:
+    reply = await ask(name, server)
+    assert reply.usage.source is Source.ESTIMATED
+    assert json.loads(reply.usage_said or "{}").get("prompt_tokens") == said
 
 
 async def test_a_usage_that_the_provider_does_not_send_is_estimated_from_request_and_answer(
