@@ -143,6 +143,14 @@ def test_a_turn_that_fails_ends_with_its_own_status(alice: User, script: Any) ->
     assert "MODEL_UNREACHABLE: " in errors
 
 
+def test_a_first_turn_that_fails_leaves_a_session_and_says_its_id(alice: User, script: Any) -> None:
+    script(*[ModelUnreachable()] * 9)
+    output, _, status = run("run", "--json", "Hello")
+    turn = json.loads(output)
+    assert (turn["state"], turn["error"]["code"], status) == ("failed", "MODEL_UNREACHABLE", 10)
+    assert [found.id for found in list_sessions(owner_id=alice.pk, archived=None)] == [turn["session_id"]]
+
+
 def test_an_archived_session_takes_no_message(alice: User, session: SessionRecord) -> None:
     assert run("sessions", "archive", "last")[2] == 0
     assert run("sessions", "reopen", "last")[2] == 0
