@@ -11,11 +11,11 @@ from django.db import connection
 
 from agents_app.queries import count_waiting
 from audit_app.queries import find_verification
-from audit_app.signs import Check, State, address_of
+from audit_app.signs import Check, State
 from compaction_app.context import Meter, load_meter
 from mnesis_core.visible import excerpt
 from sessions_app.binding import time_in_sql
-from sessions_app.inspecting import Inspected
+from sessions_app.inspecting import Inspected, address_of
 from sessions_app.queries import load_session
 from sessions_app.rendering import format_duration
 from sessions_app.statements import fetch

@@ -10,9 +10,8 @@ from datetime import datetime
 
 from audit_app.entries import Entry, EntryLine, actor_of, message_places
 from audit_app.queries import Found, VerificationRecord
-from audit_app.signs import address_of
 from mnesis_core.ids import find_ids, is_id
-from sessions_app.inspecting import Inspected
+from sessions_app.inspecting import Inspected, address_of
 from sessions_app.rendering import format_duration, show_invisible
 
 IDS_SHOWN, FACTS_SHOWN = 2, 3

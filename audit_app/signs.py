@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from django.urls import NoReverseMatch, reverse
-
 
 class State(StrEnum):
     """How something is; the word that the page shows."""
@@ -31,11 +29,3 @@ class Check:
     """Where more is to be seen."""
     label: str = ""
     """What the link to there says."""
-
-
-def address_of(name: str, *arguments: str) -> str:
-    """The address of a page; empty where this site has none of that name."""
-    try:
-        return reverse(name, args=arguments)
-    except NoReverseMatch:
-        return ""

@@ -7,7 +7,7 @@ pages ask no more than one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ from django_q.status import Stat
 
 from agents_app.queries import forgotten_runs, run_states
 from audit_app.queries import count_verifications
-from audit_app.signs import Check, State, address_of
+from audit_app.signs import Check, State
 from compaction_app.queries import longest_wait, stale_runs
 from files_app.showing import format_size
 from mnesis_core.budget import Budget, make_budget
@@ -33,8 +33,9 @@ from mnesis_core.visible import excerpt
 from mnesis_site.readiness import missing_parts
 from sessions_app.binding import time_in_sql
 from sessions_app.conf import get_spec_to_read, site_config
+from sessions_app.inspecting import address_of
 from sessions_app.queries import expired_turns
-from sessions_app.rendering import format_duration
+from sessions_app.rendering import format_counted, format_duration
 from sessions_app.statements import fetch
 
 KEPT_SECONDS = 5
@@ -179,7 +180,7 @@ def _turns(now: datetime) -> Check:
     failed = _failed("turns", "turn", ("failed", "interrupted"), now)
     words = f"Running now: {running:,}. Failed or interrupted in the last 24 hours: {failed.count:,}."
     if stuck := expired_turns():
-        return _stuck("Turns", f"{_some(stuck, 'turn')} without a process. {words}", stuck[0][0])
+        return _stuck("Turns", f"{format_counted(len(stuck), 'turn')} without a process. {words}", stuck[0][0])
     return _failures("Turns", words, failed)
 
 
@@ -188,7 +189,9 @@ def _compactions(now: datetime) -> Check:
     told = f"The oldest that waits for a worker does so for {format_duration(waits)}. " if waits is not None else ""
     words = f"{told}Failed in the last 24 hours: {failed.count:,}."
     if stuck := stale_runs(now):
-        return _stuck("Compactions", f"{_some(stuck, 'compaction')} without a worker. {words}", stuck[0][0])
+        return _stuck(
+            "Compactions", f"{format_counted(len(stuck), 'compaction')} without a worker. {words}", stuck[0][0]
+        )
     if (waits or 0) > LAG_SECONDS:
         return Check(name="Compactions", state=State.LOOK, words=words, to_do="Look whether workers have room.")
     return _failures("Compactions", words, failed)
@@ -204,7 +207,7 @@ def _operators(now: datetime) -> Check:
     words += f" Stopped with items that their worker left: {left:,}." if left else ""
     if forsaken:
         again = "Other workers take their items up within seconds. If they stay, no worker runs."
-        told = f"{_some(forsaken, 'run')} with items whose worker is silent. {words}"
+        told = f"{format_counted(len(forsaken), 'run')} with items whose worker is silent. {words}"
         return Check(name="Operators", state=State.PROBLEM, words=told, to_do=again)
     return _failures("Operators", words, failed)
 
@@ -214,10 +217,6 @@ def _failures(name: str, words: str, failed: Failed) -> Check:
         return Check(name=name, state=State.GOOD, words=words)
     address = address_of("inspect-health", failed.newest)
     return Check(name=name, state=State.NOTE, words=words, address=address, label="The newest")
-
-
-def _some(found: Sequence[Any], what: str) -> str:
-    return f"{len(found):,} {what}{'' if len(found) == 1 else 's'}"
 
 
 def _stuck(name: str, words: str, session_id: str) -> Check:

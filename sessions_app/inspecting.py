@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
 
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.record import SessionRecord
@@ -92,3 +94,12 @@ def _inspected(session: SessionRecord, *, is_own: bool) -> Inspected:
         archived_at=session.archived_at,
         is_own=is_own,
     )
+
+
+def address_of(name: str, *values: str, **query: Any) -> str:
+    """The address of a page with what of the query says something; empty where there is none, as for many an imported id."""
+    wanted = {key: value for key, value in query.items() if value not in ("", None)}
+    try:
+        return reverse(name, args=values) + (f"?{urlencode(wanted)}" if wanted else "")
+    except NoReverseMatch:
+        return ""

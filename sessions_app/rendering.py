@@ -120,6 +120,16 @@ def format_count(number: int | None) -> str:
     return str(number)
 
 
+def format_number(number: int | None) -> str:
+    """A number to the last digit: ``12,345``; empty when it is not known."""
+    return "" if number is None else f"{number:,}"
+
+
+def format_counted(number: int, name: str) -> str:
+    """``1 turn``, ``1,203 turns``."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
+
+
 def format_characters(number: int) -> str:
     """The size of a text: ``842 characters``, ``12.4k characters``."""
     return f"{format_count(number)} character{'' if number == 1 else 's'}"

@@ -6,16 +6,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
-
-from django.urls import NoReverseMatch, reverse
 
 from compaction_app.inspector.opened import ComparedBlock
 from mnesis_core.assembly.blocks import Block, BlockKind
 from mnesis_core.record import CallRecord
 from mnesis_core.visible import excerpt
+from sessions_app.inspecting import address_of
 from sessions_app.queries.call_headings import CallHeading
-from sessions_app.rendering import format_duration, format_money, show_invisible
+from sessions_app.rendering import format_duration, format_money, format_number, show_invisible
 
 EXCERPT = 160
 SOURCES = {
@@ -157,8 +155,8 @@ def shown_call(call: CallHeading, number: int) -> ShownCall:
         error=show_invisible(call.error_code or ""),
         created_at=call.created_at,
         estimated=f"{call.estimated_tokens:,}",
-        input=_counted(usage.tokens_input),
-        output=_counted(usage.tokens_output),
+        input=format_number(usage.tokens_input),
+        output=format_number(usage.tokens_output),
         cache=", ".join(f"{count:,} {what}" for count, what in cached if count),
         source=SOURCES.get(usage.usage_source or "", ""),
         cost=format_money(usage.cost_micros),
@@ -274,8 +272,8 @@ def origin_of(block: Block, session_id: str) -> str:
     if not block.item_id:
         return ""
     if block.kind is BlockKind.SUMMARY:
-        return address("inspect-summary", session_id, block.item_id)
-    message = address("inspect-sightings", session_id, block.item_id)
+        return address_of("inspect-summary", session_id, block.item_id)
+    message = address_of("inspect-sightings", session_id, block.item_id)
     return f"{message}#{block.part_id}" if message and block.part_id else message
 
 
@@ -293,7 +291,7 @@ def shown_change(change: ComparedBlock, session_id: str) -> ShownChange:
         span="" if is_plain else span,
         origin=origin_of(block, session_id) if block else "",
         reason=REASONS.get(difference.reason, ""),
-        by=address("inspect-summary", session_id, difference.by) if difference.by else "",
+        by=address_of("inspect-summary", session_id, difference.by) if difference.by else "",
         tokens=signed(change.tokens),
     )
 
@@ -309,16 +307,3 @@ def signed(tokens: int | None) -> str:
     if tokens is None:
         return ""
     return f"{tokens:+,}".replace("-", "\N{MINUS SIGN}") if tokens else "±0"
-
-
-def address(name: str, *values: str, **query: Any) -> str:
-    """An address with those of the query's values that say something; empty where an imported id fits into none."""
-    wanted = {key: value for key, value in query.items() if value not in ("", None)}
-    try:
-        return reverse(name, args=values) + (f"?{urlencode(wanted)}" if wanted else "")
-    except NoReverseMatch:
-        return ""
-
-
-def _counted(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"

@@ -12,7 +12,6 @@ from compaction_app.admin.payload import may_see_payload, payload_file
 from compaction_app.inspector.call_texts import (
     CHANGES,
     ShownCall,
-    address,
     facts_of,
     shares_of,
     shown_blocks,
@@ -26,7 +25,7 @@ from compaction_app.inspector.scrub import ScrubBar, draw
 from mnesis_core.errors import CallNotFoundError
 from mnesis_core.record import CallRecord
 from mnesis_core.rendering.accepted import outgoing
-from sessions_app.inspecting import Inspected, inspected
+from sessions_app.inspecting import Inspected, address_of, inspected
 from sessions_app.queries.call_headings import (
     CallFilter,
     CallHeading,
@@ -73,7 +72,7 @@ def call_at_place(request: HttpRequest, session_id: str) -> HttpResponse:
         raise Http404("no model was asked")
     section = request.GET.get("section", "")
     known = section if section in dict(SECTIONS) else ""
-    return redirect(address("inspect-call", about.id, call_id, section=known))
+    return redirect(address_of("inspect-call", about.id, call_id, section=known))
 
 
 @signed_in
@@ -107,7 +106,7 @@ def call_block(request: HttpRequest, session_id: str, call_id: str, number: int)
     shown = shown_blocks(opened.blocks, about.id, first=number - 1, count=1) if number > 0 else []
     if not shown:
         raise Http404("there is no such block")
-    here = address("inspect-block", about.id, opened.record.id, str(number))
+    here = address_of("inspect-block", about.id, opened.record.id, str(number))
     offset, only = number_in(request, "offset") or 0, request.GET.get("text", "")
     texts = [
         (name, _stretch(outgoing(text), f"{here}?text={name}&", offset=offset))
@@ -117,7 +116,7 @@ def call_block(request: HttpRequest, session_id: str, call_id: str, number: int)
     context = {
         "about": about,
         "tab": "inspect-calls",
-        "call_url": address("inspect-call", about.id, opened.record.id),
+        "call_url": address_of("inspect-call", about.id, opened.record.id),
         "block": shown[0],
         "texts": texts,
     }
@@ -197,14 +196,14 @@ def _listed(request: HttpRequest, about: Inspected) -> dict[str, Any]:
         "chosen": chosen,
         "is_filtered": chosen != CallFilter(),
         "is_newest": not before,
-        "newest_url": address("inspect-calls", about.id, **kept),
-        "older_url": address("inspect-calls", about.id, before=older, **kept) if older else "",
+        "newest_url": address_of("inspect-calls", about.id, **kept),
+        "older_url": address_of("inspect-calls", about.id, before=older, **kept) if older else "",
     }
 
 
 def _shown(about: Inspected, calls: list[CallHeading]) -> list[tuple[ShownCall, str]]:
     numbers = numbers_of_calls(about.id, [call.id for call in calls])
-    return [(shown_call(call, numbers[call.id]), address("inspect-call", about.id, call.id)) for call in calls]
+    return [(shown_call(call, numbers[call.id]), address_of("inspect-call", about.id, call.id)) for call in calls]
 
 
 def _scrub(about: Inspected, call: CallRecord | None) -> ScrubBar | None:
@@ -241,17 +240,17 @@ def _facts(about: Inspected, opened: OpenedCall) -> dict[str, Any]:
         "number": number,
         "rebuilt": opened.rebuilt,
         "problems": [show_invisible(problem) for problem in opened.rebuilt.problems],
-        "message_url": address("inspect-sightings", about.id, call.message_id) if call.message_id else "",
-        "before_url": address("inspect-call", about.id, before) if before else "",
-        "after_url": address("inspect-call", about.id, after) if after else "",
-        "file_url": address("inspect-payload-file", about.id, call.id),
+        "message_url": address_of("inspect-sightings", about.id, call.message_id) if call.message_id else "",
+        "before_url": address_of("inspect-call", about.id, before) if before else "",
+        "after_url": address_of("inspect-call", about.id, after) if after else "",
+        "file_url": address_of("inspect-payload-file", about.id, call.id),
     }
 
 
 def _sections(about: Inspected, opened: OpenedCall, chosen: str) -> list[tuple[str, str, bool]]:
     """(address, name, whether it is shown) of each section that this call has."""
     return [
-        (address("inspect-call", about.id, opened.record.id, section=name), label, name == chosen)
+        (address_of("inspect-call", about.id, opened.record.id, section=name), label, name == chosen)
         for name, label in SECTIONS
         if name != "difference" or opened.is_of_turn
     ]
@@ -264,7 +263,7 @@ def _blocks_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> 
     return {
         "shares": shares_of(opened.blocks),
         "blocks": [
-            (block, address("inspect-block", about.id, here, str(block.number)))
+            (block, address_of("inspect-block", about.id, here, str(block.number)))
             for block in shown_blocks(opened.blocks, about.id, first=first, count=BLOCKS)
         ],
         "total": len(opened.blocks),
@@ -276,7 +275,7 @@ def _blocks_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> 
 
 
 def _page_url(about: Inspected, call_id: str, first: int) -> str:
-    return address("inspect-call", about.id, call_id, section="blocks", **{"from": max(first, 0)})
+    return address_of("inspect-call", about.id, call_id, section="blocks", **{"from": max(first, 0)})
 
 
 def _payload_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> dict[str, Any]:
@@ -286,7 +285,7 @@ def _payload_body(request: HttpRequest, about: Inspected, opened: OpenedCall) ->
 def _payload(about: Inspected, opened: OpenedCall, *, offset: int) -> dict[str, Any]:
     if opened.rebuilt.payload is None:
         return {"payload": None}
-    here = address("inspect-payload", about.id, opened.record.id)
+    here = address_of("inspect-payload", about.id, opened.record.id)
     return {"payload": _stretch(pretty(opened.rebuilt.payload), f"{here}?", offset=offset)}
 
 
@@ -301,7 +300,7 @@ def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall)
     end = first + CHANGES_SHOWN
 
     def here(**query: Any) -> str:
-        return address("inspect-call", about.id, opened.record.id, section="difference", compare=wanted, **query)
+        return address_of("inspect-call", about.id, opened.record.id, section="difference", compare=wanted, **query)
 
     earlier = compared.earlier
     picked = [call for call, _ in _shown(about, _earlier_calls(about, opened.record))]
@@ -328,7 +327,7 @@ def _earlier_calls(about: Inspected, call: CallRecord) -> list[CallHeading]:
 
 def _named(about: Inspected, call: CallRecord) -> tuple[int, str]:
     """The number and the address of a call."""
-    return numbers_of_calls(about.id, [call.id])[call.id], address("inspect-call", about.id, call.id)
+    return numbers_of_calls(about.id, [call.id])[call.id], address_of("inspect-call", about.id, call.id)
 
 
 _BODIES = {"blocks": _blocks_body, "payload": _payload_body, "difference": _difference_body}

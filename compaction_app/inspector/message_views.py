@@ -5,11 +5,10 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from compaction_app.inspector.call_texts import address
 from compaction_app.inspector.readings import Reading
 from compaction_app.inspector.sightings import MessageStory, SeenBy, Sightings, trace
 from mnesis_core.graph import Node
-from sessions_app.inspecting import Inspected, inspected
+from sessions_app.inspecting import Inspected, address_of, inspected
 from sessions_app.views import signed_in
 
 HOW = {
@@ -32,7 +31,7 @@ def message_page(request: HttpRequest, session_id: str, message_id: str) -> Http
         "session": about,
         "story": story,
         "message": story.message,
-        "written_by_url": address("inspect-call", about.id, story.written_by.id) if story.written_by else "",
+        "written_by_url": address_of("inspect-call", about.id, story.written_by.id) if story.written_by else "",
         "above": [_summary(about, node, story) for node in story.lineage.above],
         "seen": _seen(about, story.seen),
         "readings": [_reading(about, reading) for reading in story.summarised_by.calls],
@@ -45,7 +44,7 @@ def message_page(request: HttpRequest, session_id: str, message_id: str) -> Http
 
 def _summary(about: Inspected, node: Node, story: MessageStory) -> tuple[Node, str, bool]:
     """A summary, its address, and whether it stands in the context now."""
-    return node, address("inspect-summary", about.id, node.id), node.id == story.lineage.in_context
+    return node, address_of("inspect-summary", about.id, node.id), node.id == story.lineage.in_context
 
 
 def _seen(about: Inspected, sightings: Sightings) -> dict[str, object]:
@@ -54,10 +53,10 @@ def _seen(about: Inspected, sightings: Sightings) -> dict[str, object]:
 
 
 def _end(about: Inspected, seen: SeenBy) -> tuple[SeenBy, str, str]:
-    return seen, address("inspect-call", about.id, seen.call.id), HOW[seen.how]
+    return seen, address_of("inspect-call", about.id, seen.call.id), HOW[seen.how]
 
 
 def _reading(about: Inspected, reading: Reading) -> tuple[Reading, str, str]:
     """A call that read the message to summarise it, its address, and that of the summary, if there is one."""
-    summary_url = address("inspect-summary", about.id, reading.summary.id) if reading.summary else ""
-    return reading, address("inspect-call", about.id, reading.call.id), summary_url
+    summary_url = address_of("inspect-summary", about.id, reading.summary.id) if reading.summary else ""
+    return reading, address_of("inspect-call", about.id, reading.call.id), summary_url

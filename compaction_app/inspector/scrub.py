@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from compaction_app.inspector.occupancy import Column, Mark, Occupancy
-from sessions_app.rendering import format_count
+from sessions_app.rendering import format_count, format_counted
 
 WIDTH = 1_000
 HEIGHT = 100
@@ -136,11 +136,7 @@ def _sentence(occupancy: Occupancy) -> str:
     said = label_of(fullest.number, fullest.used, _percent(fullest.used, occupancy.budget.usable))
     each = round(occupancy.calls / len(occupancy.columns))
     return (
-        f"{_counted(occupancy.calls, 'call')} of turns, {_counted(compactions, 'compaction')} between them. "
+        f"{format_counted(occupancy.calls, 'call')} of turns, {format_counted(compactions, 'compaction')} between them. "
         f"The fullest: {said[0].lower()}{said[1:]}."
         + (f" Each column shows the fullest of about {each:,} calls." if each > 1 else "")
     )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

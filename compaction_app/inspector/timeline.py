@@ -16,7 +16,7 @@ from mnesis_core.record import UsageRecord, total_usage
 from mnesis_core.visible import excerpt
 from sessions_app.inspecting import Inspected
 from sessions_app.queries.timeline import Tally, TurnFilter, TurnLine, list_timeline, tally_session, tools_of_session
-from sessions_app.rendering import format_duration, format_money, show_invisible
+from sessions_app.rendering import format_counted, format_duration, format_money, format_number, show_invisible
 
 PAGE = 50
 OPENING = 120
@@ -135,9 +135,9 @@ def shown_turn(line: TurnLine, runs: Sequence[RunRecord], now: datetime) -> Show
         opening=excerpt(line.opening, OPENING),
         model=show_invisible(line.model),
         duration=format_duration(((line.ended_at or now) - line.created_at).total_seconds()),
-        tokens_in=number(usage.tokens_input),
-        tokens_out=number(usage.tokens_output),
-        tokens_cached=number(usage.tokens_cache_read or None),
+        tokens_in=format_number(usage.tokens_input),
+        tokens_out=format_number(usage.tokens_output),
+        tokens_cached=format_number(usage.tokens_cache_read or None),
         cost=format_money(usage.cost_micros),
         error=show_invisible(line.error_message),
         # A turn fails of its call: that is one error.
@@ -159,23 +159,13 @@ def totals_of(tally: Tally, runs: RunTally, compaction: UsageRecord) -> Totals:
             ("Turns", f"{tally.turns:,}", ""),
             ("Calls", f"{tally.calls:,}", ""),
             ("Tools", f"{tally.tools:,}", pruned),
-            ("Tokens in", number(usage.tokens_input), cached),
-            ("Tokens out", number(usage.tokens_output), ""),
+            ("Tokens in", format_number(usage.tokens_input), cached),
+            ("Tokens out", format_number(usage.tokens_output), ""),
             ("Cost", format_money(usage.cost_micros), spent),
             ("Compactions", f"{runs.total:,}", live),
             ("Errors", f"{errors:,}", _where(tally, runs)),
         ]
     )
-
-
-def number(count: int | None) -> str:
-    """``12,345``, or nothing where it is not known."""
-    return "" if count is None else f"{count:,}"
-
-
-def counted(count: int, name: str) -> str:
-    """``1 turn``, ``1,203 turns``."""
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def _where(tally: Tally, runs: RunTally) -> str:
@@ -185,7 +175,7 @@ def _where(tally: Tally, runs: RunTally) -> str:
         "tool": tally.failed_tools,
         "compaction": runs.failed,
     }
-    return ", ".join(counted(count, name) for name, count in counts.items() if count)
+    return ", ".join(format_counted(count, name) for name, count in counts.items() if count)
 
 
 def _filter(about: Inspected, wanted: Wanted) -> TurnFilter:

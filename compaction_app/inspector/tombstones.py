@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from compaction_app.inspector.timeline import counted
 from compaction_app.queries import covering_summaries
 from compaction_app.run_queries import runs_that_pruned
 from mnesis_core.lineage import RunRecord
@@ -21,7 +20,7 @@ from sessions_app.queries.tombstones import (
     tally_tombstones,
     tools_of_tombstones,
 )
-from sessions_app.rendering import format_characters, show_invisible
+from sessions_app.rendering import format_characters, format_counted, show_invisible
 from sessions_app.shown_parts import first_words
 
 PAGE = 50
@@ -70,9 +69,9 @@ class Tombstones:
     def words(self) -> dict[str, str]:
         """The numbers of all of them together, as words."""
         return {
-            "count": counted(self.tally.count, "tool output"),
-            "events": counted(self.tally.events, "compaction"),
-            "tokens": counted(self.tally.tokens, "token"),
+            "count": format_counted(self.tally.count, "tool output"),
+            "events": format_counted(self.tally.events, "compaction"),
+            "tokens": format_counted(self.tally.tokens, "token"),
         }
 
 

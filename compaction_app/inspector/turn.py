@@ -8,7 +8,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from compaction_app.inspector.timeline import ShownTurn, counted, is_in_turn, number, shown_turn
+from compaction_app.inspector.timeline import ShownTurn, is_in_turn, shown_turn
 from compaction_app.queries import load_run
 from compaction_app.run_queries import list_runs_after
 from mnesis_core.errors import CompactionNotFoundError, TurnNotFoundError
@@ -19,7 +19,14 @@ from sessions_app.inspecting import Inspected
 from sessions_app.queries.timeline import TurnLine, load_turn_line, place_of_message, turns_beside
 from sessions_app.queries.turn_steps import CallStep, MessageStep, ToolStep, load_steps
 from sessions_app.relatives import LAUNCHING_TOOLS, Relative, list_launched
-from sessions_app.rendering import format_count, format_duration, format_money, show_invisible
+from sessions_app.rendering import (
+    format_count,
+    format_counted,
+    format_duration,
+    format_money,
+    format_number,
+    show_invisible,
+)
 from sessions_app.shown_parts import first_words
 
 MESSAGES = 100
@@ -275,11 +282,15 @@ def _compaction(run: RunRecord, axis: Axis) -> ShownStep:
 
 
 def _what_it_did(run: RunRecord) -> str:
-    size = f"{number(run.tokens_before)} → {number(run.tokens_after)} tokens" if run.tokens_after is not None else ""
+    size = (
+        f"{format_number(run.tokens_before)} → {format_number(run.tokens_after)} tokens"
+        if run.tokens_after is not None
+        else ""
+    )
     level = f"level {run.level}" if run.level else ""
     count = len(run.summary_ids)
     summaries = f"{count} {'summary' if count == 1 else 'summaries'}" if count else ""
-    pruned = f"{counted(run.pruned_parts, 'output')} pruned" if run.pruned_parts else ""
+    pruned = f"{format_counted(run.pruned_parts, 'output')} pruned" if run.pruned_parts else ""
     return ", ".join(filter(None, (size, level, summaries, pruned)))
 
 
@@ -300,5 +311,5 @@ def _took(began: datetime | None, ended: datetime | None) -> str:
 def _tokens(usage: UsageRecord) -> str:
     if usage.tokens_input is None and usage.tokens_output is None:
         return ""
-    cached = f", {number(usage.tokens_cache_read)} cached" if usage.tokens_cache_read else ""
-    return f"{number(usage.tokens_input)} in, {number(usage.tokens_output)} out{cached}"
+    cached = f", {format_number(usage.tokens_cache_read)} cached" if usage.tokens_cache_read else ""
+    return f"{format_number(usage.tokens_input)} in, {format_number(usage.tokens_output)} out{cached}"
