@@ -1,6 +1,7 @@
 // The table of summaries as a tree: rows come when their parent is opened, and are walked by keys as ARIA's treegrid.
 import { fetchPart } from "./api.js";
 import { Detail, keepInAddress } from "./dag-detail.js";
+import { followWriting } from "./dag-follow.js";
 
 const INDENTED = 12; // levels: deeper ones stay there
 const find = (id) => document.getElementById(id);
@@ -154,3 +155,7 @@ const address = new URLSearchParams(location.search);
 // The server has put the text of a chosen summary beside the table already.
 if (address.get("id")) reveal(address.get("id"));
 else if (root.dataset.seq) detail.show(`${root.dataset.here}messages/${root.dataset.seq}/`);
+
+// New rows would move what is read: they come when they are asked for, and what is chosen stays chosen.
+find("tree-reload").addEventListener("click", () => location.reload());
+followWriting(() => (find("tree-news").hidden = false));

@@ -1,6 +1,7 @@
 // The drawing of a session's summaries: zoomed, moved and walked by wheel, pointer, pinch and keys.
 import { call } from "./api.js";
 import { Detail, keepInAddress } from "./dag-detail.js";
+import { followDrawing } from "./dag-follow.js";
 import { Graph } from "./dag-graph.js";
 import { Painter } from "./dag-paint.js";
 
@@ -41,11 +42,14 @@ function rangeText() {
   return `${count(first)}–${count(Math.max(first, last))}`;
 }
 
+function isWhole() {
+  return view.from <= 0.5 && view.to >= graph.messages + 0.5;
+}
+
 function save() {
-  const isWhole = view.from <= 0.5 && view.to >= graph.messages + 0.5;
   keepInAddress({
-    from: isWhole ? undefined : view.from.toFixed(1),
-    to: isWhole ? undefined : view.to.toFixed(1),
+    from: isWhole() ? undefined : view.from.toFixed(1),
+    to: isWhole() ? undefined : view.to.toFixed(1),
     id: graph.ids[marked.place],
     seq: marked.seq || undefined,
   });
@@ -112,7 +116,7 @@ function choose(place, { load = true } = {}) {
   bringIntoSight(graph.firsts[place], graph.lasts[place], graph.rowOf.get(graph.depths[place]));
   const { above, under } = graph.lineage(place);
   say(`${graph.label(place)}. ${above.size} above, ${under.size} under it.`);
-  if (load) detail.show(`${root.dataset.here}${encodeURIComponent(graph.ids[place])}/`);
+  if (load) showDetail();
   draw();
 }
 
@@ -124,6 +128,10 @@ function chooseMessage(seq) {
   say(`Message ${seq}${leaf === undefined ? ", no summary stands for it" : `, under ${graph.name(leaf)}`}.`);
   detail.show(`${root.dataset.here}messages/${seq}/`);
   draw();
+}
+
+function showDetail() {
+  detail.show(`${root.dataset.here}${encodeURIComponent(graph.ids[marked.place])}/`);
 }
 
 function chooseNothing() {
@@ -305,6 +313,34 @@ function takeAddress() {
   if (Number.isFinite(from) && Number.isFinite(to) && to > from) show(from, to);
 }
 
+/* What is written since */
+
+// Summaries are never taken away, so what is chosen is there still, and what is seen stays where it was.
+async function renew() {
+  const [before, height, wasWhole] = [graph, painter.contentHeight, isWhole()];
+  graph = painter.graph = new Graph(await call("GET", host.dataset.drawing));
+  if (view.top) view.top += painter.contentHeight - height; // new rows stand on top
+  if (wasWhole) Object.assign(view, { from: 0.5, to: Math.max(graph.messages, LEAST_SPAN) + 0.5 });
+  keepChosen(before);
+  fitSize();
+  draw();
+  const more = graph.ids.length - before.ids.length;
+  if (more) say(`${count(more)} more ${more === 1 ? "summary" : "summaries"}.`);
+}
+
+function keepChosen(before) {
+  if (marked.seq) {
+    const leaf = graph.leafOf(marked.seq);
+    marked.lineage = leaf === undefined ? new Set() : graph.lineage(leaf).all;
+  }
+  if (marked.place === undefined) return;
+  const was = marked.place;
+  const place = graph.places.get(before.ids[was]);
+  Object.assign(marked, { place, lineage: graph.lineage(place).all });
+  // Its text says whether it stands in the context; otherwise what is read there is left alone.
+  if (graph.marks[place] !== before.marks[was]) showDetail();
+}
+
 async function start() {
   try {
     graph = new Graph(await call("GET", host.dataset.drawing));
@@ -323,6 +359,7 @@ async function start() {
   draw();
   performance.mark("dag-drawn");
   host.dataset.drawn = "";
+  followDrawing(renew);
 }
 
 start();

@@ -1,10 +1,9 @@
 // The timeline: turns open and close, and while the session works its newest turns are renewed.
-import { LiveFeed } from "./live.js";
+import { follow } from "./follow.js";
 import { showTimes } from "./times.js";
 
 const PACE = 1_500;
 const TOTALS_PACE = 5_000;
-const POLL = 10_000;
 const find = (id) => document.getElementById(id);
 const page = find("timeline");
 
@@ -68,39 +67,13 @@ function replace(known, turn) {
   window.htmx.ajax("GET", button.getAttribute("hx-get"), { target: `#${button.getAttribute("aria-controls")} > td` });
 }
 
-let timer = 0;
-let renewed = 0;
 let summed = 0;
-function refresh() {
-  if (timer || document.hidden) return;
-  timer = setTimeout(ask, Math.max(60, renewed + PACE - Date.now()));
-}
-
 async function ask() {
-  renewed = Date.now();
-  if (renewed - summed > TOTALS_PACE) {
-    summed = renewed;
+  if (Date.now() - summed > TOTALS_PACE) {
+    summed = Date.now();
     window.htmx.trigger(find("totals"), "mnesis:timeline");
   }
-  // A list that could not be asked for stays as it was: the next event asks again.
-  await renew().catch(() => {});
-  timer = 0;
+  await renew();
 }
 
-function follow() {
-  document.addEventListener("visibilitychange", refresh);
-  if (!("own" in page.dataset)) {
-    setInterval(refresh, POLL);
-    return;
-  }
-  new LiveFeed({
-    path: `/ws/sessions/${encodeURIComponent(page.dataset.sessionId)}`,
-    seq: Number(page.dataset.seq),
-    onEvent: refresh,
-    onDelta: () => true,
-    onCaughtUp: () => {},
-    onState: () => {},
-  }).start();
-}
-
-if ("live" in page.dataset) follow();
+if ("live" in page.dataset) follow(page, { renew: ask, pace: PACE });

@@ -115,3 +115,39 @@ def test_a_divider_opens_the_summary_beside_its_originals(
     summary.locator(".source .fold > summary").first.click()
     expect(summary.locator(".source .fold-body").first).to_contain_text(PHRASE)
     expect(summary.get_by_role("heading", name="What the model is told")).to_be_visible()
+
+
+def test_what_is_summarised_meanwhile_is_drawn_and_what_is_chosen_and_seen_stays(
+    portal: Portal, open_page: Open
+) -> None:
+    said = [f"Question {number}: " + "what does the harbour log say? " * 40 for number in range(3)]
+    session_id = portal.new_session(*said)
+    page = open_page(f"/sessions/{session_id}/inspect/summaries/")
+    expect(page.get_by_text("Nothing was summarised in this session yet.")).to_be_visible()
+
+    def compact() -> None:
+        portal.call("POST", f"/api/sessions/{session_id}/compact", {"wait": True})
+
+    compact()
+    page.locator("[data-drawn]").wait_for()
+    counts, said_last = page.locator("#dag-counts"), page.locator("#dag-said")
+    expect(counts).to_contain_text("1 in place")
+    page.get_by_role("application").focus()
+    page.keyboard.press("ArrowRight")
+    title = page.get_by_label("The chosen summary").get_by_role("heading", level=2)
+    expect(title).to_contain_text("Leaf of messages 1–")
+    page.keyboard.press("+")
+    page.wait_for_url(re.compile(r"[?&]from="))
+    shown, chosen = page.locator("#dag-range").inner_text(), title.inner_text()
+    table = open_page(f"/sessions/{session_id}/inspect/summaries/?view=table")
+    expect(table.locator("#tree tr[data-id]")).to_have_count(1)
+    for question in said:
+        portal.call("POST", f"/api/sessions/{session_id}/turns", {"message": question})
+        portal.wait_until_idle(session_id)
+    compact()
+    expect(counts).not_to_contain_text("1 in place")
+    expect(said_last).to_contain_text("more summar")
+    expect(page.locator("#dag-range")).to_contain_text(shown.split(" of ")[0])
+    expect(title).to_have_text(chosen)
+    table.get_by_role("button", name="Show them").click()
+    expect(table.locator("#tree tr[data-id]")).not_to_have_count(1)
