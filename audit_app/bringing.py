@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 
 from audit_app.importing import import_sessions
 from audit_app.imports import Import, end_import, held, note_progress
-from mnesis_core.errors import InvalidRequest, RequestTooLarge
+from mnesis_core.errors import InvalidRequest, MnesisError, RequestTooLarge
 from mnesis_core.session_file import FORMAT, MAX_LINE_BYTES
 from mnesis_core.transcripts import FORMATS, NamedSource, ParseResult, detect_format, is_companion
 from sessions_app.conf import site_config
@@ -26,6 +26,7 @@ FIRST_BYTES = 65_536
 PACE = 0.5
 """Seconds between two notes of how far it is."""
 MOST_NOTES = 50
+MOST_ATTEMPTS = 3
 _GZIP = b"\x1f\x8b"
 _OURS = f'{{"format":"{FORMAT}"'.encode()
 
@@ -34,11 +35,18 @@ Told = Callable[[str, str, int, int], None]
 
 
 def bring_in(import_id: str) -> None:
-    """Do the work of one import, unless somebody has done it or is at it. What came in before it failed stays."""
+    """Do the work of one import, unless somebody has done it or is at it. What came in before it failed stays.
+
+    One that has lost ``MOST_ATTEMPTS`` workers is given up: perhaps whoever takes it up dies of it.
+    """
     with held(import_id) as about:
         if about is None:
             return
-        work = _Work(note_progress(about, state="running"))
+        if about.attempts >= MOST_ATTEMPTS:
+            error = MnesisError(f"{MOST_ATTEMPTS} workers were lost over these files. What came in is kept.")
+            end_import(about, state="failed", error=error.as_dict())
+            return
+        work = _Work(note_progress(about, state="running", attempts=about.attempts + 1))
         try:
             work.run()
         except Exception as exception:

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from audit_app.imports import Import, load_import
+from audit_app.imports import Import, follow_import
 from files_app.showing import format_size
 from sessions_app.conf import default_model, list_models, site_config
 from sessions_app.queries import titles_of
@@ -28,7 +28,7 @@ def import_page(request: HttpRequest) -> HttpResponse:
 @signed_in
 def import_status(request: HttpRequest, import_id: str) -> HttpResponse:
     """How far one import is: a page of its own, or the part of one that htmx asks for."""
-    shown = _shown(load_import(import_id, owner_id=reader_of(request)))
+    shown = _shown(follow_import(import_id, owner_id=reader_of(request)))
     if "HX-Request" in request.headers:
         return render(request, "audit_app/_import.html", shown)
     return render(request, "audit_app/import.html", _choices(request) | shown)

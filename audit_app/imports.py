@@ -44,6 +44,8 @@ class Import:
     model: str
     """Alias of the model to go on with."""
     state: State = "waiting"
+    attempts: int = 0
+    """How many workers have begun it."""
     verb: str = ""
     """What is done now: ``read``, ``stored``."""
     unit: str = ""
@@ -103,6 +105,24 @@ def load_import(import_id: str, *, owner_id: int | None = None) -> Import:
     if owner_id not in (None, found.owner_id):
         raise UploadNotFound(import_id=import_id)
     return found
+
+
+def follow_import(import_id: str, *, owner_id: int) -> Import:
+    """How far an import of theirs is; if the worker at it was lost, it waits again, and another one is asked for.
+
+    :raises UploadNotFound: there is none, or it was forgotten since.
+    """
+    found = load_import(import_id, owner_id=owner_id)
+    if found.state != "running":
+        return found
+    with held(import_id) as lost:
+        # A worker's lock goes with it: what can be held now, nobody is at.
+        if lost is None or lost.state != "running":
+            return load_import(import_id, owner_id=owner_id)
+        waiting = note_progress(lost, state="waiting")
+    # A worker that came while this was looked at went away again, so not before it is let go.
+    async_task(TASK, import_id, timeout=TASK_SECONDS)
+    return waiting
 
 
 @contextmanager

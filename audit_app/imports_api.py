@@ -7,7 +7,7 @@ from typing import Any, Literal
 from django.http import HttpRequest
 from ninja import Router, Schema, Status
 
-from audit_app.imports import Import, begin_import, load_import
+from audit_app.imports import Import, begin_import, follow_import
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.text import printable
 from sessions_app.asking import owner_id
@@ -83,7 +83,7 @@ def import_files(request: HttpRequest) -> Any:
 @router.get("/sessions/import/{import_id}", response={200: ImportOut, **ERRORS}, summary="How far an import is")
 def read_import(request: HttpRequest, import_id: str) -> Any:
     """An import of yours, for a day."""
-    return import_out(load_import(import_id, owner_id=owner_id(request)))
+    return import_out(follow_import(import_id, owner_id=owner_id(request)))
 
 
 def import_out(about: Import) -> dict[str, Any]:

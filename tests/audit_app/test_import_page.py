@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +17,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django_q.models import OrmQ
 
 from agents_app import lifecycle
 from audit_app import bringing, imports
 from audit_app.export import export_session
-from audit_app.imports import held, load_import
+from audit_app.imports import held, load_import, note_progress
 from audit_app.tasks import bring_in
 from mnesis_core.config import Config, FileConfig
 from mnesis_core.errors import UploadNotFound
@@ -186,6 +189,55 @@ def test_two_workers_do_the_work_of_one(browser: Client) -> None:
     assert load_import(sent["id"]).state == "done"
     bring_in(sent["id"])
     bring_in(new_id("import"))
+
+
+def die_at_it(import_id: str) -> None:
+    """A worker takes an import up, and is killed."""
+    worker = multiprocessing.get_context("fork").Process(target=take_and_die, args=(import_id,))
+    worker.start()
+    worker.join()
+    assert worker.exitcode == -signal.SIGKILL
+
+
+def take_and_die(import_id: str) -> None:
+    with held(import_id) as mine:
+        assert mine
+        note_progress(mine, state="running", attempts=mine.attempts + 1, verb="stored")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_import_whose_worker_was_killed_waits_for_another_one_as_soon_as_somebody_looks(browser: Client) -> None:
+    sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
+    die_at_it(sent["id"])
+    assert load_import(sent["id"]).state == "running"
+    OrmQ.objects.all().delete()
+    assert "Waits for a worker" in browser.get(f"/import/{sent['id']}/").content.decode()
+    assert OrmQ.objects.count() == 1
+    assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "waiting"
+    assert OrmQ.objects.count() == 1, "another one is asked for once"
+    bring_in(sent["id"])
+    assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "done"
+
+
+def test_an_import_that_somebody_is_at_runs(browser: Client) -> None:
+    sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
+    with held(sent["id"]) as mine:
+        assert mine
+        note_progress(mine, state="running")
+        OrmQ.objects.all().delete()
+        assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "running"
+        assert not OrmQ.objects.exists()
+
+
+def test_an_import_that_workers_die_of_is_given_up(browser: Client) -> None:
+    sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
+    for _ in range(bringing.MOST_ATTEMPTS):
+        die_at_it(sent["id"])
+        assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "waiting"
+    bring_in(sent["id"])
+    told = browser.get(f"/api/sessions/import/{sent['id']}").json()
+    assert (told["state"], told["sessions"]) == ("failed", [])
+    assert "3 workers were lost" in told["error"]["message"]
 
 
 def test_an_unexpected_end_is_told_without_its_secrets(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
