@@ -19,7 +19,7 @@ from agents_app.queries import (
     load_waiting,
     spoken_at,
 )
-from compaction_app.context import load_state, meter_of
+from compaction_app.context import load_frame, meter_of, read_newest_state
 from mnesis_core.config import Config
 from mnesis_core.errors import (
     IdempotencyMismatch,
@@ -144,7 +144,7 @@ def _is_affordable(session: SessionRecord, text: str) -> bool:
     purses = purses_of(session)
     if not purses:
         return True
-    state = load_state(session.id)
+    state = read_newest_state(load_frame(session.id))
     most = Usage(
         input_tokens=min(meter_of(state).used_tokens + estimate_text(text), state.budget.usable),
         output_tokens=state.budget.reserved_output,

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Any
 
 from compaction_app.queries import load_summary_entries
 from mnesis_core.assembly import assemble
+from mnesis_core.assembly.fitting import whole
 from mnesis_core.budget import Budget, Pressure, make_budget, pressure
 from mnesis_core.calibration import Calibration, calibration_after
 from mnesis_core.compaction import Situation, piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context import Assembled
-from mnesis_core.dag import ContextEntry, in_order
+from mnesis_core.dag import ContextEntry, ContextRows, MessageEntry, in_order
 from mnesis_core.limits import spec_in_place, spec_in_session
 from mnesis_core.llm import ModelSpec, ToolSpec
 from mnesis_core.measure import Size
@@ -24,6 +26,13 @@ from mnesis_core.record import SessionRecord
 from mnesis_core.rendering import digest, render
 from sessions_app import queries
 from sessions_app.conf import get_spec_to_read, session_config
+
+USUAL_TOKENS = 50
+"""Of a message: so many of the newest are read at first as would fill the window then."""
+FEWEST_READ = 200
+"""Messages."""
+READ_MORE = 4
+"""Times as many, if those did not fill it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +95,8 @@ class ContextState(Frame):
     entries: list[ContextEntry]
     context_seq: int
     """The event as of which they were read."""
+    unread_tokens: int = 0
+    """Of older messages that are not among the entries, since nothing of them can fit; uncalibrated."""
 
     def assemble(self, tools: Sequence[ToolSpec] = ()) -> Assembled:
         """The prompt that these rows make."""
@@ -169,7 +180,31 @@ def load_state(session_id: str, *, at: int | None = None) -> ContextState:
 
 def read_state(frame: Frame, *, at: int | None = None) -> ContextState:
     """The context of a session that is known, now or as of event ``at``: two queries, whatever the history."""
-    rows = queries.load_context(frame.session.id, at=at)
+    return _state_of(frame, queries.load_context(frame.session.id, at=at), at=at)
+
+
+def read_newest_state(frame: Frame) -> ContextState:
+    """The context to be measured, not to be sent: all of one that fits, else its end, its summaries, and what the rest takes.
+
+    So the texts that are read are bounded by the window, however much was said since the last compaction.
+    """
+    items = max(FEWEST_READ, frame.budget.usable // USUAL_TOKENS)
+    state = _state_of(frame, queries.load_newest_context(frame.session.id, items=items))
+    while state.unread_tokens and not _is_prompt_full(state):
+        items *= READ_MORE
+        state = _state_of(frame, queries.load_newest_context(frame.session.id, items=items))
+    return state
+
+
+def _is_prompt_full(state: ContextState) -> bool:
+    """Whether nothing that is older than these entries can come into the prompt, but for summaries."""
+    messages = [entry for entry in state.entries if isinstance(entry, MessageEntry)]
+    tokens = sum(whole(entry).tokens for entry in messages)
+    holds_question = any(entry.message.role == "user" for entry in messages)
+    return holds_question and tokens * state.calibration.ratio > state.budget.usable
+
+
+def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> ContextState:
     entries: list[ContextEntry] = [*rows.messages, *load_summary_entries(rows.summaries, session_id=frame.session.id)]
     seq = frame.session.event_seq if rows.event_seq is None else rows.event_seq
     return ContextState(
@@ -181,6 +216,7 @@ def read_state(frame: Frame, *, at: int | None = None) -> ContextState:
         tool_tokens=frame.tool_tokens,
         entries=in_order(entries) if rows.summaries else entries,
         context_seq=seq if at is None else at,
+        unread_tokens=rows.unread_tokens,
     )
 
 
@@ -202,7 +238,7 @@ def load_meter(session_id: str) -> Meter:
 
     :raises SessionNotFoundError: there is no such session.
     """
-    return meter_of(load_state(session_id))
+    return meter_of(read_newest_state(load_frame(session_id)))
 
 
 def meter_of(state: ContextState) -> Meter:
@@ -211,7 +247,7 @@ def meter_of(state: ContextState) -> Meter:
     breakdown = asdict(assembled.breakdown) | {"tools": state.tool_tokens}
     breakdown["free"] = max(0, breakdown["free"] - state.tool_tokens)
     return Meter(
-        used_tokens=assembled.wanted_tokens + state.tool_tokens,
+        used_tokens=assembled.wanted_tokens + ceil(state.unread_tokens * state.calibration.ratio) + state.tool_tokens,
         usable_tokens=state.budget.usable,
         soft_tokens=state.budget.soft,
         hard_tokens=state.budget.hard,

@@ -55,6 +55,8 @@ class ContextRows:
     """Positions by id; a summary never changes, so its text can be read later."""
     event_seq: int | None
     """The session's last event at that moment; ``None`` for an empty context."""
+    unread_tokens: int = 0
+    """Of messages that stand before those that were read, by the record's own estimates."""
 
 
 def in_order(entries: Sequence[ContextEntry]) -> list[ContextEntry]:

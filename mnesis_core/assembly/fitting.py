@@ -28,7 +28,7 @@ SHORTEST_FIELD = 128
 """Tokens: a shortened text gets no less, so that beside its note something of it remains."""
 SUMMARY_FRAME = 104
 """Tokens of the frame around a summary, at the largest."""
-_RESULT_FRAME = 12
+RESULT_FRAME = 12
 """Tokens of "Error: " before a result, or of the sentence that stands for a missing one."""
 _BELIEVABLE = 8
 """A stored estimate below one token for so many characters is counted anew."""
@@ -85,7 +85,7 @@ def _part_cost(stored: StoredPart) -> tuple[str, int]:
     if isinstance(part, ToolPart) and part.compacted_at is None and is_object(part.input):
         length = len(part.tool_name) + len(part.input) + len(part.output or "") + len(part.error or "")
         if stored.token_estimate * _BELIEVABLE >= length:
-            return "tool_outputs", MESSAGE_FRAMING + _RESULT_FRAME + stored.token_estimate
+            return "tool_outputs", MESSAGE_FRAMING + RESULT_FRAME + stored.token_estimate
     fields = fields_of(part, tombstoned=is_tombstoned(part), naming=stored.id)
     return _category(stored), frame_of(stored) + sum(_sizes(fields)) if fields else 0
 
@@ -99,7 +99,7 @@ def frame_of(stored: StoredPart) -> int:
     """Tokens around a part's texts. Every part counts as a message of its own, the most it can become."""
     if not isinstance(stored.part, ToolPart):
         return MESSAGE_FRAMING
-    return MESSAGE_FRAMING + TOOL_FRAMING + _RESULT_FRAME + estimate_text(stored.part.tool_name)
+    return MESSAGE_FRAMING + TOOL_FRAMING + RESULT_FRAME + estimate_text(stored.part.tool_name)
 
 
 def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:

@@ -33,6 +33,9 @@ from mnesis_core.messages import (
 from mnesis_core.quoting import quote
 from mnesis_core.tokens import SHORT, characters_within, estimate_text
 
+SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)
+"""The parts that a model is sent."""
+
 
 def tombstone(tool_name: str, compacted_at: datetime) -> str:
     """What stands in place of a pruned output (seed 000, "What a tombstone is")."""

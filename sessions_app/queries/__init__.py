@@ -15,6 +15,7 @@ from sessions_app.queries.calls import (
 from sessions_app.queries.context_items import (
     load_context,
     load_context_items,
+    load_newest_context,
     newest_summary,
     replaced_items,
     standing_items,
@@ -116,6 +117,7 @@ __all__ = [
     "load_messages",
     "load_messages_by_ids",
     "load_messages_since",
+    "load_newest_context",
     "load_paid_calls",
     "load_part",
     "load_part_text",

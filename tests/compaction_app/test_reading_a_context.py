@@ -6,9 +6,18 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from compaction_app.context import load_frame, load_state, read_state
-from mnesis_core.dag import MessageEntry
-from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
+from compaction_app.context import (
+    FEWEST_READ,
+    load_frame,
+    load_meter,
+    load_state,
+    meter_of,
+    read_newest_state,
+    read_state,
+)
+from mnesis_core.dag import MessageEntry, SummaryEntry
+from mnesis_core.messages import FileRefPart, Message, ReasoningPart, TextPart, ToolPart, ToolState
+from mnesis_core.record import TurnState
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.queries import load_messages, load_session
@@ -54,3 +63,73 @@ def test_a_message_is_the_same_in_a_context_as_in_the_record(session_id):
         store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
     entries = load_state(session_id).entries
     assert [entry.message for entry in entries if isinstance(entry, MessageEntry)] == load_messages(session_id)
+
+
+# A context that is far too large
+
+
+def small_session() -> str:
+    """A session whose window takes some hundred short messages."""
+    return new_session(make_user("bob"), config={"context_window": 4_000})
+
+
+def tell(session_id: str, turns: int, *, steps: int = 1) -> list[str]:
+    """Turns of a question and so many answers with everything that is sent and not sent; returns the tools' parts."""
+    answer = Message(
+        role="assistant",
+        parts=(
+            ReasoningPart(text="The tide may have turned since. " * 9),
+            TextPart(text="It reads forty one, and it is rising."),
+            tool(output="41 at Portwell " * 5, input='{"place": "Portwell"}'),
+            tool(output="42 at Sandbar " * 9, input='{"place": "Sandbar"}'),
+            FileRefPart(file_id="file_0123456789abcdef", path="tides.csv", exploration_summary="Rows of tides."),
+        ),
+    )
+    with change(session_id) as record:
+        for number in range(turns):
+            turn_id = store.start_turn(record, model="demo")
+            question = Message(role="user", parts=(TextPart(text=f"What does gauge {number} read?"),))
+            store.append_message(record, turn_id=turn_id, message=question)
+            for _ in range(steps):
+                store.append_message(record, turn_id=turn_id, message=answer)
+            store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+    said = load_messages(session_id, limit=10_000)
+    return [stored.id for message in said for stored in message.parts if isinstance(stored.part, ToolPart)]
+
+
+def test_of_a_context_that_is_far_too_large_its_end_is_measured_and_the_rest_is_summed_up():
+    session_id = small_session()
+    tools = tell(session_id, 400)
+    said = load_messages(session_id, limit=10_000)
+    add_summary(session_id, claim(session_id), [message.id for message in said[:4]], (1, 4))
+    with change(session_id) as record:
+        store.tombstone_parts(record, tools[8:60:2])
+    newest, whole = read_newest_state(load_frame(session_id)), load_state(session_id)
+    assert len(whole.entries) == 797
+    assert len(newest.entries) == FEWEST_READ + 1
+    assert isinstance(newest.entries[0], SummaryEntry)
+    measured, exact = load_meter(session_id), meter_of(whole)
+    assert measured.breakdown == exact.breakdown
+    assert abs(measured.used_tokens - exact.used_tokens) < exact.used_tokens / 20
+    assert measured.used_tokens > 10 * measured.hard_tokens
+
+
+def test_of_a_turn_that_is_far_too_large_everything_from_its_question_on_is_measured():
+    session_id = small_session()
+    tell(session_id, 3)
+    tell(session_id, 1, steps=300)
+    newest, whole = read_newest_state(load_frame(session_id)), load_state(session_id)
+    assert [entry.message.role for entry in newest.entries if isinstance(entry, MessageEntry)].count("user") >= 1
+    assert meter_of(newest) == meter_of(whole)
+
+
+def test_of_very_small_messages_as_many_are_read_as_may_fit():
+    session_id = small_session()
+    with change(session_id) as record:
+        for _ in range(900):
+            turn_id = store.start_turn(record, model="demo")
+            store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="41"),)))
+            store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+    newest, whole = read_newest_state(load_frame(session_id)), load_state(session_id)
+    assert FEWEST_READ < len(newest.entries) < len(whole.entries)
+    assert meter_of(newest) == meter_of(whole)

@@ -25,7 +25,7 @@ from mnesis_core.endings import ModelUnreachable
 from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
 from mnesis_core.llm import Request
 from sessions_app.ledger import change
-from sessions_app.models import ContextItem
+from sessions_app.models import ContextItem, LanguageModel
 from sessions_app.queries import list_calls, load_call, load_events
 from sessions_app.store import archive_session, start_call, update_session
 from tests.compaction_app.test_lineage import Tree, get
@@ -259,6 +259,17 @@ def test_another_prompt_is_asked_and_named(tree, script, door):
     hostile = post(door, f"/summaries/{tree.left}/preview", {"prompt": PROMPT + "\x00 \u202e 💩"}, 201)
     assert hostile["items"][0]["level"] == 1
     assert [rebuild_payload(call).problems for call in list_calls(tree.id, limit=2)] == [(), ()]
+
+
+def test_another_model_is_asked_and_named(tree, script):
+    LanguageModel.objects.create(
+        alias="spare", litellm_model="scripted/spare", context_window=8_000, max_output_tokens=300
+    )
+    own, other = script(numbered()), script(numbered(), alias="spare")
+    preview = revising.preview(tree.top, subtree=True, model="spare")
+    assert (own.requests, len(other.requests)) == ([], 3)
+    revising.apply(preview)
+    assert {load_summary(node.id).model for node in load_graph(tree.id).current()} == {"spare"}
 
 
 def test_a_model_that_fails_gives_a_level_three_preview_that_says_so(tree, script, door):

@@ -148,6 +148,7 @@ BY_SESSION: dict[Query, Ask] = {
     queries.list_calls: lambda ask, who, its: ask(who.session_id),
     queries.list_turns: lambda ask, who, its: ask(who.session_id),
     queries.load_context: lambda ask, who, its: ask(who.session_id),
+    queries.load_newest_context: lambda ask, who, its: ask(who.session_id, items=9),
     queries.load_context_items: lambda ask, who, its: ask(who.session_id),
     queries.load_events: lambda ask, who, its: ask(who.session_id),
     queries.load_live_texts: lambda ask, who, its: ask(who.session_id),
@@ -308,6 +309,7 @@ NOT_SCOPED: dict[Query, str] = {
     lineage.expand_step: "the summary was loaded for whoever asks",
     context.meter_of: "reads what load_state has loaded",
     context.size_of: "reads what load_state has loaded",
+    context.read_newest_state: "reads the session that load_frame has loaded",
     context.read_state: "reads the session that load_frame has loaded",
 }
 """Told nothing: why that is right."""

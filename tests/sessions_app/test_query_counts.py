@@ -245,6 +245,8 @@ READS: dict[str, tuple[Operation, int]] = {
     "load_context_items": (lambda s: queries.load_context_items(s.id), 1),
     "load_context_items, as of": (lambda s: queries.load_context_items(s.id, at=5), 1),
     "load_context": (lambda s: queries.load_context(s.id), 1),
+    "load_newest_context, all": (lambda s: queries.load_newest_context(s.id, items=1_000), 1),
+    "load_newest_context, some": (lambda s: queries.load_newest_context(s.id, items=2), 3),
     "load_context, as of": (lambda s: queries.load_context(s.id, at=5), 1),
     "list_calls": (lambda s: queries.list_calls(s.id), 1),
     "load_call": (lambda s: queries.load_call(s.call, owner_id=s.owner.pk), 1),
