@@ -18,6 +18,7 @@ from asgiref.sync import async_to_sync
 from compaction_app import store
 from compaction_app.attempt import Attempt, claim
 from compaction_app.context import ContextState, load_state, meter_of, size_of
+from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import act_on, request_compaction, trigger_of
 from compaction_app.store import RunResult
@@ -52,7 +53,6 @@ from sessions_app.queries import load_session, open_turn
 
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
-LIVE = ("queued", "running")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from compaction_app.context import load_frame
 from compaction_app.inspect_queries import SummaryHead, Written, load_heads, written_by
+from compaction_app.models import LIVE
 from compaction_app.queries import list_runs_between
 from mnesis_core.compaction import Outcome
 from mnesis_core.lineage import RunRecord
@@ -66,7 +67,7 @@ class ShownRun:
     @property
     def is_live(self) -> bool:
         """It is queued or running."""
-        return self.run.state in ("queued", "running")
+        return self.run.state in LIVE
 
     @property
     def has_changed(self) -> bool:

@@ -22,6 +22,8 @@ class RunState(models.TextChoices):
     """What it was about to summarise left the context meanwhile: it ended without harm, and without its last summary."""
 
 
+LIVE = (RunState.QUEUED, RunState.RUNNING)
+"""It has not ended."""
 RUN_STEPS = (
     ("queued", "running"),
     ("queued", "completed"),

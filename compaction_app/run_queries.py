@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
-from compaction_app.models import CompactionRun, RunState
+from compaction_app.models import LIVE, CompactionRun, RunState
 from compaction_app.queries import run_records
 from mnesis_core.events import EventType
 from mnesis_core.lineage import RunRecord
 from sessions_app.queries.events import load_events_at
 
-LIVE = (RunState.QUEUED, RunState.RUNNING)
 MOST_RUNS = 500
 MOST_PLACES = 20_000
 """SQLite allows 32,766 variables in one statement."""

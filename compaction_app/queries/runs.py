@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet, Sum
 
-from compaction_app.models import CompactionRun, SummaryNode, SummaryTry
+from compaction_app.models import LIVE, CompactionRun, SummaryNode, SummaryTry
 from mnesis_core.budget import LastRun
 from mnesis_core.errors import CompactionNotFoundError
 from mnesis_core.lineage import RunRecord, TryRecord
@@ -40,7 +40,7 @@ def list_runs_between(session_id: str, *, first: int, last: int | None, limit: i
     # A run that did nothing because there was nothing to do is no event in a conversation.
     happened = Q(state__in=["failed", "superseded"]) | Q(pruned_parts__gt=0) | Q(source_count__gt=0)
     here = Q(after_message_seq__gte=first) if last is None else Q(after_message_seq__range=(first, last))
-    rows = CompactionRun.objects.filter(Q(state__in=["queued", "running"]) | happened & here, session_id=session_id)
+    rows = CompactionRun.objects.filter(Q(state__in=LIVE) | happened & here, session_id=session_id)
     return run_records(rows.order_by("-created_at")[:limit])
 
 
@@ -90,7 +90,7 @@ def compaction_micros_of_owner(owner_id: int, *, since: datetime) -> int:
 
 def live_run(session_id: str) -> str | None:
     """The id of the compaction that is queued or running."""
-    rows = CompactionRun.objects.filter(session_id=session_id, state__in=["queued", "running"])
+    rows = CompactionRun.objects.filter(session_id=session_id, state__in=LIVE)
     return rows.values_list("id", flat=True).first()
 
 
@@ -130,7 +130,7 @@ def last_run(session_id: str) -> LastRun | None:
 
 def stale_runs(now: datetime) -> list[tuple[str, str]]:
     """(session id, id) of compactions that nobody works on: their wake-up was lost, or their worker died."""
-    rows = CompactionRun.objects.filter(state__in=["queued", "running"], lease_expires_at__lt=now)
+    rows = CompactionRun.objects.filter(state__in=LIVE, lease_expires_at__lt=now)
     return list(rows.filter(session__deleted_at__isnull=True).values_list("session_id", "id")[:100])
 
 

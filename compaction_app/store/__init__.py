@@ -1,7 +1,6 @@
 """The only writer of compactions, summaries and the tries at them."""
 
 from compaction_app.store.runs import (
-    LIVE,
     LOST_AFTER,
     WAKE_AGAIN_AFTER,
     WAKE_AGAIN_AT_LAST_AFTER,
@@ -20,7 +19,6 @@ from compaction_app.store.summaries import Revision, record_preview, record_summ
 from compaction_app.store.tries import NewTry, close_calls, record_try
 
 __all__ = [
-    "LIVE",
     "LOST_AFTER",
     "WAKE_AGAIN_AFTER",
     "WAKE_AGAIN_AT_LAST_AFTER",

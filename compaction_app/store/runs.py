@@ -15,6 +15,7 @@ from django.db.models import F, Max, Q, Sum
 from django.utils import timezone
 
 from compaction_app.models import (
+    LIVE,
     CompactionRun,
     RunState,
     SummaryEdge,
@@ -34,7 +35,6 @@ from sessions_app.statements import Table
 
 _RUNS = Table(CompactionRun)
 
-LIVE = (RunState.QUEUED, RunState.RUNNING)
 LOST_AFTER = timedelta(seconds=30)
 """A queued compaction that nobody claimed by then has lost its wake-up, or no worker runs."""
 WAKE_AGAIN_AFTER, WAKE_AGAIN_AT_LAST_AFTER = timedelta(minutes=5), timedelta(hours=1)

@@ -13,7 +13,7 @@ from django_q.models import OrmQ
 from compaction_app import store
 from compaction_app.attempt import claim
 from compaction_app.compact import compact_now, compact_session, request_manual
-from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
+from compaction_app.models import LIVE, CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import list_runs, list_summaries, load_run
 from compaction_app.schedule import wake_stale
 from compaction_app.tasks import compact
@@ -138,7 +138,7 @@ def test_a_run_whose_sources_left_the_context_is_superseded_and_harmless(session
     assert said(session)[-1] == "compaction.superseded"
     assert SummaryNode.objects.count() == 0
     assert len(load_context_items(session.id)) == 15
-    assert not CompactionRun.objects.filter(state__in=store.LIVE).exists()
+    assert not CompactionRun.objects.filter(state__in=LIVE).exists()
 
 
 def test_of_two_commits_of_one_span_at_once_one_is_refused(session, script):

@@ -19,12 +19,14 @@ from django.utils import timezone
 from agents_app import queries as agent_queries
 from agents_app.queries import operator_pages
 from agents_app.store import receive_message, take_messages
-from compaction_app import context, lineage
+from compaction_app import context, lineage, run_queries
+from compaction_app import inspect_queries as summary_queries
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
 from mnesis_core.errors import NotFound
+from mnesis_core.ids import new_id
 from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
 from mnesis_core.record import SUB_AGENT, MessageEnd, UsageRecord
@@ -32,13 +34,13 @@ from mnesis_core.text import text_digest
 from sessions_app import inspect_queries, places, queries, queries_keys, relatives, search, store, transcript
 from sessions_app.ledger import Change, change
 from tests.support.cast import make_user
-from tests.support.inspected import add_preview, add_summary, add_turn, claim, finish, tool_part
+from tests.support.inspected import add_preview, add_summary, add_try, add_turn, claim, finish, tool_part
 from tests.support.operators import add_run, settled_run
 from tests.support.talks import exchange, new_session
 
 MODULES = (
     *(queries, queries_keys, inspect_queries, search, transcript, places, relatives),
-    *(compaction_queries, context, lineage, file_queries, agent_queries, operator_pages),
+    *(compaction_queries, run_queries, summary_queries, context, lineage, file_queries, agent_queries, operator_pages),
 )
 SECRET = "herring"
 CONTENT = "ab" * 32
@@ -58,6 +60,8 @@ class Things:
     summary: str
     preview: str
     attempt: str
+    asked: str
+    """A call for a summary that was of no use."""
     run: str
     file: str
     child: str
@@ -217,6 +221,15 @@ BY_SESSION: dict[Query, Ask] = {
     compaction_queries.load_summary_entries: lambda ask, who, its: ask({its.summary: 1}, session_id=who.session_id),
     compaction_queries.load_preview_entries: lambda ask, who, its: ask({its.preview: 1}, session_id=who.session_id),
     compaction_queries.list_runs_between: lambda ask, who, its: ask(who.session_id, first=0, last=None),
+    run_queries.compacted_after: lambda ask, who, its: ask(who.session_id, newest=9),
+    run_queries.list_runs_after: lambda ask, who, its: ask(who.session_id, 0, 9, with_live=True),
+    run_queries.runs_that_pruned: lambda ask, who, its: ask(who.session_id, range(1, 200)),
+    run_queries.tally_runs: lambda ask, who, its: ask(who.session_id).total,
+    summary_queries.count_summaries: lambda ask, who, its: ask(who.session_id),
+    summary_queries.load_heads: lambda ask, who, its: ask([its.summary], session_id=who.session_id),
+    summary_queries.load_reply: lambda ask, who, its: ask(its.attempt, session_id=who.session_id),
+    summary_queries.tries_of_calls: lambda ask, who, its: ask([its.asked], session_id=who.session_id),
+    summary_queries.load_tries: lambda ask, who, its: ask(its.summary, session_id=who.session_id, limit=9),
     inspect_queries.id_of_message: lambda ask, who, its: ask(who.session_id, 1),
     inspect_queries.load_context_spans: lambda ask, who, its: ask(who.session_id, at=10**6),
     inspect_queries.load_stay: lambda ask, who, its: ask(who.session_id, its.summary),
@@ -299,6 +312,10 @@ NOT_SCOPED: dict[Query, str] = {
     compaction_queries.leaves_of_messages: "the messages were found in sessions of whoever asks",
     queries.places_of_parts: "the parts were found in sessions of whoever asks",
     queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
+    summary_queries.later_revisions: "the summaries are those of one session's graph",
+    summary_queries.load_sources: "the summary was loaded for whoever asks",
+    summary_queries.models_of_summaries: "the summaries are those of one session's graph",
+    summary_queries.written_by: "the run was loaded for whoever asks",
     compaction_queries.run_records: "reads what the caller has chosen",
     compaction_queries.has_changed: "the run is the caller's own",
     compaction_queries.longest_wait: "for whoever watches the site: a number of seconds",
@@ -351,10 +368,13 @@ def things(alice: Person) -> Things:
     first_two = [message.id for message in queries.load_messages(session_id)[:2]]
     summary = add_summary(session_id, run, first_two, (1, 2), text=SECRET)
     preview = add_preview(session_id, summary, first_two, text=SECRET)
+    with change(session_id) as record:
+        compaction_store.prune(record, run.id, [tool], tokens=9)
+        asked = start_lone_call(record, "summary", run_id=run.id)
+    add_try(session_id, run, new_id("sum"), text=SECRET, reason="refusal", call_id=asked)
     finish(session_id, run)
     exchange(session_id, SECRET, SECRET)
     with change(session_id) as record:
-        store.tombstone_parts(record, [tool])
         file = store_file_reference(record, content_id=CONTENT, path=f"/{SECRET}", exploration_summary=SECRET, size=9)
         live = compaction_store.request_run(record, trigger="soft")
         for run_id in (live, None):
@@ -381,6 +401,7 @@ def things(alice: Person) -> Things:
         summary=summary,
         preview=preview,
         attempt=compaction_queries.load_run(run.id).tries[0].id,
+        asked=asked,
         run=live or "",
         file=file,
         child=child,

@@ -13,7 +13,7 @@ from django.utils import timezone
 from audit_app.verify import verify_session
 from compaction_app import store
 from compaction_app.attempt import Attempt
-from compaction_app.models import CompactionRun
+from compaction_app.models import LIVE, CompactionRun
 from mnesis_core.llm import Request
 from mnesis_core.providers.scripted import Script
 from mnesis_core.record import SessionRecord
@@ -93,7 +93,7 @@ def said(session: SessionRecord) -> list[str]:
 def is_whole(session: SessionRecord) -> bool:
     """Nothing is live, and the ledger proves every row."""
     assert verify_session(session.id).problems == []
-    return not CompactionRun.objects.filter(session_id=session.id, state__in=store.LIVE).exists()
+    return not CompactionRun.objects.filter(session_id=session.id, state__in=LIVE).exists()
 
 
 def first_items(session: SessionRecord, count: int = 4) -> list[str]:

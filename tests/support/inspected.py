@@ -181,6 +181,7 @@ def add_try(
     text: str = "",
     reason: str = "",
     cost: int = 42,
+    call_id: str | None = None,
 ) -> str:
     """An attempt at a summary, accepted unless there is a reason why not; returns its id."""
     attempt = Try(
@@ -191,7 +192,7 @@ def add_try(
         summary_id=summary_id,
         kind=kind,
         attempt=attempt,
-        call_id=None,
+        call_id=call_id,
         target=200,
         prompt_version="level1.1",
         text=text,
