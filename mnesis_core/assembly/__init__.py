@@ -17,10 +17,10 @@ from mnesis_core.assembly.fitting import Item, whole
 from mnesis_core.assembly.opening import Opening, fit_opening, read_system, whole_opening
 from mnesis_core.assembly.reading import read_gap, read_message, read_summary
 from mnesis_core.assembly.selection import Turns, select, turns_of
+from mnesis_core.assembly.sources import Sources, find_message, find_summary, sources_of
 from mnesis_core.budget import Budget
 from mnesis_core.context import Assembled, Breakdown, ContextMessage, LeftOut, Prompt
 from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry, in_order
-from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
 from mnesis_core.llm import ToolSpec
 
 __all__ = ["assemble", "rebuild"]
@@ -86,16 +86,11 @@ def rebuild(
     :raises MessageNotFoundError: a message that the manifest names is not among the entries.
     :raises SummaryNotFoundError: likewise a summary.
     """
-    sources: dict[str, ContextEntry] = {_id(entry): entry for entry in entries}
     names = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     return Prompt(
-        messages=tuple(_read(manifest, sources, system_prompt)),
+        messages=tuple(_read(manifest, sources_of(entries), system_prompt)),
         tools=tuple(tool for tool in tools if tool.name in names),
     )
-
-
-def _id(entry: ContextEntry) -> str:
-    return entry.id if isinstance(entry, SummaryEntry) else entry.message.id
 
 
 def _cut(
@@ -157,33 +152,17 @@ def _breakdown(cost: Counter[str], calibration: float, used: int, free: int) -> 
     return Breakdown(**scaled, messages=used - sum(scaled.values()), free=free)
 
 
-def _read(
-    rows: Sequence[Mapping[str, Any]], sources: Mapping[str, ContextEntry], system_prompt: str
-) -> Iterator[ContextMessage]:
+def _read(rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: str) -> Iterator[ContextMessage]:
     for row in rows:
         match row["kind"]:
             case "message":
-                yield from read_message(_message(sources, row["id"]).message, row)
+                yield from read_message(find_message(sources, row["id"]), row)
             case "summary":
-                yield read_summary(_summary(sources, row["id"]))
+                yield read_summary(find_summary(sources, row["id"]))
             case "system":
                 yield read_system(row, system_prompt)
             case "gap":
                 yield read_gap(row)
-
-
-def _summary(sources: Mapping[str, ContextEntry], summary_id: str) -> SummaryEntry:
-    entry = sources.get(summary_id)
-    if not isinstance(entry, SummaryEntry):
-        raise SummaryNotFoundError(f"the prompt holds summary {summary_id}, which is not there", id=summary_id)
-    return entry
-
-
-def _message(sources: Mapping[str, ContextEntry], message_id: str) -> MessageEntry:
-    entry = sources.get(message_id)
-    if not isinstance(entry, MessageEntry):
-        raise MessageNotFoundError(f"the prompt holds message {message_id}, which is not there", id=message_id)
-    return entry
 
 
 def _left_out(everything: Sequence[Item], chosen: Mapping[str, Item]) -> Iterator[LeftOut]:

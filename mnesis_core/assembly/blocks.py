@@ -5,20 +5,19 @@ A block's text is what the model read of it, by the same rules that the prompt i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from mnesis_core.assembly.fitting import frame_of
-from mnesis_core.assembly.opening import read_system
+from mnesis_core.assembly.opening import read_system, read_tool, size_of_tool
 from mnesis_core.assembly.reading import field_texts, read_gap, read_summary
+from mnesis_core.assembly.sources import Sources, find_message, find_summary, sources_of
 from mnesis_core.context import EMPTY_MESSAGE
 from mnesis_core.dag import ContextEntry, SummaryEntry
-from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
 from mnesis_core.llm import ToolSpec
 from mnesis_core.messages import FileRefPart, PatchPart, StoredMessage, StoredPart, ToolPart
-from mnesis_core.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
+from mnesis_core.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.values import dataclass
 
 
@@ -77,18 +76,13 @@ def blocks_of(
     :raises MessageNotFoundError: a message that the manifest names is not among the entries.
     :raises SummaryNotFoundError: likewise a summary.
     """
-    messages = {entry.message.id: entry.message for entry in entries if not isinstance(entry, SummaryEntry)}
-    summaries = {entry.id: entry for entry in entries if isinstance(entry, SummaryEntry)}
+    sources = sources_of(entries)
     by_name = {tool.name: tool for tool in tools}
-    return [block for row in manifest for block in _blocks(row, messages, summaries, by_name, system_prompt)]
+    return [block for row in manifest for block in _blocks(row, sources, by_name, system_prompt)]
 
 
 def _blocks(
-    row: Mapping[str, Any],
-    messages: Mapping[str, StoredMessage],
-    summaries: Mapping[str, SummaryEntry],
-    tools: Mapping[str, ToolSpec],
-    system_prompt: str,
+    row: Mapping[str, Any], sources: Sources, tools: Mapping[str, ToolSpec], system_prompt: str
 ) -> Iterator[Block]:
     match row["kind"]:
         case "system":
@@ -97,9 +91,9 @@ def _blocks(
         case "tools":
             yield from (_tool(tools[name]) for name in row["names"] if name in tools)
         case "summary":
-            yield _summary(summaries.get(row["id"]), row)
+            yield _summary(find_summary(sources, row["id"]))
         case "message":
-            yield from _message(messages.get(row["id"]), row)
+            yield from _message(find_message(sources, row["id"]), row)
         case "gap":
             span = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
             yield _said(BlockKind.GAP, "user", read_gap(row).text, **span)
@@ -111,23 +105,17 @@ def _said(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
 
 
 def _tool(tool: ToolSpec) -> Block:
-    shape = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    tokens = TOOL_FRAMING + estimate_text(json.dumps(shape, ensure_ascii=False))
-    text = json.dumps(shape, ensure_ascii=False, indent=2)
-    return Block(kind=BlockKind.TOOL, role="system", texts=(("text", text),), tokens=tokens, name=tool.name)
+    text = read_tool(tool, indent=2)
+    return Block(kind=BlockKind.TOOL, role="system", texts=(("text", text),), tokens=size_of_tool(tool), name=tool.name)
 
 
-def _summary(entry: SummaryEntry | None, row: Mapping[str, Any]) -> Block:
-    if entry is None:
-        raise SummaryNotFoundError(f"the prompt holds summary {row['id']}, which is not there", id=row["id"])
+def _summary(entry: SummaryEntry) -> Block:
     read = read_summary(entry)
     span = {"first_seq": entry.first_seq, "last_seq": entry.last_seq}
     return _said(BlockKind.SUMMARY, read.role, read.text, item_id=entry.id, **span)
 
 
-def _message(message: StoredMessage | None, row: Mapping[str, Any]) -> Iterator[Block]:
-    if message is None:
-        raise MessageNotFoundError(f"the prompt holds message {row['id']}, which is not there", id=row["id"])
+def _message(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
     what = {"item_id": message.id, "first_seq": message.seq, "last_seq": message.seq}
     parts = [stored for stored in message.parts[: row["parts"]] if stored.id not in row["omitted"]]
     found = [(stored, texts) for stored in parts if (texts := field_texts(message, stored, row))]

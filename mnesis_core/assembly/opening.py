@@ -36,7 +36,7 @@ def whole_opening(system_prompt: str, tools: Sequence[ToolSpec]) -> Opening:
     return Opening(
         rows=_rows({"kind": "system", "id": ""} if system_prompt else None, tools),
         system_tokens=MESSAGE_FRAMING + estimate_text(system_prompt) if system_prompt else 0,
-        tool_tokens=sum(map(_tool_tokens, tools)),
+        tool_tokens=sum(map(size_of_tool, tools)),
         tools=tuple(tools),
     )
 
@@ -46,7 +46,7 @@ def fit_opening(opening: Opening, system_prompt: str, room: int) -> Opening:
     if opening.tokens <= room:
         return opening
     room = max(0, room)
-    sums = list(accumulate(map(_tool_tokens, opening.tools)))
+    sums = list(accumulate(map(size_of_tool, opening.tools)))
     count = sum(1 for total in sums if total <= room - min(opening.system_tokens, room // 2))
     tool_tokens = sums[count - 1] if count else 0
     row, system_tokens = _fit_system(system_prompt, opening.system_tokens, room - tool_tokens)
@@ -80,9 +80,15 @@ def _rows(system: dict[str, Any] | None, tools: Sequence[ToolSpec]) -> list[dict
     return [system, *names] if system else names
 
 
-def _tool_tokens(tool: ToolSpec) -> int:
+def size_of_tool(tool: ToolSpec) -> int:
+    """Tokens of a tool's description."""
+    return TOOL_FRAMING + estimate_text(read_tool(tool))
+
+
+def read_tool(tool: ToolSpec, *, indent: int | None = None) -> str:
+    """A tool as JSON, much as every provider sends it to its model."""
     shape = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return TOOL_FRAMING + estimate_text(json.dumps(shape, ensure_ascii=False))
+    return json.dumps(shape, ensure_ascii=False, indent=indent)
 
 
 def read_system(row: Mapping[str, Any], system_prompt: str) -> ContextMessage:
