@@ -51,7 +51,7 @@ ATTRIBUTES = {
 """Nothing that lays one text over another, or moves it away."""
 VALUES = {"mfrac": {"linethickness": {"0"}, "displaystyle": {"true", "false"}}}
 CLASSES = {
-    "text-align: left": "math-left", "text-align: right": "math-right", "width: 50%": "math-fill",
+    "text-align: left": "math-left", "text-align: right": "math-right",
     "border-left: 0.05em solid currentcolor": "math-line-left", "border-right: 0.05em solid currentcolor": "math-line-right",
     "border-top: 0.05em solid currentcolor": "math-line-top",
 }  # fmt: skip

@@ -73,6 +73,15 @@ _TOO_WIDE = """() => {
   [...document.querySelectorAll("body *")].filter((each) => each.getBoundingClientRect().right > innerWidth && !scrolls(each))
     .slice(0, 4).map((each) => each.outerHTML.slice(0, 120));
 }"""
+_MOUSE_ONLY = """() => {
+  const controls = "a[href], button, input:not([type=hidden]), select, textarea, summary, [role=button]";
+  const seen = (each) => each.checkVisibility({visibilityProperty: true}) && !each.closest("[inert], [aria-hidden=true]");
+  const inOneStop = (each) => each.matches("[type=radio]") || each.closest("[role=treegrid]");
+  const presses = (each) => getComputedStyle(each).cursor === "pointer" && !each.closest(`${controls}, label, [tabindex], [role=treegrid]`);
+  return [...document.querySelectorAll("body *")]
+    .filter((each) => seen(each) && (each.matches(controls) ? each.tabIndex < 0 && !each.disabled && !inOneStop(each) : presses(each)))
+    .slice(0, 4).map((each) => each.outerHTML.slice(0, 160));
+}"""
 _AXE = """(only) => axe.run(document, {
   resultTypes: ["violations"], preload: false, ...(only ? {runOnly: {type: "rule", values: only}} : {}),
 }).then(({violations}) => violations.map(({id, impact, nodes}) => ({
@@ -187,6 +196,7 @@ def look() -> Callable[[Page], list[str]]:
 
     def problems(page: Page) -> list[str]:
         found = [f"{headings} headings of the first level"] if (headings := page.locator("h1").count()) != 1 else []
+        found += [f"not by keyboard: {element}" for element in page.evaluate(_MOUSE_ONLY)]
         found += [f"focus not seen: {element}" for element in unseen_focus(page)]
         for name, size in LOOKS.items():
             page.set_viewport_size(size)
