@@ -13,6 +13,7 @@ from agents_app.queries import count_waiting
 from audit_app.queries import find_verification
 from audit_app.signs import Check, State
 from compaction_app.context import Meter, load_meter
+from mnesis_core.budget import Pressure
 from mnesis_core.visible import excerpt
 from sessions_app.binding import time_in_sql
 from sessions_app.inspecting import Inspected, address_of
@@ -164,10 +165,10 @@ def _context(about: Inspected, meter: Meter) -> Check:
     if meter.used_tokens > meter.usable_tokens:
         to_do = "It is compacted before the next call. What may not be summarised is shown to the model shortened."
         return Check(name="Context", state=State.PROBLEM, words=f"Over its window: {of}", to_do=to_do)
-    if meter.used_tokens >= meter.hard_tokens:
+    if meter.pressure is Pressure.HARD:
         to_do = "It is compacted before the next call."
         return Check(name="Context", state=State.LOOK, words=f"Above the hard mark: {of}", to_do=to_do)
-    if meter.used_tokens >= meter.soft_tokens:
+    if meter.pressure is Pressure.SOFT:
         return Check(name="Context", state=State.NOTE, words=f"Above the soft mark: {of}")
     return Check(name="Context", state=State.GOOD, words=of)
 

@@ -13,7 +13,7 @@ from typing import Any
 from compaction_app.queries import load_summary_entries
 from mnesis_core.assembly import assemble
 from mnesis_core.assembly.fitting import whole
-from mnesis_core.budget import Budget, Pressure, make_budget, pressure
+from mnesis_core.budget import Budget, Pressure, make_budget, pressure, pressure_between
 from mnesis_core.calibration import Calibration, calibration_after
 from mnesis_core.compaction import Situation, piece_limit
 from mnesis_core.config import Config
@@ -73,6 +73,11 @@ class Meter:
     """Reports of the provider that the ratio comes from."""
     error: float | None
     """By how much the corrected estimates missed those reports, as a share; None: there were none."""
+
+    @property
+    def pressure(self) -> Pressure:
+        """How full that is."""
+        return pressure_between(self.used_tokens, soft=self.soft_tokens, hard=self.hard_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

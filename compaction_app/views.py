@@ -93,13 +93,6 @@ def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
 def shown_meter(meter: Meter) -> ShownMeter:
     """Put a meter's numbers on one scale: the model's whole window, or more if more is used."""
     scale = max(meter.window, meter.usable_tokens, meter.used_tokens, 1)
-    pressure = (
-        "hard"
-        if meter.used_tokens >= meter.hard_tokens
-        else "soft"
-        if meter.used_tokens >= meter.soft_tokens
-        else "none"
-    )
     return ShownMeter(
         segments=_segments(meter, scale),
         used=format_count(meter.used_tokens),
@@ -107,7 +100,7 @@ def shown_meter(meter: Meter) -> ShownMeter:
         window=format_count(meter.window),
         window_source=WINDOW_SOURCES[meter.window_source],
         percent=round(100 * meter.used_tokens / max(1, meter.usable_tokens)),
-        pressure=pressure,
+        pressure=meter.pressure.value,
         soft=format_count(meter.soft_tokens),
         hard=format_count(meter.hard_tokens),
         soft_x=_place(meter.soft_tokens, scale),

@@ -109,9 +109,14 @@ def make_budget(spec: ModelSpec, config: Config) -> Budget:
 
 def pressure(used: int, budget: Budget) -> Pressure:
     """How full a context of ``used`` tokens is: what it would take whole, not what was left after cutting."""
-    if used >= budget.hard:
+    return pressure_between(used, soft=budget.soft, hard=budget.hard)
+
+
+def pressure_between(used: int, *, soft: int, hard: int) -> Pressure:
+    """How full a context of ``used`` tokens is between two thresholds; at one is above it."""
+    if used >= hard:
         return Pressure.HARD
-    return Pressure.SOFT if used >= budget.soft else Pressure.NONE
+    return Pressure.SOFT if used >= soft else Pressure.NONE
 
 
 def should_compact(
