@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from typing import Any
@@ -14,7 +12,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from playwright.sync_api import BrowserContext, Page, Request
 
 from tests.browser.conftest import Portal
-from tests.support.site import ROOT
+from tests.support.children import run_main
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
 SERIOUS = ("serious", "critical")
@@ -92,12 +90,8 @@ _AXE = """(only) => axe.run(document, {
 @pytest.fixture(scope="module")
 def ids(portal: Portal) -> dict[str, Any]:
     """What the addresses of the pages are made of."""
-    program = [sys.executable, "-m", "tests.support.hostile_record", "admin"]
-    done = subprocess.run(
-        program, cwd=ROOT, env=portal.site.environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]) | {"server": "hostile", "number": 1}
+    written = run_main("tests.support.hostile_record", "admin", seconds=120, environment=portal.site.environment)
+    return json.loads(written.splitlines()[-1]) | {"server": "hostile", "number": 1}
 
 
 class Watch:

@@ -1,11 +1,8 @@
-"""The timeline and the tombstones of the inspector: what they say, to whom, and what they ask the database."""
+"""The inspector's timeline and tombstones: what all turns together say, to whom, and what they ask the database."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -14,9 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app import store as compaction_store
-from compaction_app.inspector.turn import AXIS, NARROWEST, Axis
 from mnesis_core.messages import TextPart, ToolState
-from mnesis_core.record import MessageEnd, TurnState
+from mnesis_core.record import MessageEnd
 from sessions_app.inspecting import SEES_RECORDS
 from sessions_app.ledger import change
 from sessions_app.models import MessagePart, Turn
@@ -24,9 +20,9 @@ from sessions_app.queries.timeline import TurnFilter, list_timeline
 from sessions_app.store import create_session, finish_call, start_call, start_turn
 from tests.support.inspected import ORIGINAL, USAGE, add_summary, add_turn, claim, finish, texts_in, tool_part
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
+from tests.support.voyage import Ask, Voyage, sail
 
 pytestmark = pytest.mark.django_db
-BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ADDRESSES = (
     "",
     "totals/",
@@ -38,64 +34,6 @@ ADDRESSES = (
     "tombstones/rows/",
     "outputs/{part}/",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Voyage:
-    """A session of four turns: the second failed, the others called a tool; after the third a compaction."""
-
-    id: str
-    run: str
-    part: str
-    """The tool call of the first turn, whose output was pruned."""
-    turn: str
-    """The first turn."""
-
-    def at(self, path: str) -> str:
-        """An address of its inspector."""
-        return f"/sessions/{self.id}/inspect/{path.format(turn=self.turn, run=self.run, part=self.part)}"
-
-
-def sail(owner: User, *, title: str = "Harbour survey") -> Voyage:
-    session_id = new_session(owner, title=title)
-    first = add_turn(session_id, "Read the log of the north port.", tool_part())
-    say(
-        session_id,
-        ("user", [TextPart(text="And now the weather.")]),
-        state=TurnState.FAILED,
-        error_code="MODEL_RATE_LIMITED",
-        error_message="The model wants a pause.",
-    )
-    add_turn(session_id, "Once more.", tool_part(call_id="c3"), TextPart(text="As before."))
-    part = MessagePart.objects.get(message_id=first[1], part_type="tool").id
-    run = claim(session_id)
-    with change(session_id) as record:
-        compaction_store.prune(record, run.id, [part], tokens=900)
-    add_summary(session_id, run, first, (1, 2))
-    finish(session_id, run)
-    add_turn(session_id, "Anything else?", tool_part(call_id="c4"))
-    turn = Turn.objects.get(session_id=session_id, seq=1).id
-    return Voyage(id=session_id, run=run.id, part=part, turn=turn)
-
-
-@pytest.fixture
-def voyage(owner: User) -> Voyage:
-    return sail(owner)
-
-
-@pytest.fixture
-def ask(door: Client) -> Callable[[str], str]:
-    """A page that must be there."""
-
-    def get(path: str) -> str:
-        answer = door.get(path)
-        assert answer.status_code == 200, answer.status_code
-        return answer.content.decode()
-
-    return get
-
-
-Ask = Callable[[str], str]
 
 
 def turns_in(page: str) -> list[int]:
@@ -257,164 +195,6 @@ def test_a_turn_that_runs_counts_what_its_calls_took_so_far(owner: User) -> None
                 finish_call(record, call, MessageEnd(outcome="complete", usage=USAGE))
     [line] = list_timeline(session_id, TurnFilter())
     assert (line.state, line.calls, line.usage.tokens_input) == ("running", 2, 1_200)
-
-
-# One turn
-
-
-def test_a_turn_leads_to_its_messages_tools_and_compactions(voyage: Voyage, ask: Ask) -> None:
-    third = Turn.objects.get(session_id=voyage.id, seq=3)
-    page = ask(voyage.at("turns/{turn}/steps/").replace(voyage.turn, third.id))
-    kinds = re.findall(r'<span class="step-kind">(\w+)</span>', page)
-    assert kinds == ["message", "call", "answer", "tool", "compaction"]
-    assert "north" in page
-    seen = re.search(r'class="step-more" href="([^"]+)"', page)
-    assert seen
-    assert "Once more." in ask(seen[1])
-    assert "6,200 → 2,100 tokens, level 1, 1 summary, 1 output pruned" in page
-    assert f"/sessions/{voyage.id}/?at=" in page
-    first = ask(voyage.at("turns/{turn}/"))
-    assert "pruned" in first
-    assert f'id="{voyage.part}"' in first
-
-
-def test_a_compaction_is_found_in_the_turn_after_which_it_ended(voyage: Voyage, door: Client) -> None:
-    answer = door.get(voyage.at("compactions/{run}/"))
-    third = Turn.objects.get(session_id=voyage.id, seq=3)
-    assert answer.status_code == 302
-    assert f"/turns/{third.id}/" in answer.headers["Location"]
-    assert answer.headers["Location"].endswith(f"#{voyage.run}")
-    assert f'id="{voyage.run}"' in door.get(answer.headers["Location"]).content.decode()
-
-
-def test_a_turn_leads_to_its_neighbours(voyage: Voyage, ask: Ask) -> None:
-    ids = dict(Turn.objects.filter(session_id=voyage.id).values_list("seq", "id"))
-    for seq, beside in ((1, {2}), (2, {1, 3}), (4, {3})):
-        page = ask(f"/sessions/{voyage.id}/inspect/turns/{ids[seq]}/")
-        assert set(re.findall(r'turns/(\w+)/" rel="(?:prev|next)"', page)) == {ids[other] for other in beside}
-
-
-def test_a_compaction_late_in_a_long_turn_is_shown_where_it_ended(owner: User, door: Client) -> None:
-    session_id = new_session(owner)
-    say(session_id, *(("assistant", [TextPart(text=f"word {number}")]) for number in range(130)))
-    run = claim(session_id)
-    finish(session_id, run)
-    answer = door.get(f"/sessions/{session_id}/inspect/compactions/{run.id}/")
-    assert f"?after=129#{run.id}" in answer.headers["Location"]
-    assert f'id="{run.id}"' in door.get(answer.headers["Location"]).content.decode()
-
-
-def test_steps_of_a_long_turn_come_in_pages(owner: User, ask: Ask) -> None:
-    session_id = new_session(owner)
-    say(session_id, *(("assistant", [TextPart(text=f"word {number}")]) for number in range(130)))
-    turn = Turn.objects.get(session_id=session_id).id
-    page = ask(f"/sessions/{session_id}/inspect/turns/{turn}/steps/")
-    more = re.search(r'hx-get="(/sessions/[^"]+after=100)"', page)
-    assert more
-    rest = ask(more[1])
-    assert (page.count('class="step-kind"'), rest.count('class="step-kind"')) == (100, 30)
-    assert "after=" not in rest
-
-
-def moment(seconds: float) -> datetime:
-    return BEGAN + timedelta(seconds=seconds)
-
-
-@pytest.mark.parametrize(
-    ("began", "ended", "bar"),
-    [
-        (0, 10, (0, AXIS)),
-        (2.5, 5, (250, 250)),
-        (-5, 5, (0, 500)),
-        (9.999, 10, (AXIS - NARROWEST, NARROWEST)),
-        (5, None, (500, 500)),
-        (5, 5, (500, NARROWEST)),
-        (8, 400, (800, 200)),
-        (11, 12, None),
-        (-9, -3, None),
-    ],
-)
-def test_a_bar_never_leaves_its_axis(began: float, ended: float | None, bar: tuple[int, int] | None) -> None:
-    axis = Axis(began=moment(0), ended=moment(10))
-    found = axis.bar(moment(began), None if ended is None else moment(ended))
-    assert (found and (found.x, found.width)) == bar
-
-
-def test_a_turn_of_no_time_has_no_bars() -> None:
-    assert Axis(began=moment(0), ended=moment(0)).bar(moment(0), moment(0)) is None
-    assert Axis(began=moment(0), ended=moment(-3)).bar(moment(0), None) is None
-
-
-@pytest.mark.parametrize(
-    ("at", "words"),
-    [
-        (-1, "before the turn"),
-        (0, "+0 ms"),
-        (10, "+10 s"),
-        (12.5, "2.5 s after the turn"),
-        (10 + 86_400, "after the turn"),
-    ],
-)
-def test_when_something_began_is_said_of_the_turn(at: float, words: str) -> None:
-    assert Axis(began=moment(0), ended=moment(10)).offset(moment(at)) == words
-
-
-# Tombstones
-
-
-def test_a_tombstone_says_what_it_was_and_why_and_leads_to_the_original(voyage: Voyage, ask: Ask) -> None:
-    page = ask(voyage.at("tombstones/"))
-    assert "1 tool output left the context in 1 compaction" in page
-    assert f'id="{voyage.part}"' in page
-    assert "read_log" in page
-    assert ORIGINAL in page  # its first words
-    assert "soft compaction" in page
-    assert "above its soft threshold" in page
-    assert "The model sees a summary of that stretch; lcm_read" in page
-    assert f"{len(ORIGINAL)} characters" in page
-    assert ask(voyage.at("outputs/{part}/")) == ORIGINAL
-    compaction = re.search(r'href="(/sessions/[^"]+/compactions/[^"]+)"', page)
-    assert compaction
-    assert voyage.run in compaction[1]
-
-
-def test_a_model_without_the_tool_cannot_reach_an_original(owner: User, door: Client) -> None:
-    session_id = new_session(owner, config={"turn": {"tools": ["calculator"]}})
-    ids = add_turn(session_id, "Read.", tool_part())
-    part = MessagePart.objects.get(message_id=ids[1], part_type="tool").id
-    run = claim(session_id)
-    with change(session_id) as record:
-        compaction_store.prune(record, run.id, [part], tokens=900)
-    page = door.get(f"/sessions/{session_id}/inspect/tombstones/").content.decode()
-    assert "The model sees a mark in its place, and has no tool that reads the original" in page
-
-
-def test_tombstones_are_paged_and_filtered(owner: User, ask: Ask) -> None:
-    session_id = new_session(owner)
-    parts = [tool(tool_name=f"tool{number % 2}", tool_call_id=str(number), output="x") for number in range(60)]
-    say(session_id, ("assistant", list(parts)))
-    ids = list(MessagePart.objects.filter(session_id=session_id, part_type="tool").values_list("id", flat=True))
-    run = claim(session_id)
-    with change(session_id) as record:
-        compaction_store.prune(record, run.id, ids, tokens=900)
-    page = ask(f"/sessions/{session_id}/inspect/tombstones/")
-    more = re.search(r'hx-get="(/sessions/[^"]+before=[^"]+)"', page)
-    assert more
-    pages = [re.findall(r'<li class="tombstone" id="(\w+)"', text) for text in (page, ask(more[1]))]
-    assert [len(found) for found in pages] == [50, 10]
-    assert set(pages[0]) | set(pages[1]) == set(ids)
-    assert ask(f"/sessions/{session_id}/inspect/tombstones/?tool=tool1").count('class="tombstone"') == 30
-    assert ask(f"/sessions/{session_id}/inspect/tombstones/?part={ids[3]}").count('class="tombstone"') == 1
-    assert "No tombstone is like that." in ask(f"/sessions/{session_id}/inspect/tombstones/?tool=%00")
-
-
-@pytest.mark.parametrize("before", ["x", "1", "1-2", "1-2-3-4", "1--2-3", "%00-1-1", "1-1-٣"])
-def test_a_wrong_cursor_is_an_invalid_request(before: str, voyage: Voyage, door: Client) -> None:
-    assert door.get(voyage.at(f"tombstones/?before={before}")).status_code == 422
-
-
-def test_a_cursor_beyond_every_database_is_only_large(voyage: Voyage, ask: Ask) -> None:
-    assert ask(voyage.at(f"tombstones/?before={10**30}-{10**30}-{10**30}")).count('class="tombstone"') == 1
 
 
 # Hostile texts, and how much is asked

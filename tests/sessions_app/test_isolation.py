@@ -8,80 +8,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents_app import queries as agent_queries
 from agents_app.queries import operator_pages
-from agents_app.store import receive_message, take_messages
 from compaction_app import context, lineage, run_queries
 from compaction_app import inspect_queries as summary_queries
 from compaction_app import queries as compaction_queries
-from compaction_app import store as compaction_store
 from files_app import queries as file_queries
-from files_app.store import store_file_reference
 from mnesis_core.errors import NotFound
-from mnesis_core.ids import new_id
-from mnesis_core.inbox import Draft, Hosting
-from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
-from mnesis_core.record import SUB_AGENT, MessageEnd, UsageRecord
 from mnesis_core.text import text_digest
 from sessions_app import inspect_queries, places, queries, queries_keys, relatives, search, store, transcript
-from sessions_app.ledger import Change, change
-from tests.support.cast import make_user
-from tests.support.inspected import add_preview, add_summary, add_try, add_turn, claim, finish, tool_part
-from tests.support.operators import add_run, settled_run
-from tests.support.talks import exchange, new_session
+from sessions_app.ledger import change
+from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 
 MODULES = (
     *(queries, queries_keys, inspect_queries, search, transcript, places, relatives),
     *(compaction_queries, run_queries, summary_queries, context, lineage, file_queries, agent_queries, operator_pages),
 )
-SECRET = "herring"
-CONTENT = "ab" * 32
 NOW = inspect_queries.NOW
-
-
-@dataclass(frozen=True, kw_only=True)
-class Things:
-    """What Alice has: one of everything, a turn that runs among it."""
-
-    turn: str
-    first: str
-    """The first message, which a summary stands for."""
-    message: str
-    tool: str
-    call: str
-    summary: str
-    preview: str
-    attempt: str
-    asked: str
-    """A call for a summary that was of no use."""
-    run: str
-    file: str
-    child: str
-    helper: str
-    """A sub-agent's session, which the tool call launched."""
-    answered: str
-    """The turn with the tool call."""
-    stub: str
-    letter: str
-    """A message in the inbox that waits."""
-    map: str
-    """A run of an operator."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Person:
-    """Who asks, in which session of theirs."""
-
-    owner_id: int
-    session_id: str
 
 
 Query = Callable[..., Any]
@@ -140,8 +89,6 @@ BY_SESSION: dict[Query, Ask] = {
     queries.tool_outputs: lambda ask, who, its: ask(who.session_id, "read_log"),
     relatives.list_launched: lambda ask, who, its: ask(who.session_id, [its.tool]),
     file_queries.list_contents: lambda ask, who, its: ask(who.session_id),
-    queries.messages_naming: lambda ask, who, its: ask(SECRET, session_id=who.session_id),
-    queries.load_file_parts: lambda ask, who, its: ask([SECRET], session_id=who.session_id),
     file_queries.load_file_references: lambda ask, who, its: ask([its.file], session_ids=[who.session_id]),
     file_queries.kept_contents: lambda ask, who, its: ask(who.session_id),
     queries.expired_turns: lambda ask, who, its: ask(session_id=who.session_id),
@@ -347,87 +294,9 @@ def bob(db: None) -> Person:
     return person("bob")
 
 
-def person(name: str) -> Person:
-    user = make_user(name)
-    return Person(owner_id=user.pk, session_id=new_session(user, title="mine"))
-
-
 @pytest.fixture
 def things(alice: Person) -> Things:
-    """One of everything, in Alice's session and in a child of it."""
-    session_id = alice.session_id
-    owner = User.objects.get(pk=alice.owner_id)
-    child = new_session(owner, title=SECRET, parent_id=session_id, origin="import", external_id=SECRET)
-    add_turn(session_id, SECRET)
-    answer = (TextPart(text=SECRET), tool_part(SECRET), DataPart(label="x:y", text=SECRET), FileRefPart(file_id=SECRET))
-    _, message = add_turn(session_id, SECRET, *answer)
-    tool = queries.find_part_of_call(session_id, "c1")
-    helper = new_session(owner, title=SECRET, parent_id=session_id, parent_part_id=tool, origin=SUB_AGENT)
-    add_run(session_id)
-    run = claim(session_id)
-    first_two = [message.id for message in queries.load_messages(session_id)[:2]]
-    summary = add_summary(session_id, run, first_two, (1, 2), text=SECRET)
-    preview = add_preview(session_id, summary, first_two, text=SECRET)
-    with change(session_id) as record:
-        compaction_store.prune(record, run.id, [tool], tokens=9)
-        asked = start_lone_call(record, "summary", run_id=run.id)
-    add_try(session_id, run, new_id("sum"), text=SECRET, reason="refusal", call_id=asked)
-    finish(session_id, run)
-    exchange(session_id, SECRET, SECRET)
-    with change(session_id) as record:
-        file = store_file_reference(record, content_id=CONTENT, path=f"/{SECRET}", exploration_summary=SECRET, size=9)
-        live = compaction_store.request_run(record, trigger="soft")
-        for run_id in (live, None):
-            start_lone_call(record, "summary", run_id=run_id)
-        start_lone_call(record, "file", file_id=file)
-        paid = UsageRecord(tokens_input=9, tokens_output=9, usage_source="provider", cost_micros=9)
-        store.finish_call(record, start_lone_call(record, "file"), MessageEnd(outcome="complete", usage=paid))
-    with change(session_id, now=timezone.now() - timedelta(hours=1)) as record:
-        running = store.start_turn(record, model="demo", lease_owner="x", lease_seconds=1, idempotency_key=SECRET)
-        waits = ToolPart(tool_name="t", tool_call_id="c2")
-        stub = store.append_message(record, turn_id=running, message=Message(role="assistant", parts=(waits,)))
-        taken, letter = (receive_message(record, Draft(text=SECRET), idempotency_key=key) for key in (None, SECRET))
-        take_messages(record, [taken], turn_id=running)
-    with change(child) as record:
-        store.update_session(record, hosting=Hosting(is_on=True, name=SECRET))
-    piece = store.Piece(part_index=1, part_type="text", offset=0, text=SECRET)
-    store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
-    return Things(
-        turn=running,
-        first=first_two[0],
-        message=message,
-        tool=tool,
-        call=queries.list_calls(session_id)[0].id,
-        summary=summary,
-        preview=preview,
-        attempt=compaction_queries.load_run(run.id).tries[0].id,
-        asked=asked,
-        run=live or "",
-        file=file,
-        child=child,
-        helper=helper,
-        answered=str(queries.load_message(message, session_id=session_id).turn_id),
-        stub=stub,
-        letter=letter,
-        map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),
-    )
-
-
-def start_lone_call(record: Change, purpose: str, **parameters: str | None) -> str:
-    """A question to a model in no turn: for a compaction, a preview or a file."""
-    return store.start_call(
-        record,
-        turn_id=None,
-        message_id=None,
-        purpose=purpose,
-        model="demo",
-        provider_model="demo",
-        parameters=parameters,
-        manifest=[],
-        context_seq=1,
-        digest="",
-        estimated_tokens=1,
-    )
+    return belongings(alice)
 
 
 def name_of(query: Query) -> str:

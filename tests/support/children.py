@@ -28,10 +28,16 @@ def run_child(module: str, *arguments: object, seconds: float, **environment: st
     Returns what it printed.
     """
     variables = {"DATABASE_URL": database_url()} | environment
+    everything = environment_for(Path(settings.DATA_DIR), **variables)
+    return run_main(module, *arguments, seconds=seconds, environment=everything)
+
+
+def run_main(module: str, *arguments: object, seconds: float, environment: dict[str, str]) -> str:
+    """Run ``main`` of a module with Django set up and with this environment; returns what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, module, *map(str, arguments)],
         cwd=ROOT,
-        env=environment_for(Path(settings.DATA_DIR), **variables),
+        env=environment,
         capture_output=True,
         text=True,
         timeout=seconds,

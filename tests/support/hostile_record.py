@@ -1,13 +1,25 @@
 """A record in which every text that a page shows tries to run something or to fetch something.
 
-As a program it writes one for an account, and prints the ids of what it wrote as JSON: ``python -m tests.support.hostile_record ada``.
+In a process of its own (``tests.support.children``) it writes one for an account, and prints the ids of what it wrote as JSON.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
+
+from django.contrib.auth.models import Group, User
+
+from agents_app.store import put_listing, put_server
+from files_app.ingest import keep_file
+from mnesis_core.attached import ListedTool, ServerAddress, take_listing
+from mnesis_core.llm import ModelSpec
+from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
+from sessions_app import store
+from sessions_app.ledger import change
+from sessions_app.models import MessagePart, ModelCall, Turn
+from sessions_app.store.models import Audience, enter_model
+from tests.support.inspected import add_summary, add_turn, claim, finish
+from tests.support.operators import settled_run
 
 TRACKER = "tracker.example"
 """Nobody's host; whatever asks it for something has obeyed a text."""
@@ -26,31 +38,19 @@ PAYLOADS = (
 )
 HOSTILE = " ".join(PAYLOADS)
 ONE_LINE = HOSTILE[:150]
+MARKDOWN = "\n\n".join([*PAYLOADS, f"```{ONE_LINE}\n{HOSTILE}\n```", f"| {ONE_LINE.replace('|', '')} |\n|---|\n| x |"])
 
 
-def write(username: str) -> dict[str, str]:
+def main(username: str) -> int:
+    """Print the ids as JSON."""
+    print(json.dumps(write(User.objects.get(username=username))))
+    return 0
+
+
+def write(owner: User) -> dict[str, str]:
     """One of everything, for this account; returns the ids by kind."""
-    from django.contrib.auth.models import Group, User
-
-    from agents_app.store import put_listing, put_server
-    from files_app.ingest import keep_file
-    from mnesis_core.attached import ListedTool, ServerAddress, take_listing
-    from mnesis_core.llm import ModelSpec
-    from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
-    from sessions_app import store
-    from sessions_app.ledger import change
-    from sessions_app.models import MessagePart, ModelCall, Turn
-    from sessions_app.store.models import Audience, enter_model
-    from tests.support.inspected import add_summary, add_turn, claim, finish
-    from tests.support.operators import settled_run
-
-    owner = User.objects.get(username=username)
-    group = Group.objects.create(name=ONE_LINE)
-    spec = ModelSpec(alias=HOSTILE[:100], litellm_model=ONE_LINE, context_window=8_000, max_output_tokens=900)
-    enter_model(spec, api_key_env="", audience=Audience(groups=[group], users=[owner]))
-    server = put_server(ServerAddress(name="hostile", url="http://127.0.0.1:9/mcp"))
-    listed = ListedTool(name="act", description=HOSTILE, schema={"type": "object", "title": HOSTILE})
-    put_listing(server, take_listing("hostile", [listed]))
+    alias = _enter_model(owner)
+    _attach_server()
     session = store.create_session(
         owner=owner,
         model="demo",
@@ -59,22 +59,8 @@ def write(username: str) -> dict[str, str]:
         system_prompt=HOSTILE,
         labels={"a": HOSTILE[:90]},
     )
-    tool = ToolPart(
-        tool_name=HOSTILE[:100], tool_call_id="c1", input=json.dumps({"x": HOSTILE}), output=HOSTILE * 3,
-        state=ToolState.COMPLETED,
-    )  # fmt: skip
-    failed = ToolPart(tool_name="ask", tool_call_id="c2", input=HOSTILE, error=HOSTILE, state=ToolState.ERROR)
-    markdown = "\n\n".join(
-        [*PAYLOADS, f"```{ONE_LINE}\n{HOSTILE}\n```", f"| {ONE_LINE.replace('|', '')} |\n|---|\n| x |"]
-    )
-    messages = [
-        *add_turn(session, HOSTILE, ReasoningPart(text=HOSTILE), TextPart(text=markdown), tool, failed),
-        *add_turn(session, markdown),
-        *add_turn(session, "And now?"),
-    ]
-    part = MessagePart.objects.filter(session_id=session, part_type="tool").order_by("part_index")[0].id
-    with change(session) as record:
-        store.tombstone_parts(record, [part])
+    messages = _talk(session)
+    part = _prune_first(session)
     run = claim(session)
     summary = add_summary(session, run, messages[:2], (1, 2), text=HOSTILE, level=3)
     finish(session, run)
@@ -88,13 +74,45 @@ def write(username: str) -> dict[str, str]:
         "run_id": settled_run(session, output=HOSTILE, template=f"{{{{ item }}}} {HOSTILE}"),
         "turn_id": Turn.objects.filter(session_id=session).order_by("seq")[0].id,
         "call_id": ModelCall.objects.filter(session_id=session, purpose="turn").order_by("created_at")[0].id,
-        "alias": spec.alias,
+        "alias": alias,
     }
 
 
-if __name__ == "__main__":
-    import django
+def _enter_model(owner: User) -> str:
+    """A model for a group and for this person; returns its alias."""
+    group = Group.objects.create(name=ONE_LINE)
+    spec = ModelSpec(alias=HOSTILE[:100], litellm_model=ONE_LINE, context_window=8_000, max_output_tokens=900)
+    enter_model(spec, api_key_env="", audience=Audience(groups=[group], users=[owner]))
+    return spec.alias
 
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mnesis_site.settings")
-    django.setup()
-    print(json.dumps(write(sys.argv[1])))
+
+def _attach_server() -> None:
+    """A server with a tool."""
+    server = put_server(ServerAddress(name="hostile", url="http://127.0.0.1:9/mcp"))
+    listed = ListedTool(name="act", description=HOSTILE, schema={"type": "object", "title": HOSTILE})
+    put_listing(server, take_listing("hostile", [listed]))
+
+
+def _talk(session: str) -> list[str]:
+    """Three turns, with one tool call that went well and one that failed; returns the ids of the messages."""
+    tool = ToolPart(
+        tool_name=HOSTILE[:100],
+        tool_call_id="c1",
+        input=json.dumps({"x": HOSTILE}),
+        output=HOSTILE * 3,
+        state=ToolState.COMPLETED,
+    )
+    failed = ToolPart(tool_name="ask", tool_call_id="c2", input=HOSTILE, error=HOSTILE, state=ToolState.ERROR)
+    return [
+        *add_turn(session, HOSTILE, ReasoningPart(text=HOSTILE), TextPart(text=MARKDOWN), tool, failed),
+        *add_turn(session, MARKDOWN),
+        *add_turn(session, "And now?"),
+    ]
+
+
+def _prune_first(session: str) -> str:
+    """Prune the output of the first tool call; returns the id of its part."""
+    part = MessagePart.objects.filter(session_id=session, part_type="tool").order_by("part_index")[0].id
+    with change(session) as record:
+        store.tombstone_parts(record, [part])
+    return part
