@@ -64,7 +64,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
         drop_role(settings.MNESIS["APP_ROLE"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def site_role_name(django_db_setup: None) -> str:
     """The role that tests act as on PostgreSQL; SQLite has none."""
     return str(settings.MNESIS["APP_ROLE"])

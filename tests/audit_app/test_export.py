@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import zipfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +39,34 @@ from sessions_app.search import Scope, search
 from tests.support.inspected import add_session, add_turn
 from tests.support.operators import add_run
 from tests.support.sample_record import HOSTILE, Sample, make_sample
+from tests.support.site_role import acting_as
+
+Exported = tuple[Sample, list[bytes], dict[str, Any]]
 
 
 class Undone(Exception):
     """Takes back what was written."""
 
 
-@pytest.fixture
-def exported(db: None) -> tuple[Sample, list[bytes], dict[str, Any]]:
-    """A sample that is not in the database any more: who and what it was, its lines, its rows."""
-    try:
-        with transaction.atomic():
-            sample = make_sample()
-            lines = [line for session_id in session_ids() for line in export_session(session_id)]
-            rows = rows_of(sample.talk, sample.child, sample.deleted)
-            raise Undone
-    except Undone:
-        pass
+@pytest.fixture(scope="module")
+def first_exported(site_role_name: str, django_db_blocker: Any) -> Exported:
+    """A sample that is not in the database any more, written with the site's rights."""
+    with django_db_blocker.unblock(), acting_as(site_role_name) if site_role_name else nullcontext():
+        try:
+            with transaction.atomic():
+                sample = make_sample()
+                lines = [line for session_id in session_ids() for line in export_session(session_id)]
+                rows = rows_of(sample.talk, sample.child, sample.deleted)
+                raise Undone
+        except Undone:
+            pass
     return sample, lines, rows
+
+
+@pytest.fixture
+def exported(db: None, first_exported: Exported) -> Exported:
+    """Who and what the sample was, its lines, its rows: copies, for tests that change them."""
+    return copy.deepcopy(first_exported)
 
 
 @pytest.fixture
@@ -76,7 +88,7 @@ def rows_of(*session_ids: str) -> dict[str, Any]:
     }
 
 
-def test_sessions_come_in_as_the_same_rows(exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User):
+def test_sessions_come_in_as_the_same_rows(exported: Exported, eve: User):
     sample, lines, rows = exported
     done = import_sessions(lambda: lines, owner_id=eve.pk)
     assert {session.session_id for session in done} == {sample.talk, sample.child, sample.deleted}
@@ -130,7 +142,7 @@ def test_a_session_in_host_mode_comes_in_once_under_its_name(eve: User):
         import_sessions(lambda: other, owner_id=eve.pk)
 
 
-def test_importing_again_changes_nothing(exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User):
+def test_importing_again_changes_nothing(exported: Exported, eve: User):
     _, lines, rows = exported
     import_sessions(lambda: lines, owner_id=eve.pk)
     again = import_sessions(lambda: lines, owner_id=eve.pk)
@@ -138,7 +150,7 @@ def test_importing_again_changes_nothing(exported: tuple[Sample, list[bytes], di
     assert Event.objects.count() == len(rows["events"])
 
 
-def test_a_session_goes_on_after_it_was_imported(exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User):
+def test_a_session_goes_on_after_it_was_imported(exported: Exported, eve: User):
     sample, lines, _ = exported
     import_sessions(lambda: lines, owner_id=eve.pk)
     add_turn(sample.talk, "And tomorrow?")
@@ -149,9 +161,7 @@ def test_a_session_goes_on_after_it_was_imported(exported: tuple[Sample, list[by
     assert refusal.value.code == "DUPLICATE_ID"
 
 
-def test_somebody_elses_session_is_only_said_to_be_there(
-    exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User
-):
+def test_somebody_elses_session_is_only_said_to_be_there(exported: Exported, eve: User):
     sample, lines, _ = exported
     import_sessions(lambda: lines, owner_id=eve.pk)
     stranger = User.objects.create_user("mallory")
@@ -231,7 +241,7 @@ def setting(table: str, column: str, value: Any) -> Callable[[str, Values], None
     ],
 )
 def test_what_was_changed_is_refused_and_nothing_is_written(
-    exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User, table: str, column: str, value: Any, reason: str
+    exported: Exported, eve: User, table: str, column: str, value: Any, reason: str
 ):
     _, lines, _ = exported
     forgery = forged(lines, setting(table, column, value))
@@ -245,9 +255,7 @@ def test_what_was_changed_is_refused_and_nothing_is_written(
     ("table", "column"),
     [("context_items", "item_id"), ("turns", "session_id"), ("message_parts", "message_id"), ("sessions", "parent_id")],
 )
-def test_a_file_leads_to_nothing_that_is_somebody_elses(
-    exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User, table: str, column: str
-):
+def test_a_file_leads_to_nothing_that_is_somebody_elses(exported: Exported, eve: User, table: str, column: str):
     _, lines, _ = exported
     bob = User.objects.create_user("bob")
     secret = add_session(bob)
@@ -259,7 +267,7 @@ def test_a_file_leads_to_nothing_that_is_somebody_elses(
     assert rows_of(secret) == before
 
 
-def test_a_row_that_is_there_already_is_not_taken_over(exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User):
+def test_a_row_that_is_there_already_is_not_taken_over(exported: Exported, eve: User):
     _, lines, _ = exported
     mine = add_session(eve)
     turn = Message.objects.get(pk=add_turn(mine, "Mine.")[0]).turn_id
@@ -272,9 +280,7 @@ def test_a_row_that_is_there_already_is_not_taken_over(exported: tuple[Sample, l
         import_sessions(lambda: forged(lines, change), owner_id=eve.pk)
 
 
-def test_a_file_cut_anywhere_is_refused_before_anything_is_written(
-    exported: tuple[Sample, list[bytes], dict[str, Any]], eve: User
-):
+def test_a_file_cut_anywhere_is_refused_before_anything_is_written(exported: Exported, eve: User):
     _, lines, _ = exported
     for kept in range(0, len(lines), 17):
         if not (kept and b'"end"' in lines[kept - 1][:6]):

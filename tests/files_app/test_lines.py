@@ -106,11 +106,12 @@ def test_any_line_of_a_long_file_is_the_one_of_its_number_and_offset(session_id,
     data = text.encode(encoding)
     file_id = keep(session_id, data)
     plain = encoding if encoding == "utf-8" else f"{encoding}-le"
+    lines = text.split(end)
     for first in (1, 2, 9_999, 15_000, 29_990):
         for line in read_lines(file_id, first_line=first, lines=20, session_id=session_id).lines:
-            expected = text.split(end)[line.number - 1]
+            expected = lines[line.number - 1]
             assert line.text == expected
-            assert data[line.offset :].startswith(expected.encode(plain))
+            assert data.startswith(expected.encode(plain), line.offset)
     assert read_lines(file_id, lines=1, session_id=session_id).total == 30_000
 
 
@@ -120,12 +121,13 @@ def test_a_search_finds_each_line_that_matches_once_with_its_number_and_place(se
     text = long_log(end=end)
     data = text.encode(encoding)
     hits = every_hit(session_id, keep(session_id, data), rf"^\d*99\d {FLOOD} x*$", limit=100)
-    expected = [number for number, line in enumerate(text.split(end), 1) if re.match(r"\d*99\d ", line)]
+    lines = text.split(end)
+    expected = [number for number, line in enumerate(lines, 1) if re.match(r"\d*99\d ", line)]
     assert [hit.number for hit in hits] == expected
     plain = "utf-16-le" if encoding == "utf-16" else encoding
     for hit in hits:
-        assert data[hit.offset :].startswith(str(hit.number).encode(plain))
-        assert text.split(end)[hit.number - 1] == hit.text
+        assert data.startswith(str(hit.number).encode(plain), hit.offset)
+        assert lines[hit.number - 1] == hit.text
 
 
 def test_the_place_of_a_match_is_its_own_not_that_of_its_line(session_id):
