@@ -65,6 +65,7 @@ def test_files_are_attached_by_picker_and_by_drop_sent_and_shown_with_the_messag
     question.get_by_role("link", name="gauge.log").click()
     expect(page.get_by_role("heading", name="gauge.log")).to_be_visible()
     expect(page.get_by_role("link", name="Message 1")).to_be_visible()
+    page.wait_for_load_state()  # with its scripts, which make room for every line
     find_the_needle(page)
 
 

@@ -46,6 +46,7 @@ def test_from_words_that_were_compacted_away_to_the_calls_that_saw_them(compacte
     page.get_by_role("link", name="Next call").click()
     expect(page.locator("#call-title")).not_to_have_text(last_sight)
     expect(page.get_by_text("For a summary, asked of demo")).to_be_visible()
+    page.wait_for_load_state()
     page.get_by_role("slider", name="Call, from the first to the last").focus()
     page.keyboard.press("End")
     expect(page.get_by_text("For a turn, asked of demo")).to_be_visible()
@@ -63,6 +64,7 @@ def test_the_scrub_bar_leads_through_the_sessions_life_by_keys_and_by_pointer(co
     page = open_page(f"/sessions/{compacted}/inspect/calls/")
     page.locator(".call-number a").first.click()
     newest = title(page)
+    page.wait_for_load_state()  # with its scripts, which the keys are for
     slider = page.get_by_role("slider", name="Call, from the first to the last")
     slider.focus()
     page.keyboard.press("ArrowLeft")

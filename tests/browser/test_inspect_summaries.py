@@ -87,6 +87,7 @@ def test_what_is_chosen_stays_when_the_page_is_loaded_again_or_shown_as_a_table(
     page.get_by_role("link", name="Table").click()
     row = page.locator(f'tr[data-id="{top["id"]}"]')
     expect(row).to_have_attribute("aria-selected", "true")
+    page.wait_for_load_state()  # with its scripts, which the keys are for
     page.locator("tr[tabindex='0']").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator("tr[aria-level='2']")).not_to_have_count(0)

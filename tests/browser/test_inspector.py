@@ -40,6 +40,7 @@ def test_a_turn_is_found_opened_and_followed(portal: Portal, worked: str, open_p
     page.get_by_label("More about this session").click()
     page.get_by_role("link", name="Inspect", exact=True).click()
     expect(page.locator("#turns tbody.turn")).to_have_count(6)
+    page.wait_for_load_state()  # with its scripts, which ask for what is typed
     page.get_by_label("Tool or error").fill("calcul")
     expect(page.locator("#turns tbody.turn")).to_have_count(2)
     assert "q=calcul" in page.url
