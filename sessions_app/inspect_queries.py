@@ -35,6 +35,8 @@ from sessions_app.models import ContextItem, Event, Message, MessagePart, Sessio
 PREVIEW_CHARACTERS = 400
 NOW = MAX_INTEGER
 """As of an event that is later than all there are."""
+_UNSENT = ("reasoning", "data")
+"""Kinds of parts that stand in no prompt: thoughts, and imported records that are no conversation."""
 _COLUMNS = ("item_type", "item_id", "position", "added_seq", "removed_seq")
 
 
@@ -141,9 +143,9 @@ def id_of_message(session_id: str, seq: int) -> str | None:
 
 
 def sum_message_tokens(session_id: str, *, at: int) -> int:
-    """Estimated tokens of the messages that were in the context as of event ``at``."""
+    """Estimated tokens of the messages that were in the context as of event ``at``, as far as models are sent them."""
     messages = _context(session_id, at).filter(item_type="message")
-    parts = MessagePart.objects.filter(message_id__in=messages.values("item_id"))
+    parts = MessagePart.objects.filter(message_id__in=messages.values("item_id")).exclude(part_type__in=_UNSENT)
     total: int = parts.aggregate(total=Sum(_tokens(at)))["total"] or 0
     return total + MESSAGE_FRAMING * messages.count()
 
@@ -187,7 +189,8 @@ def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview
         other=Subquery(any_part.annotate(start=start).values("start")[:1]),
         tool=Subquery(any_part.filter(part_type="tool").values("tool_name")[:1]),
     )
-    sums = MessagePart.objects.filter(message_id__in=wanted).values("message_id").annotate(tokens=Sum(_tokens(at)))
+    sent = MessagePart.objects.filter(message_id__in=wanted).exclude(part_type__in=_UNSENT)
+    sums = sent.values("message_id").annotate(tokens=Sum(_tokens(at)))
     tokens = {row["message_id"]: row["tokens"] for row in sums}
     found = rows.values("id", "seq", "role", "spoken", "other", "tool")
     return {row["id"]: _preview(row, tokens.get(row["id"], 0)) for row in found}

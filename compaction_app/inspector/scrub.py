@@ -136,7 +136,7 @@ def _sentence(occupancy: Occupancy) -> str:
     said = label_of(fullest.number, fullest.used, _percent(fullest.used, occupancy.budget.usable))
     each = round(occupancy.calls / len(occupancy.columns))
     return (
-        f"{format_counted(occupancy.calls, 'call')} of turns, {format_counted(compactions, 'compaction')} between them. "
+        f"{format_counted(occupancy.calls, 'call')} of turns, {format_counted(compactions, 'compaction')}. "
         f"The fullest: {said[0].lower()}{said[1:]}."
         + (f" Each column shows the fullest of about {each:,} calls." if each > 1 else "")
     )

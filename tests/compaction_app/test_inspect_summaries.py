@@ -14,6 +14,8 @@ from django.test.utils import CaptureQueriesContext
 
 from compaction_app.drawing import ACTIVE, CONDENSED, STALE, SUPERSEDED
 from compaction_app.models import SummaryTry
+from mnesis_core.messages import DataPart, ReasoningPart, TextPart
+from sessions_app.inspect_queries import NOW, preview_messages
 from sessions_app.inspecting import SEES_RECORDS
 from tests.support.inspected import (
     add_session,
@@ -101,6 +103,18 @@ def test_only_the_owner_and_who_may_see_every_record_may_look(tree: Tree, door: 
         eve.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
     for address in addresses:
         assert client.get(address).status_code in (200, 302), address
+
+
+def test_a_message_beside_its_summary_takes_what_a_model_was_sent_of_it(tree: Tree, door: Client) -> None:
+    plain = add_turn(tree.id, "Why?", TextPart(text="Because."))
+    unsent = (ReasoningPart(text="Well, well. " * 200), DataPart(label="progress", text="half way " * 200))
+    also = add_turn(tree.id, "Why?", TextPart(text="Because."), *unsent)
+    previews = preview_messages([plain[1], also[1]], at=NOW)
+    assert previews[plain[1]].tokens == previews[also[1]].tokens < 20
+    run = claim(tree.id)
+    leaf = add_summary(tree.id, run, also, (11, 12))
+    page = shown(door, f"{tree.here}{leaf}/")
+    assert f"· {previews[also[1]].tokens} tokens" in page
 
 
 def test_somebody_elses_summary_is_not_found_in_ones_own_session(tree: Tree, door: Client) -> None:
