@@ -64,7 +64,8 @@ async def test_every_socket_sees_the_same_whenever_it_comes_or_breaks(caller: Ca
 
 def test_a_second_turn_is_busy_and_an_interrupt_from_another_process_keeps_the_text(caller: Caller):
     session = caller.new_session()
-    turn = caller.start(session, "!slow 50 !long 400")
+    # Long enough for a process to start meanwhile on a machine that is busy.
+    turn = caller.start(session, "!slow 100 !long 1000")
     error = caller.call("POST", f"/api/sessions/{session}/turns", {"message": "me too"}, status=409)["error"]
     assert error["code"] == "SESSION_BUSY"
     assert caller.call("GET", f"/api/sessions/{session}")["state"] == "running"
