@@ -24,7 +24,7 @@ export function follow(place, { renew, pace, isAbout = () => true }) {
     timer = setTimeout(ask, Math.max(60, renewed + pace - Date.now()));
   }
 
-  document.addEventListener("visibilitychange", refresh);
+  document.addEventListener("visibilitychange", () => isStale && refresh());
   if (!("own" in place.dataset)) {
     setInterval(refresh, POLL);
     return;
