@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.utils import timezone
 
@@ -29,6 +30,7 @@ from mnesis_core.operators.input_lines import read_item
 from mnesis_core.operators.prompts import map_payload, schema_of
 from mnesis_core.operators.replies import judge_reply
 from mnesis_core.operators.values import Attempt, ErrorKind, ItemRecord, ItemState, RunRecord, Settlement, TryRecord
+from mnesis_core.operators.wording import CURRENT
 from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.record import MessageEnd, NewCall
 from mnesis_core.recording import end_of_reply, usage_record
@@ -186,7 +188,7 @@ class LlmTries:
                 "temperature": question.request.temperature,
                 **question.most.as_parameters(),
             },
-            manifest=[{"kind": "map", "run_id": self.run.id, "item": item.number, "attempt": item.attempts}],
+            manifest=[_row(self.run.id, item)],
             digest=question.digest,
             estimated_tokens=question.tokens,
         )
@@ -231,6 +233,11 @@ class LlmTries:
         allowance = Allowance(scope="run", limits=self.run.spec.limits, spent=spent_by(self.run.id))
         if (line := passed_by(most, [allowance])) is not None:
             raise exhausted_at(line, needed=getattr(most, line.measure))
+
+
+def _row(run_id: str, item: ItemRecord) -> dict[str, Any]:
+    """What ``rebuilding`` makes the question again from."""
+    return {"kind": "map", "run_id": run_id, "item": item.number, "attempt": item.attempts, "prompt": CURRENT.version}
 
 
 def spent_by(run_id: str) -> Spent:

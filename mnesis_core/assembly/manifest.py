@@ -36,7 +36,7 @@ def _are_ranges(value: object) -> bool:
 Shape = Mapping[str, Callable[[object], bool]]
 _ENDS: Shape = {"head": _is_number, "tail": _is_number}
 _CUT: Shape = {"part": _is_text, "field": _is_text, **_ENDS}
-_OPTIONAL: Mapping[str, Shape] = {"head": _ENDS, "naming": {"naming": _are_texts}}
+_OPTIONAL: Mapping[str, Shape] = {"head": _ENDS, "naming": {"naming": _are_texts}, "prompt": {"prompt": _is_text}}
 """By a key with which the others come."""
 _SHAPES: Mapping[str, Shape] = {
     "system": {"id": _is_text},

@@ -74,6 +74,8 @@ def test_over_rest_its_owner_reads_it(client: Client, alice, session_id):
         [{"kind": "map", "run_id": "RUN", "item": 9, "attempt": 1}],
         [{"kind": "map", "run_id": "RUN", "item": 2**53, "attempt": 2**53}],
         [{"kind": "map", "run_id": "RUN", "item": 1}],
+        [{"kind": "map", "run_id": "RUN", "item": 1, "attempt": 1, "prompt": "map.0"}],
+        [{"kind": "map", "run_id": "RUN", "item": 1, "attempt": 1, "prompt": 1}],
         [{"kind": "map", "run_id": "RUN", "item": 1, "attempt": 1}] * 2,
     ],
 )

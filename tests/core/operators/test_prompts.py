@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import pytest
 
 from mnesis_core.errors import InvalidTemplate
-from mnesis_core.operators.prompts import LONGEST_QUOTED_REPLY, MARKER, correction, item_prompt, map_payload
+from mnesis_core.operators.prompts import LONGEST_QUOTED_REPLY, correction, item_prompt, map_payload
 from mnesis_core.operators.values import ErrorKind, OperatorSpec, TryRecord, read_spec, write_spec
+from mnesis_core.operators.wording import CURRENT, KNOWN, MARKER, wording_of
 from mnesis_core.record import UsageRecord
+from mnesis_core.rendering import digest
 
 SCHEMA = {"type": "object", "properties": {"z": {}, "a": {}}}
 SPEC = OperatorSpec(template="Of {{ item.text }}.", schema=SCHEMA, system_prompt="You are exact.")
@@ -58,6 +61,7 @@ def test_after_a_call_that_failed_the_schema_is_in_the_text_alone() -> None:
     spec = OperatorSpec(template="{{ item }}", schema=SCHEMA, native_schema=True)
     assert "response_format" in map_payload(spec, 1, [_try(1, "[]", ErrorKind.SCHEMA_ERROR, "wrong")])
     assert "response_format" not in map_payload(spec, 1, [_try(1, "", ErrorKind.LLM_ERROR, "refused")])
+    assert "response_format" not in map_payload(spec, 1, [_try(1, "", ErrorKind.VALIDATION, "no JSON")])
 
 
 def test_the_next_try_has_the_refused_answer_and_the_validators_words() -> None:
@@ -97,3 +101,21 @@ def test_a_sub_agent_is_told_the_schema_in_its_first_message() -> None:
 def test_an_item_that_does_not_fit_the_template_is_an_error() -> None:
     with pytest.raises(InvalidTemplate, match="cannot be rendered for this item"):
         map_payload(SPEC, "no object")
+
+
+def test_the_words_of_a_version_never_change() -> None:
+    # Another digest: give the new words a version of their own, and keep these.
+    assert {version: digest(asdict(words)) for version, words in KNOWN.items()} == {
+        "map.1": "30b9de60a0fb2201a2670c185b94a55b8372639b9fd4deea2da14b5dd9f97ec8"
+    }
+    assert wording_of(CURRENT.version) is CURRENT
+    with pytest.raises(ValueError, match=r"map\.0 of then is not known"):
+        wording_of("map.0")
+
+
+def test_a_past_question_is_made_again_with_the_words_of_then() -> None:
+    then = replace(CURRENT, version="map.0", alone="Alone.", with_schema="So:", again="Once more.")
+    refused = [_try(1, "[]", ErrorKind.SCHEMA_ERROR, "No object.")]
+    system, _, _, again = map_payload(SPEC, {"text": "rain"}, refused, wording=then)["messages"]
+    assert system["content"] == 'You are exact.\n\nAlone.\n\nSo:\n{"type": "object", "properties": {"z": {}, "a": {}}}'
+    assert again["content"] == "No object. Once more."
