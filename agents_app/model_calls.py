@@ -116,7 +116,11 @@ class ModelCalls:
 
     async def _ask_model(self) -> tuple[Reply, list[OpenCall]]:
         context = await self._fitting_context()
-        request = Request(payload=context.payload, max_output_tokens=context.budget.reserved_output)
+        request = Request(
+            payload=context.payload,
+            max_output_tokens=context.budget.reserved_output,
+            temperature=self.options.temperature,
+        )
         system_prompt = self.options.system_prompt
         message_id, call_id = await db(
             steps.begin_step, self.turn, self.spec, context, request, purse=self.purse, system_prompt=system_prompt

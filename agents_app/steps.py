@@ -115,6 +115,7 @@ def begin_step(
                 "calibration": asdict(context.calibration),
                 **highest.as_parameters(),
                 **({"in_place_of": turn.model} if spec.alias != turn.model else {}),
+                **({} if request.temperature is None else {"temperature": request.temperature}),
             },
             manifest=list(context.assembled.manifest),
             context_seq=context.context_seq,

@@ -40,6 +40,8 @@ class TurnOptions:
     """Whether the session stays alive for messages of peers from this turn on; ``None``: as it does already."""
     model: str = ""
     """In place of the session's; empty: the session's."""
+    temperature: float | None = None
+    """``None``: the model's own."""
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -95,6 +97,8 @@ def write_options(options: TurnOptions) -> str:
         asked["host_mode"] = options.host_mode
     if options.model:
         asked["model"] = options.model
+    if options.temperature is not None:
+        asked["temperature"] = options.temperature
     return _text(asked) if asked else ""
 
 
@@ -111,6 +115,7 @@ def read_options(text: str) -> TurnOptions:
         on_doom_loop=asked.get("on_doom_loop"),
         host_mode=asked.get("host_mode"),
         model=asked.get("model", ""),
+        temperature=asked.get("temperature"),
     )
 
 

@@ -23,6 +23,7 @@ OPTIONS = st.builds(
     limits=st.none() | st.builds(TurnLimits, tokens=st.none() | st.integers(0, 9), seconds=st.none() | st.floats(0, 9)),
     on_doom_loop=st.none() | st.sampled_from(["continue", "stop"]),
     host_mode=st.none() | st.booleans(),
+    temperature=st.none() | st.floats(0, 2),
 )
 
 
