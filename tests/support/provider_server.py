@@ -56,7 +56,7 @@ def _openai(body: dict[str, Any], answer: str) -> dict[str, Any]:
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1,
-        "model": body["model"],
+        "model": body.get("model", ""),
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
     }

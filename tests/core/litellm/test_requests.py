@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 
 import pytest
 
 from mnesis_core.llm import ModelSpec, Outcome, Request, complete
 from mnesis_core.operators.schema import compile_schema
 from mnesis_core.providers.litellm_ import LiteLLMModel, supports_schemas
-from tests.core.litellm.questions import REQUEST, ask, spec_for
+from tests.core.litellm.questions import KEY, REQUEST, ask, spec_for
 from tests.support.openai_server import OpenAIServer
+from tests.support.provider_server import ProviderServer
 
 
 async def test_the_request_is_sent_as_it_is_and_left_unchanged(server: OpenAIServer) -> None:
@@ -39,6 +41,38 @@ async def test_a_schema_reaches_the_provider_letter_by_letter(server: OpenAIServ
     reply = await complete(LiteLLMModel(spec_for("ok", server)), Request(payload=payload, max_output_tokens=5))
     assert reply.outcome is Outcome.COMPLETE
     assert json.dumps(server.requests[-1].body["response_format"]) == json.dumps(schema.response_format)
+
+
+@pytest.mark.parametrize(
+    ("litellm_model", "place"),
+    [
+        ("anthropic/claude-sonnet-4-5", ("output_format", "schema")),
+        ("gemini/gemini-2.0-flash", ("generationConfig", "response_json_schema")),
+        ("mistral/mistral-large-latest", ("response_format", "json_schema", "schema")),
+    ],
+)
+async def test_each_provider_gets_the_schema_in_a_shape_of_its_own(litellm_model: str, place: tuple[str, ...]) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"z": {"type": "string"}},
+        "required": ["z"],
+        "additionalProperties": False,
+    }
+    response_format = compile_schema(schema).response_format
+    payload = {"messages": [{"role": "user", "content": "Hi"}], "response_format": response_format}
+    assert supports_schemas(litellm_model)
+    with ProviderServer() as provider:
+        spec = ModelSpec(
+            alias="mine",
+            litellm_model=litellm_model,
+            api_base=provider.url,
+            api_key=KEY,
+            context_window=8_000,
+            max_output_tokens=50,
+        )
+        await complete(LiteLLMModel(spec), Request(payload=payload, max_output_tokens=5))
+    [body] = provider.requests
+    assert reduce(lambda value, key: value[key], place, body) == schema
 
 
 @pytest.mark.parametrize(
