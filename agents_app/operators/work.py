@@ -49,6 +49,8 @@ LOOK_SECONDS = 0.5
 """How long a run that has become live waits for a worker that works on others."""
 LEAVE_SECONDS = 8.0
 """What is in flight has so long to end when the worker's cluster stops: less than the cluster has itself."""
+ROOM_SECONDS = 30.0
+"""Likewise where others wait for the only worker there is: a sub-agent goes on later where it was."""
 logger = logging.getLogger(__name__)
 
 
@@ -127,6 +129,8 @@ class Worker:
                 self._stops = True
                 for work in self._works.values():
                     work.turn(Mode.GO if _is_waited_for(work.run) else Mode.DRAIN)
+            if self._stops and leave_at == math.inf and await self._keeps_others_waiting():
+                leave_at = time.monotonic() + ROOM_SECONDS
 
     async def _is_to_stop(self, seconds: float) -> bool:
         if seconds > LONGEST_SECONDS:
@@ -134,6 +138,11 @@ class Worker:
         if seconds < self.config.slice_seconds:
             return False
         return self._is_full or await self._hand(must_make_room)
+
+    async def _keeps_others_waiting(self) -> bool:
+        """Whether others of the queue need this worker, and no sub-agent of it waits for a run: that would be asked for twice."""
+        is_waited_for = any(_is_waited_for(work.run) for work in self._works.values())
+        return not is_waited_for and await self._hand(must_make_room)
 
     async def _take_up(self) -> None:
         """Begin with runs that are live and that this worker does not work on yet; at its end, with what it waits for."""

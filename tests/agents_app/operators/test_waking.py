@@ -18,12 +18,14 @@ from agents_app.operators.slots import place
 from agents_app.operators.work import work_for_a_slice
 from agents_app.queries import load_item, load_run
 from agents_app.tasks import work
-from mnesis_core.operators.values import ItemState, RunState
+from mnesis_core.config import Config
+from mnesis_core.operators.values import ItemState, OperatorKind, RunState
+from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.record import SessionRecord
 from sessions_app.ledger import change
 from sessions_app.models import ModelCall
-from sessions_app.queries import load_call
+from sessions_app.queries import load_call, load_messages
 from tests.support.maps import start
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
@@ -124,6 +126,26 @@ def test_a_worker_whose_cluster_stops_gives_back_what_does_not_end(
     assert not OperatorItem.objects.exclude(state="pending").exists()
     assert ModelCall.objects.filter(error_code="MODEL_CALL_ABANDONED").count() == 2
     assert not schedule.is_cluster_stopping()
+
+
+def test_the_only_worker_leaves_a_long_item_where_others_wait_and_goes_on_with_it_later(
+    session: SessionRecord, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies = iter([Step(text="late", delay_seconds=60)])
+    script(lambda request: next(replies, "ok"))
+    config = override(Config(), {"operators": {"slice_seconds": 0.01}})
+    run_id = start(session, 1, kind=OperatorKind.AGENTIC)
+    with monkeypatch.context() as only:
+        only.setattr("agents_app.operators.work.site_config", lambda: config)
+        only.setattr(working, "must_make_room", lambda: ModelCall.objects.filter(state="running").exists())
+        only.setattr(working, "ROOM_SECONDS", 0.5)
+        assert work_for_a_slice()
+    item = load_item(run_id, 1)
+    assert (item.state, item.excused, item.child_session_id != "") == (ItemState.PENDING, 1, True)
+    work_for_a_slice()
+    run = load_run(run_id)
+    assert (run.state, run.counts.tries) == (RunState.COMPLETED, 1)
+    assert [message.role for message in load_messages(item.child_session_id)][-2:] == ["user", "assistant"]
 
 
 def test_many_runs_at_once_all_come_to_their_end(alice: User, script: Script) -> None:
