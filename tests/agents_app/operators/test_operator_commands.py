@@ -19,6 +19,7 @@ from agents_app.management.commands import map as command
 from agents_app.operators.work import work_for_a_slice
 from agents_app.queries import list_runs
 from mnesis_core.llm import Request
+from mnesis_core.operators.values import OperatorKind
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.record import SessionRecord
 from tests.support.story import alice, bob, script, session
@@ -92,6 +93,17 @@ def test_a_run_is_watched_to_its_end_and_its_results_printed(given: list[str], s
     assert [json.loads(line)["output"] for line in lines] == [{"n": 1}, {"n": 2}]
     assert run("output", found.id, "--csv")[0].startswith("item,state,input")
     assert f"{found.id}  llm      completed" in run("list")[0]
+
+
+def test_an_agentic_run_has_what_is_said_of_its_sub_agents(given: list[str], alice: User):
+    more = ["--tools", "calculator", "--may-write", "--max-turns", "3", "--temperature", "0.5", "--concurrency", "2"]
+    limits = ["--most-tokens", "900", "--most-micros", "70", "--timeout", "9", "--max-retries", "1"]
+    run("agentic", *given[1:], *more, *limits, "--no-wait", "--json")
+    [found] = list_runs(owner_id=alice.pk)
+    spec = found.spec
+    assert (found.kind, spec.tools, spec.read_only, spec.max_turns) == (OperatorKind.AGENTIC, ("calculator",), False, 3)
+    assert (spec.temperature, spec.concurrency, spec.timeout_seconds, spec.max_retries) == (0.5, 2, 9, 1)
+    assert (spec.limits.tokens, spec.limits.cost_micros, spec.schema) == (900, 70, SCHEMA)
 
 
 def test_a_run_with_failures_ends_with_1(given: list[str], tmp_path: Path, alice: User):

@@ -18,7 +18,7 @@ from files_app.ingest import keep_file
 from mnesis_core.errors import MnesisError
 from mnesis_core.llm import Request
 from mnesis_core.messages import ToolPart, ToolState
-from mnesis_core.operators.values import RunState
+from mnesis_core.operators.values import OperatorKind, RunState
 from mnesis_core.providers.scripted import ScriptedModel
 from mnesis_core.record import SessionRecord, TurnState
 from sessions_app.database import db, work
@@ -88,6 +88,20 @@ async def test_a_run_goes_on_where_the_model_does_not_wait(
     assert "It goes on by itself" in said or "completed 1" in said
     assert (await db(worked, run.id)).state is RunState.COMPLETED
     assert "completed 1, failed 0" in await call(session, "lcm_describe", id=run.id)
+
+
+async def test_an_agentic_map_has_all_that_a_model_says(script: Callable[..., ScriptedModel], session: SessionRecord):
+    script(lambda request: '{"n": 1}')
+    file = await db(keep_file, session.id, owner_id=session.owner_id, path="in.jsonl", chunks=[b"1\n2\n"])
+    asked = {"prompt_template": "Of {{ item }}", "output_schema": SCHEMA, "input_file": file.id, "concurrency": 2}
+    said = await call(session, "agentic_map", **asked, read_only=False, tools=["calculator"], max_turns=3, model="demo")
+    [run] = await db(list_runs, session_id=session.id)
+    assert f"agentic_map {run.id}: completed" in said
+    assert (run.kind, run.input_file_id, run.spec.template) == (OperatorKind.AGENTIC, file.id, "Of {{ item }}")
+    spec = run.spec
+    assert (spec.schema, spec.concurrency, spec.read_only, spec.tools, spec.max_turns, spec.model) == (
+        *(SCHEMA, 2, False, ("calculator",), 3, "demo"),
+    )
 
 
 async def test_a_model_calls_it_in_a_turn(script: Callable[..., ScriptedModel], alice: User):

@@ -24,10 +24,14 @@ from agents_app.operators.tries import tries_of
 from agents_app.operators.work import work_for_a_slice
 from agents_app.queries import list_items, load_run, tries_of_item
 from audit_app.verify import verify_session
+from compaction_app.rebuilding import rebuild_payload
 from files_app.queries import load_file_reference
+from mnesis_core.config import Config
 from mnesis_core.endings import ModelAuthenticationFailed, ModelRateLimited, ModelUnavailable
 from mnesis_core.llm import Request
 from mnesis_core.operators.values import ErrorKind, ItemState, NewItem, RunRecord, RunState, StopReason
+from mnesis_core.operators.wording import CURRENT
+from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Script as Said
 from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.record import SessionRecord
@@ -35,7 +39,7 @@ from mnesis_core.spending import TurnLimits
 from sessions_app.conf import site_config
 from sessions_app.ledger import change
 from sessions_app.models import ModelCall
-from sessions_app.queries import load_paid_calls
+from sessions_app.queries import list_calls, load_events, load_paid_calls
 from sessions_app.store import soft_delete_session
 from tests.support.maps import output_of, start, worked
 from tests.support.story import alice, script, session
@@ -124,6 +128,9 @@ def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(
     assert [one.output for one in tries] == ["one", '{"n": "one"}', '{"n": 1}']
     assert all(one.error and one.error in said(model.requests[one.number], -1) for one in tries[:2])
     assert run.counts.tries == 3
+    asked = list_calls(session.id)
+    assert {call.manifest[0]["prompt"] for call in asked} == {CURRENT.version}
+    assert all(rebuild_payload(call).digest_matches for call in asked)
 
 
 def test_an_item_that_never_fits_fails_and_says_why(session: SessionRecord, script: Script) -> None:
@@ -188,6 +195,19 @@ def test_never_more_calls_are_in_flight_than_the_run_allows(session: SessionReco
             seen.add(calls(session, state="running"))
     assert (load_run(run_id).counts.completed, max(seen)) == (40, 4)
     assert not OperatorShare.objects.exists()
+
+
+def test_the_ledger_hears_of_items_together_and_not_of_each(
+    session: SessionRecord, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = override(Config(), {"operators": {"flush_seconds": 30.0}})
+    monkeypatch.setattr("agents_app.operators.work.site_config", lambda: config)
+    script(lambda request: Step(text="ok", delay_seconds=0.01))
+    run = worked(start(session, 120, concurrency=16))
+    told = [event for event in load_events(session.id, limit=1_000) if event.type == "map.item_completed"]
+    assert sorted(number for event in told for number in event.data["completed"]) == list(range(1, 121))
+    assert len(told) <= 120 // 16 + 4
+    assert run.counts.completed == 120
 
 
 def test_a_pause_lets_calls_end_and_begins_none(session: SessionRecord, script: Script) -> None:

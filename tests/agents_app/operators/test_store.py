@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import IntegrityError
+from django.db import IntegrityError, connection, connections
 from django.utils import timezone
 
 from agents_app import store
@@ -122,6 +122,24 @@ def test_the_database_refuses_a_second_result(session_id):
     row.pk, row.number, row._state.adding = "try_" + "0" * 26, 2, True
     with pytest.raises(IntegrityError):
         row.save()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_claim_passes_over_what_somebody_has_in_hand():
+    session_id = new_session(User.objects.create_user("alice"))
+    run_id = add_run(session_id, items=3)
+    if connection.vendor == "sqlite":
+        return  # its one writer has nobody to pass over
+    other = connections.create_connection("default")
+    other.set_autocommit(False)
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT id FROM operator_items WHERE number = 1 FOR UPDATE")
+            assert [item.number for item in claim(session_id, run_id)] == [2, 3]
+    finally:
+        other.rollback()
+        other.close()
+    assert [item.number for item in claim(session_id, run_id)] == [1]
 
 
 def test_a_renewed_lease_is_not_released(session_id):
