@@ -8,11 +8,12 @@ from typing import Any
 from ninja import Schema
 
 from agents_app.queries import list_inbox, usage_of_maps
+from agents_app.usage import used_by
 from compaction_app.context import load_meter
 from compaction_app.queries import usage_of_compaction
 from mnesis_core.inbox import InboxMessage, MessageKind
 from mnesis_core.messages import text_of
-from mnesis_core.record import SessionRecord, TurnRecord, UsageRecord, total_usage
+from mnesis_core.record import SessionRecord, TurnRecord, total_usage
 from mnesis_core.text import printable
 from sessions_app import queries
 from sessions_app.schemas import SessionOut, TurnOut, UsageOut, session_out, turn_out, usage_out
@@ -141,14 +142,7 @@ def session_read(session: SessionRecord) -> dict[str, Any]:
 def _billing(session_id: str) -> dict[str, Any]:
     turns, compaction = queries.usage_of_session(session_id), usage_of_compaction(session_id)
     files, maps = queries.usage_of_files(session_id), usage_of_maps(session_id)
-    sub_agents = _used_by(queries.load_launched(session_id))
+    sub_agents = used_by(queries.load_launched(session_id))
     parts = {"turns": turns, "compaction": compaction, "files": files, "maps": maps, "sub_agents": sub_agents}
     total = total_usage(turns, compaction, files, maps, sub_agents)
     return usage_out(total) | {name: usage_out(usage) for name, usage in parts.items()}
-
-
-def _used_by(session_ids: list[str]) -> UsageRecord:
-    if not session_ids:
-        return total_usage()
-    turns, compaction = queries.usage_of_session(*session_ids), usage_of_compaction(*session_ids)
-    return total_usage(turns, compaction, queries.usage_of_files(*session_ids), usage_of_maps(*session_ids))

@@ -21,8 +21,10 @@ from agents_app.launching import end_turn, last_text, launched
 from agents_app.operators.items import lines_of_items
 from agents_app.operators.llm_map import failed_try
 from agents_app.operators.trying import Begun, Ended, Ready, hopeless_item, put_back
-from agents_app.queries import load_run, load_tries
+from agents_app.queries import list_runs, load_run, load_tries
 from agents_app.runner import runner
+from agents_app.tools.describing_maps import told
+from agents_app.usage import used_by_tree
 from files_app.queries import load_file_reference
 from mnesis_core.endings import BudgetExhausted, ModelCallAbandoned, TurnCancelled
 from mnesis_core.errors import MnesisError, NotFound
@@ -30,10 +32,12 @@ from mnesis_core.operators.agents import (
     SYSTEM_PROMPT,
     TIME_IS_UP,
     failure_of_turn,
+    is_nothing,
     is_of_process,
     is_of_turn,
     limits_of_turn,
     next_message,
+    usage_of_try,
     used_up,
 )
 from mnesis_core.operators.deciding import Failure, is_deadly
@@ -41,11 +45,11 @@ from mnesis_core.operators.input_lines import read_item
 from mnesis_core.operators.prompts import item_prompt, schema_of
 from mnesis_core.operators.values import Attempt, ErrorKind, ItemRecord, ItemState, RunRecord, Settlement, TryRecord
 from mnesis_core.record import SUB_AGENT, TurnRecord, TurnState
-from mnesis_core.spending import Scope
+from mnesis_core.spending import Scope, TurnLimits
 from mnesis_core.turn_options import TurnOptions
 from mnesis_core.visible import excerpt
 from sessions_app import store as record_store
-from sessions_app.conf import get_spec, session_config, site_config
+from sessions_app.conf import get_spec, session_config
 from sessions_app.database import db
 from sessions_app.ledger import Change
 from sessions_app.queries import list_turns, load_events, load_session, load_turn
@@ -56,6 +60,8 @@ EVENTS_OF_AN_END = 50
 """Of a session, behind the one that tells of the limit which ended its last turn."""
 _CUT_SHORT = (TurnState.INTERRUPTED, TurnState.CANCELLED)
 """How a turn ends whose worker died, or lost its item to another one."""
+MOST_TOLD = 20
+"""Runs of its own that a sub-agent is told of when it goes on."""
 TITLE = 60
 """Characters of a session's title that are made from its item's prompt."""
 
@@ -69,6 +75,10 @@ class Task:
     """Its session; empty: it is still to be made."""
     left: TurnRecord | None = None
     """A turn of it that nobody has judged: it is waited for, and nothing is asked."""
+    limits: TurnLimits | None = None
+    """Its part of what the run may spend."""
+    is_alone: bool = False
+    """Whether that is all there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +107,8 @@ class AgenticTries:
         self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
         self._turns: dict[int, TurnRecord] = {}
         """Of the items in flight."""
+        self._parts: dict[int, TurnLimits | None] = {}
+        """What these may spend of what is left for the run."""
         self._is_alone = False
         """Whether what is left of a limit is too little to be shared: one sub-agent at a time gets all of it."""
         self._exhausted: BudgetExhausted | None = None
@@ -122,16 +134,18 @@ class AgenticTries:
         if (exhausted := self._exhausted) is not None:
             self._exhausted = None
             raise exhausted
-        if (line := used_up(load_run(self.run.id))) is not None and not self._turns:
+        run = load_run(self.run.id)
+        if (line := used_up(run)) is not None and not self._parts:
             raise exhausted_at(line)
-        if line is not None or (self._is_alone and self._turns):
+        if line is not None or (self._is_alone and self._parts):
             return []
-        allowed = [self._with_session(each) for each in (ready[:1] if self._is_alone else ready)]
+        allowed = [self._with_session(each) for each in self._with_parts(run, ready)]
         store.note_claimed(record, self.run.id, {each.item.number: each.question.child_id for each in allowed})
         return [Begun(ready=each) for each in allowed]
 
     async def ask(self, begun: Begun[Task]) -> Answered:
         """Run a turn to its end, no longer than the run allows."""
+        self._parts[begun.ready.item.number] = begun.ready.question.limits
         seconds = self.run.spec.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -150,10 +164,13 @@ class AgenticTries:
         """Judge what was said last."""
         item, failure = begun.ready.item, answer.failure
         self._turns.pop(item.number, None)
-        attempt = self._attempt(answer)
+        self._parts.pop(item.number, None)
+        attempt = self._attempt(item, answer)
         if failure is None:
             return Settlement(item=item.number, number=item.attempts, state=ItemState.COMPLETED, attempt=attempt)
-        if is_of_process(answer.turn) or (answer.exhausted is not None and self._is_to_wait(answer)):
+        if is_of_process(answer.turn) or (
+            answer.exhausted is not None and self._is_to_wait(begun.ready.question, answer)
+        ):
             return replace(put_back(item), attempt=attempt, error_kind=failure.kind, error=failure.message)
         return failed_try(self.run, item, failure, attempt)
 
@@ -161,13 +178,14 @@ class AgenticTries:
         """The settlement of an item whose turn was ended with its run."""
         item = begun.ready.item
         turn = self._turns.pop(item.number, None)
+        self._parts.pop(item.number, None)
         ended = None if turn is None else load_turn(turn.id, session_id=turn.session_id)
         reason = TurnCancelled("The run was cancelled before the sub-agent had answered.")
         return Settlement(
             item=item.number,
             number=item.attempts,
             state=ItemState.CANCELLED,
-            attempt=self._attempt(Answered(turn=ended, text="", duration_ms=begun.duration_ms, failure=None)),
+            attempt=self._attempt(item, Answered(turn=ended, text="", duration_ms=begun.duration_ms, failure=None)),
             error=reason.message,
             excused=True,
         )
@@ -184,14 +202,25 @@ class AgenticTries:
             return Task(message=prompt, child_id=item.child_session_id)
         judged, own = {one.child_turn_id for one in tries}, (turns[0].idempotency_key or "").startswith(self.run.id)
         is_left = own and turns[0].id not in judged and turns[0].state not in _CUT_SHORT
-        left = turns[0] if is_left else None
-        return Task(message=next_message(tries), child_id=item.child_session_id, left=left)
+        message = "\n\n".join([next_message(tries), *map(told, _asked_for_by(turns[0]))])
+        return Task(message=message, child_id=item.child_session_id, left=turns[0] if is_left else None)
 
     def _turns_of(self, child_id: str) -> list[TurnRecord] | None:
         """The newest turn of a sub-agent, if it has any; ``None`` where there is no such session any more."""
         with suppress(NotFound):
             return list_turns(load_session(child_id, owner_id=self.run.owner_id).id, limit=1) if child_id else None
         return None
+
+    def _with_parts(self, run: RunRecord, ready: Sequence[Ready[Task]]) -> list[Ready[Task]]:
+        """As many as there is something left for beside those in flight, each with its part of it."""
+        slots, parts, found = 1 if self._is_alone else run.spec.concurrency, list(self._parts.values()), []
+        for each in ready[:slots]:
+            limits = limits_of_turn(run, slots=slots, given=parts)
+            if parts and is_nothing(limits):
+                break
+            parts.append(limits)
+            found.append(replace(each, question=replace(each.question, limits=limits, is_alone=self._is_alone)))
+        return found
 
     def _with_session(self, ready: Ready[Task]) -> Ready[Task]:
         if ready.question.child_id:
@@ -248,15 +277,13 @@ class AgenticTries:
 
     def _claim(self, ready: Ready[Task]) -> TurnRecord:
         task, item = ready.question, ready.item
-        slots = 1 if self._is_alone else min(self.run.spec.concurrency, site_config().operators.per_run_agentic)
-        limits = limits_of_turn(load_run(self.run.id), slots=slots)
         started = claim_turn(
             task.child_id,
             owner_id=self.run.owner_id,
             message=task.message,
             idempotency_key=f"{self.run.id} {item.number} {item.attempts}",
             lease_owner=runner.owner,
-            options=TurnOptions(limits=limits),
+            options=TurnOptions(limits=task.limits, temperature=self.run.spec.temperature),
         )
         return started.turn
 
@@ -275,23 +302,33 @@ class AgenticTries:
             exhausted=_exhausted_in(now) if is_over_budget else None,
         )
 
-    def _attempt(self, ended: Answered) -> Attempt | None:
+    def _attempt(self, item: ItemRecord, ended: Answered) -> Attempt | None:
         if ended.turn is None:
             return None
         return Attempt(
-            output=ended.text, usage=ended.turn.usage, duration_ms=ended.duration_ms, child_turn_id=ended.turn.id
+            output=ended.text,
+            usage=usage_of_try(item, ended.turn.usage, taken=used_by_tree(ended.turn.session_id)),
+            duration_ms=ended.duration_ms,
+            child_turn_id=ended.turn.id,
         )
 
-    def _is_to_wait(self, ended: Answered) -> bool:
+    def _is_to_wait(self, task: Task, ended: Answered) -> bool:
         """Whether an item waits for more to be spent; one that its own turn's limit stopped has failed."""
         if ended.exhausted is None or ended.turn is None:
             return False
         if is_of_turn(ended.exhausted, ended.turn, self.run):
             return False
-        if self._is_alone or ended.exhausted.details.get("scope") != Scope.TURN:
+        if task.is_alone or ended.exhausted.details.get("scope") != Scope.TURN:
             self._exhausted = ended.exhausted
         self._is_alone = True
         return True
+
+
+def _asked_for_by(turn: TurnRecord) -> list[RunRecord]:
+    """The runs that a turn which was cut short asked for: they go on, and who goes on with it need not ask again."""
+    if turn.state not in _CUT_SHORT:
+        return []
+    return [run for run in list_runs(session_id=turn.session_id, limit=MOST_TOLD) if run.turn_id == turn.id][::-1]
 
 
 def _exhausted_in(turn: TurnRecord) -> BudgetExhausted:

@@ -31,15 +31,16 @@ from mnesis_core.operators.schema import compile_schema
 from mnesis_core.operators.template import compile_template
 from mnesis_core.operators.values import OperatorKind, OperatorSpec, RunRecord, RunState, StopReason
 from mnesis_core.providers.litellm_ import supports_schemas
-from mnesis_core.record import FileReference, SessionRecord
-from mnesis_core.spending import TurnLimits
+from mnesis_core.record import FileReference, SessionRecord, TurnRecord
+from mnesis_core.spending import TurnLimits, tightest
 from mnesis_core.strict_json import nests_within
 from mnesis_core.text import text_digest
+from mnesis_core.turn_options import read_options
 from sessions_app.conf import default_model, get_spec, session_config, site_config
 from sessions_app.database import db
 from sessions_app.ledger import Change, change
 from sessions_app.live import hub
-from sessions_app.queries import load_depth, load_session
+from sessions_app.queries import load_depth, load_session, load_turn
 
 MOST_RETRIES, MOST_TURNS, HOTTEST = 10, 200, 2.0
 LONGEST_TRY_SECONDS = 86_400.0
@@ -104,6 +105,8 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
     if asked.kind is OperatorKind.AGENTIC:
         check_depth(load_depth(session), session_config(session.config).delegation)
     spec = _spec_of(asked, session)
+    if turn_id:
+        spec = replace(spec, limits=tightest(spec.limits, _limits_of(load_turn(turn_id, session_id=session.id))))
     _try_first_item(spec, file)
     with change(session.id) as record:
         if (known := find_run_by_key(session.id, key) if key else None) is not None:
@@ -252,6 +255,10 @@ def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
     model = get_spec(alias, user_id=session.owner_id)
     check_length("system_prompt", asked.system_prompt, site_config().limits.message_characters)
     check_tools(asked.tools or ())
+    if is_agentic and asked.native_schema:
+        raise InvalidRequest(
+            "native_schema is for llm_map: a sub-agent answers beside its tools", field="native_schema"
+        )
     spec = OperatorSpec(
         template=asked.template,
         schema=asked.schema,
@@ -276,6 +283,12 @@ def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
     if schema is None or schema.response_format is None or is_agentic or asked.native_schema is False:
         return spec
     return replace(spec, native_schema=asked.native_schema or supports_schemas(model.litellm_model))
+
+
+def _limits_of(turn: TurnRecord) -> TurnLimits:
+    """What a turn may spend of tokens and money: what it asks for may not spend more, also when the turn has ended."""
+    limits = read_options(turn.options).limits or TurnLimits()
+    return TurnLimits(tokens=limits.tokens, cost_micros=limits.cost_micros)
 
 
 def _concurrency(asked: MapRequest, config: OperatorConfig) -> int:

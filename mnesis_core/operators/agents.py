@@ -10,8 +10,8 @@ from mnesis_core.operators.deciding import Failure, failure_of_call
 from mnesis_core.operators.prompts import correction
 from mnesis_core.operators.replies import judge
 from mnesis_core.operators.schema import OutputSchema
-from mnesis_core.operators.values import ErrorKind, RunRecord, TryRecord
-from mnesis_core.record import TurnRecord, TurnState
+from mnesis_core.operators.values import ErrorKind, ItemRecord, RunRecord, TryRecord
+from mnesis_core.record import TurnRecord, TurnState, UsageRecord
 from mnesis_core.spending import Allowance, Line, Scope, Spent, TurnLimits, lines_of
 from mnesis_core.turn_options import read_options
 
@@ -55,15 +55,24 @@ def failure_of_turn(turn: TurnRecord, text: str, schema: OutputSchema | None) ->
     )
 
 
-def limits_of_turn(run: RunRecord, *, slots: int) -> TurnLimits | None:
+def limits_of_turn(run: RunRecord, *, slots: int, given: Sequence[TurnLimits | None] = ()) -> TurnLimits | None:
     """What a sub-agent's turn may spend of what is left of its run's limits; ``None`` where the run has none.
 
     :param slots: turns that share what is left
+    :param given: what those of them got that are in flight
     """
     if run.spec.limits.is_none:
         return None
-    left = {line.measure: line.left // slots for line in lines_of([allowance_of(run)])}
-    return replace(run.spec.limits, **{name: int(left[name]) for name in _SHARED & left.keys()})
+    left = {line.measure: int(line.left) for line in lines_of([allowance_of(run)]) if line.measure in _SHARED}
+    for measure in left:
+        left[measure] -= sum(getattr(one, measure) or 0 for one in given)
+        left[measure] = max(0, left[measure]) // max(1, slots - len(given))
+    return replace(run.spec.limits, **left)
+
+
+def is_nothing(limits: TurnLimits | None) -> bool:
+    """Whether a turn with these limits could ask nothing."""
+    return limits is not None and any(getattr(limits, measure) == 0 for measure in _SHARED)
 
 
 def is_of_process(turn: TurnRecord | None) -> bool:
@@ -85,6 +94,25 @@ def is_of_turn(exhausted: BudgetExhausted, turn: TurnRecord, run: RunRecord) -> 
 def used_up(run: RunRecord) -> Line | None:
     """The limit of a run of which nothing is left; ``None`` where something is left of all."""
     return next((line for line in lines_of([allowance_of(run)]) if line.measure in _SHARED and not line.left), None)
+
+
+def usage_of_try(item: ItemRecord, own: UsageRecord, *, taken: UsageRecord) -> UsageRecord:
+    """What a sub-agent has taken since its item was settled last: also for turns that died, and for what it had others do.
+
+    :param own: of the turn that was tried
+    :param taken: of the sub-agent's session and all that it launched, in all
+    """
+
+    def since(before: int, by_turn: int | None, in_all: int | None) -> int:
+        # Its session may be a second one: the first was deleted, and what was taken there is no part of this one.
+        return max(by_turn or 0, (in_all or 0) - before)
+
+    return replace(
+        own,
+        tokens_input=since(item.tokens_input, own.tokens_input, taken.tokens_input),
+        tokens_output=since(item.tokens_output, own.tokens_output, taken.tokens_output),
+        cost_micros=since(item.cost_micros, own.cost_micros, taken.cost_micros),
+    )
 
 
 def allowance_of(run: RunRecord) -> Allowance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -28,7 +29,7 @@ from mnesis_core.record import SUB_AGENT, MessageEnd, SessionRecord, TurnState
 from mnesis_core.spending import TurnLimits
 from sessions_app.ledger import change
 from sessions_app.models import Turn
-from sessions_app.queries import list_sessions, list_turns, load_message, load_messages, load_session
+from sessions_app.queries import list_calls, list_sessions, list_turns, load_message, load_messages, load_session
 from sessions_app.store import append_message, finish_turn
 from tests.agents_app.operators.test_runs_in_a_worker import NUMBER, until, working
 from tests.support.maps import output_of, start, worked
@@ -172,6 +173,14 @@ def test_an_item_fails_after_its_tries_and_is_tried_again_when_asked(session, sc
     assert len(children(session)) == 2
 
 
+def test_sub_agents_are_as_warm_as_their_run(session, script):
+    model = script(lambda request: "done")
+    run = worked(begin(session, 1, temperature=0.25))
+    assert [request.temperature for request in model.requests] == [0.25]
+    [asked] = list_calls(load_item(run.id, 1).child_session_id)
+    assert asked.parameters["temperature"] == 0.25
+
+
 def test_a_turn_that_takes_too_long_is_ended(session, script):
     def reply(request: Request) -> Said:
         return Step(text="late", delay_seconds=30.0)
@@ -251,6 +260,26 @@ def test_a_turn_that_died_with_its_worker_is_gone_on_with(session, script):
     assert talk(1, run.id) == ["Say 0000001", GO_ON, "41"]
 
 
+def test_who_goes_on_hears_of_the_runs_that_its_dead_turn_asked_for(session, script):
+    def reply(request: Request) -> Said:
+        told = re.findall(r"llm_map (map_\w+): ", str(last(request)["content"]))
+        return f"as {told} say" if told else "of an item"
+
+    script(reply)
+    begun: list[str] = []
+
+    def ask(run_id: str, child: str) -> None:
+        asked_by = claimed(session, run_id, child)
+        begun.append(start(load_session(child), 1, turn_id=asked_by))
+        start(load_session(child), 1, turn_id="another")
+        Turn.objects.update(lease_expires_at=timezone.now())
+        recover_turns(lease_owner="another process")
+
+    run = worked(abandoned(session, ask))
+    assert [line["output"] for line in output_of(run)] == [f"as {begun} say"]
+    assert talk(1, run.id)[1].startswith(GO_ON)
+
+
 def test_a_turn_of_a_dead_worker_is_closed_and_gone_on_with_when_its_lease_has_run_out(session, script):
     script(lambda request: "41" if last(request)["content"] == GO_ON else "what?")
 
@@ -283,7 +312,7 @@ def claimed(session: SessionRecord, run_id: str, child: str) -> str:
 
 def test_a_run_s_own_limit_stops_it_in_order(session, script):
     script(lambda request: "x" * 4_000)
-    run = worked(begin(session, 40, limits=TurnLimits(tokens=12_000)))
+    run = worked(begin(session, 40, concurrency=4, limits=TurnLimits(tokens=12_000)))
     assert (run.state, run.reason) == (RunState.PAUSED, StopReason.BUDGET)
     assert run.counts.completed > 0
     assert run.counts.tokens_input + run.counts.tokens_output <= 12_000

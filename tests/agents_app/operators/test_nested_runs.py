@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agents_app import lifecycle, store
+from agents_app.claiming import claim_turn
+from agents_app.operators.runs import MapRequest
+from agents_app.operators.runs import start as begin_run
 from agents_app.operators.work import work_for_a_slice
 from agents_app.queries import list_items, list_runs, load_run
+from agents_app.usage import used_by
 from audit_app.verify import verify_session
 from mnesis_core.config import Config
 from mnesis_core.llm import Request
-from mnesis_core.operators.values import ItemState, OperatorKind, RunState
+from mnesis_core.operators.values import ItemState, OperatorKind, RunState, StopReason
 from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Script as Said
 from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.record import SessionRecord
+from mnesis_core.spending import TurnLimits
+from mnesis_core.turn_options import TurnOptions
 from sessions_app.ledger import change
+from sessions_app.queries import list_turns, load_launched
 from tests.agents_app.operators.test_runs_in_a_worker import until, working
 from tests.support.maps import output_of, start, worked
 from tests.support.story import alice, begin, ended, script, tool_call
@@ -36,7 +44,7 @@ def session(alice: Any) -> SessionRecord:
 def scarce(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
     """A site with other settings of operators."""
     config = override(Config(), {"operators": values, "turn": {"retry_base_seconds": 0.005}})
-    for module in ("work", "agentic_map", "runs", "llm_map"):
+    for module in ("work", "runs", "llm_map"):
         monkeypatch.setattr(f"agents_app.operators.{module}.site_config", lambda: config)
 
 
@@ -86,6 +94,39 @@ def test_a_worker_that_is_to_stop_still_does_what_its_own_sub_agents_wait_for(se
         slices += 1
     assert slices > 1
     assert [line["output"] for line in output_of(load_run(run_id))] == ["outer True"] * 3
+
+
+def test_what_its_sub_agents_have_done_counts_for_a_run(session, script, monkeypatch):
+    scarce(monkeypatch, heartbeat_seconds=0.05)
+    script(nests("llm_map", "word " * 300))
+    run = worked(outer(session, 2))
+    found = inner_runs(session, run.id)
+    turns = [turn for item in list_items(run.id) for turn in list_turns(item.child_session_id)]
+    used = [*(turn.usage.tokens_output for turn in turns), *(one.counts.tokens_output for one in found)]
+    assert len(used) == 4
+    assert min(used) > 0
+    assert run.counts.tokens_output == sum(used)
+    assert verify_session(session.id).problems == []
+
+
+def test_a_run_stops_where_its_sub_agents_have_others_spend_too_much(session, script, monkeypatch):
+    scarce(monkeypatch, heartbeat_seconds=0.05)
+    script(nests("llm_map", "word " * 300))
+    run = worked(outer(session, 30, concurrency=4, limits=TurnLimits(tokens=30_000)))
+    taken = used_by(load_launched(session.id))
+    assert (run.state, run.reason) == (RunState.PAUSED, StopReason.BUDGET)
+    assert run.counts.completed > 0
+    assert 0 < taken.tokens_input + taken.tokens_output <= 30_000
+
+
+def test_a_run_may_spend_no_more_than_the_turn_that_asked_for_it(session, script):
+    limits = TurnLimits(tokens=500, cost_micros=70, seconds=9)
+    options = TurnOptions(limits=limits)
+    turn = claim_turn(session.id, owner_id=session.owner_id, message="Go.", lease_owner="here", options=options).turn
+    asked = MapRequest(kind=OperatorKind.LLM, template="{{ item }}", session_id=session.id, items=[1])
+    for own, tokens in ((None, 500), (TurnLimits(tokens=80), 80)):
+        run = begin_run(replace(asked, limits=own), owner_id=session.owner_id, turn_id=turn.id, part_id="part_1")
+        assert run.spec.limits == TurnLimits(tokens=tokens, cost_micros=70)
 
 
 def test_what_sub_agents_asked_for_is_cancelled_with_their_run(session, script, monkeypatch):

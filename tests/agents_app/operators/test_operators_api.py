@@ -204,6 +204,7 @@ def test_an_agentic_map_takes_what_agents_have(call: Call, session: SessionRecor
     spec = call("POST", "/agentic-map", asked, status=202)["spec"]
     assert (spec["tools"], spec["max_turns"], spec["read_only"], spec["concurrency"]) == (["calculator"], 3, False, 4)
     call("POST", "/agentic-map", asked | {"tools": ["no_such_tool"]}, status=422)
+    call("POST", "/agentic-map", asked | {"native_schema": True}, status=422)
     call("POST", "/llm-map", asked, status=422)
 
 
