@@ -17,6 +17,7 @@ from agents_app.queries import list_items, load_item, load_run, tries_of_item
 from agents_app.recovery import recover_turns
 from agents_app.showing import session_read
 from agents_app.tools.registry import ToolContext, tool
+from audit_app.export import export_session, session_ids
 from audit_app.verify import verify_session
 from mnesis_core.endings import ModelAuthenticationFailed
 from mnesis_core.llm import Request
@@ -29,7 +30,16 @@ from mnesis_core.record import SUB_AGENT, MessageEnd, SessionRecord, TurnState
 from mnesis_core.spending import TurnLimits
 from sessions_app.ledger import change
 from sessions_app.models import Turn
-from sessions_app.queries import list_calls, list_sessions, list_turns, load_message, load_messages, load_session
+from sessions_app.queries import (
+    list_calls,
+    list_sessions,
+    list_turns,
+    load_events,
+    load_message,
+    load_messages,
+    load_session,
+)
+from sessions_app.search import Scope, search
 from sessions_app.store import append_message, finish_turn
 from tests.agents_app.operators.test_runs_in_a_worker import NUMBER, until, working
 from tests.support.maps import output_of, start, worked
@@ -118,6 +128,34 @@ def test_each_item_has_a_session_with_tools_and_only_its_answer_is_the_result(se
     assert bill["maps"]["input_tokens"] == 0
     for one in (session, *found):
         assert verify_session(one.id).problems == []
+
+
+def test_its_sessions_are_searched_and_exported_like_any_other(session, script):
+    script(lambda request: "The quay is closed.")
+    worked(begin(session, 1))
+    [child] = children(session)
+    assert {hit.session_id for hit in search(Scope(owner_id=session.owner_id), "quay").hits} == {child.id}
+    assert child.id in session_ids(owner_id=session.owner_id)
+    assert b"The quay is closed." in b"".join(export_session(child.id))
+
+
+def test_a_sub_agent_has_its_own_context_compacted(session, script):
+    counted = iter(range(100))
+
+    def reply(request: Request) -> Said:
+        if "MNESIS-SUMMARISE" in str(request.payload["messages"][0]["content"]):
+            return "Much was looked up."
+        number = next(counted)
+        if number % 3 < 2:
+            return tool_call("look_up", f"c{number}", text=f"{number} word " * 300)
+        return "no" if number < 12 else '{"n": 41}'
+
+    script(reply)
+    run = worked(begin(session, 1, schema=NUMBER, max_retries=6))
+    assert [line["output"] for line in output_of(run)] == [{"n": 41}]
+    [child] = children(session)
+    assert "compaction.completed" in {event.type for event in load_events(child.id, limit=1_000)}
+    assert "compaction.completed" not in {event.type for event in load_events(session.id, limit=1_000)}
 
 
 def test_a_sub_agent_that_may_only_read_has_only_tools_that_read_and_ask_nobody(session, script):
