@@ -239,6 +239,15 @@ def test_a_sub_agent_has_so_many_model_calls(session, script):
     assert (item.error_kind, "limit of model calls" in item.error) == (ErrorKind.TOOL_ERROR, True)
 
 
+def test_an_item_whose_own_turn_s_limit_ends_it_fails_for_its_budget(session, script):
+    counted = iter(range(100))
+    script(lambda request: tool_call("look_up", f"c{next(counted)}", text=f"{next(counted)}"))
+    run = worked(begin(session, 1, limits=TurnLimits(tool_calls=1)))
+    [item] = list_items(run.id)
+    assert (run.state, item.state, item.error_kind) == (RunState.COMPLETED, ItemState.FAILED, ErrorKind.BUDGET)
+    assert (item.attempts, output_of(run)[0]["error"]["kind"]) == (1, "budget")
+
+
 def test_a_model_that_fails_is_the_item_s_failure(session, script):
     script(lambda request: Step(error=ModelAuthenticationFailed("no key")))
     run = worked(begin(session, 1))

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from compaction_app.rebuilding import rebuild_payload
 from files_app.queries import load_file_reference
 from mnesis_core.config import Config
 from mnesis_core.endings import ModelAuthenticationFailed, ModelRateLimited, ModelUnavailable
-from mnesis_core.llm import Request
+from mnesis_core.llm import Prices, Request
 from mnesis_core.operators.values import ErrorKind, ItemState, NewItem, RunRecord, RunState, StopReason
 from mnesis_core.operators.wording import CURRENT
 from mnesis_core.overrides import override
@@ -188,7 +189,8 @@ def test_a_template_that_does_not_fit_an_item_fails_it_without_a_call(session: S
 
 
 def test_never_more_calls_are_in_flight_than_the_run_allows(session: SessionRecord, script: Script) -> None:
-    script(lambda request: Step(text="ok", delay_seconds=0.02))
+    # Some take longer than results gather, so that others begin beside them.
+    script(lambda request: Step(text="ok", delay_seconds=0.6 if said(request).endswith("0") else 0.02))
     run_id, seen = start(session, 40, concurrency=4), {0}
     with working() as worker:
         while worker.is_alive():
@@ -249,6 +251,15 @@ def test_a_run_stops_before_it_spends_more_than_it_may(session: SessionRecord, s
     assert run.counts.tokens_input + run.counts.tokens_output <= 3_000
     assert [line["output"] for line in output_of(run)[: run.counts.completed]] == ["word " * 20] * run.counts.completed
     assert not OperatorItem.objects.filter(state="running").exists()
+
+
+def test_a_run_stops_before_it_costs_more_than_it_may(session: SessionRecord, script: Script) -> None:
+    model = script(lambda request: "word " * 20)
+    model.spec = replace(model.spec, prices=Prices(input=1_000_000, output=1_000_000))
+    run = worked(start(session, 50, limits=TurnLimits(cost_micros=3_000), concurrency=4))
+    assert (run.state, run.reason) == (RunState.PAUSED, StopReason.BUDGET)
+    assert 0 < run.counts.completed < 50
+    assert 0 < run.counts.cost_micros <= 3_000
 
 
 def test_a_limit_of_the_session_stops_a_run_too(alice: User, script: Script) -> None:

@@ -19,6 +19,7 @@ from agents_app.operators.work import work_for_a_slice
 from agents_app.queries import load_item, load_run
 from agents_app.tasks import work
 from mnesis_core.config import Config
+from mnesis_core.llm import Request
 from mnesis_core.operators.values import ItemState, OperatorKind, RunState
 from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import ScriptedModel, Step
@@ -100,16 +101,20 @@ def test_no_more_workers_work_on_runs_than_may(session: SessionRecord, script: S
 def test_a_worker_that_is_to_stop_ends_what_it_began_and_is_queued_again(
     session: SessionRecord, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(lambda request: Step(text="ok", delay_seconds=0.1))
+    def reply(request: Request) -> Step:
+        monkeypatch.setattr(working, "LONGEST_SECONDS", 0.0)
+        return Step(text="ok", delay_seconds=0.1)
+
+    script(reply)
     run_id = start(session, 60, concurrency=4)
     OrmQ.objects.all().delete()
-    monkeypatch.setattr(working, "LONGEST_SECONDS", 0.8)
     work()
     run = load_run(run_id)
     assert (run.state, wakings()) == (RunState.RUNNING, 1)
     assert 0 < run.counts.completed < 60
     assert not OperatorItem.objects.filter(state="running").exists()
     assert not OperatorShare.objects.exists()
+    script(lambda request: "ok")
     monkeypatch.undo()
     work_for_a_slice()
     assert load_run(run_id).counts.completed == 60
