@@ -13,7 +13,6 @@ outside of it.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -27,7 +26,7 @@ from django.db import connections
 from agents_app.operator_proof import operator_differences
 from agents_app.projection import load_projection
 from audit_app.bound_rows import BoundRows, Finding
-from audit_app.start import start
+from audit_app.start import little_garbage, start
 from audit_app.stretches import UNREADABLE, Progress, Stretch, follow, read_entries, stretch_ends
 from files_app.contents import is_whole
 from files_app.queries import kept_contents, list_contents
@@ -136,10 +135,9 @@ def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress
                 report.add(part)
                 progress(report.entries)
         return report
-    gc.freeze()  # as in the processes (start)
-    for session_id in session_ids:
-        report.add(verify_session(session_id, progress=lambda done: progress(report.entries + done)))
-    gc.unfreeze()
+    with little_garbage():
+        for session_id in session_ids:
+            report.add(verify_session(session_id, progress=lambda done: progress(report.entries + done)))
     return report
 
 
