@@ -7,11 +7,11 @@ ready itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from mnesis_core.messages import Part
+from mnesis_core.values import dataclass
 from sessions_app.rows import columns_of
 from sessions_app.search_index import Text, found, texts_of_part
 

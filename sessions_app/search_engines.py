@@ -10,7 +10,6 @@ Positions are left out: what needs them is proven on the text itself, the same o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from mnesis_core.search import IndexWord
+from mnesis_core.values import dataclass
 from sessions_app.statements import run
 
 COLUMNS = "owner_id, session_id, kind, source_id, field, first_seq, last_seq, start"
