@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -100,6 +101,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[MISSING_DATA] = len(reads)
     config.hook.pytest_deselected(items=reads)
     items[:] = [item for item in items if item not in reads]
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave alone what is imported by now: it stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
