@@ -271,7 +271,6 @@ READS: dict[str, tuple[Operation, int]] = {
     "read_state": (lambda s: read_state(s.frame), 2),
     "read_state, as of": (lambda s: read_state(s.frame, at=s.frame.session.event_seq), 2),
     "build_context": (lambda s: build_context(s.id), 5),
-    "load_meter": (lambda s: load_meter(s.id), 5),
 }
 
 
@@ -331,6 +330,13 @@ def test_each_operation_costs_what_it_costs(messages: int) -> None:
     table = WRITES | READS
     expected = {name: cost if isinstance(cost, int) else cost[is_postgres] for name, (_, cost) in table.items()}
     assert {name: count(operation, scene) for name, (operation, _) in table.items()} == expected
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("messages", "cost"), [(10, 5), (200, 7)])
+def test_the_meter_reads_further_back_until_the_window_is_full(messages: int, cost: int) -> None:
+    scene = make_scene(make_user("alice"), messages)
+    assert count(lambda s: load_meter(s.id), scene) == cost
 
 
 def test_every_operation_of_the_store_is_counted() -> None:
