@@ -86,6 +86,7 @@ def test_the_drawn_summaries_are_walked_by_keys_and_lead_to_their_records(compac
         page.keyboard.press("ArrowDown")
     expect(chosen.get_by_role("heading")).to_contain_text("Message 1 · user")
     page.keyboard.press("ArrowUp")
+    expect(chosen.get_by_role("heading")).to_contain_text("summary of message")
     chosen.get_by_role("link", name="Open the record").click()
     expect(page.locator("h1")).to_contain_text("summary of message")
 

@@ -99,7 +99,7 @@ def test_a_fork_from_here_ends_with_that_message(portal: Portal, open_page: Open
 def test_messages_wait_in_the_queue_over_a_reload_and_two_tabs_send_each_once(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session()
     page = open_page(f"/sessions/{session_id}/")
-    write(page, "!slow 60 !long 100")
+    write(page, "!slow 60 !long 200")
     wait_for_words(page, 3)
     for text in ("second", "third", "fourth"):
         write(page, text)
@@ -115,7 +115,7 @@ def test_messages_wait_in_the_queue_over_a_reload_and_two_tabs_send_each_once(po
         expect(tab.locator(".message-user")).to_have_count(3)
         expect(tab.locator("#queue")).to_be_hidden()
         wait_for_end(tab)
-    assert spoken(portal, session_id)[0::2] == ["!slow 60 !long 100", "second", "fourth"]
+    assert spoken(portal, session_id)[0::2] == ["!slow 60 !long 200", "second", "fourth"]
 
 
 def test_send_now_stops_the_answer_and_edit_takes_it_back_into_the_box(portal: Portal, open_page: Open) -> None:
