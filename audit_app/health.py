@@ -94,7 +94,9 @@ def _search(about: Inspected) -> Check:
     indexed = _one(_INDEXED, about.id) or 0
     if indexed >= findable:
         return Check(
-            name="Search index", state=State.GOOD, words=f"Up to the newest message with words, #{findable:,}."
+            name="Search index",
+            state=State.GOOD,
+            words=f"Up to the newest message with words, #{findable:,}." if findable else "Nothing was said so far.",
         )
     return Check(
         name="Search index",

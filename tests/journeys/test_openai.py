@@ -216,13 +216,11 @@ def test_errors_are_the_packages_own_with_our_codes(caller: Caller, client: Open
 )
 def test_a_model_that_fails_at_once_fails_with_a_status(caller: Caller, client: OpenAI, stream, failure, kind, code):
     session = caller.new_session(config={"turn": {"max_retries": 0}})
-    begun = time.monotonic()
     with pytest.raises(kind) as failed:
         ask(client, session, user(f"!fail {failure}"), stream=stream)
     assert failed.value.code == code
     # The package was told not to ask again: the call is in the record, and was tried again here if that may help.
     assert len(caller.call("GET", f"/api/sessions/{session}/turns")["items"]) == 1
-    assert time.monotonic() - begun < 5
 
 
 def test_what_changes_nothing_is_named(client: OpenAI):
