@@ -24,24 +24,9 @@ MOST_OPENINGS = 500
 MOST_LEVELS = 60
 """Of a drawn formula: browsers lay out nested ones ever more slowly."""
 TAGS = {
-    *(
-        "math",
-        "semantics",
-        "annotation",
-        "mrow",
-        "mi",
-        "mn",
-        "mo",
-        "mtext",
-        "mspace",
-        "mfrac",
-        "msqrt",
-        "mroot",
-        "msub",
-    ),
-    *("msup", "msubsup", "munder", "mover", "munderover", "mmultiscripts", "mprescripts", "mtable", "mtr", "mtd"),
-    *("mpadded", "menclose"),
-}
+    "math", "semantics", "annotation", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup",
+    "msubsup", "munder", "mover", "munderover", "mmultiscripts", "mprescripts", "mtable", "mtr", "mtd", "mpadded", "menclose",
+}  # fmt: skip
 ATTRIBUTES = {
     "math": {"display"}, "annotation": {"encoding"}, "mi": {"mathvariant"}, "mspace": {"width"},
     "mo": {"form", "lspace", "rspace", "stretchy", "symmetric", "minsize", "maxsize", "movablelimits"}, "mover": {"accent"},
