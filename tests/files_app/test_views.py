@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
@@ -21,32 +19,12 @@ from mnesis_core.attachments import part_of_file
 from mnesis_core.messages import FileRefPart, TextPart
 from sessions_app.ledger import change
 from tests.support.cast import make_user
+from tests.support.pages import Ask, ask, browser, reader
 from tests.support.talks import HOSTILE, new_session, say
 
+__all__ = ["ask", "browser", "reader"]
+
 pytestmark = pytest.mark.django_db
-Ask = Callable[..., str]
-
-
-@pytest.fixture
-def reader(db: None) -> User:
-    return make_user("ada")
-
-
-@pytest.fixture
-def browser(reader: User) -> Client:
-    client = Client()
-    client.force_login(reader)
-    return client
-
-
-@pytest.fixture
-def ask(browser: Client) -> Ask:
-    def get(path: str, **parameters: object) -> str:
-        answer = browser.get(path, parameters)
-        assert answer.status_code == 200, answer.content
-        return answer.content.decode()
-
-    return get
 
 
 def keep(session_id: str, data: bytes | None, path: str = "notes/a.txt", kind: str = "text", **known: object) -> str:

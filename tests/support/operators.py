@@ -151,3 +151,11 @@ def paused_run(session_id: str) -> str:
     with change(session_id) as record:
         store.set_run_state(record, run_id, RunState.PAUSED, reason="person")
     return run_id
+
+
+def tried(session_id: str, **values: object) -> str:
+    """A run of three items: one completed, one failed, one in flight."""
+    run_id = add_run(session_id, **values)
+    first, second, _ = claim(session_id, run_id)
+    settle(session_id, run_id, [accept(first), refuse(second)])
+    return run_id

@@ -9,8 +9,8 @@ from agents_app import store
 from agents_app.operator_views import ITEMS
 from mnesis_core.operators.values import ErrorKind, ItemState, OperatorKind, Settlement
 from sessions_app.ledger import change
-from tests.support.operators import WORKER, accept, add_run, claim, refuse, settle
-from tests.support.run_pages import Ask, ask, browser, reader, tried
+from tests.support.operators import WORKER, accept, add_run, claim, refuse, settle, tried
+from tests.support.pages import Ask, ask, browser, reader
 from tests.support.talks import HOSTILE, new_session
 
 __all__ = ["ask", "browser", "reader"]

@@ -22,8 +22,8 @@ from mnesis_core.spending import TurnLimits
 from sessions_app.ledger import change
 from sessions_app.queries import load_parts
 from tests.support.cast import make_user
-from tests.support.operators import accept, add_run, claim, finish, refuse, settle
-from tests.support.run_pages import Ask, ask, browser, reader, tried
+from tests.support.operators import accept, add_run, claim, finish, refuse, settle, tried
+from tests.support.pages import Ask, ask, browser, reader
 from tests.support.talks import new_session, say
 
 __all__ = ["ask", "browser", "reader"]

@@ -1,4 +1,4 @@
-"""Pages of runs, read by who they belong to."""
+"""Somebody who reads pages. Tests name these fixtures as their own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.support.cast import make_user
-from tests.support.operators import accept, add_run, claim, refuse, settle
 
 Ask = Callable[..., str]
 
 
 @pytest.fixture
 def reader(db: None) -> User:
-    """Whose runs these are."""
+    """Who it is."""
     return make_user("ada")
 
 
@@ -30,7 +29,7 @@ def browser(reader: User) -> Client:
 
 @pytest.fixture
 def ask(browser: Client) -> Ask:
-    """A page of the reader's, by its path."""
+    """The text of a page that must be there, by its path."""
 
     def get(path: str, **parameters: object) -> str:
         answer = browser.get(path, parameters)
@@ -38,11 +37,3 @@ def ask(browser: Client) -> Ask:
         return answer.content.decode()
 
     return get
-
-
-def tried(session_id: str, **values: object) -> str:
-    """A run of three items: one completed, one failed, one in flight."""
-    run_id = add_run(session_id, **values)
-    first, second, _ = claim(session_id, run_id)
-    settle(session_id, run_id, [accept(first), refuse(second)])
-    return run_id
