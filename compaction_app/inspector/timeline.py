@@ -153,11 +153,12 @@ def totals_of(tally: Tally, runs: RunTally, compaction: UsageRecord) -> Totals:
     cached = f"{tally.usage.tokens_cache_read:,} from a cache" if tally.usage.tokens_cache_read else ""
     spent = f"{format_money(compaction.cost_micros)} for summaries" if compaction.cost_micros else ""
     live = f"{runs.live} not yet over" if runs.live else ""
+    others = f"{tally.other_calls:,} more beside turns" if tally.other_calls else ""
     pruned = f"{tally.pruned_tools:,} pruned" if tally.pruned_tools else ""
     return Totals(
         facts=[
             ("Turns", f"{tally.turns:,}", ""),
-            ("Calls", f"{tally.calls:,}", ""),
+            ("Calls", f"{tally.calls:,}", others),
             ("Tools", f"{tally.tools:,}", pruned),
             ("Tokens in", format_number(usage.tokens_input), cached),
             ("Tokens out", format_number(usage.tokens_output), ""),

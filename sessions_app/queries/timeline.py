@@ -76,6 +76,9 @@ class Tally:
     turns: int
     failed_turns: int
     calls: int
+    """Of its turns."""
+    other_calls: int
+    """Made beside turns: for summaries, files, items of operators."""
     failed_calls: int
     tools: int
     failed_tools: int
@@ -122,8 +125,11 @@ def tally_session(session_id: str) -> Tally:
         turns=Count("id"), failed_turns=Count("id", filter=Q(error_code__isnull=False)), **sums
     )
     usage = UsageRecord(**{name: turns.pop(name) for name in _SUMS})
-    calls = ModelCall.objects.filter(session_id=session_id, turn__isnull=False).aggregate(
-        calls=Count("id"), failed_calls=Count("id", filter=Q(error_code__isnull=False))
+    of_turn = Q(turn__isnull=False)
+    calls = ModelCall.objects.filter(session_id=session_id).aggregate(
+        calls=Count("id", filter=of_turn),
+        other_calls=Count("id", filter=~of_turn),
+        failed_calls=Count("id", filter=of_turn & Q(error_code__isnull=False)),
     )
     tools = MessagePart.objects.filter(session_id=session_id, part_type="tool").aggregate(**_tool_counts())
     return Tally(**turns, **calls, **tools, usage=usage)

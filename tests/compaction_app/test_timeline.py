@@ -18,6 +18,7 @@ from sessions_app.ledger import change
 from sessions_app.models import MessagePart, Turn
 from sessions_app.queries.timeline import TurnFilter, list_timeline
 from sessions_app.store import create_session, finish_call, start_call, start_turn
+from tests.support.belongings import start_lone_call
 from tests.support.inspected import ORIGINAL, USAGE, add_summary, add_turn, claim, finish, texts_in, tool_part
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 from tests.support.voyage import Ask, Voyage, sail
@@ -114,6 +115,10 @@ def test_the_overview_counts_everything(voyage: Voyage, ask: Ask) -> None:
         "Errors": "1",
     }
     assert "1 turn<" in facts
+    assert "beside turns" not in facts
+    with change(voyage.id) as record:
+        start_lone_call(record, "summary")
+    assert "1 more beside turns" in ask(voyage.at("totals/"))
 
 
 @pytest.mark.parametrize(
