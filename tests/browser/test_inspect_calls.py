@@ -37,7 +37,7 @@ def test_from_words_that_were_compacted_away_to_the_calls_that_saw_them(compacte
     expect(page.get_by_text(re.compile(r"Not in the context since turn \d"))).to_be_visible()
     expect(page.get_by_role("link", name=re.compile(r"Leaf summary of messages 1–\d"))).to_be_visible()
     expect(page.locator(".original")).to_contain_text("Question 0: what does the harbour log say?")
-    page.locator(".seen a").last.click()
+    page.locator(".seen").first.get_by_role("link").last.click()
     expect(page.get_by_text("Rebuilt from the record and matches its digest.")).to_be_visible()
     last_sight = title(page)
     block = page.locator(".block", has_text="Question 0").first
