@@ -205,7 +205,7 @@ def test_the_ledger_hears_of_items_together_and_not_of_each(
     config = override(Config(), {"operators": {"flush_seconds": 30.0}})
     monkeypatch.setattr("agents_app.operators.work.site_config", lambda: config)
     # They end one after the other, and are written together when all in flight have.
-    script(lambda request: Step(text="ok", delay_seconds=0.2 * (int(said(request).removeprefix("Say ")) % 16)))
+    script(lambda request: Step(text="ok", delay_seconds=0.06 * (int(said(request).removeprefix("Say ")) % 16)))
     run = worked(start(session, 48, concurrency=16))
     told = [event for event in load_events(session.id, limit=1_000) if event.type == "map.item_completed"]
     assert sorted(number for event in told for number in event.data["completed"]) == list(range(1, 49))
