@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from typing import TextIO
 
 from agents_app import store
@@ -13,14 +14,20 @@ from mnesis_core.errors import MnesisError
 from sessions_app.database import db
 
 
-async def attach_server(address: ServerAddress, *, errors: TextIO | int = subprocess.DEVNULL) -> AttachedServer:
+async def attach_server(
+    address: ServerAddress,
+    *,
+    put: Callable[[ServerAddress], str] = store.put_server,
+    errors: TextIO | int = subprocess.DEVNULL,
+) -> AttachedServer:
     """Attach a server, in place of the one with this name, and ask it for its tools.
 
     One that cannot be asked is attached all the same, without tools; its ``problem`` says why.
 
+    :param put: writes it; by ``store.enter_server`` with who may be offered its tools, which else stays
     :raises InvalidRequest: a value is missing or out of its bounds.
     """
-    await db(store.put_server, address)
+    await db(put, address)
     try:
         return await list_again(address.name, errors=errors)
     except MnesisError:

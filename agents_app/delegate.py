@@ -190,7 +190,7 @@ def _config_of_child(parent: _Parent, handover: Handover) -> dict[str, Any]:
     """The parent's configuration; for an explorer with those of its tools that only read."""
     names = parent.config.turn.tools
     if handover.agent is AgentKind.EXPLORE:
-        found = offered_tools(names, depth=parent.delegator.depth + 1)
+        found = offered_tools(names, user_id=parent.session.owner_id, depth=parent.delegator.depth + 1)
         names = tuple(name for name, tool in found.items() if tool.read_only)
     own = parent.session.config
     return own | {"turn": own.get("turn", {}) | {"tools": list(names)}}

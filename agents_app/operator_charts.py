@@ -134,7 +134,7 @@ def _throughput(stretches: Sequence[Stretch], rates: Sequence[float], unit: _Uni
     items = sum(stretch.completed + stretch.failed for stretch in stretches)
     mean = _number(items * unit.seconds / seconds)
     return (
-        f"{_number(items)} items ended in {_time(seconds)}: {mean} a {WORDS[unit.name]} on average, "
+        f"{_number(items)} item{'' if items == 1 else 's'} ended in {_time(seconds)}: {mean} a {WORDS[unit.name]} on average, "
         f"{_number(max(rates))} at the most."
     )
 

@@ -31,7 +31,7 @@ from mnesis_core.operators.pace import spread, stretches_of
 from mnesis_core.operators.values import ItemRecord, ItemState, RunRecord, RunState
 from mnesis_core.record import FileReference
 from mnesis_core.text import printable
-from sessions_app.listing import read_time
+from sessions_app.listing import place_of, read_place
 from sessions_app.queries import load_call, load_session, titles_of
 from sessions_app.relatives import shown_title
 from sessions_app.rendering import show_invisible
@@ -47,6 +47,7 @@ FAILURES = 3
 HEAD = 20_000
 """Characters of an input or an answer that come with its page."""
 TRIES = 50
+UNREAD = "They stand here when the input has been read."
 NOTHING = {
     "": "It has no items.",
     "pending": "No item waits.",
@@ -223,7 +224,7 @@ def _items(request: HttpRequest, run: ShownRun) -> dict[str, Any]:
         "last": f"{items[-1].number:,}" if items else "",
         "earlier": _earlier(run.id, items, state),
         "later": _later(run, items, state, has_more=len(rows) > ITEMS, before=before),
-        "nothing": NOTHING[name],
+        "nothing": UNREAD if run.run.state is RunState.PENDING else NOTHING[name],
     }
 
 
@@ -260,13 +261,13 @@ def _state_in(request: HttpRequest) -> ItemState | None:
 def _found(request: HttpRequest) -> dict[str, Any]:
     owner_id, session_id, cursor = reader_of(request), request.GET.get("session", ""), request.GET.get("cursor", "")
     session = load_session(session_id, owner_id=owner_id) if session_id else None
-    before = read_time(cursor) if cursor else None
+    before = read_place(cursor or None)
     runs = operators.list_runs(owner_id=owner_id, session_id=session_id or None, before=before, limit=PAGE + 1)
     page = runs[:PAGE]
     titles = {} if session or not page else titles_of({run.session_id for run in page}, owner_id=owner_id)
     return {
         "runs": [(run, shown_title(titles.get(run.session_id, "")) if not session else "") for run in _named(page)],
-        "next_cursor": page[-1].created_at.isoformat() if len(runs) > PAGE else "",
+        "next_cursor": place_of(page[-1].created_at, page[-1].id) if len(runs) > PAGE else "",
         "is_first_page": not cursor,
         "session": session,
         "session_title": "" if session is None else shown_title(session.title),

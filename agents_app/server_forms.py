@@ -8,17 +8,19 @@ from typing import Any, ClassVar
 from django import forms
 
 from agents_app.models import McpServer
-from agents_app.queries import list_servers
+from agents_app.queries import audiences_of, list_servers
 from mnesis_core.attached import ServerAddress, check_address
 from mnesis_core.errors import InvalidRequest
 from sessions_app.administering import forget_refused
+from sessions_app.audience_forms import AudienceFields, audience_initial
 
 SECRETS = ("secrets", "url", "program")
+CHOICES = (forms.CheckboxInput, forms.CheckboxSelectMultiple, forms.RadioSelect)
 FIELD_OF = {"argv": "program"}
 """Where the form calls a value by another name than the address does."""
 
 
-class McpServerForm(forms.ModelForm):  # type: ignore[type-arg]
+class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
     """How to reach a server, with the mistakes caught that would otherwise show at its first call."""
 
     program = forms.CharField(
@@ -37,10 +39,11 @@ class McpServerForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = McpServer
         fields = ("name", "url", "timeout_seconds", "needs_approval", "read_only")
+        labels: ClassVar = {"url": "Address", "timeout_seconds": "Timeout", "read_only": "Read-only"}
         help_texts: ClassVar = {
             "name": "Lower-case letters, digits and hyphens. Its tools are called NAME__tool.",
             "url": "Of a server over streamable HTTP. Give this or a program.",
-            "timeout_seconds": "The longest that one call may take.",
+            "timeout_seconds": "Seconds that one call may take at the most.",
             "needs_approval": "A person is asked before each call.",
             "read_only": "Its tools change nothing. Say so only if you know it: the server is not asked.",
         }
@@ -48,9 +51,12 @@ class McpServerForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         row = self.instance
-        self.initial.setdefault("timeout_seconds", 60.0)
+        self.initial["timeout_seconds"] = f"{self.initial.get('timeout_seconds') or 60:.10g}"
         self.initial["program"] = shlex.join(row.argv)
         self.initial["secrets"] = "\n".join(f"{name}={variable}" for name, variable in row.secrets.items())
+        if row.pk:
+            groups, users = audiences_of([row.pk])[row.pk]
+            self.initial.update(audience_initial(is_restricted=row.is_restricted, groups=groups, users=users))
         if "url" in self.fields:
             self.fields["url"].required = False
 
@@ -64,6 +70,7 @@ class McpServerForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any]:
         """The same rules as everywhere."""
         values = super().clean() or {}
+        self.check_audience(values)
         if not self.errors:
             self._check_address(values)
         forget_refused(self, SECRETS)
@@ -102,7 +109,7 @@ class PortalServerForm(McpServerForm):
         if self.instance.pk:
             del self.fields["name"]
         for field in self.fields.values():
-            if not isinstance(field, forms.BooleanField):
+            if not isinstance(field.widget, CHOICES):
                 field.widget.attrs["class"] = "input"
 
     @property

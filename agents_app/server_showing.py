@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from agents_app.queries import list_servers
+from agents_app.queries import audiences_of, list_servers
 from mnesis_core.attached import AttachedServer
 from mnesis_core.visible import excerpt
 from sessions_app.rendering import format_duration, show_invisible
@@ -43,11 +43,21 @@ class ShownServer:
     listed_at: datetime | None
     unreachable_since: datetime | None
     problem: str
+    is_restricted: bool
+    groups: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    """Names of those whose sessions may be offered the tools of a restricted one."""
 
 
 def show_attached() -> list[ShownServer]:
     """Every server that is attached, by name."""
-    return [show_server(server) for server in list_servers()]
+    servers = list_servers()
+    audiences = audiences_of([server.id for server in servers])
+    return [_for(show_server(server), *audiences[server.id]) for server in servers]
+
+
+def _for(shown: ShownServer, groups: list[str], users: list[str]) -> ShownServer:
+    return replace(shown, groups=tuple(map(show_invisible, groups)), users=tuple(map(show_invisible, users)))
 
 
 def show_server(server: AttachedServer) -> ShownServer:
@@ -69,4 +79,5 @@ def show_server(server: AttachedServer) -> ShownServer:
         listed_at=server.listed_at,
         unreachable_since=server.unreachable_since,
         problem=excerpt(server.problem, LONGEST_PROBLEM),
+        is_restricted=server.is_restricted,
     )

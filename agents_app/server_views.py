@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from asgiref.sync import async_to_sync
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -64,7 +66,7 @@ def _entered(request: HttpRequest, form: PortalServerForm) -> HttpResponse:
     name = form.instance.name
     if request.method != "POST" or not form.is_valid():
         return render(request, "agents_app/server_form.html", {"form": form, "name": name})
-    server = async_to_sync(attach_server)(form.address)
+    server = async_to_sync(attach_server)(form.address, put=partial(store.enter_server, audience=form.chosen_audience))
     if server.problem:
         problem = excerpt(server.problem, 300)
         messages.error(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import IO, Any
 
 from ninja import Schema
@@ -161,7 +162,23 @@ def _read(source: IO[bytes], lines: asyncio.Queue[bytes], loop: asyncio.Abstract
     """Every line into the queue, the rest of one that is too long dropped; an empty one at the end."""
     with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
         while line := source.readline(LINE_LIMIT + 1):
-            asyncio.run_coroutine_threadsafe(lines.put(line), loop).result()
+            _hand_over(line, lines, loop)
             while not line.endswith(b"\n") and (line := source.readline(LINE_LIMIT)):
                 pass
-        asyncio.run_coroutine_threadsafe(lines.put(b""), loop).result()
+        _hand_over(b"", lines, loop)
+
+
+def _hand_over(line: bytes, lines: asyncio.Queue[bytes], loop: asyncio.AbstractEventLoop) -> None:
+    """Wait until the queue has room for a line.
+
+    Only the loop makes the coroutine: one that is made for a loop that has just ended would never be awaited.
+
+    :raises RuntimeError: the loop has ended.
+    """
+    taken: Future[None] = Future()
+
+    def begin() -> None:
+        loop.create_task(lines.put(line)).add_done_callback(lambda _: taken.set_result(None))
+
+    loop.call_soon_threadsafe(begin)
+    taken.result()

@@ -40,10 +40,10 @@ class ToolList(Schema):
     next_cursor: None = None
 
 
-def show_tools() -> list[dict[str, Any]]:
-    """Every tool there is, by name."""
+def show_tools(*, user_id: int | None) -> list[dict[str, Any]]:
+    """Every tool there is for a person's sessions, by name."""
     default = set(site_config().turn.tools)
-    return [_tool_out(tool, is_default=tool.spec.name in default) for tool in list_tools()]
+    return [_tool_out(tool, is_default=tool.spec.name in default) for tool in list_tools(user_id=user_id)]
 
 
 def _tool_out(tool: Tool, *, is_default: bool) -> dict[str, Any]:
@@ -59,9 +59,9 @@ def _tool_out(tool: Tool, *, is_default: bool) -> dict[str, Any]:
     }
 
 
-def show_servers() -> list[dict[str, Any]]:
-    """Every server that is attached, by name."""
-    return [server_out(server) for server in list_servers()]
+def show_servers(*, user_id: int | None) -> list[dict[str, Any]]:
+    """Every server that is attached for a person's sessions, by name."""
+    return [server_out(server) for server in list_servers(user_id=user_id)]
 
 
 def server_out(server: AttachedServer) -> dict[str, Any]:
@@ -73,6 +73,7 @@ def server_out(server: AttachedServer) -> dict[str, Any]:
         "left_out": list(server.listing.left_out),
         "listed_at": server.listed_at,
         "unreachable_since": server.unreachable_since,
+        "is_restricted": server.is_restricted,
         "problem": server.problem,
         "created_at": server.created_at,
     }

@@ -157,7 +157,7 @@ def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
     frame = load_frame(turn.session_id)
     depth = load_depth(frame.session) if frame.session.is_sub_agent else 0
     names = (*frame.config.turn.tools, *(PEER_TOOLS if frame.session.host_mode else ()))
-    tools = permitted_tools(offered_tools(names, depth=depth), frame.config.turn)
+    tools = permitted_tools(offered_tools(names, user_id=frame.session.owner_id, depth=depth), frame.config.turn)
     progress = load_progress(turn) if is_resumed else Progress()
     purse = TurnPurse(purses_of(frame.session, turn=turn))
     asked = frame if turn.model == frame.session.model else load_frame(turn.session_id, model=turn.model)

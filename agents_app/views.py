@@ -16,7 +16,7 @@ from agents_app.toolbox import show_servers, show_tools
 from agents_app.tools import SHIPPED
 from sessions_app.administering import may_administer
 from sessions_app.rendering import show_invisible
-from sessions_app.views import signed_in
+from sessions_app.views import reader_of, signed_in
 
 LONGEST_QUERY = 100
 """Characters."""
@@ -27,7 +27,7 @@ SCOPES = {"session": "", "root": "not for sub-agents", "sub_agent": "for sub-age
 def tools(request: HttpRequest) -> HttpResponse:
     """Every tool that sessions may be offered, by who brings it."""
     query = request.GET.get("q", "").strip()[:LONGEST_QUERY]
-    everything = show_tools()
+    everything = show_tools(user_id=reader_of(request))
     found = [tool for tool in everything if query.lower() in f"{tool['name']} {tool['description']}".lower()]
     found.sort(key=lambda tool: (tool["source"] != SHIPPED, tool["source"], tool["name"]))
     by_source = groupby(found, key=itemgetter("source"))
@@ -40,7 +40,7 @@ def _servers(request: HttpRequest, query: str) -> dict[str, Any]:
     """For administrators the servers that are attached; for everybody else those that have nothing to show yet."""
     if may_administer(request, CHANGE):
         return {"servers": [] if query else show_attached(), "manages": True, "may_add": may_administer(request, ADD)}
-    return {"silent": _without_tools(query)}
+    return {"silent": _without_tools(query, reader_of(request))}
 
 
 def _group(source: str, items: list[dict[str, Any]]) -> dict[str, Any]:
@@ -59,6 +59,6 @@ def _shown(tool: dict[str, Any]) -> dict[str, Any]:
     return tool | {"first_line": first, "rest": rest.strip(), "schema": schema, "scope_in_words": scope}
 
 
-def _without_tools(query: str) -> list[dict[str, Any]]:
+def _without_tools(query: str, user_id: int) -> list[dict[str, Any]]:
     """Servers that have nothing to show yet: a search does not find them."""
-    return [] if query else [server for server in show_servers() if not server["tools"]]
+    return [] if query else [server for server in show_servers(user_id=user_id) if not server["tools"]]

@@ -171,7 +171,7 @@ def _context(about: Inspected, meter: Meter) -> Check:
         to_do = "It is compacted before the next call."
         return Check(name="Context", state=State.LOOK, words=f"Above the hard mark: {of}", to_do=to_do)
     if meter.pressure is Pressure.SOFT:
-        return Check(name="Context", state=State.NOTE, words=f"Above the soft mark: {of}")
+        return Check(name="Context", state=State.NOTE, words=f"Above the soft threshold: {of}")
     return Check(name="Context", state=State.GOOD, words=of)
 
 
@@ -209,11 +209,11 @@ def _host(about: Inspected) -> Check:
 def _operators(about: Inspected, now: datetime) -> Iterator[Check]:
     rows = fetch(_RUNS, [connection.ops.adapt_datetimefield_value(now), about.id, MOST_RUNS])
     if not rows:
-        yield Check(name="Operators", state=State.GOOD, words="No run goes on or is paused.")
+        yield Check(name="Runs", state=State.GOOD, words="No run goes on or is paused.")
     for id, state, failed, is_forsaken in rows:
         found, words, to_do = _of_run(state, failed, bool(is_forsaken))
         address = address_of("run", id) if about.is_own else ""
-        yield Check(name="Operators", state=found, words=words, to_do=to_do, address=address, label=id)
+        yield Check(name="Runs", state=found, words=words, to_do=to_do, address=address, label=id)
 
 
 def _of_run(state: str, failed: int, is_forsaken: bool) -> tuple[State, str, str]:

@@ -21,8 +21,9 @@ ENDINGS: dict[str, str] = {
     "the longest texts of it are shown to the model shortened.",
     Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
 }
+MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "asked for"}
 TRIGGERS = {
-    "soft": "after a turn, because the context had passed its soft mark",
+    "soft": "after a turn, because the context had passed its soft threshold",
     "hard": "before a call, because the context had passed its hard mark",
     "manual": "because somebody asked for it",
 }
@@ -52,8 +53,10 @@ class ShownRun:
     duration: str
     cost: str
     error: str
+    moment: str
+    """What triggered it, in two or three words."""
     why: str
-    """What triggered it, as a clause."""
+    """The same as a clause."""
     ending: str
     """Why it ended, as a sentence; empty where the record does not say."""
     reasons: list[str]
@@ -101,6 +104,7 @@ def shown_run(run: RunRecord, summaries: Sequence[SummaryHead] = ()) -> ShownRun
         duration=format_duration(seconds),
         cost=format_money(run.cost_micros),
         error=show_invisible(run.error_message or ""),
+        moment=MOMENTS.get(run.trigger, run.trigger),
         why=TRIGGERS.get(run.trigger, ""),
         ending=ENDINGS.get(run.outcome or "", ""),
         reasons=[

@@ -130,7 +130,7 @@ def _segments(meter: Meter, scale: int) -> list[Segment]:
 def _segment(name: str, label: str, at: int, tokens: int, scale: int, usable: int) -> Segment:
     x = _place(at, scale)
     share = 100 * tokens / max(1, usable)
-    percent = "" if name == "reserved" else "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
+    percent = "" if name == "reserved" else "<1 %" if 0 < share < 0.5 else f"{share:,.0f} %"
     return Segment(
         name=name, label=label, tokens=format_count(tokens), percent=percent, x=x, width=_place(at + tokens, scale) - x
     )

@@ -94,6 +94,8 @@ class AttachedServer:
     problem: str
     """What went wrong when it was last asked; empty if nothing did."""
     unreachable_since: datetime | None
+    is_restricted: bool = False
+    """Whether only some people's sessions may be offered its tools."""
     created_at: datetime
     removed_at: datetime | None = None
 

@@ -20,11 +20,12 @@ def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
     return JsonResponse({"error": error.as_dict()}, status=status or error.status)
 
 
-def answer(request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "error.html") -> HttpResponse:
+def answer(request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "") -> HttpResponse:
     """An error as whoever asked can read it."""
     if request.path.startswith(PROGRAM_PATHS):
         return json_error(error, status=status)
-    return render(request, template, {"error": error}, status=status or error.status)
+    chosen = template or ("absent.html" if error.status == 404 else "error.html")
+    return render(request, chosen, {"error": error}, status=status or error.status)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -37,9 +38,16 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
     return answer(request, PermissionDenied(), template="403.html")
 
 
+HOSTILE: dict[type[Exception], MnesisError] = {
+    OverflowError: InvalidRequest("A number in the request is too large."),
+    RecursionError: InvalidRequest("A value in the request is nested too deeply."),
+}
+"""What JSON of depth 3,000 raises in a form, and on SQLite a number of a row that no database could hold."""
+
+
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """A form from another site, or from a page that was open for too long."""
-    return answer(request, PermissionDenied("This form is too old. Load the page again."), template="error.html")
+    return answer(request, PermissionDenied("This form is too old. Load the page again."))
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -77,8 +85,9 @@ class ErrorAnswers:
         return allowed_methods(request, await response)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer an error of ours; any other goes on to Django."""
-        return answer(request, exception) if isinstance(exception, MnesisError) else None
+        """Answer an error of ours, and values over which a form of Django's own fails; any other goes on to Django."""
+        known = exception if isinstance(exception, MnesisError) else HOSTILE.get(type(exception))
+        return None if known is None else answer(request, known)
 
 
 def allowed_methods(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

@@ -208,8 +208,8 @@ def _operators(now: datetime) -> Check:
     if forsaken:
         again = "Other workers take their items up within seconds. If they stay, no worker runs."
         told = f"{format_counted(len(forsaken), 'run')} with items whose worker is silent. {words}"
-        return Check(name="Operators", state=State.PROBLEM, words=told, to_do=again)
-    return _failures("Operators", words, failed)
+        return Check(name="Runs", state=State.PROBLEM, words=told, to_do=again)
+    return _failures("Runs", words, failed)
 
 
 def _failures(name: str, words: str, failed: Failed) -> Check:

@@ -160,6 +160,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",
     "channels",
     "django_htmx",
     "django_q",
@@ -215,6 +216,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
+FORMAT_MODULE_PATH = "mnesis_site.formats"
 USE_TZ = True
 
 STATIC_URL = "static/"

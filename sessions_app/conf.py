@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import Exists, Q
+from django.db.models import Exists, Q, QuerySet
 from django.utils.module_loading import import_string
 
 from mnesis_core.compaction.prompts import SHIPPED, Prompts, read_prompts
@@ -103,7 +103,7 @@ def list_models(*, user_id: int | None) -> list[ModelSpec]:
     rows = LanguageModel.objects.order_by("alias")
     is_demo_there = not rows.filter(alias=DEMO.alias).exists()
     if user_id is not None:
-        rows = rows.filter(allowed_to(user_id))
+        rows = rows.filter(allowed_to(user_id, _grants()))
     specs = [*([DEMO] if is_demo_there else []), *map(spec_of, rows)]
     return (
         specs if user_id is None else [_with_fallbacks_among(spec, {known.alias for known in specs}) for spec in specs]
@@ -114,12 +114,19 @@ def _with_fallbacks_among(spec: ModelSpec, known: set[str]) -> ModelSpec:
     return replace(spec, fallbacks=tuple(alias for alias in spec.fallbacks if alias in known))
 
 
-def allowed_to(user_id: int) -> Q:
-    """Which rows of models a person may use: those for everybody, and those that are granted to them or to a group
-    of theirs. An administrator who may everything may use every model."""
-    granted = ModelGrant.objects.filter(Q(user=user_id) | Q(group__user=user_id)).values("model")
+def allowed_to(user_id: int, grants: QuerySet[Any]) -> Q:
+    """Which rows a person may use: those for everybody, and those that are granted to them or to a group of theirs.
+    An administrator who may everything may use every one.
+
+    :param grants: with ``group`` and ``user``; its values are the rows' keys
+    """
+    granted = grants.filter(Q(user=user_id) | Q(group__user=user_id))
     administrator = User.objects.filter(pk=user_id, is_superuser=True, is_active=True)
-    return Q(is_restricted=False) | Q(alias__in=granted) | Q(Exists(administrator))
+    return Q(is_restricted=False) | Q(pk__in=granted) | Q(Exists(administrator))
+
+
+def _grants() -> QuerySet[Any]:
+    return ModelGrant.objects.values("model")
 
 
 def has_real_models() -> bool:
@@ -145,7 +152,7 @@ def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
 
 
 def _is_granted(row: LanguageModel, user_id: int) -> bool:
-    return LanguageModel.objects.filter(allowed_to(user_id), alias=row.alias).exists()
+    return LanguageModel.objects.filter(allowed_to(user_id, _grants()), alias=row.alias).exists()
 
 
 def get_spec_to_read(alias: str) -> ModelSpec:

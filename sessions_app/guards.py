@@ -89,12 +89,12 @@ def install_guards(connection: BaseDatabaseWrapper, models: Iterable[Model]) -> 
     """
     dialect = dialect_of(connection)
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
-        found = dialect.installed(cursor)
+        found, tables = dialect.installed(cursor), connection.introspection.table_names(cursor)
         statements: list[str] = []
         for model in models:
             there = [guard for guard in found if guard.table == model._meta.db_table]
             repairs = _repairs(dialect, there, expected_guards(connection, model))
-            if repairs and _is_migrated(connection, cursor, model):
+            if repairs and model._meta.db_table in tables and _has_all_columns(connection, cursor, model):
                 statements += repairs
         for statement in statements and [dialect.PREPARATION, *statements]:
             cursor.execute(statement)
@@ -160,9 +160,7 @@ def _not_in(names: Container[str], guards: Iterable[Guard]) -> list[Guard]:
     return [guard for guard in guards if guard.name not in names]
 
 
-def _is_migrated(connection: BaseDatabaseWrapper, cursor: CursorWrapper, model: Model) -> bool:
-    table = model._meta.db_table
-    if table not in connection.introspection.table_names(cursor):
-        return False
-    columns = {column.name for column in connection.introspection.get_table_description(cursor, table)}
-    return columns >= {field.column for field in model._meta.concrete_fields}
+def _has_all_columns(connection: BaseDatabaseWrapper, cursor: CursorWrapper, model: Model) -> bool:
+    # Asking Django for the description of a table would parse its SQL.
+    cursor.execute(f"SELECT * FROM {connection.ops.quote_name(model._meta.db_table)} LIMIT 0")  # noqa: S608
+    return {column[0] for column in cursor.description} >= {field.column for field in model._meta.concrete_fields}

@@ -80,14 +80,14 @@ def session_page(
         query=q,
         parent_id=parent_id,
         sub_agents=sub_agents,
-        before=_place(cursor),
+        before=read_place(cursor),
         limit=limit + 1,
     )
     page = rows[:limit]
     more = len(rows) > limit
     return {
         "items": [session_out(session) for session in page],
-        "next_cursor": f"{page[-1].updated_at.isoformat()}~{page[-1].id}" if more else None,
+        "next_cursor": place_of(page[-1].updated_at, page[-1].id) if more else None,
     }
 
 
@@ -125,10 +125,10 @@ def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None)
     :raises InvalidRequest: the cursor is none.
     """
     queries.load_session(session_id, owner_id=owner_id)
-    rows = queries.list_calls(session_id, before=None if cursor is None else read_time(cursor), limit=limit + 1)
+    rows = queries.list_calls(session_id, before=read_place(cursor), limit=limit + 1)
     return {
         "items": [call_out(call) for call in rows[:limit]],
-        "next_cursor": rows[limit - 1].created_at.isoformat() if len(rows) > limit else None,
+        "next_cursor": place_of(rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None,
     }
 
 
@@ -154,18 +154,23 @@ def _label(text: str | None) -> tuple[str, str] | None:
     return key, value
 
 
-def _place(cursor: str | None) -> tuple[datetime, str] | None:
-    if cursor is None:
-        return None
-    time, _, id = cursor.partition("~")
-    return read_time(time), id
+def place_of(time: datetime, id: str) -> str:
+    """The cursor of a page that ends with the row of this time and id: two rows may have the same time."""
+    return f"{time.isoformat()}~{id}"
 
 
-def read_time(text: str) -> datetime:
-    """The time that a cursor is, UTC.
+def read_place(cursor: str | None) -> tuple[datetime, str] | None:
+    """The time, in UTC, and the id that a cursor is.
 
     :raises InvalidRequest: it is none.
     """
+    if cursor is None:
+        return None
+    time, _, id = cursor.partition("~")
+    return _time(time), id
+
+
+def _time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text.replace(" ", "+"))
         if time.tzinfo is not None:

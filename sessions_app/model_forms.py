@@ -7,13 +7,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django import forms
-from django.contrib.auth.models import User
 from django.core.validators import RegexValidator
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm import LimitSource, ModelSpec
-from mnesis_core.text import encode_text
 from sessions_app.administering import forget_refused
+from sessions_app.audience_forms import AudienceFields, audience_initial, names_in
 from sessions_app.conf import list_models
 from sessions_app.entering import (
     LARGEST_PRICE,
@@ -24,8 +23,7 @@ from sessions_app.entering import (
     EnteredPrices,
     settle_model,
 )
-from sessions_app.queries.models import ModelEntry, find_model_entry, find_users, list_groups
-from sessions_app.store.models import Audience
+from sessions_app.queries.models import ModelEntry, find_model_entry
 
 VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
@@ -34,13 +32,12 @@ VARIABLE = RegexValidator(
 ALIAS = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z", "Letters, digits and . _ : / @ + - only, with a letter or digit in front."
 )
-EVERYBODY, NAMED = "everybody", "named"
 PRICES = ("input", "output", "cache_read", "cache_write")
 SECRETS = ("api_key_env", "api_base")
 """Where somebody may put a key by mistake: what is refused there is not shown again."""
 
 
-class ModelForm(forms.Form):
+class ModelForm(AudienceFields):
     """A model: how it is reached, what it takes and costs, and who may use it."""
 
     alias = forms.CharField(
@@ -83,14 +80,14 @@ class ModelForm(forms.Form):
     cache_read_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Cached prompt")
     cache_write_price = forms.FloatField(required=False, min_value=0, max_value=LARGEST_PRICE, label="Newly cached")
     timeout_seconds = forms.FloatField(
-        initial=120.0,
+        initial=120,
         min_value=1,
         max_value=LONGEST_SECONDS,
         label="Longest silence",
         help_text="Seconds inside a stream, before the call is given up.",
     )
     total_timeout_seconds = forms.FloatField(
-        initial=1800.0,
+        initial=1800,
         min_value=1,
         max_value=LONGEST_SECONDS,
         label="Longest call",
@@ -102,28 +99,11 @@ class ModelForm(forms.Form):
         label="Asked in its place",
         help_text="The models that are asked, in this order, when this one gives nothing: names, separated by commas.",
     )
-    audience = forms.ChoiceField(
-        choices=[(EVERYBODY, "Everybody"), (NAMED, "Only these groups and people")],
-        initial=EVERYBODY,
-        widget=forms.RadioSelect,
-        label="Who may use it",
-        help_text="For anybody else there is no model of this name. Administrators who may everything may use it too.",
-    )
-    groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Groups")
-    users = forms.CharField(
-        required=False,
-        max_length=10_000,
-        widget=forms.Textarea(attrs={"rows": 2}),
-        label="People",
-        help_text="User names, separated by commas or lines.",
-    )
 
     def __init__(self, data: Any = None, *, entry: ModelEntry | None = None) -> None:
         """:param entry: the model that is changed; ``None`` where one is added"""
         super().__init__(data, initial=None if entry is None else _initial(entry))
         self.entry = entry
-        self._groups = {group.name: group for group in list_groups()}
-        self.fields["groups"].choices = [(name, name) for name in self._groups]  # type: ignore[attr-defined]
         if entry is not None:
             del self.fields["alias"]
         for field in self.fields.values():
@@ -156,21 +136,16 @@ class ModelForm(forms.Form):
 
     def clean_fallbacks(self) -> tuple[str, ...]:
         """Aliases of models that there are."""
-        names = tuple(dict.fromkeys(_names_in(self.cleaned_data["fallbacks"])))
+        names = tuple(dict.fromkeys(names_in(self.cleaned_data["fallbacks"])))
         missing = set(names) - {spec.alias for spec in list_models(user_id=None)}
         if missing:
             raise forms.ValidationError(f"No model is called {', '.join(sorted(missing))}.")
         return names
 
-    def clean_users(self) -> list[User]:
-        """Accounts that there are."""
-        return clean_user_names(self.cleaned_data["users"])
-
     def clean(self) -> dict[str, Any]:
         """The rules that the command has too."""
         values = super().clean() or {}
-        if values.get("audience") == NAMED and not self.errors and not (values["groups"] or values["users"]):
-            self.add_error("audience", "Name a group or a person, or let everybody use it.")
+        self.check_audience(values)
         if not self.errors:
             self._settle(values)
         forget_refused(self, SECRETS)
@@ -206,31 +181,6 @@ class ModelForm(forms.Form):
         spec: ModelSpec = self.cleaned_data["spec"]
         return spec
 
-    @property
-    def chosen_audience(self) -> Audience | None:
-        """Whom it is for, ``None`` for everybody; only of a form that is valid."""
-        values = self.cleaned_data
-        if values["audience"] == EVERYBODY:
-            return None
-        return Audience(groups=[self._groups[name] for name in values["groups"]], users=values["users"])
-
-
-def clean_user_names(text: str) -> list[User]:
-    """The accounts of these names, which commas or lines separate.
-
-    :raises ValidationError: there is none of one of them.
-    """
-    names = set(_names_in(text.replace("\n", ",")))
-    found = find_users(names)
-    missing = {encode_text(name) for name in names} - {user.get_username() for user in found}
-    if missing:
-        raise forms.ValidationError(f"Nobody is called {', '.join(sorted(missing))}.")
-    return found
-
-
-def _names_in(text: str) -> list[str]:
-    return [name for name in map(str.strip, text.split(",")) if name]
-
 
 def _initial(entry: ModelEntry) -> dict[str, Any]:
     """What was said of a model before: numbers that nobody configured stay open, so that they are asked for again."""
@@ -243,15 +193,13 @@ def _initial(entry: ModelEntry) -> dict[str, Any]:
         "api_key_env": entry.api_key_env,
         "context_window": spec.context_window if spec.context_window_source is stated else None,
         "max_output_tokens": spec.max_output_tokens if spec.max_output_source is stated else None,
-        "timeout_seconds": spec.timeout_seconds,
-        "total_timeout_seconds": spec.total_timeout_seconds,
+        "timeout_seconds": f"{spec.timeout_seconds:.10g}",
+        "total_timeout_seconds": f"{spec.total_timeout_seconds:.10g}",
         "fallbacks": ", ".join(spec.fallbacks),
-        "audience": NAMED if entry.is_restricted else EVERYBODY,
-        "groups": list(entry.groups),
-        "users": ", ".join(entry.users),
+        **audience_initial(is_restricted=entry.is_restricted, groups=entry.groups, users=entry.users),
     }
     if spec.prices_source is stated:
         for name in PRICES:
             micros = getattr(spec.prices, name)
-            initial[f"{name}_price"] = None if micros is None else micros / MICROS
+            initial[f"{name}_price"] = None if micros is None else f"{micros / MICROS:.10g}"
     return initial

@@ -146,7 +146,7 @@ def format_money(micros: int | None) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """How long something took: ``340 ms``, ``2.4 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    """How long something took: ``340 ms``, ``2.4 s``, ``3 min 05 s``, ``3 min``, ``2 h 10 min``."""
     if seconds is None:
         return ""
     if seconds < 1:
@@ -155,8 +155,8 @@ def format_duration(seconds: float | None) -> str:
         return f"{seconds:.1f}".removesuffix(".0") + " s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
+        return f"{minutes} min {rest:02} s".removesuffix(" 00 s")
+    return f"{minutes // 60} h {minutes % 60:02} min".removesuffix(" 00 min")
 
 
 def round_up(value: float) -> float:

@@ -27,7 +27,7 @@ from sessions_app.rendering import format_money, show_invisible
 from sessions_app.spending import look, purses_of_person
 from sessions_app.usage_charts import Chart, draw_money, draw_tokens
 
-PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Operators"}
+PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Runs"}
 SHOWN_SESSIONS, SHOWN_PEOPLE = 20, 50
 DEEPEST = 20
 """Sub-agents of sub-agents; more than anything permits."""

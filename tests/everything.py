@@ -19,13 +19,17 @@ import redis
 
 NO_DATABASE = [
     *("tests/core", "tests/test_architecture.py", "tests/browser", "tests/mnesis_site/test_up.py"),
-    *("tests/sessions_app/test_rendering.py", "tests/sessions_app/test_loading.py"),
-    *("tests/defects/test_the_process.py", "tests/files_app/test_s3.py"),
+    *("tests/mnesis_site/test_processes.py", "tests/mnesis_site/test_server.py", "tests/mnesis_site/test_settings.py"),
+    *("tests/sessions_app/test_rendering.py", "tests/sessions_app/test_loading.py", "tests/sessions_app/test_maths.py"),
+    *("tests/defects/test_the_process.py", "tests/defects/test_the_table.py", "tests/files_app/test_s3.py"),
     *("tests/agents_app/test_mcp_calls.py", "tests/agents_app/test_models_of_litellm.py"),
+    *("tests/agents_app/test_calling_tools.py", "tests/agents_app/operators/test_charts.py"),
+    *("tests/audit_app/test_progress.py", "tests/compaction_app/test_occupancy.py"),
     *("tests/journeys/test_ctrl_c.py", "tests/journeys/test_examples.py"),
     *("tests/journeys/test_importing.py", "tests/journeys/test_models_that_fail.py"),
     *("tests/journeys/test_history_without_end.py", "tests/faults/test_clients_that_do_not_read.py"),
     *("tests/faults/test_many_streams.py", "tests/faults/test_power_cut.py", "tests/faults/test_full_disk.py"),
+    "tests/faults/test_large_uploads.py",
 ]
 """What cannot come out differently on another database, or brings its own."""
 _WITHOUT = [f"--ignore={path}" for path in NO_DATABASE]

@@ -22,17 +22,17 @@ from agents_app.server_forms import McpServerForm
 from mnesis_core.attached import AttachedServer
 from mnesis_core.errors import MnesisError
 from mnesis_core.visible import excerpt
+from sessions_app.admin.audience import AUDIENCE, AudienceAdmin
 from sessions_app.admin.filters import presence_filter
-from sessions_app.admin.read_only import ModelAdmin
 
 
 @admin.register(McpServer)
-class McpServerAdmin(ModelAdmin):
+class McpServerAdmin(AudienceAdmin):
     """The servers. A change attaches another row in the old one's place; what was removed can only be looked at."""
 
     form = McpServerForm
     fields = (
-        "name", "program", "url", "secrets", "timeout_seconds", "needs_approval", "read_only",
+        "name", "program", "url", "secrets", "timeout_seconds", "needs_approval", "read_only", *AUDIENCE,
         "variables", "state", "tools", "left_out", "created_at", "removed_at",
     )  # fmt: skip
     readonly_fields = ("variables", "state", "tools", "left_out", "created_at", "removed_at")
@@ -74,9 +74,9 @@ class McpServerAdmin(ModelAdmin):
     def state(self, row: McpServer) -> str:
         """Whether it could be asked."""
         if row.problem:
-            since = f" since {row.unreachable_since:%d %b %Y %H:%M}" if row.unreachable_since else ""
+            since = f" since {row.unreachable_since:%Y-%m-%d %H:%M}" if row.unreachable_since else ""
             return f"unreachable{since}: {excerpt(server_of(row).problem, 300)}"
-        return f"asked {row.listed_at:%d %b %Y %H:%M}" if row.listed_at else "not asked yet"
+        return f"asked {row.listed_at:%Y-%m-%d %H:%M}" if row.listed_at else "not asked yet"
 
     @admin.display(description="Variables")
     def variables(self, row: McpServer) -> str:
@@ -99,7 +99,7 @@ class McpServerAdmin(ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: McpServer, form: Any, change: bool) -> None:
         """Write it through the store, as the command does, and ask for its tools when that is committed."""
-        obj.id = store.put_server(form.cleaned_data["address"])
+        obj.id = store.enter_server(form.cleaned_data["address"], audience=form.chosen_audience)
         # Not here: the form is saved in a transaction, which would hold up everybody while a server thinks.
         transaction.on_commit(partial(self._ask, request, form.cleaned_data["address"].name))
 

@@ -189,7 +189,7 @@ def _checked_config(values: dict[str, Any], *, owner_id: int) -> Config:
     for alias in config.fallbacks:
         get_spec(alias, user_id=owner_id)
     # Only where it is set: a tool that vanishes later breaks no session.
-    check_tools(values.get("turn", {}).get("tools", ()))
+    check_tools(values.get("turn", {}).get("tools", ()), user_id=owner_id)
     return config
 
 

@@ -8,7 +8,7 @@ from agents_app.models.operators import (
     OperatorShare,
     OperatorTry,
 )
-from agents_app.models.servers import ADDRESS_LENGTH, ID_LENGTH, NAME_LENGTH, McpServer
+from agents_app.models.servers import ADDRESS_LENGTH, ID_LENGTH, NAME_LENGTH, McpServer, McpServerGrant
 
 __all__ = [
     "ADDRESS_LENGTH",
@@ -16,6 +16,7 @@ __all__ = [
     "NAME_LENGTH",
     "InboxMessage",
     "McpServer",
+    "McpServerGrant",
     "OperatorBrake",
     "OperatorItem",
     "OperatorRun",

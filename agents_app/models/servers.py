@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 
 from sessions_app.append_only import AppendOnlyModel, Rules
@@ -29,13 +30,19 @@ class McpServer(AppendOnlyModel):
     read_only = models.BooleanField(default=False)
     created_at = models.DateTimeField()
     removed_at = models.DateTimeField(null=True)
+    is_restricted = models.BooleanField(default=False)
+    """Whether only those may be offered its tools whom a ``McpServerGrant`` names; without any, nobody is."""
     listing = models.TextField(default="")
     """Its tools as they were when an administrator last asked for them (``mnesis_core.attached.write_listing``)."""
     listed_at = models.DateTimeField(null=True)
     problem = models.TextField(default="")
     unreachable_since = models.DateTimeField(null=True)
 
-    rules = Rules(once=("removed_at",), free=("listing", "listed_at", "problem", "unreachable_since"), bound=False)
+    rules = Rules(
+        once=("removed_at",),
+        free=("is_restricted", "listing", "listed_at", "problem", "unreachable_since"),
+        bound=False,
+    )
 
     class Meta:
         db_table = "mcp_servers"
@@ -48,3 +55,24 @@ class McpServer(AppendOnlyModel):
 
     def __str__(self) -> str:
         return self.name
+
+
+class McpServerGrant(models.Model):
+    """One group or one person whose sessions may be offered the tools of a restricted server."""
+
+    server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="grants")
+    group = models.ForeignKey("auth.Group", null=True, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        db_table = "mcp_server_grants"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(group__isnull=True) ^ models.Q(user__isnull=True), name="mcp_server_grant_to_one"
+            ),
+            models.UniqueConstraint(fields=["server", "group"], name="mcp_server_grant_of_group"),
+            models.UniqueConstraint(fields=["server", "user"], name="mcp_server_grant_of_user"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.server_id} for {'group' if self.user_id is None else 'account'} {self.group_id or self.user_id}"

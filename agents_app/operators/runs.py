@@ -254,7 +254,7 @@ def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
     alias = asked.model or session.model
     model = get_spec(alias, user_id=session.owner_id)
     check_length("system_prompt", asked.system_prompt, site_config().limits.message_characters)
-    check_tools(asked.tools or ())
+    check_tools(asked.tools or (), user_id=session.owner_id)
     if is_agentic and asked.native_schema:
         raise InvalidRequest(
             "native_schema is for llm_map: a sub-agent answers beside its tools", field="native_schema"

@@ -15,7 +15,7 @@ from agents_app.queries import first_failures, list_items, list_runs, load_item,
 from agents_app.schemas import LimitsIn
 from mnesis_core.operators.values import Counts, ItemRecord, ItemState, OperatorKind, RunRecord, TryRecord
 from mnesis_core.text import printable
-from sessions_app.listing import read_time
+from sessions_app.listing import place_of, read_place
 from sessions_app.queries import load_session
 from sessions_app.schemas import UsageOut, usage_out
 
@@ -225,9 +225,8 @@ def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str |
     """
     if session_id is not None:
         load_session(session_id, owner_id=owner_id)
-    before = None if cursor is None else read_time(cursor)
-    runs = list_runs(owner_id=owner_id, session_id=session_id, limit=limit + 1, before=before)
-    more = runs[limit - 1].created_at.isoformat() if len(runs) > limit else None
+    runs = list_runs(owner_id=owner_id, session_id=session_id, limit=limit + 1, before=read_place(cursor))
+    more = place_of(runs[limit - 1].created_at, runs[limit - 1].id) if len(runs) > limit else None
     return {"items": [run_out(run) for run in runs[:limit]], "next_cursor": more}
 
 

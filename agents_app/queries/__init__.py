@@ -29,7 +29,7 @@ from agents_app.queries.operators import (
     tries_of_item,
     usage_of_maps,
 )
-from agents_app.queries.servers import list_servers, load_server, server_of
+from agents_app.queries.servers import audiences_of, list_servers, load_server, server_of
 from agents_app.queries.work import (
     braked_until,
     call_ids_in_flight,
@@ -43,6 +43,7 @@ from agents_app.queries.work import (
 
 __all__ = [
     "accepted_outputs",
+    "audiences_of",
     "braked_until",
     "call_ids_in_flight",
     "count_waiting",

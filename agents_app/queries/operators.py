@@ -27,6 +27,7 @@ from mnesis_core.operators.values import (
 )
 from mnesis_core.record import UsageRecord
 from mnesis_core.text import decode_text, encode_text
+from sessions_app.queries.calls import begun_before
 from sessions_app.statements import fetch, select_columns, time_of
 
 ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
@@ -54,9 +55,9 @@ def list_runs(
     owner_id: int | None = None,
     session_id: str | None = None,
     limit: int | None = 50,
-    before: datetime | None = None,
+    before: tuple[datetime, str] | None = None,
 ) -> list[RunRecord]:
-    """Runs of a person's sessions, or of one session, newest first; with neither, nobody's."""
+    """Runs of a person's sessions, or of one session, newest first, after the cursor ``before`` (time and id); with neither, nobody's."""
     if owner_id is None and session_id is None:
         return []
     rows = OperatorRun.objects.filter(session__deleted_at__isnull=True)
@@ -65,7 +66,7 @@ def list_runs(
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
     if before is not None:
-        rows = rows.filter(created_at__lt=before)
+        rows = rows.filter(begun_before(*before))
     return [_run(row) for row in rows.select_related("session").order_by("-created_at", "-id")[:limit]]
 
 

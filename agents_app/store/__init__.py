@@ -21,7 +21,7 @@ from agents_app.store.operators import (
     set_run_state,
     start_run,
 )
-from agents_app.store.servers import note_answer, note_problem, put_listing, put_server, remove_server
+from agents_app.store.servers import enter_server, note_answer, note_problem, put_listing, put_server, remove_server
 from agents_app.store.shares import (
     Demand,
     brake_model,
@@ -36,6 +36,7 @@ __all__ = [
     "brake_model",
     "claim_items",
     "drop_shares",
+    "enter_server",
     "fail_run",
     "finish_run",
     "give_back",

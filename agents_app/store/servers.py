@@ -8,11 +8,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from agents_app.models import McpServer
+from agents_app.models import McpServer, McpServerGrant
 from mnesis_core.attached import Listing, ServerAddress, check_address, write_listing
 from mnesis_core.errors import ToolServerNotFound
 from mnesis_core.ids import new_id
 from mnesis_core.text import encode_text
+from sessions_app.store.models import Audience
 
 LONGEST_PROBLEM = 2_000
 """Characters: what a server says of its failure is other people's text."""
@@ -21,7 +22,7 @@ LONGEST_PROBLEM = 2_000
 def put_server(address: ServerAddress) -> str:
     """Attach a server, in place of the one with this name if there is one; returns the new row's id.
 
-    The listing of the old one stays behind: another address may mean another server.
+    Who may be offered its tools stays. The listing stays behind: another address may mean another server.
 
     :raises InvalidRequest: a value is missing or out of its bounds.
     """
@@ -38,9 +39,28 @@ def put_server(address: ServerAddress) -> str:
         created_at=timezone.now(),
     )
     with transaction.atomic():
-        _attached(address.name).update(removed_at=row.created_at)
+        replaced = _attached(address.name).select_for_update().first()
+        if replaced is not None:
+            row.is_restricted = replaced.is_restricted
+            _attached(address.name).update(removed_at=row.created_at)
         row.save()
+        McpServerGrant.objects.filter(server=replaced).update(server=row)
     return str(row.id)
+
+
+def enter_server(address: ServerAddress, *, audience: Audience | None) -> str:
+    """Attach a server with who may be offered its tools (``None``: everybody), in one step: at no moment is a
+    restricted one there for all. Returns the new row's id.
+
+    :raises InvalidRequest: a value is missing or out of its bounds.
+    """
+    with transaction.atomic():
+        id = put_server(address)
+        McpServer.objects.filter(id=id).update(is_restricted=audience is not None)
+        McpServerGrant.objects.filter(server_id=id).delete()
+        members = [] if audience is None else audience.members
+        McpServerGrant.objects.bulk_create(McpServerGrant(server_id=id, **member) for member in members)
+    return id
 
 
 def remove_server(name: str) -> None:

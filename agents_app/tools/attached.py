@@ -20,9 +20,12 @@ from sessions_app.loading import load
 _CONNECTIONS, _QUESTIONS = "agents_app.tools.mcp_connections", "agents_app.tools.mcp_questions"
 
 
-def attached_tools(server_names: Iterable[str] | None = None) -> dict[str, Tool]:
-    """The tools of the servers that are attached (of these names), by name. Reads the database, asks no server."""
-    servers = list_servers(server_names)
+def attached_tools(server_names: Iterable[str] | None = None, *, user_id: int | None) -> dict[str, Tool]:
+    """The tools of the servers that are attached (of these names), by name. Reads the database, asks no server.
+
+    :param user_id: whose sessions they are for; ``None``: the site itself asks
+    """
+    servers = list_servers(server_names, user_id=user_id)
     return {tool.spec.name: _tool_of(server, tool) for server in servers for tool in server.listing.tools}
 
 

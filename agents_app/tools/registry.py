@@ -102,9 +102,9 @@ def shipped_tools() -> frozenset[str]:
     return frozenset(_TOOLS)
 
 
-def list_tools() -> list[Tool]:
-    """Every tool there is, by name. Reads the database: call it in a database thread."""
-    everything = _TOOLS | attached_tools()
+def list_tools(*, user_id: int | None) -> list[Tool]:
+    """Every tool there is for a person's sessions, by name. Reads the database: call it in a database thread."""
+    everything = _TOOLS | attached_tools(user_id=user_id)
     return [everything[name] for name in sorted(everything)]
 
 
@@ -113,19 +113,23 @@ def find_tool(name: str) -> Tool:
 
     :raises ToolNotFoundError: there is none.
     """
-    found = _named([name], _attached_of([name])).get(name)
+    found = _named([name], _attached_of([name], user_id=None)).get(name)
     if found is None:
         raise ToolNotFoundError(f"no tool is called {name!r}; there are: {', '.join(sorted(_TOOLS))}")
     return found
 
 
-def offered_tools(names: Iterable[str], *, depth: int = 0) -> dict[str, Tool]:
+def offered_tools(names: Iterable[str], *, user_id: int | None, depth: int = 0) -> dict[str, Tool]:
     """The tools of these names that a session of this depth may be offered, in this order; ``server__*`` is all of a server.
 
-    Unknown names are left out, so that a removed tool breaks no session. Reads the database, as ``find_tool`` does.
+    Unknown names are left out, so that a removed tool breaks no session, and with them what is not for its owner.
+    Reads the database, as ``find_tool`` does.
+
+    :param user_id: whose session it is; ``None``: the site itself asks
     """
     wanted = tuple(names)
-    return {name: found for name, found in _named(wanted, _attached_of(wanted)).items() if found.is_for(depth)}
+    found = _named(wanted, _attached_of(wanted, user_id=user_id))
+    return {name: tool for name, tool in found.items() if tool.is_for(depth)}
 
 
 def permitted_tools(tools: Mapping[str, Tool], config: TurnConfig) -> dict[str, Tool]:
@@ -138,13 +142,13 @@ def permitted_tools(tools: Mapping[str, Tool], config: TurnConfig) -> dict[str, 
     }
 
 
-def check_tools(names: Iterable[str]) -> None:
-    """Refuse names that are no tool's now. Reads the database.
+def check_tools(names: Iterable[str], *, user_id: int | None) -> None:
+    """Refuse names that are no tool's now, for this person's sessions. Reads the database.
 
     :raises InvalidRequest: there are such names; the message says which.
     """
     wanted = tuple(dict.fromkeys(names))
-    attached = _attached_of(wanted)
+    attached = _attached_of(wanted, user_id=user_id)
     unknown = [name for name in wanted if not _named([name], attached)]
     if unknown:
         raise InvalidRequest(
@@ -163,13 +167,13 @@ def not_offered(name: str, offered: Iterable[str]) -> MnesisError:
 
 def tool_specs(names: Iterable[str]) -> tuple[ToolSpec, ...]:
     """How a model sees the tools of these names; unknown names are left out."""
-    return tuple(found.spec for found in offered_tools(names).values())
+    return tuple(found.spec for found in offered_tools(names, user_id=None).values())
 
 
-def _attached_of(names: Iterable[str]) -> dict[str, Tool]:
+def _attached_of(names: Iterable[str], *, user_id: int | None) -> dict[str, Tool]:
     """The tools of all servers that these names may be about. The database is asked only if there are any."""
     servers = {name.partition(SEPARATOR)[0] for name in names if name not in _TOOLS and SEPARATOR in name}
-    return attached_tools(servers) if servers else {}
+    return attached_tools(servers, user_id=user_id) if servers else {}
 
 
 def _named(names: Iterable[str], attached: Mapping[str, Tool]) -> dict[str, Tool]:

@@ -36,10 +36,10 @@ class SummaryPreviewAdmin(ReadOnlyAdmin):
     texts = (TextColumn(name="text", label="Text"), TextColumn(name="source_ids", label="What was read"))
     page_template = "admin/inspector/preview.html"
 
-    @admin.display(description="Applied", boolean=True)
-    def applied(self, row: Any) -> bool:
+    @admin.display(description="Applied")
+    def applied(self, row: Any) -> str:
         """Whether it has become a revision."""
-        return bool(row.is_applied)
+        return "yes" if row.is_applied else ""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """With whether each was applied."""

@@ -117,7 +117,8 @@ def call_block(request: HttpRequest, session_id: str, call_id: str, number: int)
         "about": about,
         "tab": "inspect-calls",
         "call_url": address_of("inspect-call", about.id, opened.record.id),
-        "block": shown[0],
+        # Not "block": inside {% block %} that name is the template's own.
+        "shown": shown[0],
         "texts": texts,
     }
     is_part = "HX-Request" in request.headers

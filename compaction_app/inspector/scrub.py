@@ -62,6 +62,11 @@ class ScrubBar:
         """Whether there is anywhere to go."""
         return self.count > 1
 
+    @property
+    def has_cuts(self) -> bool:
+        """Whether a compaction cut by rule."""
+        return any(mark.level == 3 for mark in self.marks)
+
 
 LAYERS: Sequence[tuple[str, str, Callable[[Column], tuple[int, int]]]] = (
     ("system", "System and tools", lambda column: (0, column.opening)),
@@ -85,8 +90,8 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
     return ScrubBar(
         layers=[(name, label, _path(map(reach, columns), width, scale)) for name, label, reach in LAYERS],
         lines=[
-            Line(name="soft", label=f"soft {format_count(budget.soft)}", y=_y(budget.soft, scale)),
-            Line(name="hard", label=f"usable {format_count(budget.usable)}", y=_y(budget.usable, scale)),
+            Line(name="soft", label=f"soft threshold, {format_count(budget.soft)} tokens", y=_y(budget.soft, scale)),
+            Line(name="hard", label=f"usable window, {format_count(budget.usable)} tokens", y=_y(budget.usable, scale)),
         ],
         marks=[_mark(mark, width) for mark in occupancy.marks],
         place=place,

@@ -153,7 +153,7 @@ def _messages(session_id: str, ids: list[str]) -> list[Source]:
         Source(
             id=id,
             type="message",
-            name=f"Message {previews[id].seq}, {previews[id].role}",
+            name=f"Message {previews[id].seq:,}, {previews[id].role}",
             text=excerpt(previews[id].text, PREVIEW),
             tokens=previews[id].tokens,
             seq=previews[id].seq,
@@ -184,7 +184,7 @@ def _summaries(session_id: str, ids: list[str]) -> list[Source]:
 
 def name_of(kind: str, first: int, last: int) -> str:
     """``Leaf of messages 1–20``."""
-    span = f"message {first}" if first == last else f"messages {first}–{last}"
+    span = f"message {first:,}" if first == last else f"messages {first:,}–{last:,}"
     return f"{kind.capitalize()} of {span}"
 
 

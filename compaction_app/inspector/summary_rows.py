@@ -37,7 +37,7 @@ class Row:
     def messages(self) -> str:
         """``12``, or ``12–40``."""
         first, last = self.span
-        return str(first) if first == last else f"{first}–{last}"
+        return f"{first:,}" if first == last else f"{first:,}–{last:,}"
 
     @property
     def tokens(self) -> str:

@@ -211,7 +211,7 @@ def _message(message: MessageStep, axis: Axis) -> ShownStep:
         kind="answer" if is_answer else "message",
         id=message.id,
         message_seq=message.seq,
-        title=show_invisible(message.model) if is_answer else message.role,
+        title=(show_invisible(message.model) or "unnamed model") if is_answer else message.role,
         text=excerpt(message.opening, TEXT),
         state="failed" if message.error_code else "",
         error=_error(message.error_code, message.error_message),

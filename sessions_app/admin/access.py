@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
 from django.core.validators import MinValueValidator, URLValidator
 from django.db.models import QuerySet
@@ -18,14 +17,16 @@ from django.urls import URLPattern, path
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.limits import shown_prices
 from mnesis_core.llm import LimitSource
+from sessions_app.admin.audience import AUDIENCE, AudienceAdmin
 from sessions_app.admin.facts import record_url
 from sessions_app.admin.filters import presence_filter
 from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin
+from sessions_app.audience_forms import AudienceFields, audience_initial
 from sessions_app.conf import list_models, spec_of
-from sessions_app.model_forms import VARIABLE, clean_user_names
+from sessions_app.model_forms import VARIABLE
 from sessions_app.models import AccountLimit, ApiKey, LanguageModel
 from sessions_app.store.keys import revoke_key
-from sessions_app.store.models import Audience, enter_model
+from sessions_app.store.models import enter_model
 from sessions_app.store.spending import check_account_limits, put_account_limits
 
 NUMBERS_OF = {
@@ -41,7 +42,7 @@ NUMBERS_OF = {
 """Which numbers each column of a source is about."""
 
 
-class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
+class LanguageModelForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
     """A model's row, with the mistakes caught that would otherwise show at its first call."""
 
     fallbacks = forms.CharField(
@@ -49,22 +50,13 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
         empty_value="",
         help_text="The models that are asked, in this order, when this one gives nothing: aliases, separated by commas.",
     )
-    groups = forms.ModelMultipleChoiceField(
-        Group.objects.order_by("name"), required=False, help_text="The groups that may use a restricted model."
-    )
-    users = forms.CharField(
-        required=False,
-        max_length=10_000,
-        label="People",
-        help_text="The people who may use a restricted model: user names, separated by commas.",
-    )
 
     class Meta:
         model = LanguageModel
         fields = (
             "alias", "litellm_model", "api_base", "api_key_env", "context_window", "max_output_tokens",
             "input_micros_per_million", "output_micros_per_million", "cache_read_micros_per_million",
-            "cache_write_micros_per_million", "timeout_seconds", "total_timeout_seconds", "fallbacks", "is_restricted",
+            "cache_write_micros_per_million", "timeout_seconds", "total_timeout_seconds", "fallbacks",
         )  # fmt: skip
         help_texts: ClassVar = {
             "alias": "The name people use. It cannot be changed later: sessions refer to it.",
@@ -76,8 +68,6 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             "output_micros_per_million": "Millionths of the currency unit for a million answer tokens.",
             "cache_read_micros_per_million": "For prompt tokens found in the provider's cache; empty: as any other.",
             "cache_write_micros_per_million": "For prompt tokens put into the provider's cache; empty: as any other.",
-            "is_restricted": "Only the groups and people below may use it, and administrators who may everything. "
-            "For anybody else there is no model of this name.",
             "timeout_seconds": "The longest silence inside a stream.",
             "total_timeout_seconds": "The longest whole call, with its retries.",
         }
@@ -94,9 +84,12 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
         }
         self.initial["fallbacks"] = ", ".join(self.instance.fallbacks)
         if not self.instance._state.adding:
-            grants = self.instance.grants.select_related("group", "user")
-            self.initial["groups"] = [grant.group for grant in grants if grant.group]
-            self.initial["users"] = ", ".join(grant.user.get_username() for grant in grants if grant.user)
+            grants = list(self.instance.grants.select_related("group", "user"))
+            groups = [grant.group.name for grant in grants if grant.group]
+            users = [grant.user.get_username() for grant in grants if grant.user]
+            self.initial.update(audience_initial(is_restricted=self.instance.is_restricted, groups=groups, users=users))
+        if "api_base" not in self.fields:  # who may only look at it has a form without the row's own fields
+            return
         for name, validator in limits.items():
             self.fields[name].validators.append(validator)
         for source, names in NUMBERS_OF.items():
@@ -111,32 +104,22 @@ class LanguageModelForm(forms.ModelForm):  # type: ignore[type-arg]
             raise forms.ValidationError(f"No model is called {', '.join(sorted(missing))}.")
         return names
 
-    def clean_users(self) -> list[User]:
-        """Accounts that there are."""
-        return clean_user_names(self.cleaned_data["users"])
-
     def clean(self) -> dict[str, Any]:
         """An answer is no longer than the window, and a restricted model is for somebody."""
         values = super().clean() or {}
         window, answer = values.get("context_window"), values.get("max_output_tokens")
         if window and answer and answer > window:
             self.add_error("max_output_tokens", "The answer cannot be longer than the context window.")
-        if values.get("is_restricted") and not (values.get("groups") or values.get("users")):
-            self.add_error("is_restricted", "Name a group or a person, or let everybody use it.")
+        self.check_audience(values)
         return values
-
-    @property
-    def audience(self) -> Audience | None:
-        """Whom the model is for, ``None`` for everybody; only of a form that is valid."""
-        values = self.cleaned_data
-        return Audience(groups=values["groups"], users=values["users"]) if values["is_restricted"] else None
 
 
 @admin.register(LanguageModel)
-class LanguageModelAdmin(ModelAdmin):
+class LanguageModelAdmin(AudienceAdmin):
     """The models: the one table here that people edit."""
 
     form = LanguageModelForm
+    fields = (*LanguageModelForm.Meta.fields, *AUDIENCE)
     list_display = ("alias", "litellm_model", "api_base", "key", "window", "answer", "prices", "is_restricted")
     search_fields = ("alias", "litellm_model")
     ordering = ("alias",)
@@ -175,7 +158,7 @@ class LanguageModelAdmin(ModelAdmin):
                 setattr(obj, source, LimitSource.CONFIGURED)
         if "litellm_model" in form.changed_data:
             obj.shared_ratio = None
-        enter_model(spec_of(obj), api_key_env=obj.api_key_env, audience=form.audience)
+        enter_model(spec_of(obj), api_key_env=obj.api_key_env, audience=form.chosen_audience)
 
 
 class AccountLimitForm(forms.ModelForm):  # type: ignore[type-arg]

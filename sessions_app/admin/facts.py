@@ -76,7 +76,7 @@ def show_value(value: Any, name: str = "") -> str:
     if isinstance(value, datetime):
         return show_time(value)
     if isinstance(value, int):
-        return f"{value:,}" if "token" in name or "micros" in name else str(value)
+        return str(value) if name == "id" else f"{value:,}"
     return decode_text(str(value))
 
 

@@ -168,10 +168,10 @@ class MessagePartAdmin(ReadOnlyAdmin):
         """The tool's name, or the label that an import gave."""
         return excerpt(decode_text(row.tool_name or row.label), 40)
 
-    @admin.display(description="Tombstoned", boolean=True)
-    def tombstoned(self, row: MessagePart) -> bool:
+    @admin.display(description="Tombstoned")
+    def tombstoned(self, row: MessagePart) -> str:
         """Whether the output left the context."""
-        return row.compacted_at is not None
+        return "yes" if row.compacted_at else ""
 
     @admin.display(description="Begins")
     def begins(self, row: Any) -> str:

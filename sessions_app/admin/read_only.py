@@ -22,12 +22,20 @@ from sessions_app.inspect_queries import SessionHeading, load_heading
 from sessions_app.models import Session, UsageModel
 
 if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
+    _ModelAdmin = admin.ModelAdmin[Any]
 else:
-    ModelAdmin = admin.ModelAdmin
+    _ModelAdmin = admin.ModelAdmin
 
 SEARCH_LENGTH = 200
 """Longer patterns make SQLite's LIKE fail."""
+
+
+class ModelAdmin(_ModelAdmin):
+    """Django's, with answers to what is asked of it by hand."""
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row. An empty name of a column (``?_to_field=``), over which Django would fail, is none."""
+        return super().get_object(request, object_id, from_field or None)
 
 
 class ReadOnlyAdmin(ModelAdmin):

@@ -55,19 +55,19 @@ class SessionAdmin(ReadOnlyAdmin):
         return excerpt(decode_text(row.title), 80) or row.id
 
     @admin.display(description="Messages", ordering="message_seq")
-    def messages(self, row: Session) -> int:
+    def messages(self, row: Session) -> str:
         """How many."""
-        return row.message_seq
+        return f"{row.message_seq:,}"
 
     @admin.display(description="Turns", ordering="turn_seq")
-    def turns(self, row: Session) -> int:
+    def turns(self, row: Session) -> str:
         """How many."""
-        return row.turn_seq
+        return f"{row.turn_seq:,}"
 
     @admin.display(description="Events", ordering="event_seq")
-    def events(self, row: Session) -> int:
+    def events(self, row: Session) -> str:
         """How many."""
-        return row.event_seq
+        return f"{row.event_seq:,}"
 
     @admin.display(description="Last turn")
     def last_turn(self, row: Any) -> str:

@@ -14,6 +14,7 @@ from mnesis_core.record import CallRecord, UsageRecord
 from mnesis_core.text import decode_text, encode_text
 from mnesis_core.values import dataclass
 from sessions_app.models import ModelCall
+from sessions_app.queries.calls import begun_before
 from sessions_app.queries.usage import usage_of
 from sessions_app.statements import fetch
 
@@ -78,7 +79,7 @@ def list_headings(session_id: str, *, chosen: CallFilter, before: str = "", limi
     rows = _chosen(session_id, chosen)
     place = _place(session_id, before) if before else None
     if place is not None:
-        rows = rows.filter(_is_before(*place))
+        rows = rows.filter(begun_before(*place))
     return [_heading(row) for row in rows.order_by("-created_at", "-id").only(*_COLUMNS, *_USAGE)[:limit]]
 
 
@@ -116,7 +117,7 @@ def models_of_calls(session_id: str) -> list[str]:
 def calls_beside(call: CallRecord) -> tuple[str, str]:
     """The ids of the calls of a session before and after this one; empty where there is none."""
     rows, place = _calls(call.session_id), (call.created_at, call.id)
-    before = rows.filter(_is_before(*place)).order_by("-created_at", "-id").values_list("id", flat=True).first()
+    before = rows.filter(begun_before(*place)).order_by("-created_at", "-id").values_list("id", flat=True).first()
     after = rows.filter(_is_after(*place)).order_by("created_at", "id").values_list("id", flat=True).first()
     return before or "", after or ""
 
@@ -130,7 +131,7 @@ def list_turn_calls(session_id: str) -> list[tuple[str, int]]:
 def count_turn_calls_until(call: CallRecord) -> int:
     """How many calls of turns a session had made by the time of this one, itself among them."""
     rows = _turn_calls(call.session_id)
-    return rows.filter(_is_before(call.created_at, call.id) | Q(id=call.id)).count()
+    return rows.filter(begun_before(call.created_at, call.id) | Q(id=call.id)).count()
 
 
 def sizes_of_calls(session_id: str, ids: Sequence[str]) -> list[CallSize]:
@@ -186,10 +187,6 @@ def _place(session_id: str, call_id: str) -> tuple[datetime, str] | None:
     rows: QuerySet[Any] = _calls(session_id).filter(id=encode_text(call_id))
     place: tuple[datetime, str] | None = rows.values_list("created_at", "id").first()
     return place
-
-
-def _is_before(created_at: datetime, id: str) -> Q:
-    return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=id)
 
 
 def _is_after(created_at: datetime, id: str) -> Q:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from mnesis_core.calibration import CallMeasure, read_measure
 from mnesis_core.errors import CallNotFoundError
@@ -26,6 +26,11 @@ _NEWEST = CompiledQuery(
         .only(*_MEASURED)[:1]
     )
 )
+
+
+def begun_before(created_at: datetime, id: str) -> Q:
+    """Rows that began before another one, by time and id: times alone may be the same."""
+    return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=encode_text(id))
 
 
 def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
@@ -60,11 +65,11 @@ def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, st
     return {digest: decode_text(content) for digest, content in rows.values_list("digest", "content")}
 
 
-def list_calls(session_id: str, *, limit: int = 100, before: datetime | None = None) -> list[CallRecord]:
-    """Model calls of a session, newest first."""
-    rows = ModelCall.objects.filter(session_id=session_id).order_by("-created_at")
+def list_calls(session_id: str, *, limit: int = 100, before: tuple[datetime, str] | None = None) -> list[CallRecord]:
+    """Model calls of a session, newest first, after the cursor ``before`` (time and id)."""
+    rows = ModelCall.objects.filter(session_id=session_id).order_by("-created_at", "-id")
     if before is not None:
-        rows = rows.filter(created_at__lt=before)
+        rows = rows.filter(begun_before(*before))
     return [_call(row) for row in rows[:limit]]
 
 

@@ -45,10 +45,15 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """Who may use a restricted model; nobody in it: the administrators who may everything."""
+    """Who may use what is restricted, a model or a server of tools; nobody in it: the administrators who may everything."""
 
     groups: Sequence[Group] = ()
     users: Sequence[User] = ()
+
+    @property
+    def members(self) -> list[dict[str, Any]]:
+        """Each group and each person, as the columns of a grant."""
+        return [{"group": group} for group in self.groups] + [{"user": user} for user in self.users]
 
 
 def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None) -> None:
@@ -67,8 +72,7 @@ def allow_model(alias: str, audience: Audience) -> None:
 
     :raises ModelNotFoundError: no model that was added has this name.
     """
-    grants = [ModelGrant(model_id=alias, group=group) for group in audience.groups]
-    grants += [ModelGrant(model_id=alias, user=user) for user in audience.users]
+    grants = [ModelGrant(model_id=alias, **member) for member in audience.members]
     with transaction.atomic():
         _change(alias, is_restricted=True)
         ModelGrant.objects.filter(model_id=alias).delete()

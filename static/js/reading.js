@@ -1,5 +1,5 @@
 // Going about in a session: to the newest message, to a place that the address or a person names, from one to the next.
-import { goToEnd, goToMessage, isAtEnd, topmost } from "./scrolling.js";
+import { goToEnd, goToMessage, isAtEnd, stayAtEndBelow, topmost } from "./scrolling.js";
 
 export class Reading {
   #address = location.href;
@@ -15,6 +15,7 @@ export class Reading {
     const named = root.querySelector("[data-here]") ?? (location.hash && document.getElementById(location.hash.slice(1)));
     if (named) goToMessage(named);
     else goToEnd();
+    stayAtEndBelow(this.jump.closest(".dock"));
     addEventListener("scroll", () => this.showJump(), { passive: true });
     addEventListener("resize", () => this.showJump());
     this.jump.addEventListener("click", () => this.showNewest());

@@ -7,13 +7,24 @@ const BELOW_HEADER = 72;
 // The page may show an older stretch: then its end is not the newest.
 const hasNewest = () => !document.querySelector('[data-more="newer"]');
 
-export const isAtEnd = () => {
+// grown: so much longer has the page become just now
+export const isAtEnd = (grown = 0) => {
   const root = document.documentElement;
-  return hasNewest() && root.scrollHeight - root.scrollTop - root.clientHeight < NEAR;
+  return hasNewest() && root.scrollHeight - root.scrollTop - root.clientHeight < NEAR + grown;
 };
 
 export function goToEnd() {
   scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+}
+
+// The box and what stands above it lie over the end of the page: who is there stays there while they grow.
+export function stayAtEndBelow(dock) {
+  let height = dock.offsetHeight;
+  new ResizeObserver(() => {
+    const grown = dock.offsetHeight - height;
+    height += grown;
+    if (grown > 0 && isAtEnd(grown)) goToEnd();
+  }).observe(dock);
 }
 
 // The topmost message or divider of which something is seen.

@@ -1,5 +1,5 @@
 // <time datetime="…" data-relative> says how long ago; <time datetime="…" data-clock> says the local time.
-const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });

@@ -47,17 +47,17 @@ def made(run, *, seconds: float = 5.0) -> Tool:
 
 
 def test_the_decorator_says_who_may_have_it_and_what_it_does():
-    offered = offered_tools(["shout", "whisper", "calculator"], depth=0)
+    offered = offered_tools(["shout", "whisper", "calculator"], user_id=None, depth=0)
     assert list(offered) == ["shout", "calculator"]
-    assert list(offered_tools(["shout", "whisper", "calculator"], depth=2)) == ["whisper", "calculator"]
+    assert list(offered_tools(["shout", "whisper", "calculator"], user_id=None, depth=2)) == ["whisper", "calculator"]
     assert (offered["shout"].needs_approval, offered["shout"].read_only) == (True, False)
     assert (offered["shout"].scope, offered["shout"].timeout_seconds) == (ToolScope.ROOT, 1)
     assert offered["calculator"].source == "built in"
 
 
 async def test_a_coroutine_runs_in_the_loop_and_a_function_in_a_thread():
-    [low] = offered_tools(["whisper"], depth=1).values()
-    [loud] = offered_tools(["shout"]).values()
+    [low] = offered_tools(["whisper"], user_id=None, depth=1).values()
+    [loud] = offered_tools(["shout"], user_id=None).values()
     said = await call_tool(low, HERE, '{"text": "HO"}', longest_seconds=60)
     assert said == f"ho for part_x in {threading.current_thread().name}"
     assert await call_tool(loud, HERE, '{"text": "ho"}', longest_seconds=60) == "HO in tool"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from html import unescape
+from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -34,10 +35,10 @@ def ask(admin: Client) -> Callable[[str], str]:
     return lambda path: unescape(admin.get(path, follow=True).content.decode())
 
 
-def filled(address: ServerAddress, **values: str) -> dict[str, str]:
+def filled(address: ServerAddress, **values: Any) -> dict[str, Any]:
     return {
         "name": address.name, "program": shlex.join(address.argv), "url": address.url, "secrets": "",
-        "timeout_seconds": "30", **values,
+        "timeout_seconds": "30", "audience": "everybody", **values,
     }  # fmt: skip
 
 

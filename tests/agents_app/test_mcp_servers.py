@@ -131,7 +131,7 @@ def test_names_of_tools_are_checked_where_they_are_set_and_a_tool_that_vanishes_
     with pytest.raises(InvalidRequest, match="no tool is called nosuch"):
         lifecycle.update_session(session.id, owner_id=alice.pk, config=offering("nosuch"))
     store.remove_server("hostile")
-    assert list(offered_tools(["calculator", "hostile__*", "hostile__act"])) == ["calculator"]
+    assert list(offered_tools(["calculator", "hostile__*", "hostile__act"], user_id=None)) == ["calculator"]
     assert lifecycle.update_session(session.id, owner_id=alice.pk, title="Renamed").title == "Renamed"
 
 
@@ -141,11 +141,11 @@ def offering(*names: str) -> dict:
 
 def test_a_session_without_attached_tools_asks_the_database_nothing(django_assert_num_queries):
     with django_assert_num_queries(0):
-        offered_tools(["calculator", "lcm_grep"])
+        offered_tools(["calculator", "lcm_grep"], user_id=None)
     with django_assert_num_queries(1):
-        offered_tools(["calculator", "a__b", "c__d", "nosuch"])
+        offered_tools(["calculator", "a__b", "c__d", "nosuch"], user_id=None)
     with django_assert_num_queries(1), pytest.raises(InvalidRequest):
-        check_tools(["a__b", "a__*", "c__d", "nosuch"])
+        check_tools(["a__b", "a__*", "c__d", "nosuch"], user_id=None)
 
 
 def test_the_api_lists_every_tool(alice):
@@ -159,7 +159,7 @@ def test_the_api_lists_every_tool(alice):
     act = listed["hostile__act"]
     assert (act["description"], act["scope"], act["needs_approval"]) == ("Do act.", "session", True)
     assert (act["source"], act["is_default"], act["timeout_seconds"]) == ("MCP server hostile", False, 60)
-    assert [tool.spec.name for tool in list_tools()] == sorted(listed)
+    assert [tool.spec.name for tool in list_tools(user_id=None)] == sorted(listed)
 
 
 def run(*arguments: str, capsys) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import threading
@@ -16,7 +17,7 @@ from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from agents_app import lifecycle
-from agents_app.stdio import Connection, Subscribe, serve
+from agents_app.stdio import Connection, Subscribe, _read, serve
 from mnesis_core.errors import NotSignedIn
 from mnesis_core.record import SessionRecord
 from sessions_app.asking import Caller
@@ -75,6 +76,13 @@ async def test_a_client_that_does_not_read_holds_up_nothing_else(alice: User) ->
     target.gate.set()
     await serving
     assert json.loads(target.getvalue())["id"] == 1
+
+
+def test_a_reader_that_outlives_its_loop_leaves_nothing_behind() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    _read(io.BytesIO(b"one\ntwo\n"), asyncio.Queue(), loop)
+    gc.collect()  # what was never awaited says so now
 
 
 async def test_a_person_whose_account_was_closed_is_served_no_longer(alice: User, session: SessionRecord) -> None:

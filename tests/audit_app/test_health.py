@@ -152,14 +152,14 @@ def test_streamed_pieces_without_a_turn_are_told(alice: User) -> None:
 def test_runs_of_operators_are_told(alice: User) -> None:
     session_id = new_session(alice)
     run_id = paused_run(session_id)
-    assert line(session_id, "Operators").state is State.LOOK
+    assert line(session_id, "Runs").state is State.LOOK
     OperatorItem.objects.filter(state="running").update(lease_expires_at=timezone.now() - timedelta(seconds=5))
-    left = line(session_id, "Operators")
+    left = line(session_id, "Runs")
     assert (left.state, "left by their worker" in left.words) == (State.LOOK, True)
     assert site._operators(timezone.now()).state is State.GOOD
     with change(session_id) as record:
         set_run_state(record, run_id, RunState.RUNNING)
-    assert line(session_id, "Operators").state is State.PROBLEM
+    assert line(session_id, "Runs").state is State.PROBLEM
     assert site._operators(timezone.now()).state is State.PROBLEM
 
 

@@ -32,7 +32,7 @@ from tests.support.tampered import write_body
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 Ask = Callable[..., str]
-ROW = '<th scope="row" class="numbers">'
+ROW = '<th class="numbers" scope="row" role="rowheader">'
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_an_entry_shows_its_body_its_hashes_and_what_it_binds(ask: Ask, session_
         assert words in page
     assert "does not hold" not in page
     assert ">differs<" not in page
-    assert '<tr aria-current="true">' in page
+    assert '<tr role="row" aria-current="true">' in page
     body = alice.get(f"/sessions/{session_id}/inspect/ledger/{told.seq}/body/")
     assert body.content.decode() == told.body
     assert body["Content-Type"].startswith("text/plain")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
 from tests.support.site import Site, running_site, wait_until, wait_until_ready
 
@@ -50,9 +52,55 @@ class Portal:
         # What moves is drawn sixty times a second, here without a graphics card.
         context = self.browser.new_context(base_url=self.site.url, **{"reduced_motion": "reduce"} | options)
         context.set_default_timeout(60_000)
+        self.sign_in(context)
+        return context
+
+    def sign_in(self, context: BrowserContext) -> None:
+        """Give a browser window these cookies, and no others."""
+        context.clear_cookies()
         context.add_cookies(
             [{"name": name, "value": value, "url": self.site.url} for name, value in self.client.cookies.items()]
         )
+
+
+class Windows:
+    """Windows that tests have one after the other, since a new one costs several times what a page in one does."""
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+        self._idle: dict[str, list[BrowserContext]] = defaultdict(list)
+        self._taken: list[tuple[str, BrowserContext]] = []
+
+    def take(self, **options: Any) -> BrowserContext:
+        """A window that nobody else has at the moment, as good as new."""
+        kind = repr(options)
+        context = self._idle[kind].pop() if self._idle[kind] else self._new(**options)
+        self._taken.append((kind, context))
+        return context
+
+    def give_back(self) -> None:
+        """Leave nothing in the windows that were taken for whoever has them next."""
+        for kind, context in self._taken:
+            kept, *pages = context.pages
+            for page in pages:
+                page.close()
+            context.unroute_all()
+            context.set_offline(False)
+            session = context.new_cdp_session(kept)
+            session.send("Storage.clearDataForOrigin", {"origin": self._portal.site.url, "storageTypes": "all"})
+            session.detach()
+            self._portal.sign_in(context)
+            self._idle[kind].append(context)
+        self._taken.clear()
+
+    def close(self) -> None:
+        """Close them all."""
+        for context in chain.from_iterable(self._idle.values()):
+            context.close()
+
+    def _new(self, **options: Any) -> BrowserContext:
+        context = self._portal.context(**options)
+        context.new_page()  # without any page a window closes
         return context
 
 
@@ -85,26 +133,31 @@ def portal(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield Portal(site=site, client=client, browser=browser)
 
 
+@pytest.fixture(scope="package")
+def windows(portal: Portal) -> Iterator[Windows]:
+    windows = Windows(portal)
+    yield windows
+    windows.close()
+
+
 @pytest.fixture
-def open_page(portal: Portal) -> Iterator[Callable[..., Page]]:
+def open_page(windows: Windows) -> Iterator[Callable[..., Page]]:
     """Open a page in a window of its own; no test ends well with an error in its console or a violated policy."""
-    contexts: list[BrowserContext] = []
     problems: list[str] = []
 
     def note(message: Any) -> None:
         if message.type in ("error", "warning") and not any(known in message.text for known in ON_PURPOSE):
             problems.append(message.text)
 
-    def open_it(path: str, **options: Any) -> Page:
-        context = portal.context(**options)
-        contexts.append(context)
-        page = context.new_page()
+    def open_it(path: str, *, viewport: ViewportSize | None = None, **options: Any) -> Page:
+        page = windows.take(**options).new_page()
+        if viewport:
+            page.set_viewport_size(viewport)
         page.on("console", note)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(path)
         return page
 
     yield open_it
-    for context in contexts:
-        context.close()
+    windows.give_back()
     assert not problems

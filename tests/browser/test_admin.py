@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Portal
 
 Open = Callable[..., Page]
-LOOKS = ((1280, "light"), (1280, "dark"), (360, "dark"), (360, "light"))
+LOOKS = ((1280, "light"), (360, "dark"))
 LISTS = (
     "sessions_app/session", "sessions_app/turn", "sessions_app/message", "sessions_app/messagepart",
     "sessions_app/contextitem", "sessions_app/event", "sessions_app/modelcall", "sessions_app/prompttext",

@@ -14,7 +14,7 @@ from tests.browser.test_live import spoken, wait_for_end, wait_for_words, write
 from tests.support.site import wait_until
 
 Open = Callable[..., Page]
-HUGE = 1_000
+HUGE = 600
 MOST = 350
 """Messages on the page, whatever the length of the session (edges.js)."""
 
@@ -32,7 +32,7 @@ def box_of(page: Page) -> str:
 
 @pytest.fixture(scope="module")
 def huge_talk(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An imported session of a thousand messages; returns its id."""
+    """An imported session of hundreds of messages; returns its id."""
     path = tmp_path_factory.mktemp("huge") / "talk.json"
     said = [{"role": ("user", "assistant")[n % 2], "content": f"message {n + 1} " + "word " * 40} for n in range(HUGE)]
     path.write_text(json.dumps({"messages": said}))
@@ -195,20 +195,20 @@ MAKE_ANN = "from django.contrib.auth.models import User; User.objects.create_use
 
 
 def test_one_goes_to_a_message_by_number_id_and_date_and_back(huge_talk: str, portal: Portal, open_page: Open) -> None:
-    page = open_page(f"/sessions/{huge_talk}/?at=500")
-    expect(page.locator("#msg-500")).to_be_in_viewport()
+    page = open_page(f"/sessions/{huge_talk}/?at=300")
+    expect(page.locator("#msg-300")).to_be_in_viewport()
     page.keyboard.press("g")
     page.get_by_label("Its number, or an id").fill("40")
     page.keyboard.press("Enter")
     expect(page.locator("#msg-40")).to_be_in_viewport()
     page.wait_for_url(re.compile(r"\?at=40$"))
     page.go_back()
-    expect(page.locator("#msg-500")).to_be_in_viewport()
-    message_id = portal.call("GET", f"/api/sessions/{huge_talk}/messages?after=776&limit=1")["items"][0]["id"]
+    expect(page.locator("#msg-300")).to_be_in_viewport()
+    message_id = portal.call("GET", f"/api/sessions/{huge_talk}/messages?after=456&limit=1")["items"][0]["id"]
     page.keyboard.press("g")
     page.get_by_label("Its number, or an id").fill(message_id)
     page.keyboard.press("Enter")
-    expect(page.locator("#msg-777")).to_be_in_viewport()
+    expect(page.locator("#msg-457")).to_be_in_viewport()
     page.keyboard.press("g")
     page.get_by_label("Its number, or an id").fill("msg_nowhere")
     page.keyboard.press("Enter")

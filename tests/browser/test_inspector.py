@@ -87,8 +87,9 @@ def test_a_running_turn_comes_by_itself_and_what_is_open_stays_open(portal: Port
 @pytest.mark.parametrize("width", [390, 1440])
 def test_no_page_of_it_scrolls_sideways(width: int, portal: Portal, worked: str, open_page: Open) -> None:
     hostile = portal.new_session("<script>alert(1)</script> " + "w" * 400, CALCULATOR, title="w" * 200)
+    page = open_page("/livez", viewport={"width": width, "height": 900})
     for session_id in (worked, hostile):
-        page = open_page(f"/sessions/{session_id}/inspect/", viewport={"width": width, "height": 900})
+        page.goto(f"/sessions/{session_id}/inspect/")
         page.locator(".turn-open").last.click()
         expect(page.locator(".step").first).to_be_visible()
         assert not has_sideways_scroll(page)

@@ -46,8 +46,10 @@ def colour_of_page(page: Page) -> str:
 def test_no_page_scrolls_sideways_on_a_small_phone(portal: Portal, open_page: Open) -> None:
     tool_call = '!tool calculator {"expression": "1 + 1"}'
     session_id = portal.new_session(HOSTILE, tool_call, "!fail 500", "```\n" + "x" * 300 + "\n```", title="w" * 200)
+    page = open_page("/", **PHONE)
     for path in ("/", f"/sessions/{session_id}/", "/tools/", "/files/", "/sessions/sess_nowhere/", "/password/"):
-        page = open_page(path, color_scheme="light", **PHONE)
+        page.goto(path)
+        page.emulate_media(color_scheme="light")
         assert not has_sideways_scroll(page), path
         page.emulate_media(color_scheme="dark")
         assert not has_sideways_scroll(page), path
@@ -148,6 +150,15 @@ def test_new_text_does_not_move_somebody_who_reads_further_up(long_talk: str, po
     expect(page.locator(".message[data-running]")).to_have_count(0)
     assert abs(page.evaluate("scrollY") - before) < 2
     expect(page.get_by_role("button", name="Newest")).to_be_visible()
+
+
+def test_who_reads_the_end_stays_there_while_the_box_grows_over_it(long_talk: str, open_page: Open) -> None:
+    page = open_page(f"/sessions/{long_talk}/")
+    distance = "document.documentElement.scrollHeight - scrollY - innerHeight"
+    wait_until(lambda: page.evaluate(distance) < 2, seconds=60)
+    page.get_by_label("Message", exact=True).fill("line\n" * 12)
+    wait_until(lambda: page.evaluate(distance) < 2, seconds=10)
+    expect(page.get_by_role("button", name="Newest")).to_be_hidden()
 
 
 def test_a_search_narrows_the_list_while_typing_and_more_rows_come_on_request(portal: Portal, open_page: Open) -> None:

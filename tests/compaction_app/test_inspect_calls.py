@@ -353,6 +353,8 @@ async def test_the_scrub_bar_shows_what_each_call_took_and_leads_to_it(session, 
     assert [mark.before for mark in occupancy.marks] == [10]
     shown = await db(page, reader, "inspect-call", session.id, calls[3].id)
     assert 'value="4"' in shown
+    assert ">compaction\n" in shown
+    assert "cut by rule" not in shown
     there = await db(reader.get, reverse("inspect-call-at", args=[session.id]), {"place": "4", "section": "payload"})
     assert there["Location"] == reverse("inspect-call", args=[session.id, calls[3].id]) + "?section=payload"
 
@@ -375,6 +377,9 @@ async def test_a_question_for_a_summary_is_shown_as_well(session, script, reader
     [call] = [call for call in await db(list_calls, session.id) if call.purpose == "summary"]
     shown = await db(page, reader, "inspect-call", session.id, call.id)
     assert "matches its digest" in shown
-    assert "MNESIS-SUMMARISE" in await db(page, reader, "inspect-block", session.id, call.id, 1)
+    assert "made beside the turns" in shown
+    block = await db(page, reader, "inspect-block", session.id, call.id, 1)
+    assert "MNESIS-SUMMARISE" in block
+    assert "Block 1: System prompt" in block
     refused = await db(page, reader, "inspect-call", session.id, call.id, section="difference")
     assert "Only calls of turns can be compared." in refused

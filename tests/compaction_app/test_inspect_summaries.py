@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import accumulate
 from typing import Any
 from urllib.parse import quote
@@ -226,6 +227,17 @@ def test_a_long_level_of_the_table_comes_in_pages(owner: User, door: Client) -> 
     assert rest.count("data-id=") == 1
     assert 'aria-posinset="101"' in rest
     assert "data-more" not in rest
+
+
+def test_large_numbers_are_set_in_groups_of_three(owner: User, door: Client) -> None:
+    session_id = add_session(owner)
+    messages = add_turn(session_id, "How high?")
+    summary_id = add_summary(session_id, claim(session_id), messages, (1, 12_000), count=12_000)
+    page = shown(door, f"/sessions/{session_id}/inspect/summaries/{summary_id}/")
+    assert "Leaf of messages 1–12,000" in page
+    assert "12,000 messages, kept word for word" in page
+    assert not re.search(r">[^<]*12000", page)
+    assert "1–12,000" in shown(door, f"/sessions/{session_id}/inspect/summaries/rows/")
 
 
 def test_a_summary_says_how_it_was_written_and_where_it_stands(tree: Tree, door: Client) -> None:

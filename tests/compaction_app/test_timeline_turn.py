@@ -26,6 +26,7 @@ def test_a_turn_leads_to_its_messages_tools_and_compactions(voyage: Voyage, ask:
     kinds = re.findall(r'<span class="step-kind">(\w+)</span>', page)
     assert kinds == ["message", "call", "answer", "tool", "compaction"]
     assert "north" in page
+    assert "unnamed model" in page  # its answer says no model
     seen = re.search(r'class="step-more" href="([^"]+)"', page)
     assert seen
     assert "Once more." in ask(seen[1])

@@ -27,7 +27,7 @@ from tests.support.databases import ask
 from tests.support.record_check import faults_of_record
 
 WORKERS, SESSIONS, LEASE_SECONDS = 8, 3, 0.25
-EVENTS = 24
+EVENTS = 12
 SOAK_EVENTS = int(os.environ.get("MNESIS_SOAK_COMPACTORS", "400"))
 ENDS = ("compaction.completed", "compaction.failed", "compaction.superseded")
 

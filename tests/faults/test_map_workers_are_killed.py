@@ -64,7 +64,7 @@ def busy_worker(site: Site) -> psutil.Process:
 
 @pytest.mark.parametrize(
     ("items", "kills", "between"),
-    [(300, 6, 0.4), pytest.param(SOAK_ITEMS, SOAK_KILLS, 1.5, marks=pytest.mark.soak)],
+    [(150, 3, 0.4), pytest.param(SOAK_ITEMS, SOAK_KILLS, 1.5, marks=pytest.mark.soak)],
     ids=["short", "long"],
 )
 def test_every_item_has_one_result_whoever_is_killed(
@@ -101,11 +101,11 @@ def test_sub_agents_go_on_where_killed_workers_left_them(alice: User, tmp_path: 
     config = tmp_path / "config.toml"
     fast = f"lease_seconds = {LEASE_SECONDS}\nheartbeat_seconds = 0.1\n"
     config.write_text(f"[operators]\n{fast}[turn]\n{fast}")
-    items, kills = 60, 4
+    items, kills = 30, 2
     run_id = start(create_session(owner=alice), items, kind=OperatorKind.AGENTIC, concurrency=4)
     seed = random.randrange(10**6)
     print("seed", seed)
-    arguments = (run_id, WORKERS, kills, 1.0, seed)
+    arguments = (run_id, WORKERS, kills, 0.5, seed)
     printed = run_child("tests.support.map_workers", *arguments, seconds=120, MNESIS_CONFIG=str(config)).splitlines()
     work_for_a_slice()
     run = load_run(run_id)

@@ -22,7 +22,7 @@ from tests.support.record_check import faults_of_record
 from tests.support.writers import COMMITS
 
 LEASE_SECONDS = 0.1
-KILLS = 24
+KILLS = 12
 SOAK_KILLS = int(os.environ.get("MNESIS_SOAK_KILLS", "1000"))
 
 

@@ -6,8 +6,6 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.journeys.conftest import Caller
 
 OPENAI_CHAT = {
@@ -54,15 +52,11 @@ def test_a_chat_comes_in_whole_and_repeating_it_adds_nothing(caller: Caller, tmp
     assert "deep" in caller.texts(session)[-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "status"),
-    [("nothing.json", "", 2), ("nonsense.json", "nonsense", 2), ("other.json", '{"a": 1}', 2)],
-)
-def test_a_file_of_no_known_kind_is_refused_in_words(caller: Caller, tmp_path: Path, name, content, status):
-    path = tmp_path / name
-    path.write_text(content)
+def test_a_file_of_no_known_kind_is_refused_in_words(caller: Caller, tmp_path: Path):
+    path = tmp_path / "nonsense.json"
+    path.write_text("nonsense")
     done = caller.site.manage("import_transcript", str(path))
-    assert done.returncode == status
+    assert done.returncode == 2
     assert "INVALID_REQUEST" in done.stderr
 
 

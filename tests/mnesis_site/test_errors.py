@@ -191,9 +191,27 @@ def test_somebody_elses_session_page_is_a_404_page(ada: User) -> None:
     response = reader.get("/sessions/sess_nobody/")
     assert response.status_code == 404
     assert b"SESSION_NOT_FOUND" in response.content
+    assert b"There is nothing here" in response.content
 
 
 def test_the_api_describes_itself(visitor: Client) -> None:
     described = visitor.get("/api/openapi.json").json()
     assert "/api/sessions" in described["paths"]
     assert visitor.get("/api/docs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "words"),
+    [
+        ("sessions_app/accountlimit", {"limits": "[" * 3_000}, "nested too deeply"),
+        ("auth/group", {"name": "x", "permissions": "9" * 30}, "too large"),
+    ],
+)
+def test_hostile_values_in_a_form_of_the_administration_are_no_server_error(
+    path: str, values: dict[str, str], words: str, visitor: Client
+) -> None:
+    visitor.force_login(User.objects.create_superuser("root"))
+    answered = visitor.post(f"/admin/{path}/add/", values)
+    # PostgreSQL takes the number, and the form says that there is no such permission.
+    assert answered.status_code == 422 or b"not one of the available choices" in answered.content
+    assert answered.status_code == 200 or words in answered.content.decode()

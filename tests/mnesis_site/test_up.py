@@ -86,25 +86,20 @@ if sys.platform == "linux":  # no other system tells a child of its parent's dea
         assert not alive
 
 
-def test_a_spent_link_is_not_printed_again_and_a_fresh_one_is(tmp_path: Path) -> None:
-    with running_site(tmp_path) as site:
-        unused = site.sign_in_link()
-    with running_site(tmp_path) as site:
-        assert site.sign_in_link()
-        assert httpx.get(unused.replace(unused.split("/")[2], f"127.0.0.1:{site.port}")).status_code == 302
-    with running_site(tmp_path) as site:
-        assert not site.sign_in_link()
-
-
-def test_ctrl_c_stops_everything_and_leaves_no_process(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_process_and_the_next_start_prints_a_fresh_link_until_one_is_spent(tmp_path: Path) -> None:
     with running_site(tmp_path) as site:
         wait_until_ready(site)
-        tree = site.processes()
+        tree, unused = site.processes(), site.sign_in_link()
         assert len(tree) >= 6  # the launcher, the web server, and the cluster: main, guard, worker, monitor, pusher
         site.launcher.send_signal(signal.SIGINT)
         assert site.launcher.wait(timeout=60) == 0
         _gone, alive = psutil.wait_procs(tree, timeout=10)
         assert not alive
+    with running_site(tmp_path) as site:
+        assert site.sign_in_link()
+        assert httpx.get(unused.replace(unused.split("/")[2], f"127.0.0.1:{site.port}")).status_code == 302
+    with running_site(tmp_path) as site:
+        assert not site.sign_in_link()
 
 
 def test_a_port_in_use_is_one_sentence_and_exit_status_1(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from agents_app.models import InboxMessage, OperatorItem, OperatorRun, OperatorTry
-from agents_app.store import receive_message
+from agents_app.models import InboxMessage, McpServer, OperatorItem, OperatorRun, OperatorTry
+from agents_app.store import put_server, receive_message
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
 from files_app.models import FileReference
 from files_app.store import store_file_reference
+from mnesis_core.attached import ServerAddress
 from mnesis_core.inbox import Draft
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
@@ -92,6 +93,17 @@ def add_tried_run(session_id: str) -> str:
 def everything(model: type[Model]) -> list[dict[str, Any]]:
     """Every row of a table as the database holds it."""
     return list(model._default_manager.order_by("pk").values())
+
+
+def test_large_numbers_are_in_groups_of_three_and_times_begin_with_the_year(inspector: Client, ada: User) -> None:
+    session_id = add_session(ada)
+    Session.objects.filter(id=session_id).update(message_seq=12_345)
+    page = shown(inspector, page_of(Session.objects.get(id=session_id)))
+    assert page.count("12,345") == 2  # among its facts, and above them
+    assert "12,345" in shown(inspector, list_of(Session))
+    put_server(ServerAddress(name="log", url="http://127.0.0.1:9/mcp"))
+    created = f"{McpServer.objects.get().created_at:%Y-%m-%d %H:%M:%S}"
+    assert created in shown(inspector, list_of(McpServer))
 
 
 def only_part(session_id: str, **lookups: Any) -> MessagePart:
@@ -339,42 +351,6 @@ def test_a_list_about_a_session_is_in_the_order_of_the_record(session_id: str, i
         assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
     newest = inspector.get(list_of(Message)).context["cl"].result_list
     assert [row.pk for row in newest] == sorted((row.pk for row in newest), reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        ("q=%00", 400),
-        ("session=%00", 400),
-        ("q=" + "x" * 60_000, 200),
-        ("q=%ED%A0%80", 200),
-        ("session=nobody", 200),
-        ("p=999999999999999999999", 200),
-        ("p=x&o=x.y.z&e=1", 200),
-        ("salt__startswith=a", 400),
-        ("secret_hash__startswith=a", 400),
-        ("session__owner__password__startswith=m", 400),
-        ("content__regex=(a%2B)%2B%24", 400),
-        ("nonsense=1", 400),
-        ("all=", 200),
-    ],
-)
-def test_no_query_breaks_a_list(query: str, status: int, session_id: str, inspector: Client) -> None:
-    for model in RECORD_MODELS:
-        url = list_of(model)
-        if query.startswith("session=nobody") and model in (Session, ApiKey, OperatorItem):
-            continue
-        assert inspector.get(f"{url}?{query}").status_code == status, url
-
-
-@pytest.mark.parametrize(
-    "key", ["%00", "x" * 5000, "9" * 5000, "99999999999999999999999", "%ED%A0%80", "sess_5F", "-1", "a/b"]
-)
-def test_no_key_breaks_a_page(key: str, inspector: Client) -> None:
-    for model in RECORD_MODELS:
-        base = list_of(model)
-        assert inspector.get(f"{base}{key}/change/").status_code == 404
-        assert inspector.get(f"{base}{key}/text/content/").status_code == 404
 
 
 def test_only_declared_texts_are_handed_out(session_id: str, inspector: Client) -> None:

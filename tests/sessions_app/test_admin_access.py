@@ -7,17 +7,21 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 
+from agents_app.models import McpServer
+from agents_app.store import put_server
+from mnesis_core.attached import ServerAddress
 from mnesis_core.limits import StatedLimits, settle_limits
 from mnesis_core.llm import LimitSource, ModelSpec
-from sessions_app.models import ApiKey, LanguageModel
+from sessions_app.models import AccountLimit, ApiKey, LanguageModel
 from sessions_app.store.keys import create_key
-from sessions_app.store.models import put_model
+from sessions_app.store.models import Audience, enter_model, put_model
+from sessions_app.store.spending import put_account_limits
 from tests.support.inspected import list_of, page_of, shown
 
 MODEL = {
     "alias": "big", "litellm_model": "openai/big", "api_base": "", "api_key_env": "BIG_KEY", "context_window": "8000",
     "max_output_tokens": "1000", "input_micros_per_million": "0", "output_micros_per_million": "0",
-    "timeout_seconds": "60", "total_timeout_seconds": "600", "fallbacks": "demo",
+    "timeout_seconds": "60", "total_timeout_seconds": "600", "fallbacks": "demo", "audience": "everybody",
 }  # fmt: skip
 
 
@@ -66,14 +70,14 @@ def test_a_model_that_could_not_work_is_refused(field: str, value: str, inspecto
 
 def test_a_model_is_for_the_groups_and_people_that_are_named(ada: User, inspector: Client) -> None:
     group = Group.objects.create(name="keepers")
-    named = MODEL | {"is_restricted": "on", "groups": [group.pk], "users": ada.get_username()}
+    named = MODEL | {"audience": "named", "groups": ["keepers"], "users": ada.get_username()}
     assert inspector.post(list_of(LanguageModel, "add"), named).status_code == 302
     row = LanguageModel.objects.get()
     assert row.is_restricted
     assert {(grant.group, grant.user) for grant in row.grants.all()} == {(group, None), (None, ada)}
     page = shown(inspector, page_of(row))
-    assert f'<option value="{group.pk}" selected>keepers</option>' in page
-    assert f'value="{ada.get_username()}"' in page
+    assert 'value="keepers" id="id_groups_0" checked' in page
+    assert f"{ada.get_username()}</textarea>" in page
     assert inspector.post(page_of(row), MODEL).status_code == 302
     row.refresh_from_db()
     assert not row.is_restricted
@@ -82,7 +86,7 @@ def test_a_model_is_for_the_groups_and_people_that_are_named(ada: User, inspecto
 
 @pytest.mark.parametrize("named", [{}, {"users": "nobody"}])
 def test_a_restricted_model_is_for_somebody(named: dict[str, str], inspector: Client) -> None:
-    answer = inspector.post(list_of(LanguageModel, "add"), MODEL | {"is_restricted": "on"} | named)
+    answer = inspector.post(list_of(LanguageModel, "add"), MODEL | {"audience": "named"} | named)
     assert answer.status_code == 200
     assert not LanguageModel.objects.exists()
 
@@ -116,3 +120,26 @@ def test_who_may_only_view_keys_revokes_none(ada: User, client: Client) -> None:
     assert client.post(reverse("admin:sessions_app_apikey_revoke", args=[key.prefix])).status_code == 403
     key.refresh_from_db()
     assert key.revoked_at is None
+
+
+SETTINGS = (LanguageModel, McpServer, AccountLimit, ApiKey)
+
+
+@pytest.mark.django_db
+def test_who_may_only_look_sees_what_is_set_and_changes_nothing(ada: User, client: Client) -> None:
+    watcher = User.objects.create_user("watcher", is_staff=True)
+    watcher.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    client.force_login(watcher)
+    enter_model(
+        ModelSpec(alias="big", litellm_model="openai/big", **settle_limits()), api_key_env="", audience=Audience()
+    )
+    put_server(ServerAddress(name="away", url="http://127.0.0.1:9/mcp"))
+    put_account_limits(ada.pk, {"day": {"tokens": 5}})
+    create_key(owner_id=ada.pk)
+    for model in SETTINGS:
+        [row] = model._default_manager.all()
+        assert page_of(row) in shown(client, list_of(model))
+        page = shown(client, page_of(row))
+        assert 'name="_save"' not in page
+        assert client.post(page_of(row), MODEL).status_code == 403
+    assert "nobody but administrators" in shown(client, page_of(LanguageModel.objects.get()))

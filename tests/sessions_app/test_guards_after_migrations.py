@@ -1,4 +1,4 @@
-"""Rows that were written before a migration are guarded after it, by triggers and by the site's rights.
+"""Rows that were written before a migration are guarded after it, by triggers and by the site's rights, and are found.
 
 One walk through all states that the migrations know, so a new migration is tested by being there.
 """
@@ -19,7 +19,9 @@ from django.db.migrations.loader import MigrationLoader
 
 from sessions_app.grants import grant_differences
 from sessions_app.guards import guard_differences, guarded_models
+from sessions_app.models import SearchEntry, Session
 from sessions_app.refusals import Model
+from sessions_app.search import Scope, search
 from tests.sessions_app.record_rows import other_value, plain
 from tests.support.site_role import with_the_sites_rights
 
@@ -32,6 +34,13 @@ OF_ONE_DATABASE = {
     ],
     "postgresql": ["TRUNCATE {table} CASCADE"],
 }[connection.vendor]
+
+SAID: dict[str, dict[str, Any]] = {
+    "sessions": {"message_seq": 1},
+    "messages": {"seq": 1},
+    "message_parts": {"part_type": "text", "content": "an old marigold"},
+}
+"""What these rows are, so that each state has something to search for."""
 
 
 @pytest.fixture
@@ -52,7 +61,8 @@ def insert_one_of_everything(number: int) -> dict[str, int]:
 
     def row_of(model: type[models.Model]) -> models.Model:
         if model._meta.label not in made:
-            made[model._meta.label] = model(**{field.attname: value_of(field) for field in needed(model)})
+            values = {field.attname: value_of(field) for field in needed(model)}
+            made[model._meta.label] = model(**values | SAID.get(model._meta.db_table, {}))
             made[model._meta.label].save(force_insert=True)
         return made[model._meta.label]
 
@@ -146,10 +156,16 @@ def states() -> Iterator[int]:
 
 @pytest.mark.owner
 @pytest.mark.django_db(transaction=True)
-def test_rows_of_every_earlier_state_are_guarded(migrated: None, site_role_name: str) -> None:
+def test_rows_of_every_earlier_state_are_guarded_and_found(migrated: None, site_role_name: str) -> None:
     written: Counter[str] = Counter()
+    without_search = 0
     for number in states():
+        without_search += SearchEntry._meta.db_table not in connection.introspection.table_names()
         written.update(insert_one_of_everything(number))
+    assert without_search > 1
+    hits = [len(search(Scope(owner_id=session.owner_id), "marigold").hits) for session in plain(Session)]
+    assert sum(hits) == without_search  # nothing but migrations puts into the index what is written here
+    assert {entry.kind for entry in plain(SearchEntry)} == {"messages", "summaries"}
     before = everything()
     assert {table: len(rows) for table, rows in before.items()} == written
     assert written["sessions"] == written["events"] > written["inbox_messages"] > 0

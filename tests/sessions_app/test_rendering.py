@@ -203,8 +203,8 @@ def test_counts_are_short(number: int | None, text: str) -> None:
 def test_sizes_times_and_money_are_words() -> None:
     assert format_characters(1) == "1 character"
     assert format_characters(2_000) == "2k characters"
-    assert [format_duration(seconds) for seconds in (None, 0.0004, 0.34, 2.44, 185, 7_800)] == [
-        "", "0 ms", "340 ms", "2.4 s", "3 min 05 s", "2 h 10 min",
+    assert [format_duration(seconds) for seconds in (None, 0.0004, 0.34, 2.44, 185, 180, 7_800, 7_200)] == [
+        "", "0 ms", "340 ms", "2.4 s", "3 min 05 s", "3 min", "2 h 10 min", "2 h",
     ]  # fmt: skip
     assert [format_money(micros) for micros in (None, 0, 12, 1_234, 2_500_000)] == [
         "",

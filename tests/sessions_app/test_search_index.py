@@ -123,20 +123,6 @@ def test_the_index_is_asked_and_no_table_is_scanned(reader: User) -> None:
     assert "Seq Scan on search_entries" not in plan
 
 
-@pytest.mark.owner
-@pytest.mark.django_db(transaction=True)
-def test_what_was_said_before_there_was_an_index_is_found_after_the_migration() -> None:
-    exchange(new_session(User.objects.create_user("ada")), "an old marigold", "fine")
-    kept = index()
-    try:
-        # The index of summaries needs that of messages, so it goes first.
-        call_command("migrate", "sessions_app", "0002", verbosity=0)
-    finally:
-        call_command("migrate", verbosity=0)
-    assert index() == kept
-    assert len(search(Scope(owner_id=User.objects.get().pk), "marigold").hits) == 1
-
-
 def test_an_index_that_is_missing_is_an_error_and_the_site_is_not_ready(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,7 @@ def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader:
     assert "No title has “<bdi>zz</bdi>”" in browser.get("/sessions/", {"q": "zz"}).content.decode()
 
 
-def test_ten_thousand_sessions_are_paged_without_counting_them(browser: Client, reader: User) -> None:
+def test_thousands_of_sessions_are_paged_without_counting_them(browser: Client, reader: User) -> None:
     now = timezone.now()
     Session.objects.bulk_create(
         Session(
@@ -81,7 +81,7 @@ def test_ten_thousand_sessions_are_paged_without_counting_them(browser: Client, 
             # Ties on purpose: many sessions of one import have the same time.
             updated_at=now - timedelta(seconds=number // 7),
         )
-        for number in range(10_000)
+        for number in range(2_000)
     )
     with CaptureQueriesContext(connection) as queries:
         page = browser.get("/").content.decode()

@@ -68,7 +68,7 @@ class Command(DoorCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         if options["as_json"]:
-            self.print_json(show_servers())
+            self.print_json(show_servers(user_id=None))
             return
         for server in list_servers():
             self.stdout.write(_line(server))
@@ -105,5 +105,6 @@ def _line(server: AttachedServer) -> str:
     place = address.url or " ".join(address.argv)
     marks = [f"{len(server.listing.tools)} tools", f"{address.timeout_seconds:g} s"]
     marks += ["needs approval"] * address.needs_approval + ["read-only"] * address.read_only
+    marks += ["for some people only"] * server.is_restricted
     marks += [f"unreachable: {excerpt(server.problem, 300)}"] if server.problem else []
     return printable(f"{address.name:20} {place} ({', '.join(marks)})")

@@ -20,10 +20,10 @@ def test_before_anything_has_ended_there_is_nothing_to_draw() -> None:
 def test_a_run_is_drawn_and_said() -> None:
     charts = draw([stretch(0, 60, completed=30, cost=1_000), stretch(60, 120, completed=50, failed=10, cost=3_000_000)])
     assert charts is not None
-    assert charts.throughput == ("90 items ended in 2 min 00 s: 45 a minute on average, 60 at the most.")
+    assert charts.throughput == ("90 items ended in 2 min: 45 a minute on average, 60 at the most.")
     assert charts.highest_rate == "60 / min"
-    assert charts.spending == "$3.00 after 2 min 00 s, $0.001 after half of the time."
-    assert charts.times == ["0", "1 min 00 s", "2 min 00 s"]
+    assert charts.spending == "$3.00 after 2 min, $0.001 after half of the time."
+    assert charts.times == ["0", "1 min", "2 min"]
     first, second = charts.bars
     assert (first.y, first.height) == (50, 50)
     assert second.failed_y == 0
@@ -36,6 +36,7 @@ def test_a_run_is_drawn_and_said() -> None:
 def test_without_a_price_tokens_are_drawn() -> None:
     charts = draw([stretch(0, 1, tokens=1_500)])
     assert charts is not None
+    assert charts.throughput.startswith("1 item ended in 1 s")
     assert charts.measure == "Tokens"
     assert charts.spending.startswith("1.5k tokens after 1 s")
     nothing = draw([stretch(0, 1)])

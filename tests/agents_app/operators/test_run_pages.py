@@ -20,6 +20,7 @@ from mnesis_core.operators.pace import Ending
 from mnesis_core.operators.values import RunState
 from mnesis_core.spending import TurnLimits
 from sessions_app.ledger import change
+from sessions_app.listing import place_of
 from sessions_app.queries import load_parts
 from tests.support.cast import make_user
 from tests.support.operators import accept, add_run, claim, finish, refuse, settle, tried
@@ -98,7 +99,7 @@ def test_many_runs_come_page_by_page_the_newest_first(ask: Ask, reader: User) ->
     first = ask("/runs/")
     assert first.count('class="session-row"') == PAGE
     assert first.index(ids[-1]) < first.index(ids[-2])
-    cursor = load_run(ids[2]).created_at.isoformat()
+    cursor = place_of(load_run(ids[2]).created_at, ids[2])
     rest = ask("/runs/rows/", cursor=cursor)
     assert rest.count('class="session-row"') == 2
     assert "Load more" not in rest
@@ -174,9 +175,10 @@ def test_a_completed_run_may_try_again_what_failed_and_links_its_output(ask: Ask
 
 def test_a_run_whose_input_is_being_read_and_one_without_items_are_said_to_be_that(ask: Ask, reader: User) -> None:
     session_id = new_session(reader)
-    waiting = ask(f"/runs/{add_run(session_id, begun=False)}/")
+    waiting = ask(f"/runs/{add_run(session_id, items=0, begun=False)}/")
     assert "reading its input" in waiting
     assert "How many items there are is not known yet." in waiting
+    assert "They stand here when the input has been read." in waiting
     empty = ask(f"/runs/{add_run(session_id, items=0)}/")
     assert "It has no items." in empty
     assert "100 %" in empty

@@ -1,0 +1,1 @@
+"""How dates are written where no page says how: in the administration."""
