@@ -1,7 +1,7 @@
 // What somebody does before the page's modules are there is not lost: it is done when they are. A classic script in the
 // head, like theme.js. Links, menus and forms that have an address are the browser's own and never wait.
 (() => {
-  const typed = new Set();
+  const missed = new Map(); // by field: the events of what was typed or chosen
   const kept = [];
 
   const isForScripts = (form) => form && !form.hasAttribute("action") && form.method !== "post";
@@ -26,17 +26,17 @@
     kept.push(act);
   }
 
-  const note = (event) => typed.add(event.target);
+  const note = ({ target, type }) => missed.set(target, (missed.get(target) ?? new Set()).add(type));
 
   function doNow() {
     for (const name of Object.keys(later)) removeEventListener(name, keep, true);
-    removeEventListener("input", note, true);
-    for (const field of typed) field.dispatchEvent(new Event("input", { bubbles: true }));
+    for (const name of ["input", "change"]) removeEventListener(name, note, true);
+    for (const [field, types] of missed) for (const type of types) field.dispatchEvent(new Event(type, { bubbles: true }));
     for (const act of kept) act();
   }
 
   for (const name of Object.keys(later)) addEventListener(name, keep, true);
-  addEventListener("input", note, true);
+  for (const name of ["input", "change"]) addEventListener(name, note, true);
   // Modules have run by then; htmx takes up the page in the same event, hence the timer.
   addEventListener("DOMContentLoaded", () => setTimeout(doNow));
 })();

@@ -5,7 +5,7 @@ const PAUSE = 300; // milliseconds
 const form = document.getElementById("search-form");
 const field = document.getElementById("search-query");
 let timer = 0;
-let asked = field.value.trim();
+let asked = field.defaultValue.trim(); // of the page: what is in the field may have been typed before this ran
 
 form.addEventListener("htmx:beforeRequest", () => {
   clearTimeout(timer);

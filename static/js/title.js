@@ -3,7 +3,7 @@ import { call } from "./api.js";
 
 export function watchTitle(form, api) {
   const input = form.querySelector("input");
-  let saved = input.value;
+  let saved = input.defaultValue; // of the page: another may have been typed before this ran
 
   function show(title) {
     saved = title || "Untitled session";

@@ -91,6 +91,10 @@ def test_every_door_keeps_it_from_others(alice: User, grace: User, inner: str) -
         asked = {"config": {"turn": {"tools": ["inner__*"]}}}
         made = browser.post("/api/sessions", asked, content_type="application/json", headers=headers)
         assert made.status_code == (201 if is_there else 422)
+        session = lifecycle.create_session(owner=user)
+        asked = {"session_id": session.id, "template": "{{ item }}", "items": [1], "tools": ["inner__act"]}
+        begun = browser.post("/api/operators/agentic-map", asked, content_type="application/json", headers=headers)
+        assert begun.status_code == (202 if is_there else 422)
 
 
 def test_one_that_has_listed_nothing_yet_is_not_named_to_others(alice: User, grace: User) -> None:

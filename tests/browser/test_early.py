@@ -72,3 +72,36 @@ def test_a_button_pressed_before_the_scripts_came_acts_when_they_are_there(porta
         page.get_by_label("More about this session").click()
         page.get_by_role("button", name="Archive this session").click()
     expect(page.get_by_role("button", name="Take it out of the archive")).to_be_visible()
+
+
+@pytest.mark.parametrize(("path", "field"), [("/search/", "#search-query"), ("/", "#session-query"), ("ledger/", "#ledger-query")])
+def test_words_typed_before_the_scripts_came_are_looked_for(path: str, field: str, portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session(title="Nothing of that word")
+    address = f"/sessions/{session_id}/inspect/{path}" if path == "ledger/" else path
+    page = open_page("/livez")
+    with page.expect_request(re.compile(r"[?&]q=wagtail")), slow_modules(page):
+        page.goto(address, wait_until="commit")
+        page.locator(field).press_sequentially("wagtail")
+
+
+def test_a_title_changed_before_the_scripts_came_is_kept(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session(title="The first title")
+    page = open_page("/livez")
+    with slow_modules(page):
+        page.goto(f"/sessions/{session_id}/", wait_until="commit")
+        title = page.get_by_label("Title of the session")
+        title.fill("The second title")
+        title.press("Enter")
+    expect(page).to_have_title(re.compile("The second title"))
+
+
+def test_what_is_ticked_before_the_scripts_came_filters_the_list(portal: Portal, open_page: Open) -> None:
+    session_id = portal.new_session(title="Put away early")
+    page = open_page(f"/sessions/{session_id}/")
+    page.get_by_label("More about this session").click()
+    page.get_by_role("button", name="Archive this session").click()
+    expect(page.get_by_role("button", name="Take it out of the archive")).to_be_attached()
+    with slow_modules(page):
+        page.goto("/", wait_until="commit")
+        page.locator("#session-archived").check()
+    expect(page.locator("#session-rows")).to_contain_text("Put away early")
