@@ -7,10 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+from django.utils import timezone
+
 from agents_app import steps
+from agents_app.gates import kept_gate
 from agents_app.steps import Step
 from compaction_app.context import Frame, load_frame
 from mnesis_core.config import Config
+from mnesis_core.endings import ModelRateLimited
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm import Model, Reply, Request
 from mnesis_core.record import SessionRecord, TurnRecord
@@ -44,11 +48,23 @@ async def ask(turn: TurnRecord, step: Step, model: Model, request: Request, conf
     request = replace(request, max_characters=config.stream.max_answer_characters)
 
     async def once(seconds: float) -> Reply:
-        return await step.answer.stream(model, replace(request, seconds=seconds))
+        return await _through_gate(step, model, replace(request, seconds=seconds))
 
     return await ask_patiently(
         once, patience_of(config.turn), seconds=model.spec.total_timeout_seconds, note=partial(_note, turn, step)
     )
+
+
+async def _through_gate(step: Step, model: Model, request: Request) -> Reply:
+    """Ask once. Where runs of operators ask the model too, as for a sub-agent of one, a refusal slows all of them down."""
+    if (gate := kept_gate(model.spec.alias)) is None:
+        return await step.answer.stream(model, request)
+    await gate.wait()
+    began = timezone.now()
+    reply = await step.answer.stream(model, request)
+    if isinstance(reply.error, ModelRateLimited):
+        await gate.refuse(reply.error, in_a_row=step.attempts, began=began)
+    return reply
 
 
 async def _note(turn: TurnRecord, step: Step, retry: Retry) -> None:

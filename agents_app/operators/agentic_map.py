@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +17,7 @@ from django.contrib.auth import get_user_model
 
 from agents_app import lifecycle, store
 from agents_app.claiming import claim_turn
+from agents_app.gates import Gate
 from agents_app.launching import end_turn, last_text, launched
 from agents_app.operators.items import lines_of_items
 from agents_app.operators.llm_map import failed_try
@@ -97,12 +98,13 @@ class Answered:
 class AgenticTries:
     """See ``Trying``: the sub-agents of one run."""
 
-    def __init__(self, run: RunRecord) -> None:
+    def __init__(self, run: RunRecord, *, gate_of: Callable[[str], Gate]) -> None:
         """:raises ModelNotFoundError: the run's model is not there any more."""
         self._session = load_session(run.session_id)
         self._config = session_config(self._session.config)
         self.run = run
         self.spec = get_spec(run.spec.model or self._session.model, user_id=run.owner_id)
+        self._gate = gate_of(self.spec.alias)
         self._schema = schema_of(run.spec)
         self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
         self._turns: dict[int, TurnRecord] = {}
@@ -147,6 +149,7 @@ class AgenticTries:
         """Run a turn to its end, no longer than the run allows."""
         self._parts[begun.ready.item.number] = begun.ready.question.limits
         seconds = self.run.spec.timeout_seconds
+        await self._gate.wait()  # its own calls wait there too, but a turn's time is better spent on asking
         try:
             async with asyncio.timeout(seconds):
                 turn = await self._run_turn(begun)

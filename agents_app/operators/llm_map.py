@@ -16,7 +16,7 @@ from typing import Any
 from django.utils import timezone
 
 from agents_app import store
-from agents_app.operators.gate import Gate
+from agents_app.gates import Gate
 from agents_app.operators.items import lines_of_items
 from agents_app.operators.trying import Begun, Ended, Ready, hopeless_item
 from agents_app.queries import call_ids_in_flight, load_run, load_tries

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from agents_app.gates import Gate
 from agents_app.operators.agentic_map import AgenticTries
-from agents_app.operators.gate import Gate
 from agents_app.operators.llm_map import LlmTries
 from agents_app.operators.trying import Trying
 from mnesis_core.operators.values import OperatorKind, RunRecord
@@ -19,5 +19,5 @@ def tries_of(run: RunRecord, *, gate_of: Callable[[str], Gate]) -> Trying[Any, A
     :raises ModelNotFoundError: the run's model is not there any more.
     """
     if run.kind is OperatorKind.AGENTIC:
-        return AgenticTries(run)
+        return AgenticTries(run, gate_of=gate_of)
     return LlmTries(run, gate_of=gate_of)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from agents_app import store
-from agents_app.operators.gate import Gate
+from agents_app.gates import Gate, gate_of
 from agents_app.operators.output import write_output
 from agents_app.operators.running import Mode, RunWork
 from agents_app.operators.tries import tries_of
@@ -182,7 +182,7 @@ class Worker:
                 logger.error("this worker's part in run %s broke off", run_id, exc_info=error)
 
     def _gate(self, alias: str) -> Gate:
-        return self._gates.setdefault(alias, Gate(alias))
+        return self._gates.setdefault(alias, gate_of(alias))
 
     async def _run_heart(self) -> None:
         while True:

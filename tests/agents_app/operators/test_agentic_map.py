@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -13,13 +14,14 @@ from django.utils import timezone
 
 from agents_app import lifecycle, store
 from agents_app.claiming import claim_turn
+from agents_app.models import OperatorBrake
 from agents_app.queries import list_items, load_item, load_run, tries_of_item
 from agents_app.recovery import recover_turns
 from agents_app.showing import session_read
 from agents_app.tools.registry import ToolContext, tool
 from audit_app.export import export_session, session_ids
 from audit_app.verify import verify_session
-from mnesis_core.endings import ModelAuthenticationFailed
+from mnesis_core.endings import ModelAuthenticationFailed, ModelRateLimited
 from mnesis_core.llm import Request
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.operators.agents import GO_ON
@@ -253,6 +255,24 @@ def test_a_model_that_fails_is_the_item_s_failure(session, script):
     run = worked(begin(session, 1))
     [item] = list_items(run.id)
     assert (item.error_kind, item.attempts) == (ErrorKind.LLM_ERROR, 1)
+
+
+def test_a_rate_limit_answer_to_one_sub_agent_holds_up_all(session, script):
+    asked: list[float] = []
+
+    def reply(request: Request) -> Said:
+        asked.append(time.monotonic())
+        if len(asked) == 1:
+            return ModelRateLimited(retry_after="1")
+        look = Step(tool_calls=(tool_call("look_up", text="x"),), delay_seconds=0.2)
+        return look if last(request)["role"] == "user" else "done"
+
+    script(reply)
+    run = worked(begin(session, 2, concurrency=2))
+    assert (run.counts.completed, run.counts.tries) == (2, 2)
+    assert len(asked) == 5
+    assert asked[2] - asked[0] > 1, "the other one had its tool's result by then, and waited as well"
+    assert OperatorBrake.objects.get(model="demo").ceiling == 1
 
 
 def test_cancel_ends_the_sub_agents_within_seconds(session, script):

@@ -25,8 +25,9 @@ from mnesis_core.providers.scripted import ScriptedModel, Step
 from mnesis_core.record import SessionRecord
 from sessions_app.conf import site_config
 from sessions_app.database import db
+from sessions_app.models import LanguageModel
 from sessions_app.queries import list_calls
-from tests.support.maps import start, worked
+from tests.support.maps import output_of, start, worked
 from tests.support.story import alice, bob, script, session
 from tests.support.streamed import streamed
 
@@ -143,6 +144,22 @@ def test_the_same_key_is_the_same_run(call: Call, session: SessionRecord):
     assert len(call("GET", f"?session_id={session.id}")["items"]) == 1
 
 
+def test_a_provider_that_takes_schemas_is_told_unless_somebody_says_otherwise(call: Call, session: SessionRecord):
+    sizes = {"context_window": 8_000, "max_output_tokens": 1_000}
+    LanguageModel.objects.create(alias="theirs", litellm_model="openai/gpt-4o", **sizes)
+
+    def is_told(model: str, **more: Any) -> bool:
+        asked = body_of([1], session_id=session.id, model=model) | more
+        return bool(call("POST", "/llm-map", asked, status=202)["spec"]["native_schema"])
+
+    assert [is_told("theirs"), is_told("demo"), is_told("theirs", output_schema={"type": "array"})] == [
+        True,
+        False,
+        False,
+    ]
+    assert [is_told("theirs", native_schema=False), is_told("demo", native_schema=True)] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -256,6 +273,7 @@ def test_results_can_be_followed_in_the_order_in_which_items_end(
     worked(begun["id"])
     lines = [json.loads(line) for line in call("GET", f"/{begun['id']}/results.jsonl").splitlines()]
     assert {line["item"] for line in lines} == {1, 2, 3, 4}
+    assert [line["item"] for line in output_of(load_run(begun["id"]))] == [1, 2, 3, 4]
     assert [line["item"] for line in lines][-1] == 1
     assert {line["item"]: line.get("output", line.get("error", {}).get("kind")) for line in lines} == {
         **{1: {"n": 1}, 2: {"n": 3}, 3: {"n": 4}, 4: "validation"}

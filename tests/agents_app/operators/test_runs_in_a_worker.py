@@ -8,22 +8,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.storage import storages
 from django.db import connections
+from django.utils import timezone
 
 from agents_app import store
+from agents_app.gates import gate_of
 from agents_app.lifecycle import create_session
-from agents_app.models import OperatorItem, OperatorShare
-from agents_app.operators.gate import Gate
+from agents_app.models import OperatorBrake, OperatorItem, OperatorShare
 from agents_app.operators.reading import read_input
 from agents_app.operators.running import RunWork
 from agents_app.operators.tries import tries_of
 from agents_app.operators.work import work_for_a_slice
 from agents_app.queries import list_items, load_run, tries_of_item
+from agents_app.store import Demand
 from audit_app.verify import verify_session
 from compaction_app.rebuilding import rebuild_payload
 from files_app.queries import load_file_reference
@@ -118,8 +121,9 @@ def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(
     session: SessionRecord, script: Script
 ) -> None:
     model = script("one", '{"n": "one"}', '{"n": 1}')
-    run = worked(start(session, 1, schema=NUMBER))
+    run = worked(start(session, 1, schema=NUMBER, native_schema=True))
     assert output_of(run) == [{"item": 1, "input": 1, "output": {"n": 1}}]
+    assert ["response_format" in request.payload for request in model.requests] == [True, False, False]
     tries = tries_of_item(run.id, 1)
     assert [(one.number, one.error_kind, one.accepted) for one in tries] == [
         (1, ErrorKind.VALIDATION, False),
@@ -168,16 +172,20 @@ def test_a_call_that_fails_is_made_again_where_that_may_help(
 
 
 def test_too_many_requests_slow_the_model_down_and_use_up_no_try(session: SessionRecord, script: Script) -> None:
-    refusals = iter(range(3))
+    refusals, asked = iter(range(3)), []
 
     def answer(request: Request) -> Said:
+        asked.append(timezone.now())
         return "fine" if next(refusals, None) is None else ModelRateLimited(retry_after="1")
 
     script(answer)
-    began = time.monotonic()
+    until = timezone.now() + timedelta(seconds=1)
+    # Another worker was refused a moment ago.
+    OperatorBrake.objects.create(model="demo", until=until, ceiling=64, since=until - timedelta(seconds=1))
     run = worked(start(session, 6, max_retries=0, concurrency=3))
     assert (run.counts.completed, run.counts.failed) == (6, 0)
-    assert time.monotonic() - began > 1  # as the refusal asked for
+    assert asked[0] >= until
+    assert asked[3] >= asked[0] + timedelta(seconds=1)  # as the refusal asked for
     assert max(ModelCall.objects.values_list("attempts", flat=True)) >= 2
 
 
@@ -219,8 +227,9 @@ def test_a_pause_lets_calls_end_and_begins_none(session: SessionRecord, script: 
     with working():
         until(lambda: calls(session, state="completed"))
         set_state(run_id, RunState.PAUSED, reason=StopReason.PERSON)
+        begun = calls(session)
     paused = load_run(run_id)
-    assert (paused.state, paused.counts.completed) == (RunState.PAUSED, calls(session))
+    assert (paused.state, paused.counts.completed, calls(session)) == (RunState.PAUSED, begun, begun)
     assert 0 < paused.counts.completed < 40
     assert not OperatorItem.objects.filter(state="running").exists()
     set_state(run_id, RunState.RUNNING)
@@ -236,7 +245,7 @@ def test_a_cancellation_cuts_calls_off_and_keeps_what_is_done(session: SessionRe
         until(lambda: load_run(run_id).counts.completed == 4 and calls(session, state="running") == 4)
         began = time.monotonic()
         set_state(run_id, RunState.CANCELLED, reason=StopReason.PERSON)
-    assert time.monotonic() - began < 30  # the answers would have taken a minute
+    assert time.monotonic() - began < 10  # leases would have run out after 15 s, and answers have come after a minute
     run = load_run(run_id)
     assert (run.state, run.counts.completed, run.counts.cancelled) == (RunState.CANCELLED, 4, 16)
     assert calls(session, outcome="cancelled") == 4
@@ -279,19 +288,30 @@ def test_a_limit_of_the_session_stops_a_run_too(alice: User, script: Script) -> 
 
 def test_two_workers_share_a_run_and_make_each_call_once(session: SessionRecord, script: Script) -> None:
     script(lambda request: Step(text="ok", delay_seconds=0.02))
-    run_id = start(session, 100, concurrency=8)
-    with working(), working():
-        pass
+    run_id, seen = start(session, 100, concurrency=8), {0}
+    with working() as one, working() as other:
+        while one.is_alive() and other.is_alive():
+            seen.add(calls(session, state="running"))
     run = load_run(run_id)
     assert (run.state, run.counts.completed, calls(session)) == (RunState.COMPLETED, 100, 100)
+    assert max(seen) == 8, "of both together"
 
 
 def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: SessionRecord) -> None:
     run_id = start(session, 1)
     read_input(run_id, may_go_on=lambda: True)
     run = load_run(run_id)
-    tries = tries_of(run, gate_of=Gate)
+    tries = tries_of(run, gate_of=gate_of)
     work = RunWork(run, owner="worker-1", config=site_config().operators, trying=tries)
+    assert work.demand == Demand(
+        run_id=run_id,
+        wanted=run.spec.concurrency,
+        in_flight=0,
+        concurrency=run.spec.concurrency,
+        model="demo",
+        provider="demo",
+        owner_id=session.owner_id,
+    )
     work.allow(4)
     for lease_seconds in (-1, 30):
         with change(session.id) as record:

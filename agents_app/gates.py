@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from weakref import WeakValueDictionary
 
 from django.utils import timezone
 
@@ -42,3 +43,19 @@ class Gate:
 
     def _seconds(self) -> float:
         return 0.0 if self._until is None else (self._until - timezone.now()).total_seconds()
+
+
+_GATES: WeakValueDictionary[str, Gate] = WeakValueDictionary()
+"""Those that a worker of this process keeps, by the aliases of models."""
+
+
+def gate_of(alias: str) -> Gate:
+    """The gate of a model, for as long as somebody keeps it."""
+    if (gate := _GATES.get(alias)) is None:
+        gate = _GATES[alias] = Gate(alias)
+    return gate
+
+
+def kept_gate(alias: str) -> Gate | None:
+    """The gate of a model that runs of this process ask; ``None`` where none does."""
+    return _GATES.get(alias)
