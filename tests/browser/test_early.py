@@ -74,8 +74,12 @@ def test_a_button_pressed_before_the_scripts_came_acts_when_they_are_there(porta
     expect(page.get_by_role("button", name="Take it out of the archive")).to_be_visible()
 
 
-@pytest.mark.parametrize(("path", "field"), [("/search/", "#search-query"), ("/", "#session-query"), ("ledger/", "#ledger-query")])
-def test_words_typed_before_the_scripts_came_are_looked_for(path: str, field: str, portal: Portal, open_page: Open) -> None:
+@pytest.mark.parametrize(
+    ("path", "field"), [("/search/", "#search-query"), ("/", "#session-query"), ("ledger/", "#ledger-query")]
+)
+def test_words_typed_before_the_scripts_came_are_looked_for(
+    path: str, field: str, portal: Portal, open_page: Open
+) -> None:
     session_id = portal.new_session(title="Nothing of that word")
     address = f"/sessions/{session_id}/inspect/{path}" if path == "ledger/" else path
     page = open_page("/livez")
