@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.auth.models import User
 
 from agents_app import store
 from agents_app.operator_views import ITEMS
+from agents_app.queries import load_items
 from mnesis_core.operators.values import ErrorKind, ItemState, OperatorKind, Settlement
 from sessions_app.ledger import change
 from tests.support.operators import WORKER, accept, add_run, claim, refuse, settle, tried
@@ -61,7 +64,12 @@ def test_items_are_narrowed_to_a_state(ask: Ask, reader: User) -> None:
 
 
 def test_a_row_says_what_went_in_and_what_came_out(ask: Ask, reader: User) -> None:
-    items = ask(f"/runs/{tried(new_session(reader))}/items/")
+    session_id = new_session(reader)
+    run_id = tried(session_id)
+    [third] = load_items(run_id, [3])
+    settle(session_id, run_id, [refuse(third, ItemState.PENDING)])
+    claim(session_id, run_id)
+    items = ask(f"/runs/{run_id}/items/")
     for words in (
         "&quot;0000001&quot;",
         "{&quot;z&quot;: 1}",
@@ -70,6 +78,7 @@ def test_a_row_says_what_went_in_and_what_came_out(ask: Ask, reader: User) -> No
         "5 ms",
     ):
         assert words in items
+    assert re.search(r'class="item-tries"[^>]*>2</td>', items)
 
 
 # One item

@@ -24,7 +24,7 @@ from agents_app.models import OperatorBrake, OperatorItem, OperatorShare
 from agents_app.operators.reading import read_input
 from agents_app.operators.running import RunWork
 from agents_app.operators.tries import tries_of
-from agents_app.operators.work import work_for_a_slice
+from agents_app.operators.work import Worker, work_for_a_slice
 from agents_app.queries import list_items, load_run, tries_of_item
 from agents_app.store import Demand
 from audit_app.verify import verify_session
@@ -46,6 +46,7 @@ from sessions_app.models import ModelCall
 from sessions_app.queries import list_calls, load_events, load_paid_calls
 from sessions_app.store import soft_delete_session
 from tests.support.maps import output_of, start, worked
+from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
 
 __all__ = ["alice", "script", "session"]
@@ -323,6 +324,14 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     begun = asyncio.run(work._change()).begun
     assert [one.ready.item.attempts for one in begun] == [2]
     assert work.held == {1: 2}
+
+
+def test_a_worker_s_heart_keeps_what_it_has_and_tells_of_what_it_lost(session: SessionRecord) -> None:
+    run_id, worker = add_run(session.id, items=2), Worker(site_config().operators, must_stop=lambda: False)
+    claim(session.id, run_id, worker=worker.owner, limit=1, lease_seconds=-1)
+    claim(session.id, run_id, worker="another")
+    assert worker._renew([], {run_id: {1: 1, 2: 1}}).lost == {run_id: {2: 1}}
+    assert [item.attempts for item in list_items(run_id, states=[ItemState.RUNNING])] == [1, 1]
 
 
 def test_an_input_that_is_no_json_fails_the_run(session: SessionRecord, script: Script) -> None:

@@ -133,12 +133,15 @@ def test_a_claim_passes_over_what_somebody_has_in_hand():
     other = connections.create_connection("default")
     other.set_autocommit(False)
     try:
-        with other.cursor() as cursor:
+        with other.cursor() as cursor, connection.cursor() as own:
             cursor.execute("SELECT id FROM operator_items WHERE number = 1 FOR UPDATE")
+            own.execute("SET lock_timeout = '3s'")  # who waits for the row is told, and not for ever
             assert [item.number for item in claim(session_id, run_id)] == [2, 3]
     finally:
         other.rollback()
         other.close()
+        with connection.cursor() as own:
+            own.execute("RESET lock_timeout")
     assert [item.number for item in claim(session_id, run_id)] == [1]
 
 
