@@ -135,7 +135,8 @@ class Hub:
             return None
         return [
             LiveText(message_id=message_id, part_index=index, part_type=part_type, text="".join(pieces))
-            for (message_id, index), (part_type, pieces) in parts.items()
+            # A copy: pages ask from other threads.
+            for (message_id, index), (part_type, pieces) in list(parts.items())
         ]
 
     def _watch(self) -> None:

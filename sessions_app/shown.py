@@ -50,6 +50,17 @@ class ShownPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShownLive:
+    """What a text of a running answer says so far."""
+
+    index: int
+    """Of the part that it becomes."""
+    html: SafeString
+    length: int
+    """Code points of the text that this is drawn from: what comes after them goes on behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShownMessage:
     """One message as the page shows it."""
 
@@ -64,6 +75,8 @@ class ShownMessage:
     record_count: int
     """Imported records that are kept with this message and loaded when somebody opens them."""
     is_running: bool
+    live: tuple[ShownLive, ...] = ()
+    """Of one that runs, where it is asked for alone."""
     ending: str
     """What to say about an end that was not a good one: ``failed``, ``cancelled``, ``interrupted``, ``incomplete``,
     ``length``, ``passed_on`` to another model; empty otherwise."""

@@ -16,13 +16,14 @@ from django.db.models.functions import Length, Substr
 
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.inbox import INBOX
+from mnesis_core.messages import TextPart
 from mnesis_core.record import TurnState
 from mnesis_core.text import decode_text, encode_text
 from sessions_app.models import Message, MessagePart
-from sessions_app.queries import load_turn, usage_of
+from sessions_app.queries import load_live_texts, load_turn, usage_of
 from sessions_app.relatives import LAUNCHING_TOOLS, list_launched
-from sessions_app.rendering import PIECE, LongText, show_invisible
-from sessions_app.shown import ShownMessage, ShownPart
+from sessions_app.rendering import MARKDOWN_LIMIT, PIECE, LongText, render_markdown, show_invisible
+from sessions_app.shown import ShownLive, ShownMessage, ShownPart
 from sessions_app.shown_parts import part_heads, show_part, stretch
 
 CHUNK = 50
@@ -53,14 +54,25 @@ def load_chunk(
 
 
 def load_message(session_id: str, message_id: str) -> ShownMessage:
-    """One message of a session.
+    """One message of a session, with what it says so far if it is a running answer.
 
     :raises MessageNotFoundError: the session has no such message.
     """
     row = _messages(session_id).filter(id=encode_text(message_id)).first()
     if row is None:
         raise MessageNotFoundError(message_id=message_id)
-    return _shown([row])[0]
+    shown = _shown([row])[0]
+    return replace(shown, live=_said_so_far(session_id, shown)) if shown.is_running else shown
+
+
+def _said_so_far(session_id: str, shown: ShownMessage) -> tuple[ShownLive, ...]:
+    recorded = {part.index for part in shown.parts}
+    texts = [text for text in load_live_texts(session_id) if text.message_id == shown.id]
+    return tuple(
+        ShownLive(index=text.part_index, html=render_markdown(text.text), length=len(text.text))
+        for text in texts
+        if text.part_type == TextPart.type and text.part_index not in recorded and len(text.text) <= MARKDOWN_LIMIT
+    )
 
 
 def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length: int = PIECE) -> LongText:

@@ -5,6 +5,8 @@ import { LiveTexts } from "./live.js";
 import { keepingPlace } from "./scrolling.js";
 
 const GATHER = 30; // milliseconds: events come in bursts, one look is enough for all of them
+const DRAW = 600; // milliseconds between two drawings of a running answer, and one more for each LETTERS of it
+const LETTERS = 20;
 
 // Which element of a message has the focus, in words that hold for a newer version of the message: nothing but what is
 // named has an identity of its own, and a link is the one that leads to the same place.
@@ -25,12 +27,53 @@ function focusAgain(message, { id, selector, index }) {
   (place ?? message).focus({ preventScroll: true });
 }
 
+const BLOCKS = "p, ul, ol, li, blockquote, h3, h4, h5, h6, figure:not(.math), pre, pre > code";
+
+function newLive({ index, type }) {
+  const place = document.createElement("div");
+  place.className = type === "reasoning" ? "live live-reasoning" : "live prose";
+  place.dataset.live = index;
+  place.dir = "auto";
+  return place;
+}
+
+// The words after those that are drawn stand where the drawing ends, in its last paragraph or item.
+function showTail(place, part, fresh) {
+  let tail = place.querySelector(".live-tail");
+  if (tail && !("length" in place.dataset)) {
+    tail.firstChild.appendData(fresh);
+    return;
+  }
+  if (!tail) {
+    tail = document.createElement("span");
+    tail.className = "live-tail";
+    tail.append("");
+    let end = place;
+    while (end.lastElementChild?.matches(BLOCKS)) end = end.lastElementChild;
+    end.append(tail);
+  }
+  tail.firstChild.data = Array.from(part.text).slice(Number(place.dataset.length ?? 0)).join("");
+}
+
+// Blocks that are drawn as they were stay: somebody may have chosen words in them.
+function redraw(place, drawn, part) {
+  place.querySelector(".live-tail")?.remove();
+  const [old, fresh] = [[...place.children], [...drawn.children]];
+  const changed = fresh.findIndex((block, at) => block.outerHTML !== old[at]?.outerHTML);
+  const kept = changed < 0 ? fresh.length : changed;
+  for (const block of old.slice(kept)) block.remove();
+  place.append(...fresh.slice(kept));
+  place.dataset.length = drawn.dataset.length;
+  showTail(place, part, "");
+}
+
 export class Transcript {
   #dirty = new Set();
   #wantsNew = false;
   #timer = 0;
   #busy = false;
   #final = new Set();
+  #drawing = 0;
   texts = new LiveTexts();
 
   // onGrown(): new messages came at the end
@@ -92,6 +135,7 @@ export class Transcript {
     if (news === null) return true;
     const message = this.message(delta.message_id);
     if (message) keepingPlace(() => this.#showLive(message, news.part, news.fresh));
+    if (message && news.part.type === "text") this.#drawSoon(delta.message_id, news.part.length);
     this.onChange();
     return true;
   }
@@ -197,16 +241,27 @@ export class Transcript {
     const body = message.querySelector("[data-body]");
     // The server has this part already, whole.
     if (body.querySelector(`:scope > [data-part="${part.index}"]`)) return;
-    let place = body.querySelector(`:scope > [data-live="${part.index}"]`);
-    if (!place) {
-      place = document.createElement("div");
-      place.className = part.type === "reasoning" ? "live live-reasoning" : "live";
-      place.dataset.live = part.index;
-      place.dir = "auto";
-      place.append(document.createTextNode(""));
-      body.append(place);
-      fresh = part.text;
-    }
-    place.firstChild.appendData(fresh);
+    const place = body.querySelector(`:scope > [data-live="${part.index}"]`) ?? body.appendChild(newLive(part));
+    showTail(place, part, fresh);
+  }
+
+  // A running answer is drawn by the server, as it will be when it is whole; what came since goes on behind it.
+  #drawSoon(id, length) {
+    this.#drawing ||= setTimeout(async () => {
+      await this.#drawLive(id).catch(() => {}); // the next words try again
+      this.#drawing = 0;
+    }, DRAW + length / LETTERS);
+  }
+
+  async #drawLive(id) {
+    const drawn = await fetchPart(`${this.path}${encodeURIComponent(id)}/`);
+    const message = this.message(id);
+    keepingPlace(() => {
+      for (const fresh of drawn.querySelectorAll("[data-live]")) {
+        const place = message?.querySelector(`[data-live="${fresh.dataset.live}"]`);
+        const part = this.texts.of(id).get(Number(fresh.dataset.live));
+        if (place && part) redraw(place, fresh, part);
+      }
+    });
   }
 }

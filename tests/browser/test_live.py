@@ -163,8 +163,13 @@ def test_escape_stops_the_answer_and_keeps_what_was_said(portal: Portal, open_pa
 def test_the_stop_button_does_the_same(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session()
     page = open_page(f"/sessions/{session_id}/")
-    write(page, "!slow 80 !long 400")
-    wait_for_words(page, 3)
+    write(page, "!slow 60 Show me some markdown")
+    expect(page.locator(".live li strong")).to_have_text("bold")  # drawn while it is said
+    moves = "getComputedStyle(document.querySelector('#state-badge .pulse')).animationName"
+    assert page.evaluate(moves) == "none"
+    page.emulate_media(reduced_motion="no-preference")
+    assert page.evaluate(moves) == "pulse"
+    page.emulate_media(reduced_motion="reduce")
     page.get_by_role("button", name="Stop").click()
     wait_for_end(page)
     expect(page.get_by_text("Stopped. What was said until then is kept.")).to_be_visible()
@@ -197,6 +202,7 @@ def test_reasoning_and_a_tool_call_are_shown_as_what_they_are(portal: Portal, op
     card.locator("summary").click()
     expect(card).to_contain_text("42")
     expect(page.locator("details.reasoning").first).to_be_visible()
+    expect(page.locator("details.reasoning .fold-body").first).to_be_hidden()
 
 
 def test_what_is_sent_to_a_session_that_was_busy_waits_in_the_queue(portal: Portal, open_page: Open) -> None:

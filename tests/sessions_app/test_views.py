@@ -17,9 +17,11 @@ from django.utils import timezone
 
 from mnesis_core.ids import new_id
 from mnesis_core.messages import DataPart, FileRefPart, Part, ReasoningPart, TextPart, ToolState
+from mnesis_core.messages import Message as MessageValue
 from mnesis_core.record import TurnState
 from sessions_app import store
 from sessions_app.ledger import change
+from sessions_app.live import hub
 from sessions_app.models import Message, MessagePart
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
@@ -371,6 +373,22 @@ def test_a_child_session_and_its_parent_link_to_each_other(ask: Ask, reader: Use
     child = new_session(reader, parent_id=parent, title="The sub-agent's work")
     assert f'href="/sessions/{child}/"' in ask(f"/sessions/{parent}/")
     assert f'href="/sessions/{parent}/"' in ask(f"/sessions/{child}/")
+
+
+def test_a_running_answer_is_drawn_as_it_will_be_and_says_how_much_of_it(ask: Ask, reader: User) -> None:
+    session_id, said = new_session(reader), f"**bold** {HOSTILE} and"
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, model="demo")
+        message_id = store.append_message(record, turn_id=turn_id, message=MessageValue(role="assistant", parts=()))
+    hub.add_text(session_id, message_id, 0, "reasoning", "**well**")
+    hub.add_text(session_id, message_id, 1, "text", said)
+    page = ask(f"/sessions/{session_id}/messages/{message_id}/")
+    hub.drop_text(session_id, message_id)
+    assert "<strong>bold</strong>" in page
+    assert re.findall(r'data-live="(\d)"\s+data-length="(\d+)"', page) == [("1", str(len(said)))]
+    assert "well" not in page  # what is no prose needs no drawing
+    assert "<script>alert" not in page
+    assert "data-live" not in ask(f"/sessions/{session_id}/messages/{message_id}/")
 
 
 def test_an_archived_session_can_be_read_and_not_written(ask: Ask, reader: User) -> None:
