@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm import LimitSource, ModelSpec
-from mnesis_core.record import SessionRecord
+from mnesis_core.record import SessionRecord, TurnState
 from mnesis_core.text import printable
 from sessions_app import places, transcript
 from sessions_app.conf import list_models
@@ -23,6 +23,9 @@ from sessions_app.places import LARGEST
 from sessions_app.queries import load_session, newest_model, titles_of
 from sessions_app.relatives import list_children, shown_title
 from sessions_app.rendering import format_count, show_invisible
+
+BADGES = [state.value for state in TurnState if state is not TurnState.COMPLETED]
+"""States of a turn that the page says while it is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
         "parent_title": shown_title(parents[session.parent_id]) if session.parent_id in parents else "",
         "children": [(id, shown_title(title)) for id, title in list_children(session.id)],
         "models": _choices(session),
+        "badges": BADGES,
     }
     return render(request, "sessions_app/session.html", context)
 

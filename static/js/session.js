@@ -106,15 +106,8 @@ function queueNote() {
 function showBadge(state) {
   const place = find("state-badge");
   const archived = [...place.children].find((badge) => badge.textContent === "archived");
-  const badge = document.createElement("span");
-  badge.className = `badge badge-${state}`;
-  badge.textContent = state === "suspended" ? "waiting" : state;
-  if (state === "running") {
-    const pulse = document.createElement("span");
-    pulse.className = "pulse";
-    badge.prepend(pulse);
-  }
-  place.replaceChildren(...[state === "completed" ? null : badge, archived].filter(Boolean));
+  const badge = document.querySelector(`template[data-badge="${state}"]`)?.content.firstElementChild.cloneNode(true);
+  place.replaceChildren(...[badge, archived].filter(Boolean));
 }
 
 function announce(message) {
