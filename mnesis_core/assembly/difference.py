@@ -23,6 +23,21 @@ Change = Literal[
     "answered",
     "grew",
 ]
+Reason = Literal[
+    "first_call",
+    "new",
+    "stands_for_earlier",
+    "fits_again",
+    "summarised",
+    "revised",
+    "over_budget",
+    "pruned",
+    "result_came",
+    "more_parts",
+    "offered",
+    "not_offered",
+]
+"""``stands_for_earlier`` is of a summary of what the earlier prompt showed, ``offered`` and ``not_offered`` are of tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +49,7 @@ class Difference:
     """``system``, ``tool``, ``summary``, ``message`` or ``part``."""
     id: str
     """A tool's is its name; the system prompt has none."""
-    reason: str
-    """``first_call``, ``new``, ``stands_for_earlier`` (a summary of what the earlier prompt showed), ``fits_again``,
-    ``summarised``, ``revised``, ``over_budget``, ``pruned``, ``result_came``, ``more_parts``, ``offered`` or
-    ``not_offered`` (a tool)."""
+    reason: Reason
     by: str = ""
     """The summary that took its place."""
 
@@ -90,7 +102,7 @@ def _side(manifest: Sequence[Row]) -> _Side:
 
 
 def _opening(before: _Side, after: _Side, is_first: bool) -> Iterator[Difference]:
-    reason = "first_call" if is_first else "fits_again"
+    reason: Reason = "first_call" if is_first else "fits_again"
     if after.system is not None and before.system is None:
         yield Difference(change="entered", kind="system", id="", reason=reason)
     if before.system is not None and after.system is None:
@@ -127,7 +139,7 @@ def _span(row: Row) -> tuple[int, int]:
     return (row["seq"], row["seq"]) if row["kind"] == "message" else (row["first_seq"], row["last_seq"])
 
 
-def _why_entered(row: Row, before: _Side, is_first: bool) -> str:
+def _why_entered(row: Row, before: _Side, is_first: bool) -> Reason:
     if is_first:
         return "first_call"
     if row["kind"] == "message":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.compact import compact_now
+from compaction_app.inspector.call_texts import CHANGES, REASONS
 from compaction_app.inspector.call_views import BLOCKS
 from compaction_app.inspector.occupancy import load_occupancy
 from compaction_app.inspector.opened import open_call
@@ -21,6 +22,7 @@ from compaction_app.inspector.sightings import trace
 from compaction_app.queries import list_summaries
 from compaction_app.rebuilding import rebuild_payload
 from mnesis_core.assembly.blocks import BlockKind
+from mnesis_core.assembly.difference import Change, Reason
 from mnesis_core.assembly.reading import message_row
 from mnesis_core.llm import Request, ToolCall
 from mnesis_core.providers.scripted import Script
@@ -172,6 +174,11 @@ async def test_the_difference_of_any_two_calls_is_counted_and_priced(session, sc
     assert "Against nothing, as it is the first call" in beginning
     await db(page, reader, "inspect-call", session.id, first.id, compare=last.id, status=422)
     await db(page, reader, "inspect-call", session.id, last.id, compare="call_none", status=404)
+
+
+def test_every_difference_and_its_reason_has_words() -> None:
+    assert set(CHANGES) == set(get_args(Change))
+    assert set(REASONS) == set(get_args(Reason))
 
 
 async def test_the_payload_comes_in_pieces_and_as_a_file(session, script, reader):
