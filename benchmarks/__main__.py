@@ -96,6 +96,10 @@ BENCHMARKS = {
             *("elements", "socket to pixels ms"),
         ),
     ),
+    "drawing": (
+        "The summaries of a session drawn in Chromium: the medians of five looks, on SQLite",
+        ("summaries", "kB of the drawing", "drawn ms", "a step of the zoom ms", "the slowest ms"),
+    ),
     "conversations": (
         "Real conversations lived turn by turn in small windows, in tokens: what compaction does, and what is still there",
         (
@@ -105,7 +109,7 @@ BENCHMARKS = {
     ),
 }
 
-WITHOUT_DATABASE = ("files", "lines", "pages")
+WITHOUT_DATABASE = ("files", "lines", "pages", "drawing")
 """What comes out the same on any, or is measured on SQLite alone."""
 
 

@@ -61,11 +61,16 @@ def measure() -> list[tuple[str, ...]]:
     """The rows of the table."""
     with TemporaryDirectory() as folder, running_site(Path(folder)) as site, sync_playwright() as playwright:
         wait_until_ready(site)
-        with httpx.Client(base_url=site.url, timeout=60) as client:
-            client.get(site.sign_in_link(), follow_redirects=True)
-            cookies = [{"name": name, "value": value, "url": site.url} for name, value in client.cookies.items()]
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=ARGUMENTS)
+        cookies = cookies_of(site)
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         return [row for size in SIZES for row in _rows(site, browser, cookies, size)]
+
+
+def cookies_of(site: Site) -> list[Any]:
+    """Those of somebody who has signed in with the site's first link."""
+    with httpx.Client(base_url=site.url, timeout=60) as client:
+        client.get(site.sign_in_link(), follow_redirects=True)
+        return [{"name": name, "value": value, "url": site.url} for name, value in client.cookies.items()]
 
 
 def _rows(site: Site, browser: Browser, cookies: list[Any], size: int) -> Iterator[tuple[str, ...]]:
@@ -134,7 +139,8 @@ def _text(number: int) -> str:
     return f"**Message {number + 1}.** {words}{code}"
 
 
-def _chromium() -> str:
+def chromium() -> str:
+    """Where one is installed; without one nothing can be measured."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
         raise SystemExit("no Chromium: install one (apt-get install chromium)")
