@@ -31,7 +31,7 @@ from sessions_app.models import MessagePart, Session, StreamJournal, Turn
 from sessions_app.models.search import SearchEntry
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
-from tests.support.inspected import add_session, add_turn, claim
+from tests.support.inspected import add_session, add_summary, add_turn, claim
 from tests.support.operators import add_run, paused_run
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
@@ -68,10 +68,13 @@ def line(session_id: str, name: str) -> Check:
 def test_a_new_session_and_one_that_was_talked_in_need_nobody(alice: User) -> None:
     session_id = new_session(alice)
     assert found(session_id).is_well
-    exchange(session_id, "What about the tides?", "They turn.")
+    ids = exchange(session_id, "What about the tides?", "They turn.")
     assert found(session_id).is_well
     assert line(session_id, "Messages").words == "2 in 1 turns."
     assert line(session_id, "Search index").state is State.GOOD
+    assert line(session_id, "Summaries").words.startswith("Nothing is summarised")
+    add_summary(session_id, claim(session_id), ids[:1], (1, 1))
+    assert line(session_id, "Summaries").words == "Messages up to #1 are summarised, 1 newer ones are not."
 
 
 def test_another_persons_health_is_not_found(browser: Client) -> None:

@@ -171,11 +171,17 @@ def test_a_login_that_ran_out_is_renewed_in_place_and_the_message_goes_once(port
     dialog = page.get_by_role("dialog", name="You are signed out")
     dialog.get_by_role("button", name="Close").click()
     expect(page.locator("#composer-error")).to_contain_text("Your message is kept here")
-    page.reload()
-    page.get_by_label("Username").fill("ann")
-    page.get_by_label("Password").fill("low-tide-at-nine")
-    page.keyboard.press("Enter")
-    expect(box).to_have_value("Written with care")
+    address = page.url
+    for is_signed_out in (True, False):  # by the clock, then by hand
+        page.goto(address)
+        page.get_by_label("Username").fill("ann")
+        page.get_by_label("Password").fill("low-tide-at-nine")
+        page.keyboard.press("Enter")
+        expect(box).to_have_value("Written with care")
+        if is_signed_out:
+            page.get_by_label("Your account").click()
+            page.get_by_role("button", name="Sign out").click()
+            page.wait_for_url("**/sign-in/**")
     page.context.clear_cookies()
     box.press("Enter")
     dialog.get_by_label("Password").fill("wrong")
@@ -261,6 +267,20 @@ def test_keys_do_what_the_sheet_says_and_nothing_while_somebody_writes(portal: P
     page.keyboard.press("y")
     last = portal.call("GET", f"/api/sessions/{session_id}/messages?after=5")["items"][0]["parts"][0]["text"]
     wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == last, seconds=30)
+    page.evaluate("scrollTo(0, 0)")
+    page.keyboard.press("e")
+    wait_until(lambda: page.evaluate("scrollY + innerHeight >= document.documentElement.scrollHeight - 2"), seconds=30)
+    toggle = page.get_by_role("button", name="Context")
+    for shown in ("false", "true"):
+        page.keyboard.press("c")
+        expect(toggle).to_have_attribute("aria-expanded", shown)
+    for key, address in (("i", f"/sessions/{session_id}/inspect/"), ("n", "/")):
+        page.keyboard.press(key)
+        page.wait_for_url(portal.site.url + address)
+        page.go_back()
+        page.wait_for_url(f"**/sessions/{session_id}/")
+        page.wait_for_load_state()
+        page.keyboard.press("Escape")
     page.keyboard.press("m")
     assert page.evaluate("document.activeElement.id") == "message"
     page.keyboard.press("Escape")

@@ -19,6 +19,11 @@ SERIOUS = ("serious", "critical")
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 LOOKS = {"light": WIDE, "light and narrow": PHONE, "dark and narrow": PHONE, "dark": WIDE}
 """In this order each look changes one thing of the page that is open."""
+POLICY = {
+    *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "font", "connect")),
+    *("default-src 'none'", "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'"),
+}
+"""What every page forbids the browser, whatever its texts say."""
 TABS = 5
 SETTLES = 250
 """Milliseconds, until a page has taken notice of its new width."""
@@ -166,6 +171,7 @@ def test_a_page_is_for_everybody_and_obeys_no_text(
     answer = page.goto(address)
     assert answer is not None
     assert answer.status == 200, address
+    assert set(answer.headers["content-security-policy"].split("; ")) == POLICY
     page.wait_for_load_state("networkidle")
     found = look(page)
     assert not [*found, *watch.problems], (address, found, watch.problems)

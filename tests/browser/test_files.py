@@ -52,6 +52,7 @@ def test_files_are_attached_by_picker_and_by_drop_sent_and_shown_with_the_messag
     chip = page.locator(".attachment", has_text="gauge.log")
     expect(chip).to_contain_text("MB")
     expect(chip).to_contain_text("ready · log", timeout=30_000)
+    assert chip.locator("progress").evaluate("bar => bar.value") == 1
     page.evaluate(DROP, ["tide.py", "def tide():\n    return 'high'\n"])
     assert page.evaluate("window.sawZone")
     expect(page.locator(".attachment", has_text="tide.py")).to_contain_text("ready · python", timeout=30_000)

@@ -8,13 +8,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
+from compaction_app.drawing import STALE
 from tests.browser.conftest import Portal
 
 Open = Callable[..., Page]
 MESSAGES = 160
 PHRASE = "the lamp of the north quay is green"
+PAINTED = """() => {
+  const { width, height } = document.getElementById("dag-canvas");
+  const { data } = document.getElementById("dag-canvas").getContext("2d").getImageData(0, 0, width, height);
+  const seen = new Set();
+  for (let at = 0; at < data.length; at += 4) seen.add(data.slice(at, at + 3).join(", "));
+  const inks = [...document.querySelectorAll("#dag [data-ink]")];
+  return inks.filter((ink) => seen.has(getComputedStyle(ink).color.slice(4, -1))).map((ink) => ink.dataset.ink);
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +54,11 @@ def opened(open_page: Open, session_id: str, query: str = "") -> Page:
     return page
 
 
+def painted(page: Page) -> set[str]:
+    """The marks of the legend whose colours are in the drawing."""
+    return set(page.evaluate(PAINTED))
+
+
 def test_from_the_whole_drawing_to_the_original_words(
     portal: Portal, open_page: Open, compacted: tuple[str, list[dict[str, Any]]]
 ) -> None:
@@ -56,6 +70,12 @@ def test_from_the_whole_drawing_to_the_original_words(
     page.wait_for_url(re.compile(r"[?&]from="))
     page.keyboard.press("0")
     expect(page.locator("#dag-range")).to_have_text(f"Messages 1–{MESSAGES} of {MESSAGES}")
+    drawing.click(position={"x": 60, "y": 39})  # the first of the deepest row
+    expect(detail.get_by_role("heading", level=2)).to_contain_text("Condensed of messages 1–")
+    page.mouse.wheel(0, -300)
+    expect(page.locator("#dag-range")).not_to_have_text(f"Messages 1–{MESSAGES} of {MESSAGES}")
+    page.keyboard.press("Escape")
+    page.keyboard.press("0")
     page.keyboard.press("ArrowRight")
     expect(detail.get_by_role("heading", level=2)).to_contain_text("Condensed of messages")
     while not page.locator("#dag-said").inner_text().startswith("Leaf"):
@@ -82,8 +102,21 @@ def test_what_is_chosen_stays_when_the_page_is_loaded_again_or_shown_as_a_table(
     page = opened(open_page, session_id, f"?id={top['id']}")
     detail = page.get_by_label("The chosen summary")
     expect(detail.locator(f'[data-summary="{top["id"]}"]')).to_be_visible()
+    before = painted(page)
+    assert before >= {"level-1", "active", "chosen"}
+    assert not before & {"level-3", "stale"}
+
+    def worsen(route: Route) -> None:
+        values = route.fetch().json()
+        cut, stale = (values["id"].index(id) for id in top["source_ids"][:2])
+        values["level"][cut], values["marks"][stale] = 3, values["marks"][stale] | STALE
+        route.fulfill(json=values)
+
+    page.route("**/drawing.json", worsen)
     page.reload()
+    page.locator("[data-drawn]").wait_for()
     expect(detail.locator(f'[data-summary="{top["id"]}"]')).to_be_visible()
+    assert painted(page) >= {"level-1", "level-3", "active", "stale"}
     page.get_by_role("link", name="Table").click()
     row = page.locator(f'tr[data-id="{top["id"]}"]')
     expect(row).to_have_attribute("aria-selected", "true")

@@ -113,10 +113,11 @@ def test_an_exported_page_asks_nobody_for_anything_and_a_session_comes_in_again(
 ) -> None:
     page = open_page(f"/sessions/{harbour}/")
     page.get_by_label("More about this session").click()
-    for name, ending in (("HTML", ".html"), ("JSONL", ".jsonl")):
+    for name, ending in (("HTML", ".html"), ("JSONL", ".jsonl"), ("Markdown", ".md")):
         with page.expect_download() as download:
             page.get_by_role("link", name=name, exact=True).click()
         download.value.save_as(tmp_path / f"harbour{ending}")
+    assert "# Harbour works" in (tmp_path / "harbour.md").read_text()
     asked: list[str] = []
 
     def note(request: Request) -> None:

@@ -24,6 +24,7 @@ def test_a_tombstone_says_what_it_was_and_why_and_leads_to_the_original(voyage: 
     assert f'id="{voyage.part}"' in page
     assert "read_log" in page
     assert ORIGINAL in page  # its first words
+    assert re.search(r"pruned <time datetime=\"2\d{3}-", page)
     assert "soft compaction" in page
     assert "above its soft threshold" in page
     assert "The model sees a summary of that stretch; lcm_read" in page

@@ -97,7 +97,13 @@ def test_the_newest_turn_stands_first_with_what_it_took(voyage: Voyage, ask: Ask
     assert "Read the log of the north port." in page
     assert "The model wants a pause." in page
     assert page.count('<span class="chip chip-accent">1 compaction</span>') == 1
-    assert "1,200" in page  # tokens
+    row = page[page.index('id="turn-1"') :]
+    took, cost = (re.search(rf'data-name="{name}">([^<]*)<', row) for name in ("took", "cost"))
+    assert took
+    assert re.fullmatch(r"\d+ m?s", took[1])
+    assert cost
+    assert cost[1].startswith("$0.00")
+    assert "1,200" in row  # tokens
     assert "style=" not in page
 
 

@@ -81,14 +81,19 @@ def test_the_meter_says_what_it_draws(door: Client, owner: User) -> None:
     page = door.get(f"/sessions/{talk(owner)}/context/").content.decode()
     label = re.search(r'aria-label="([^"]+usable tokens are used[^"]+)"', page)
     assert label
-    assert "Messages" in page
+    for part in ("Messages", "Free", "Reserved"):
+        assert re.search(rf"</svg>\s*{part}\s*</th>\s*<td>[\d.k]+</td>", page), part
+    for mark in ("meter-soft", "meter-hard"):
+        assert re.search(rf'<line class="meter-mark {mark}" x1="\d', page), mark
     assert "Compacts after a turn from" in page
+    assert page.count("<dd>", page.index("Where each number comes from")) == 4
     assert "window is 8k tokens, as configured" in page
     assert "style=" not in page
 
 
 def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
-    breakdown = {"system": 100, "tools": 0, "summaries": 400, "messages": 500, "free": 3_000, "new_kind": 200}
+    breakdown = {"system": 100, "tools": 0, "summaries": 400, "messages": 300, "free": 3_000, "new_kind": 200}
+    breakdown |= {"files": 50, "tool_outputs": 150}
     meter = shown_meter(
         Meter(
             used_tokens=1_200,
@@ -108,6 +113,8 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
         "system",
         "summaries",
         "messages",
+        "tool_outputs",
+        "files",
         "other",
         "free",
         "reserved",
@@ -151,6 +158,7 @@ def test_a_divider_says_what_happened_and_where(door: Client, owner: User) -> No
     assert 'data-after="6"' in page
     for text in ("soft", "6.4k → 2.1k tokens", "level 1", "2 sources", "3 outputs pruned", "$0.0008"):
         assert text in page
+    assert re.search(r"<span>\d+ m?s</span>", page)  # how long it took
     assert "divider-level3" not in page
     assert "It ended because the context had become small enough." in page
 

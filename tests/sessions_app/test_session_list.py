@@ -56,7 +56,9 @@ def test_archived_sessions_are_listed_apart(ask: Ask, reader: User) -> None:
     with change(new_session(reader, title="Put away")) as record:
         store.archive_session(record)
     assert "Put away" not in ask("/")
-    assert "Put away" in ask("/sessions/", archived="1")
+    page = ask("/sessions/", archived="1")
+    assert "Put away" in page
+    assert '<span class="badge">archived</span>' in page
 
 
 def test_a_search_looks_at_titles_and_keeps_its_address(browser: Client, reader: User) -> None:
