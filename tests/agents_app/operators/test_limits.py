@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +15,7 @@ from agents_app.models import OperatorBrake, OperatorShare
 from agents_app.queries import braked_until
 from agents_app.store import Demand, brake_model, drop_shares, renew_shares
 from mnesis_core.config import OperatorConfig
+from mnesis_core.operators.sharing import permits
 
 ONE = Demand(run_id="one", wanted=100, in_flight=0, concurrency=16, model="demo", provider="demo", owner_id=1)
 TWO = replace(ONE, run_id="two")
@@ -103,8 +105,14 @@ def test_a_refusal_slows_everybody_down(db):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_sum_never_passes_the_limit_whoever_renews_at_the_same_time():
+def test_the_sum_never_passes_the_limit_whoever_renews_at_the_same_time(monkeypatch):
     sums = []
+
+    def in_no_hurry(*asked):
+        time.sleep(0.01)  # between what is read and what is written
+        return permits(*asked)
+
+    monkeypatch.setattr("agents_app.store.shares.permits", in_no_hurry)
 
     def work(worker: str) -> None:
         try:
