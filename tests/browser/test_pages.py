@@ -16,6 +16,17 @@ from tests.support.site import wait_until
 Open = Callable[..., Page]
 PHONE = {"viewport": {"width": 360, "height": 740}}
 LONG_TALK = 140
+COLOURS = """(divider) => {
+  const [words, probe] = [divider.querySelector("strong"), divider.appendChild(document.createElement("i"))];
+  probe.style.color = "var(--warning)";
+  const [usual, warning] = [getComputedStyle(words).color, getComputedStyle(probe).color];
+  divider.classList.add("divider-level3");
+  const atLevel3 = getComputedStyle(words).color;
+  divider.classList.remove("divider-level3");
+  probe.remove();
+  return [usual, warning, atLevel3];
+}"""
+"""Of a divider: as it is, of warnings, and as it would be if its summary were cut by rule."""
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) " + "w" * 300
 
 
@@ -198,6 +209,8 @@ def test_a_compaction_in_the_worker_shows_its_divider_and_the_summary_opens(port
     divider = page.locator("details.divider").first
     expect(divider).to_contain_text("Compacted", timeout=60_000)
     expect(divider).to_contain_text(re.compile(r"→ .* tokens"))
+    usual, warning, at_level_3 = divider.evaluate(COLOURS)
+    assert usual != warning == at_level_3
     divider.locator("summary").click()
     expect(divider.locator(".summary-text")).not_to_be_empty()
     divider.get_by_role("link", name=re.compile(r"Messages \d+–\d+")).click()
