@@ -1,7 +1,8 @@
 """Items of runs of operators: claimed under leases, each with one accepted result.
 
-Rows of many items are written together, with one event that binds them all: what the ledger takes is bounded by time,
-not by items.
+Rows of many items are written together, with one event that binds them all: the ledger grows with the rounds that a worker
+makes, at most a few a second where some answers take their time, and not with the items. Only a model that answers at once
+makes as many rounds as the database takes.
 """
 # ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
 
