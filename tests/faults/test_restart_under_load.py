@@ -11,15 +11,16 @@ from tests.journeys.conftest import Caller
 from tests.support.site import Site, wait_until
 from tests.support.webs import end_web, wait_until_it_runs_again
 
-TURNS = 12
 SWEEP_SECONDS = 5
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("how", "count"), [(signal.SIGTERM, 4), pytest.param(signal.SIGKILL, 12, marks=pytest.mark.soak)]
+)
 def test_every_turn_in_flight_ends_and_every_suspended_one_waits_on(
-    site: Site, caller: Caller, how: signal.Signals
+    site: Site, caller: Caller, how: signal.Signals, count: int
 ) -> None:
-    turns = [caller.start(caller.new_session(), "!slow 50 !long 400") for _ in range(TURNS)]
+    turns = [caller.start(caller.new_session(), "!slow 50 !long 400") for _ in range(count)]
     waiting = caller.start(
         caller.new_session(config={"turn": {"ask_before": ["calculator"]}}),
         '!tool calculator {"expression": "6 * 7"}',

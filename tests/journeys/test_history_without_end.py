@@ -22,7 +22,7 @@ def small_model(caller: Caller) -> str:
     return "small"
 
 
-@pytest.mark.parametrize("turns", [60, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("turns", [40, pytest.param(300, marks=pytest.mark.soak)])
 def test_a_detail_of_the_beginning_is_found_after_many_turns(caller: Caller, small_model: str, turns: int):
     with OpenAI(base_url=f"{caller.site.url}/v1", api_key=caller.key, timeout=120) as client:
         session = caller.new_session(model=small_model, config={"compaction": {"summary_target_tokens": 500}})
