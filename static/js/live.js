@@ -108,7 +108,7 @@ export class LiveFeed {
 export class LiveTexts {
   #parts = new Map();
 
-  // The part with what is new in it, null if nothing is, undefined if text is missing before it.
+  // The part with what it brings in it, null if nothing is new, undefined if text is missing before it.
   take({ message_id: messageId, part_index: index, part_type: type, offset, text }) {
     const parts = this.of(messageId);
     if (!parts.has(index)) parts.set(index, { index, type, text: "", length: 0 });
@@ -116,10 +116,9 @@ export class LiveTexts {
     if (offset > part.length) return undefined;
     const characters = Array.from(text).slice(part.length - offset);
     if (!characters.length) return null;
-    const fresh = characters.join("");
-    part.text += fresh;
+    part.text += characters.join("");
     part.length += characters.length;
-    return { part, fresh };
+    return part;
   }
 
   of(messageId) {

@@ -37,22 +37,23 @@ function newLive({ index, type }) {
   return place;
 }
 
-// The words after those that are drawn stand where the drawing ends, in its last paragraph or item.
-function showTail(place, part, fresh) {
-  let tail = place.querySelector(".live-tail");
-  if (tail && !("length" in place.dataset)) {
-    tail.firstChild.appendData(fresh);
-    return;
-  }
-  if (!tail) {
-    tail = document.createElement("span");
-    tail.className = "live-tail";
-    tail.append("");
-    let end = place;
-    while (end.lastElementChild?.matches(BLOCKS)) end = end.lastElementChild;
-    end.append(tail);
-  }
-  tail.firstChild.data = Array.from(part.text).slice(Number(place.dataset.length ?? 0)).join("");
+// The words after those that are drawn stand where the drawing ends, in its last paragraph or item. The drawing may also be
+// ahead of the words that have come by the socket: there are none to show then.
+function showTail(place, part) {
+  if (part.length < Number(place.dataset.length ?? 0)) return;
+  const tail = place.querySelector(".live-tail") ?? newTail(place, part);
+  tail.firstChild.appendData(part.text.slice(Number(tail.dataset.from) + tail.firstChild.length));
+}
+
+function newTail(place, part) {
+  const tail = document.createElement("span");
+  tail.className = "live-tail";
+  tail.dataset.from = Array.from(part.text).slice(0, Number(place.dataset.length ?? 0)).join("").length;
+  tail.append(document.createTextNode(""));
+  let end = place;
+  while (end.lastElementChild?.matches(BLOCKS)) end = end.lastElementChild;
+  end.append(tail);
+  return tail;
 }
 
 // Blocks that are drawn as they were stay: somebody may have chosen words in them.
@@ -64,7 +65,7 @@ function redraw(place, drawn, part) {
   for (const block of old.slice(kept)) block.remove();
   place.append(...fresh.slice(kept));
   place.dataset.length = drawn.dataset.length;
-  showTail(place, part, "");
+  showTail(place, part);
 }
 
 export class Transcript {
@@ -130,12 +131,12 @@ export class Transcript {
   // More text of a running answer; false if text before it is missing.
   takeDelta(delta) {
     if (this.#final.has(delta.message_id)) return true;
-    const news = this.texts.take(delta);
-    if (news === undefined) return false;
-    if (news === null) return true;
+    const part = this.texts.take(delta);
+    if (part === undefined) return false;
+    if (part === null) return true;
     const message = this.message(delta.message_id);
-    if (message) keepingPlace(() => this.#showLive(message, news.part, news.fresh));
-    if (message && news.part.type === "text") this.#drawSoon(delta.message_id, news.part.length);
+    if (message) keepingPlace(() => this.#showLive(message, part));
+    if (message && part.type === "text") this.#drawSoon(delta.message_id, part.length);
     this.onChange();
     return true;
   }
@@ -216,7 +217,7 @@ export class Transcript {
 
   #settle(message) {
     if (!("running" in message.dataset)) this.texts.drop(message.dataset.message);
-    for (const part of this.texts.of(message.dataset.message).values()) this.#showLive(message, part, part.text);
+    for (const part of this.texts.of(message.dataset.message).values()) this.#showLive(message, part);
     window.htmx.process(message);
     dress(message);
   }
@@ -237,12 +238,12 @@ export class Transcript {
     this.root.insertBefore(message, next ?? this.edge("newer"));
   }
 
-  #showLive(message, part, fresh) {
+  #showLive(message, part) {
     const body = message.querySelector("[data-body]");
     // The server has this part already, whole.
     if (body.querySelector(`:scope > [data-part="${part.index}"]`)) return;
     const place = body.querySelector(`:scope > [data-live="${part.index}"]`) ?? body.appendChild(newLive(part));
-    showTail(place, part, fresh);
+    showTail(place, part);
   }
 
   // A running answer is drawn by the server, as it will be when it is whole; what came since goes on behind it.

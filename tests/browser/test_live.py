@@ -138,7 +138,7 @@ def test_a_socket_that_drops_in_the_middle_is_opened_again_from_the_last_event(p
     wait_for_words(page, 35)
     seen.append(answer(page))
     wait_for_end(page)
-    assert all(answer(page).startswith(early) for early in seen)
+    assert [early for early in seen if not answer(page).startswith(early)] == []
     assert page.evaluate("sockets.length") >= 4
     assert int(page.evaluate("new URL(sockets.at(-1).url).searchParams.get('after')")) > 0
     assert answer(page) == spoken(portal, session_id)[-1]
