@@ -149,9 +149,30 @@ def test_after_a_stop_the_queue_waits_for_a_word(portal: Portal, open_page: Open
     expect(page.locator(".message")).to_have_count(4)
 
 
-def test_a_login_that_ran_out_is_renewed_in_place_and_the_message_goes_once(portal: Portal, open_page: Open) -> None:
-    made = portal.site.manage("shell", "-c", MAKE_ANN)
+@pytest.fixture(scope="module")
+def first_link(portal: Portal) -> str:
+    """The path of Ben's first sign-in; Ann has a password already."""
+    made = portal.site.manage("shell", "-v0", "-c", MAKE_PEOPLE)
     assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+def test_from_the_first_visit_to_the_first_answer(first_link: str, open_page: Open) -> None:
+    page = open_page("/livez")
+    page.context.clear_cookies()
+    page.goto(first_link)
+    page.get_by_label("New password", exact=True).fill("high-tide-at-ten")
+    page.get_by_label("New password confirmation").fill("high-tide-at-ten")
+    page.keyboard.press("Enter")
+    expect(page.locator("#session-rows")).to_contain_text("No sessions yet")
+    page.get_by_label("First message").fill("Good morning")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/sessions/sess_"))
+    wait_for_end(page)
+    expect(page.locator(".message-assistant [data-body]")).not_to_be_empty()
+
+
+def test_a_login_that_ran_out_is_renewed_in_place_and_the_message_goes_once(first_link: str, open_page: Open) -> None:
     page = open_page("/livez")
     page.context.clear_cookies()
     page.goto("/")
@@ -197,7 +218,12 @@ def test_a_login_that_ran_out_is_renewed_in_place_and_the_message_goes_once(port
     expect(page.locator(".message")).to_have_count(4)
 
 
-MAKE_ANN = "from django.contrib.auth.models import User; User.objects.create_user('ann', password='low-tide-at-nine')"
+MAKE_PEOPLE = """
+from django.contrib.auth.models import User
+from mnesis_site.sign_in import sign_in_link
+User.objects.create_user("ann", password="low-tide-at-nine")
+print(sign_in_link(User.objects.create_user("ben")))
+"""
 
 
 def test_one_goes_to_a_message_by_number_id_and_date_and_back(huge_talk: str, portal: Portal, open_page: Open) -> None:
