@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import datetime
-from weakref import WeakValueDictionary
 
 from django.utils import timezone
 
@@ -45,15 +45,19 @@ class Gate:
         return 0.0 if self._until is None else (self._until - timezone.now()).total_seconds()
 
 
-_GATES: WeakValueDictionary[str, Gate] = WeakValueDictionary()
-"""Those that a worker of this process keeps, by the aliases of models."""
+_GATES: dict[str, Gate] = {}
+"""Those of the worker in this process, by the aliases of models. Not in a context: turns begin in an empty one."""
 
 
 def gate_of(alias: str) -> Gate:
-    """The gate of a model, for as long as somebody keeps it."""
-    if (gate := _GATES.get(alias)) is None:
-        gate = _GATES[alias] = Gate(alias)
-    return gate
+    """The gate of a model, to be dropped by who asked for it."""
+    return _GATES.setdefault(alias, Gate(alias))
+
+
+def drop_gates(aliases: Iterable[str]) -> None:
+    """Forget the gates of models that no run of this process asks any more."""
+    for alias in aliases:
+        _GATES.pop(alias, None)
 
 
 def kept_gate(alias: str) -> Gate | None:

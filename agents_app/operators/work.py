@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from agents_app import store
-from agents_app.gates import Gate, gate_of
+from agents_app.gates import Gate, drop_gates, gate_of
 from agents_app.operators.output import write_output
 from agents_app.operators.running import Mode, RunWork
 from agents_app.operators.tries import tries_of
@@ -109,6 +109,7 @@ class Worker:
             await close_connections()
             if self._has_agents:
                 await runner.shutdown()
+            drop_gates(self._gates)
             with suppress(*AWAY):
                 # By the heart's own hand: a last beat may still be on its way there, and would take them again.
                 await self._heart_hand(store.drop_shares, self.owner)

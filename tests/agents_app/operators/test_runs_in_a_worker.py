@@ -18,7 +18,7 @@ from django.db import connections
 from django.utils import timezone
 
 from agents_app import store
-from agents_app.gates import gate_of
+from agents_app.gates import Gate
 from agents_app.lifecycle import create_session
 from agents_app.models import OperatorBrake, OperatorItem, OperatorShare
 from agents_app.operators.reading import read_input
@@ -302,7 +302,7 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     run_id = start(session, 1)
     read_input(run_id, may_go_on=lambda: True)
     run = load_run(run_id)
-    tries = tries_of(run, gate_of=gate_of)
+    tries = tries_of(run, gate_of=Gate)
     work = RunWork(run, owner="worker-1", config=site_config().operators, trying=tries)
     assert work.demand == Demand(
         run_id=run_id,
