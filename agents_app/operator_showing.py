@@ -117,7 +117,7 @@ class ShownRun:
         """The bar in words."""
         counts = self.run.counts
         parts = [f"{counts.completed:,} completed", f"{counts.failed:,} failed", f"{counts.cancelled:,} cancelled"]
-        return f"{', '.join(parts)}, {self.running:,} in flight, of {self.items} items"
+        return f"{', '.join(parts)}, {self.running:,} with workers, of {self.items} items"
 
     @property
     def actions(self) -> list[tuple[str, str]]:
@@ -155,7 +155,7 @@ class ShownRun:
             ("Completed", f"{counts.completed:,}", ""),
             ("Failed", f"{counts.failed:,}", ""),
             ("Cancelled", f"{counts.cancelled:,}" if counts.cancelled else "", ""),
-            ("In flight", f"{self.running:,}" if run.state.is_live or self.running else "", ""),
+            ("With workers", f"{self.running:,}" if run.state.is_live or self.running else "", "asked, or next"),
             ("Tries", f"{counts.tries:,}", per_item),
             ("Tokens in", format_count(counts.tokens_input) if counts.tokens_input else "", ""),
             ("Tokens out", format_count(counts.tokens_output) if counts.tokens_output else "", ""),

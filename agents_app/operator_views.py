@@ -51,7 +51,7 @@ UNREAD = "They stand here when the input has been read."
 NOTHING = {
     "": "It has no items.",
     "pending": "No item waits.",
-    "running": "No item is in flight.",
+    "running": "No item is with a worker.",
     "completed": "No item is completed.",
     "failed": "No item has failed.",
     "cancelled": "No item was cancelled.",

@@ -129,7 +129,7 @@ def test_the_page_of_a_run_says_how_far_it_is_and_what_it_took(ask: Ask, reader:
         "Tokens in",
         "$0.000014",
         "1.00 an item",
-        "1 completed, 1 failed, 0 cancelled, 1 in flight, of 3 items",
+        "1 completed, 1 failed, 0 cancelled, 1 with workers, of 3 items",
         "Say {{ item }}",
         "Schema of results",
         "5,000 at the most",
