@@ -64,7 +64,7 @@ def test_a_call_is_refused_with_a_word_after_a_reload(portal: Portal, open_page:
 
 def test_another_tab_sees_the_decision(portal: Portal, open_page: Open, session_id: str) -> None:
     first, second = open_page(f"/sessions/{session_id}/"), open_page(f"/sessions/{session_id}/")
-    write(first, f"!slow 400 {MESSAGE}")
+    write(first, f"!slow 1500 {MESSAGE}")
     expect(second.get_by_role("button", name="Approve")).to_be_visible()
     first.get_by_role("button", name="Approve").click()
     expect(second.get_by_role("button", name="Approve")).to_have_count(0)

@@ -163,7 +163,7 @@ def test_escape_stops_the_answer_and_keeps_what_was_said(portal: Portal, open_pa
 def test_the_stop_button_does_the_same(portal: Portal, open_page: Open) -> None:
     session_id = portal.new_session()
     page = open_page(f"/sessions/{session_id}/")
-    write(page, "!slow 60 Show me some markdown")
+    write(page, "!slow 250 Show me some markdown")
     expect(page.locator(".live li strong")).to_have_text("bold")  # drawn while it is said
     moves = "getComputedStyle(document.querySelector('#state-badge .pulse')).animationName"
     assert page.evaluate(moves) == "none"
