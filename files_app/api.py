@@ -42,14 +42,14 @@ UPLOAD = {
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
-                    "required": ["session_id", "file"],
+                    "required": ["file"],
                     "properties": {"session_id": {"type": "string"}, "file": {"type": "string", "format": "binary"}},
                 }
             },
             "application/json": {
                 "schema": {
                     "type": "object",
-                    "required": ["session_id", "path"],
+                    "required": ["path"],
                     "properties": {"session_id": {"type": "string"}, "path": {"type": "string"}},
                 }
             },
@@ -62,7 +62,7 @@ UPLOAD = {
 class PathIn(Schema):
     """A file of the server's machine, under one of the folders that ``MNESIS_FILE_ROOTS`` names."""
 
-    session_id: str
+    session_id: str | None = None
     path: str
 
 
@@ -79,9 +79,9 @@ def list_files(
 
 @router.post("/files", response={201: FileOut, **KEEPING}, summary="Upload a file", openapi_extra=UPLOAD)
 def upload_file(request: HttpRequest) -> Any:
-    """Keep a file for a session: multipart with ``session_id`` and ``file``, or JSON with ``session_id`` and ``path``.
+    """Keep a file: multipart with ``file``, or JSON with ``path``; and the ``session_id`` that it is for.
 
-    A path is one of the server's machine, under a folder that the site allows (``MNESIS_FILE_ROOTS``). A worker
+    Without one the file gets a new session, named after it, whose id the answer says. A path is one of the server's machine, under a folder that the site allows (``MNESIS_FILE_ROOTS``). A worker
     explores the file; ``state`` says when it has. Large files: ``/uploads``, which may be broken off and gone on with.
     """
     owner = owner_id(request)
@@ -89,10 +89,10 @@ def upload_file(request: HttpRequest) -> Any:
         asked = _path_in(request)
         return Status(201, file_out(keep_path(asked.session_id, owner_id=owner, path=asked.path)))
     file = request.FILES.get("file")
-    if file is None or "session_id" not in request.POST:
-        raise InvalidRequest("send session_id and file", field="file")
-    name = name_of_upload(file.name or "")
-    return Status(201, file_out(keep_file(request.POST["session_id"], owner_id=owner, path=name, chunks=file.chunks())))
+    if file is None:
+        raise InvalidRequest("send file, and session_id if it is for a session that is there", field="file")
+    name, session_id = name_of_upload(file.name or ""), request.POST.get("session_id")
+    return Status(201, file_out(keep_file(session_id, owner_id=owner, path=name, chunks=file.chunks())))
 
 
 def _path_in(request: HttpRequest) -> PathIn:
@@ -100,7 +100,7 @@ def _path_in(request: HttpRequest) -> PathIn:
     try:
         return PathIn.model_validate(body)
     except ValidationError:
-        raise InvalidRequest("send multipart with session_id and file, or JSON with session_id and path") from None
+        raise InvalidRequest("send multipart with file, or JSON with path") from None
 
 
 @router.get("/files/{file_id}", response={200: FileOut, **ERRORS}, summary="Describe a file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django.contrib.auth import get_user_model
 from django_q.tasks import async_task
 
 from files_app.contents import on_disk, put_stream, read_content
@@ -17,26 +18,37 @@ from mnesis_core.exploration.detection import detect
 from mnesis_core.exploration.source import Source
 from mnesis_core.record import FileReference
 from mnesis_core.text import text_of_bytes
-from sessions_app.conf import site_config
+from sessions_app import store
+from sessions_app.conf import default_model, get_spec, site_config
 from sessions_app.ledger import Change, change
 from sessions_app.queries import load_session
 
 CHUNK_BYTES = 1_048_576
 
 
-def keep_file(session_id: str, *, owner_id: int, path: str, chunks: Iterable[bytes]) -> FileReference:
-    """Keep a file that comes piece by piece, for a session.
+def keep_file(session_id: str | None, *, owner_id: int, path: str, chunks: Iterable[bytes]) -> FileReference:
+    """Keep a file that comes piece by piece, for a session; without one, for a new session that is named after it.
 
     The same content at the same path again is the file that is there; another content is its next version.
 
     :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
     :raises SessionArchived: it takes nothing new.
+    :raises ModelNotFoundError: a new session's model is not for this person.
     :raises RequestTooLarge: the file is larger than files may be.
     :raises FileQuotaExceeded: the person's files would take more than they may.
     """
-    check_room(session_id, owner_id=owner_id, size=0)
+    if session_id:
+        check_room(session_id, owner_id=owner_id, size=0)
     content_id, size = put_stream(chunks, largest=_room(owner_id))
-    return refer(session_id, owner_id=owner_id, path=path, content_id=content_id, size=size)
+    for_session = session_id or _new_session(path, owner_id=owner_id)
+    return refer(for_session, owner_id=owner_id, path=path, content_id=content_id, size=size)
+
+
+def _new_session(path: str, *, owner_id: int) -> str:
+    alias = default_model()
+    get_spec(alias, user_id=owner_id)
+    owner = get_user_model().objects.get(pk=owner_id)
+    return store.create_session(owner=owner, model=alias, title=path.rpartition("/")[2])
 
 
 def _room(owner_id: int) -> int:
@@ -46,7 +58,7 @@ def _room(owner_id: int) -> int:
     return min(left, config.largest_bytes)
 
 
-def keep_path(session_id: str, *, owner_id: int, path: str) -> FileReference:
+def keep_path(session_id: str | None, *, owner_id: int, path: str) -> FileReference:
     """Keep a file of this machine that lies under one of the site's roots, as it is now.
 
     :raises FileNotAllowed: it may not be taken in.

@@ -15,6 +15,7 @@ from files_app.ingest import keep_file
 from files_app.queries import bytes_of_person, load_file_reference, versions_of
 from mnesis_core.config import Config
 from mnesis_core.overrides import override
+from sessions_app.queries import load_session
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 
@@ -100,3 +101,17 @@ def test_a_file_without_a_name_or_with_a_foreign_folder_keeps_only_what_is_a_nam
     assert (
         load_file_reference(upload(program, session_id, "...", b"y").json()["id"], session_id=session_id).path == "..."
     )
+
+
+def test_a_file_without_a_session_gets_one_that_is_named_after_it(program: Client, alice: Any):
+    answer = program.post("/api/files", {"file": SimpleUploadedFile("tide table.txt", b"04:12 high")})
+    assert answer.status_code == 201
+    session = load_session(answer.json()["session_id"], owner_id=alice.pk)
+    assert (session.title, session.model) == ("tide table.txt", "demo")
+
+
+def test_a_file_that_is_refused_leaves_no_session(program: Client, alice: Any, monkeypatch: Any):
+    config = override(Config(), {"files": {"quota_bytes": 3}})
+    monkeypatch.setattr("files_app.ingest.site_config", lambda: config)
+    assert program.post("/api/files", {"file": SimpleUploadedFile("a.txt", b"four")}).status_code == 413
+    assert program.get("/api/sessions").json()["items"] == []
