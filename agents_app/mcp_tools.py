@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from ninja import Field, Schema
+from pydantic import ConfigDict
 
 from agents_app import lifecycle
 from agents_app.file_methods import SearchFile, search_in_file
@@ -97,6 +98,24 @@ class Sessions(Schema):
     archived: Annotated[bool | None, Field(description="null: archived ones too")] = False
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     cursor: str | None = None
+
+
+Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
+"""As the session's own tools call it; ``q``, as REST does, is understood too."""
+
+
+class Grep(Search):
+    """What to find, and where; without a session in all of them."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    q: Pattern
+
+
+class GrepFile(SearchFile):
+    """What to find in a file."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    q: Pattern
 
 
 class Described(Schema):
@@ -193,10 +212,10 @@ def sessions(caller: Caller, asked: Sessions) -> dict[str, Any]:
 
 
 @_tool("lcm_grep", result=SearchOut)
-def grep(caller: Caller, asked: Search) -> dict[str, Any]:
+def grep(caller: Caller, asked: Grep) -> dict[str, Any]:
     """Search everything that was ever said in your sessions, or in one of them, in context or not.
 
-    Mode text finds all the words of q; "in quotes" side by side; begin* of words. Mode regex takes a regular
+    Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a regular
     expression (RE2). With summary_id only what that summary stands for. covered_by names the summary that stands
     for a hit; lcm_read reads on at its message_id.
     """
@@ -205,10 +224,10 @@ def grep(caller: Caller, asked: Search) -> dict[str, Any]:
 
 
 @_tool("lcm_grep_file", result=FileSearchOut)
-def grep_file(caller: Caller, asked: SearchFile) -> dict[str, Any]:
+def grep_file(caller: Caller, asked: GrepFile) -> dict[str, Any]:
     """Search what a file (file_) holds, line by line; lcm_read reads around a line with first_line.
 
-    Mode text finds lines with all the words of q, in any case, also as parts of longer words; "in quotes" with their
+    Mode text finds lines with all the words of the pattern, in any case, also as parts of longer words; "in quotes" with their
     spaces. Mode regex takes a regular expression (RE2). next_cursor goes on.
     """
     found: dict[str, Any] = search_in_file(caller, asked)

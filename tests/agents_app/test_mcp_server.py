@@ -156,7 +156,7 @@ async def test_it_reads_and_searches_a_file_by_line_and_reads_it_as_a_resource(
     file = await db(keep_file, session.id, owner_id=alice.pk, path="tides.log", chunks=[b"low\nhigh tide\nlow\n"])
     await db(explore_file, file.id, owner_id=alice.pk)
     async with agent(alice) as client:
-        found = await use(client, "lcm_grep_file", file_id=file.id, q="tide")
+        found = await use(client, "lcm_grep_file", file_id=file.id, pattern="tide")
         assert [(hit["number"], hit["text"]) for hit in found["items"]] == [(2, "high tide")]
         read = await use(client, "lcm_read", id=file.id, first_line=2)
         assert read.startswith("2: high tide\n3: low\n[lines 2 to 3 of 3]")
@@ -246,7 +246,7 @@ async def test_a_talk_of_its_own_is_found_again(alice: User, session: SessionRec
     script("The number is 4711.")
     await say(session, "Which number?")
     async with agent(alice) as client:
-        hit = (await use(client, "lcm_grep", q="4711"))["items"][0]
+        hit = (await use(client, "lcm_grep", pattern="4711"))["items"][0]
         assert "4711" in await use(client, "lcm_read", id=hit["message_id"])
 
 

@@ -60,7 +60,7 @@ def talk(caller: Caller) -> dict[str, Any]:
 @pytest.mark.parametrize("transport", [over_http, over_pipes])
 async def test_a_foreign_agent_greps_expands_and_talks(caller: Caller, talk: dict[str, Any], transport: Any) -> None:
     async with transport(caller) as client:
-        found = await use(client, "lcm_grep", q="Zanderhaven", session_id=talk["session"], scope="messages")
+        found = await use(client, "lcm_grep", pattern="Zanderhaven", session_id=talk["session"], scope="messages")
         hit = found["items"][-1]
         assert hit["covered_by"] == talk["summary"]
         assert "Zanderhaven" in await use(client, "lcm_expand", summary_id=talk["summary"])
