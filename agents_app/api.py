@@ -203,10 +203,15 @@ def send_message(request: HttpRequest, session_id: str, body: InboxIn) -> Any:
 
 @router.get("/sessions/{session_id}/inbox", response={200: InboxList, **ERRORS}, summary="Read an inbox")
 def read_inbox(
-    request: HttpRequest, session_id: str, waiting: bool | None = None, after: Place = 0, limit: Limit = 50
+    request: HttpRequest,
+    session_id: str,
+    waiting: bool | None = None,
+    after: Place = 0,
+    cursor: Place = 0,
+    limit: Limit = 50,
 ) -> dict[str, Any]:
     """Messages to a session, oldest first; ``waiting`` true: those that no turn has taken, false: the others."""
-    return inbox_page(session_id, owner_id=owner_id(request), waiting=waiting, after=after, limit=limit)
+    return inbox_page(session_id, owner_id=owner_id(request), waiting=waiting, after=max(after, cursor), limit=limit)
 
 
 @router.post("/sessions/{session_id}/interrupt", response={202: TurnOut, **ERRORS}, summary="Interrupt the turn")

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError
-from ninja.responses import NinjaJSONEncoder
 
 from mnesis_core.endings import TurnCancelled
 from mnesis_core.errors import InvalidRequest, MnesisError
 from mnesis_core.text import printable
 from sessions_app.faults import as_error
 from sessions_app.rendering import show_invisible
+from sessions_app.schemas import JSONEncoder
 
 PIPED = "-"
 """The word of a message, or the path, that stands for what is piped in."""
@@ -55,7 +55,7 @@ class DoorCommand(BaseCommand):
 
     def print_json(self, value: Any) -> None:
         """A value as JSON. Lone surrogates leave escaped."""
-        self.stdout.write(json.dumps(value, cls=NinjaJSONEncoder, indent=2))
+        self.stdout.write(json.dumps(value, cls=JSONEncoder, indent=2))
 
     def print_text(self, text: str) -> None:
         """A piece of text at once, without a line's end."""

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Annotated, Any
 
 from ninja import Field, Schema
-from ninja.responses import NinjaJSONEncoder
 
 from agents_app import lifecycle
 from agents_app.file_methods import FILE_METHODS
@@ -31,7 +30,7 @@ from sessions_app.database import db
 from sessions_app.faults import as_error
 from sessions_app.listing import EventList, MessageList, SessionList, event_page, message_page, session_page
 from sessions_app.queries import load_session, load_turn
-from sessions_app.schemas import Limit, Place, TurnOut, turn_out
+from sessions_app.schemas import JSONEncoder, Limit, PageAfter, Place, TurnOut, turn_out
 from sessions_app.search import Kind, Mode, search
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
@@ -105,11 +104,8 @@ class Compact(OfSession):
     wait: bool = False
 
 
-class After(OfSession):
-    """What comes after a place."""
-
-    after: Place = 0
-    limit: Limit = 100
+class After(OfSession, PageAfter):
+    """What of a session comes after a place."""
 
 
 class SendMessage(OfSession, InboxIn):
@@ -171,7 +167,7 @@ def read_session(caller: Caller, asked: OfSession) -> dict[str, Any]:
 @_method("session/history", result=MessageList)
 def read_history(caller: Caller, asked: After) -> dict[str, Any]:
     """Messages with all their parts, oldest first."""
-    return message_page(asked.session_id, owner_id=caller.owner_id, after=asked.after, limit=asked.limit)
+    return message_page(asked.session_id, owner_id=caller.owner_id, after=asked.start, limit=asked.limit)
 
 
 @_method("session/archive", result=SessionRead, writes=True)
@@ -265,7 +261,9 @@ async def send_message(caller: Caller, asked: SendMessage) -> dict[str, Any]:
 @_method("inbox/list", result=InboxList)
 def read_inbox(caller: Caller, asked: ReadInbox) -> dict[str, Any]:
     """Messages to a session, oldest first."""
-    return inbox_page(owner_id=caller.owner_id, **asked.dict())
+    return inbox_page(
+        asked.session_id, owner_id=caller.owner_id, waiting=asked.waiting, after=asked.start, limit=asked.limit
+    )
 
 
 @_method("context/get", result=dict[str, Any])
@@ -284,7 +282,7 @@ def find(caller: Caller, asked: Search) -> dict[str, Any]:
 @_method("events/list", result=EventList)
 def list_events(caller: Caller, asked: After) -> dict[str, Any]:
     """Events after a place, in order."""
-    return event_page(asked.session_id, owner_id=caller.owner_id, after=asked.after, limit=asked.limit)
+    return event_page(asked.session_id, owner_id=caller.owner_id, after=asked.start, limit=asked.limit)
 
 
 @_method("events/subscribe", result=dict[str, Any])
@@ -375,4 +373,4 @@ def failure(identity: Id, error: MnesisError, number: int = 0) -> dict[str, Any]
 
 def write(value: Any) -> str:
     """A response on one line. Lone surrogates leave escaped, as they came."""
-    return json.dumps(value, cls=NinjaJSONEncoder)
+    return json.dumps(value, cls=JSONEncoder)

@@ -25,7 +25,7 @@ from agents_app.queries import load_run
 from mnesis_core.operators.values import ItemState, OperatorKind
 from sessions_app.asking import Caller
 from sessions_app.database import db
-from sessions_app.schemas import Limit, Place
+from sessions_app.schemas import Limit, PageAfter
 
 
 class ListMaps(Schema):
@@ -48,12 +48,10 @@ class WaitForMap(OfMap):
     seconds: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 120
 
 
-class ListItems(OfMap):
+class ListItems(OfMap, PageAfter):
     """Which of its items: all, or those in these states."""
 
     states: Annotated[list[ItemState], Field(max_length=5)] = []
-    after: Place = 0
-    limit: Limit = 100
 
 
 class OfItem(OfMap):
@@ -100,7 +98,7 @@ async def wait_map(caller: Caller, asked: WaitForMap) -> dict[str, Any]:
 @_method("maps/items", result=MapItemList)
 def list_map_items(caller: Caller, asked: ListItems) -> dict[str, Any]:
     """Items of a run, in the order of the input."""
-    return item_page(asked.run_id, owner_id=caller.owner_id, states=asked.states, after=asked.after, limit=asked.limit)
+    return item_page(asked.run_id, owner_id=caller.owner_id, states=asked.states, after=asked.start, limit=asked.limit)
 
 
 @_method("maps/item", result=MapItemRead)

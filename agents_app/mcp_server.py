@@ -13,7 +13,6 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from ninja.responses import NinjaJSONEncoder
 
 from agents_app.jsonrpc import write
 from agents_app.mcp_tools import TOOLS, read_session
@@ -26,6 +25,7 @@ from sessions_app.asking import Caller
 from sessions_app.database import db
 from sessions_app.faults import as_error
 from sessions_app.listing import session_page
+from sessions_app.schemas import JSONEncoder
 from sessions_app.viewing import check_caller
 
 Context = ServerRequestContext[Any, Any]
@@ -195,4 +195,4 @@ def _read(kind: str, id: str, owner_id: int) -> str:
 
 def _plain(value: Any) -> Any:
     """A value that its package can write: times as text, no lone surrogates."""
-    return json.loads(printable(json.dumps(value, cls=NinjaJSONEncoder, ensure_ascii=False)))
+    return json.loads(printable(json.dumps(value, cls=JSONEncoder, ensure_ascii=False)))

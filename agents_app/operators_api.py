@@ -102,10 +102,11 @@ def list_items(
     run_id: str,
     state: Annotated[list[ItemState], Query(max_length=5)] = [],  # noqa: B006 - ninja copies it
     after: Place = 0,
+    cursor: Place = 0,
     limit: Limit = 100,
 ) -> dict[str, Any]:
     """Items in the order of the input, all or those in a ``state`` (more than one may be named)."""
-    return item_page(run_id, owner_id=owner_id(request), states=state, after=after, limit=limit)
+    return item_page(run_id, owner_id=owner_id(request), states=state, after=max(after, cursor), limit=limit)
 
 
 @router.get("/operators/{run_id}/items/{number}", response={200: MapItemRead, **ERRORS}, summary="Read an item")

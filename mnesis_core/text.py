@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -101,3 +102,8 @@ def character_start(data: bytes, index: int) -> int:
         if start >= len(data) or data[start] & 0xC0 != 0x80:
             return min(start, len(data))
     return index
+
+
+def write_time(time: datetime) -> str:
+    """A moment as every endpoint writes it: ISO 8601 in UTC, always with milliseconds, such as ``2026-11-23T19:24:40.000Z``."""
+    return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.parser import Parser
+from ninja.renderers import JSONRenderer
 from ninja.security import django_auth
 
 from agents_app.api import router as agents_router
@@ -24,6 +25,7 @@ from mnesis_site.auth import KeyAuth
 from mnesis_site.door_errors import answer_errors
 from mnesis_site.error_pages import json_error
 from sessions_app.api import router as sessions_router
+from sessions_app.schemas import JSONEncoder
 
 
 class StrictParser(Parser):
@@ -37,12 +39,19 @@ class StrictParser(Parser):
         return body
 
 
+class TimedRenderer(JSONRenderer):
+    """Times as the other endpoints write them."""
+
+    encoder_class = JSONEncoder
+
+
 api = NinjaAPI(
     title="Mnesis",
     version="1",
     description="Sessions with language models, and the whole record of them.",
     auth=[KeyAuth(), django_auth],
     parser=StrictParser(),
+    renderer=TimedRenderer(),
 )
 
 for router in (

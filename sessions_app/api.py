@@ -46,9 +46,11 @@ def usage(request: HttpRequest, limit: Limit = 100) -> dict[str, Any]:
 
 
 @router.get("/sessions/{session_id}/messages", response={200: MessageList, **ERRORS}, summary="Read the record")
-def list_messages(request: HttpRequest, session_id: str, after: Place = 0, limit: Limit = 100) -> dict[str, Any]:
+def list_messages(
+    request: HttpRequest, session_id: str, after: Place = 0, cursor: Place = 0, limit: Limit = 100
+) -> dict[str, Any]:
     """Messages with all their parts, oldest first; tombstoned outputs with their originals."""
-    return message_page(session_id, owner_id=owner_id(request), after=after, limit=limit)
+    return message_page(session_id, owner_id=owner_id(request), after=max(after, cursor), limit=limit)
 
 
 @router.get("/sessions/{session_id}/calls", response={200: CallList, **ERRORS}, summary="List model calls")
@@ -63,8 +65,9 @@ def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor:
     summary="Read or follow the ledger",
     openapi_extra={"responses": {200: STREAM}},
 )
-def list_events(request: HttpRequest, session_id: str, after: Place = 0, limit: Limit = 500) -> Any:
+def list_events(request: HttpRequest, session_id: str, after: Place = 0, cursor: Place = 0, limit: Limit = 500) -> Any:
     """Events after ``after`` in order. With ``Accept: text/event-stream`` they go on live, with the answer's text."""
+    after = max(after, cursor)
     if wants_stream(request):
         queries.load_session(session_id, owner_id=owner_id(request))
         last = request.headers.get("Last-Event-ID", "")

@@ -21,7 +21,7 @@ from typing import Any
 from mnesis_core.events import EventType, LedgerEvent
 from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.record import LiveText
-from mnesis_core.text import printable_piece
+from mnesis_core.text import printable_piece, write_time
 from sessions_app.conf import site_config
 from sessions_app.database import db
 from sessions_app.live import Follower, hub
@@ -191,4 +191,4 @@ def delta_frame(live: LiveText, offset: int) -> Frame:
 
 def event_frame(event: LedgerEvent) -> Frame:
     """An event as clients see it."""
-    return Frame(seq=event.seq, type=event.type, data=event.data, created_at=event.created_at.isoformat())
+    return Frame(seq=event.seq, type=event.type, data=event.data, created_at=write_time(event.created_at))

@@ -6,16 +6,38 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from ninja import Field, Schema
+from ninja.responses import NinjaJSONEncoder
 
 from mnesis_core.events import LedgerEvent
 from mnesis_core.messages import DataPart, FileRefPart, ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.record import CallRecord, SessionRecord, TurnRecord, UsageRecord, Waiting
-from mnesis_core.text import decode_text, printable
+from mnesis_core.text import decode_text, printable, write_time
 
 Place = Annotated[int, Field(ge=0, le=2**53)]
-"""A number that a list goes on behind."""
+"""A number that a list goes on behind: ``after``, or the ``next_cursor`` of the page before as ``cursor``. The later one counts."""
 Limit = Annotated[int, Field(ge=1, le=500)]
 """Entries of a page."""
+
+
+class JSONEncoder(NinjaJSONEncoder):
+    """Values of our schemas as JSON, the same at every endpoint."""
+
+    def default(self, o: Any) -> Any:
+        """Write a time with its milliseconds, which Django leaves out at whole seconds."""
+        return write_time(o) if isinstance(o, datetime) else super().default(o)
+
+
+class PageAfter(Schema):
+    """What comes after a place."""
+
+    after: Place = 0
+    cursor: Place = 0
+    limit: Limit = 100
+
+    @property
+    def start(self) -> int:
+        """Where the page begins."""
+        return max(self.after, self.cursor)
 
 
 class ErrorBody(Schema):

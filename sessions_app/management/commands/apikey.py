@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError, NotFound
 from mnesis_core.keys import SCOPES, KeyRecord
+from mnesis_core.text import write_time
 from sessions_app.queries_keys import list_keys
 from sessions_app.store.keys import create_key, revoke_key
 
@@ -69,5 +70,5 @@ def _as_dict(key: KeyRecord) -> dict[str, Any]:
         "prefix": key.prefix,
         "owner": key.owner_name,
         "scope": key.scope,
-        **{name: at.isoformat() if at else None for name, at in times.items()},
+        **{name: write_time(at) if at else None for name, at in times.items()},
     }
