@@ -90,6 +90,11 @@ FORK = "fork"
 SUB_AGENT = "task"
 """The origin of a session that a turn of its parent works with, by the tool ``task`` or ``tasks``."""
 
+IMPORTED_SUB_AGENT = "sub-agent"
+"""The agent of a session that a turn of an imported history worked with."""
+IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
+"""What an import notes of a session's link to its parent, in words."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
@@ -125,6 +130,13 @@ class SessionRecord:
     def is_sub_agent(self) -> bool:
         """Whether a turn of its parent works with it, by the tool ``task`` or ``tasks``."""
         return self.origin == SUB_AGENT
+
+    @property
+    def relation(self) -> str:
+        """How it comes from its parent: ``sub-agent``, ``fork``, ``compaction`` (of an imported history), or nothing."""
+        if self.parent_id is None:
+            return ""
+        return {SUB_AGENT: "sub-agent", FORK: "fork"}.get(self.origin) or IMPORTED.get(self.labels.get("link", ""), "")
 
     @property
     def state(self) -> str:

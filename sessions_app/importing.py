@@ -14,7 +14,7 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from mnesis_core.llm import Outcome, Source, Usage
 from mnesis_core.messages import Message
-from mnesis_core.record import MessageEnd, TurnState, UsageRecord
+from mnesis_core.record import IMPORTED_SUB_AGENT, MessageEnd, TurnState, UsageRecord
 from mnesis_core.text import encode_text
 from mnesis_core.transcripts import LinkKind, ParseResult, Transcript, TranscriptMessage, TranscriptTurn
 from sessions_app import store
@@ -88,7 +88,7 @@ def _create(transcript: Transcript, report: ImportReport, *, owner: AbstractBase
         owner=owner,
         model=model,
         title=transcript.title[:KEY_LENGTH],
-        agent="sub-agent" if parent and parent.kind is LinkKind.SUB_AGENT else "default",
+        agent=IMPORTED_SUB_AGENT if parent and parent.kind is LinkKind.SUB_AGENT else "default",
         system_prompt=transcript.system_prompt,
         labels=transcript.labels | ({"link": parent.kind.value} if parent else {}),
         parent_id=parent_id,

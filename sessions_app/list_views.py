@@ -66,7 +66,8 @@ class Asked:
 
     query: str
     archived: bool
-    own_only: bool
+    sub_agents: bool
+    """Whether those that turns launched are shown, too."""
     label: str
     """``key=value``, or empty."""
     cursor: str
@@ -77,7 +78,7 @@ class Asked:
         wanted = {
             "q": self.query,
             "archived": "1" if self.archived else "",
-            "own": "1" if self.own_only else "",
+            "sub_agents": "1" if self.sub_agents else "",
             "label": self.label,
         }
         search = urlencode({name: value for name, value in wanted.items() if value})
@@ -134,7 +135,7 @@ def _found(request: HttpRequest) -> dict[str, Any]:
         archived=asked.archived,
         label=_read_label(asked.label) if asked.label else None,
         query=asked.query,
-        sub_agents=False if asked.own_only else None,
+        sub_agents=None if asked.sub_agents else False,
         before=before,
         limit=PAGE + 1,
     )
@@ -151,7 +152,7 @@ def _asked(request: HttpRequest) -> Asked:
     return Asked(
         query=printable(request.GET.get("q", "").strip()),
         archived=request.GET.get("archived") == "1",
-        own_only=request.GET.get("own") == "1",
+        sub_agents=request.GET.get("sub_agents") == "1",
         label=printable(request.GET.get("label", "")),
         cursor=request.GET.get("cursor", ""),
     )

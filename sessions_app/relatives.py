@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mnesis_core.record import SUB_AGENT, SessionRecord
+from mnesis_core.record import SessionRecord
 from mnesis_core.text import decode_text
 from sessions_app.queries import launched_by_parts, titles_of
 from sessions_app.queries.sessions import visible_sessions
@@ -46,8 +46,8 @@ def list_launched(session_id: str, part_ids: Sequence[str]) -> dict[str, tuple[R
 
 
 def parent_titles(sessions: Sequence[SessionRecord], *, owner_id: int) -> dict[str, str]:
-    """The titles of the parents of those sessions that are sub-agents', by the parent's id; one query, none for none."""
-    parents = {session.parent_id for session in sessions if session.origin == SUB_AGENT and session.parent_id}
+    """The titles of the sessions' parents by the parent's id; one query, none for none."""
+    parents = {session.parent_id for session in sessions if session.parent_id}
     titles = titles_of(parents, owner_id=owner_id) if parents else {}
     return {id: shown_title(title) for id, title in titles.items()}
 

@@ -12,7 +12,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.fields.json import KeyTransform
 
 from mnesis_core.errors import SessionNotFoundError
-from mnesis_core.record import SUB_AGENT, SessionRecord
+from mnesis_core.record import IMPORTED_SUB_AGENT, SUB_AGENT, SessionRecord
 from mnesis_core.text import decode_json, decode_text, encode_text
 from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import AccountLimit, Message, Session, Turn
@@ -31,6 +31,10 @@ _WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
     account_limits=Subquery(_LIMITS.values("limits")[:1]),
 )
 _BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Asked("id")))
+
+
+_LAUNCHED = Q(origin=SUB_AGENT) | Q(origin__startswith="import:", agent=IMPORTED_SUB_AGENT)
+"""A turn works with it, or once did in an imported history."""
 
 
 def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
@@ -72,7 +76,7 @@ def list_sessions(
     if parent_id is not None:
         rows = rows.filter(parent_id=load_session(parent_id, owner_id=owner_id).id)
     if sub_agents is not None:
-        rows = rows.filter(origin=SUB_AGENT) if sub_agents else rows.exclude(origin=SUB_AGENT)
+        rows = rows.filter(_LAUNCHED if sub_agents else ~_LAUNCHED)
     if archived is not None:
         rows = rows.filter(archived_at__isnull=not archived)
     if label is not None:

@@ -1,7 +1,12 @@
-// <time datetime="…" data-relative> says how long ago; <time datetime="…" data-clock> says the local time.
+// <time datetime="…" data-relative> says how long ago, data-clock the local time, data-moment the local date and time to
+// the second with the zone.
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
+const moment = new Intl.DateTimeFormat("en-GB", {
+  ...{ day: "numeric", month: "short", year: "numeric" },
+  ...{ hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" },
+});
 const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });
 const steps = [
   ["year", 31_536_000],
@@ -30,11 +35,16 @@ function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+function inWords(time, { relative, clock }) {
+  if (relative !== undefined) return howLongAgo(time);
+  return clock !== undefined ? onTheClock(time) : moment.format(time);
+}
+
 export function showTimes(root) {
-  for (const element of root.querySelectorAll("time[data-relative], time[data-clock]")) {
+  for (const element of root.querySelectorAll("time[data-relative], time[data-clock], time[data-moment]")) {
     const time = new Date(element.dateTime);
     if (Number.isNaN(time.getTime())) continue;
-    setText(element, "relative" in element.dataset ? howLongAgo(time) : onTheClock(time));
+    setText(element, inWords(time, element.dataset));
     element.title = full.format(time);
   }
 }

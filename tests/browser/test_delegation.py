@@ -28,10 +28,11 @@ def test_a_card_leads_to_the_sub_agent_and_back_live_and_by_keyboard(portal: Por
     expect(card).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.goto("/")
-    expect(page.locator(".session-parent")).to_have_count(1)
-    page.get_by_label("No sub-agents").check()
+    expect(page.locator(".session-link", has_text="Harbour survey")).to_be_visible()
     expect(page.locator(".session-parent")).to_have_count(0)
-    assert "own=1" in page.url
+    page.get_by_label("Sub-agents").check()
+    expect(page.locator(".session-parent")).to_have_count(1)
+    assert "sub_agents=1" in page.url
 
 
 def test_a_link_and_an_open_call_keep_focus_and_fold_when_the_message_is_drawn_again(

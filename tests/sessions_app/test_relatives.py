@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from mnesis_core.messages import TextPart, ToolPart, ToolState
-from mnesis_core.record import SUB_AGENT, TurnState
+from mnesis_core.record import FORK, SUB_AGENT, TurnState
 from sessions_app import queries
 from tests.support.talks import HOSTILE, new_session, say
 
@@ -51,14 +51,39 @@ def test_a_sub_agents_page_leads_up_and_calls_nothing_imported(ask: Ask, family:
     assert HOSTILE not in page
 
 
-def test_the_list_names_the_parent_and_can_leave_sub_agents_out(ask: Ask, family: tuple[str, str]) -> None:
+def test_the_list_shows_sub_agents_when_asked_and_names_their_parent(ask: Ask, family: tuple[str, str]) -> None:
     parent, child = family
-    page = ask("/")
-    row = page[page.index(f'id="{child}"') :]
-    assert f'sub-agent of <a href="/sessions/{parent}/">' in row
-    own = ask("/sessions/", own="1")
+    own = ask("/sessions/")
     assert f'id="{parent}"' in own
     assert f'id="{child}"' not in own
+    page = ask("/sessions/", sub_agents="1")
+    row = page[page.index(f'id="{child}"') :]
+    assert f'sub-agent of <a href="/sessions/{parent}/">' in row
+
+
+def test_a_fork_beside_a_sub_agent_of_the_same_session_is_called_a_fork(
+    ask: Ask, reader: User, family: tuple[str, str]
+) -> None:
+    parent, _child = family
+    fork = new_session(reader, title="Another way", parent_id=parent, origin=FORK)
+    page = ask("/sessions/", sub_agents="1")
+    row = page[page.index(f'id="{fork}"') :].split("</li>")[0]
+    assert f'fork of <a href="/sessions/{parent}/">' in row
+    assert "sub-agent" not in row
+
+
+@pytest.mark.parametrize(
+    ("link", "agent", "word"), [("sub_agent", "sub-agent", "sub-agent"), ("fork", "default", "fork")]
+)
+def test_an_imported_session_says_how_it_comes_from_its_parent(
+    ask: Ask, reader: User, link: str, agent: str, word: str
+) -> None:
+    parent = new_session(reader, title="Parent")
+    imported = {"origin": "import:chatgpt", "agent": agent, "labels": {"link": link}}
+    child = new_session(reader, title="Child", parent_id=parent, **imported)
+    page = ask("/sessions/", sub_agents="1")
+    assert f'{word} of <a href="/sessions/{parent}/">' in page[page.index(f'id="{child}"') :]
+    assert (f'id="{child}"' in ask("/sessions/")) == (word == "fork")
 
 
 def test_the_api_lists_sub_agents_alone_or_leaves_them_out(browser: Client, family: tuple[str, str]) -> None:
