@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from typing import IO, Any
+from typing import Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from ninja import Router, Schema
 
-from audit_app.export import Format, exported_file
+from audit_app.export import Format, Spool
 from audit_app.verifying import verify_now
 from sessions_app import queries
 from sessions_app.asking import owner_id
@@ -20,7 +18,6 @@ router = Router(tags=["audit"])
 
 ERRORS = {401: ErrorOut, 404: ErrorOut}
 BUSY = {409: ErrorOut}
-CHUNK_BYTES = 65_536
 
 
 class ProblemOut(Schema):
@@ -85,11 +82,4 @@ def export(request: HttpRequest, session_id: str, format: Format = "jsonl") -> A
         "Cache-Control": "no-store",
         "X-Accel-Buffering": "no",
     }
-    chunks = _chunks(exported_file(session.id, format))
-    return StreamingHttpResponse(chunks, content_type=media_type, headers=headers)
-
-
-async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
-    with file:
-        while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
-            yield chunk
+    return StreamingHttpResponse(Spool(session.id, format), content_type=media_type, headers=headers)

@@ -6,9 +6,12 @@ HTML it is what was said, to be read.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import IO, Any, Literal
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any, Literal
 
 from django.apps import apps
 from django.db.models.query import QuerySet
@@ -22,17 +25,21 @@ from files_app.contents import find_size
 from files_app.queries import list_contents
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.session_file import Header, session_lines
-from sessions_app.database import snapshot
+from sessions_app.database import snapshot, work
 from sessions_app.queries import load_session
 
 Readable = Literal["markdown", "html"]
 Format = Literal["jsonl", Readable]
 
+CHUNK_BYTES = 65_536
+
 Progress = Callable[[str, str, int, int], None]
 """What is done, the session, rows done, rows in all."""
 
 
-def export_session(session_id: str, *, progress: Progress = lambda verb, what, done, total: None) -> Iterator[bytes]:
+def export_session(
+    session_id: str, *, progress: Progress = lambda verb, what, done, total: None
+) -> Generator[bytes, None, None]:
     """A session's lines, one at a time, deleted or not; nobody is kept from writing meanwhile.
 
     :raises SessionNotFoundError: there is no such session.
@@ -44,7 +51,7 @@ def export_session(session_id: str, *, progress: Progress = lambda verb, what, d
         yield from _told(session_lines(header, _rows(header, kept)), session_id, total, progress)
 
 
-def export_readable(session_id: str, format: Readable) -> Iterator[bytes]:
+def export_readable(session_id: str, format: Readable) -> Generator[bytes, None, None]:
     """A session as people read it, piece by piece; nobody is kept from writing meanwhile.
 
     :raises SessionNotFoundError: there is no such session, or it was deleted.
@@ -55,17 +62,54 @@ def export_readable(session_id: str, format: Readable) -> Iterator[bytes]:
         yield from (piece.encode() for piece in pieces(opening_of(session), entries_of(session.id)))
 
 
-def exported_file(session_id: str, format: Format = "jsonl") -> IO[bytes]:
-    """A session in a file without a name, which is gone when it is closed; it stands at its beginning.
+class Spool:
+    """The bytes of an exported session for a response: written to an unnamed file by one thread, read while it grows.
 
-    A client may read as slowly as it likes: no transaction stays open for it.
-
-    :raises SessionNotFoundError: there is no such session.
+    The client gets the beginning at once and may read as slowly as it likes: no transaction stays open for it. Django
+    calls ``close`` when the request ends, however it ends.
     """
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked for it closes it
-    file.writelines(export_session(session_id) if format == "jsonl" else export_readable(session_id, format))
-    file.seek(0)
-    return file
+
+    def __init__(self, session_id: str, format: Format = "jsonl") -> None:
+        self._pieces = export_session(session_id) if format == "jsonl" else export_readable(session_id, format)
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by close()
+        self._changed = threading.Condition()
+        self._size = 0
+        self._is_whole = self._is_closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        offset = 0
+        writing = asyncio.ensure_future(work(self._write))
+        while chunk := await asyncio.to_thread(self._read, offset):
+            yield chunk
+            offset += len(chunk)
+        await writing  # a failure there breaks off the response
+
+    def close(self) -> None:
+        """Drop the file; a writer that is still at work stops."""
+        with self._changed:
+            self._is_closed = self._is_whole = True
+            self._file.close()
+            self._changed.notify_all()
+
+    def _write(self) -> None:
+        try:
+            for piece in self._pieces:
+                with self._changed:
+                    if self._is_closed:
+                        return
+                    self._file.write(piece)
+                    self._size += len(piece)
+                    self._changed.notify_all()
+        finally:
+            self._pieces.close()  # ends its transaction in the thread that began it
+            with self._changed:
+                self._is_whole = True
+                self._changed.notify_all()
+
+    def _read(self, offset: int) -> bytes:
+        with self._changed:
+            self._changed.wait_for(lambda: self._size > offset or self._is_whole)
+            return b"" if self._is_closed else os.pread(self._file.fileno(), CHUNK_BYTES, offset)
 
 
 def _header_of(session_id: str, kept: Kept) -> Header:

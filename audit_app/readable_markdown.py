@@ -19,6 +19,8 @@ _ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
 _ODD = re.compile(r"[<#]|!\[|`{3}|~{3}|^ *(?:=+|-+)[ \t]*$", re.MULTILINE)
 """In every text that has a heading, a block of code or something that acts; parsing takes milliseconds."""
 _LEVELS = {"=": "####", "-": "#####"}
+_ACTING = {"html_block", "html_inline", "image"}
+_LENIENT = MarkdownIt("commonmark", {"html": True, "maxNesting": 24})
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "maxNesting": 24})
 
 
@@ -76,7 +78,17 @@ def _prose(text: str) -> str:
         if token.type == "heading_open" and token.map and not token.level:
             _lower(calm, token.markup, *token.map)
     unclosed = next((token for token in tokens[-1:] if token.type == "fence" and token.map), None)
-    return "\n".join(calm) + _closing(unclosed.markup if unclosed else "", lines)
+    prose = "\n".join(calm) + _closing(unclosed.markup if unclosed else "", lines)
+    return _fenced(Passage(label="", text=text)) if _acts(prose) else prose
+
+
+def _acts(text: str) -> bool:
+    """Whether a reader that lets HTML through would find some, or an image.
+
+    Lines are made calm one by one. A backslash of the author's own, or a code span over several lines, can undo that.
+    """
+    tokens = _LENIENT.parse(text)
+    return any(each.type in _ACTING for token in tokens for each in (token, *(token.children or ())))
 
 
 def _calm(line: str) -> str:

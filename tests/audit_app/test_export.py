@@ -349,6 +349,7 @@ def test_the_memory_of_a_session_is_a_directory_or_an_archive(sample: Sample, tm
     assert lines["semantic.jsonl"] == []
 
 
+@pytest.mark.django_db(transaction=True)  # it is written in a thread of its own
 def test_an_owner_takes_a_session_along_from_the_api(sample: Sample, client: Client):
     lines = b"".join(export_session(sample.talk))
     client.force_login(sample.ada)

@@ -6,18 +6,23 @@ import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from audit_app import readable
+from audit_app import export, readable
 from audit_app.export import export_readable
 from audit_app.readable import Entry, Opening
 from audit_app.readable_markdown import markdown_pieces
@@ -77,6 +82,7 @@ async def whole(chunks: AsyncIterator[bytes]) -> bytes:
     return b"".join([chunk async for chunk in chunks])
 
 
+@pytest.mark.django_db(transaction=True)  # it is written in a thread of its own
 @pytest.mark.parametrize("format", ["markdown", "html"])
 def test_everything_is_in_it_and_in_order(browser: Client, talk: str, format: str) -> None:
     answer, text = exported(browser, talk, format)
@@ -99,6 +105,7 @@ def test_everything_is_in_it_and_in_order(browser: Client, talk: str, format: st
     assert text.index("Compaction") < text.index("very last word")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_html_needs_nothing_and_runs_nothing(browser: Client, reader: User) -> None:
     session_id = new_session(reader, title=HOSTILE, labels={HOSTILE: HOSTILE}, system_prompt=HOSTILE)
     parts: list[Part] = [
@@ -121,6 +128,7 @@ def test_html_needs_nothing_and_runs_nothing(browser: Client, reader: User) -> N
     assert "2 imported records" in page
 
 
+@pytest.mark.django_db(transaction=True)
 def test_the_style_is_the_one_that_the_policy_names(browser: Client, talk: str) -> None:
     _, page = exported(browser, talk, "html")
     [style] = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
@@ -155,6 +163,19 @@ def test_markdown_of_others_keeps_its_form_and_does_nothing(written: str, kept: 
     assert markdown(written) == kept
 
 
+@pytest.mark.parametrize("written", ["\\`<img src=x>\\`", "a ` b\nc ` <img src=x> ` d", "\\<b>", "\\![i](x)"])
+def test_what_undoes_a_sign_that_calms_a_line_is_shown_as_it_was_written(written: str) -> None:
+    assert markdown(written) == f"```\n{written}\n```"
+
+
+@given(st.text(alphabet="`\\<>b/![](x)~ \n-&;#", max_size=60))
+def test_no_markdown_of_others_holds_a_tag_or_an_image(written: str) -> None:
+    tokens = MarkdownIt("commonmark", {"html": True}).parse(markdown(written))
+    assert {"html_block", "html_inline", "image"}.isdisjoint(
+        each.type for token in tokens for each in (token, *(token.children or ()))
+    )
+
+
 def test_a_fence_is_longer_than_any_inside(reader: User) -> None:
     session_id = new_session(reader, title="[x](javascript:alert(1))")
     say(session_id, ("user", [TextPart(text="q")]), ("assistant", [tool(output="````\n# not a heading")]))
@@ -175,6 +196,58 @@ def test_a_long_session_is_read_a_few_messages_at_a_time(reader: User, monkeypat
         next(pieces)
     assert asked == [readable.MESSAGES]
     assert b"question 24" in b"".join(pieces)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_beginning_is_there_before_the_end_is_written(
+    browser: Client, talk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = threading.Event()
+    entries = export.entries_of
+
+    def slow(session_id: str) -> Iterator[Entry]:
+        first, *others = entries(session_id)
+        yield first
+        rest.wait()
+        yield from others
+
+    monkeypatch.setattr(export, "entries_of", slow)
+    answer = await sync_to_async(browser.get)(f"/api/sessions/{talk}/export", {"format": "html"})
+    pieces = aiter(answer.streaming_content)
+    try:
+        beginning = await anext(pieces)
+        while b"How is the tide?" not in beginning:
+            beginning += await anext(pieces)
+        assert b"very last word" not in beginning
+    finally:
+        rest.set()
+    assert b"very last word" in await whole(pieces)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_an_export_that_nobody_reads_any_more_stops(
+    browser: Client, talk: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, stopped = threading.Event(), threading.Event()
+    entries = export.entries_of
+
+    def endless(session_id: str) -> Iterator[Entry]:
+        try:
+            first, *_ = entries(session_id)
+            yield first
+            goes_on.wait()
+            while True:
+                yield first
+        finally:
+            stopped.set()
+
+    monkeypatch.setattr(export, "entries_of", endless)
+    answer = await sync_to_async(browser.get)(f"/api/sessions/{talk}/export", {"format": "html"})
+    pieces = aiter(answer.streaming_content)
+    await anext(pieces)
+    answer.close()
+    goes_on.set()
+    assert await asyncio.to_thread(stopped.wait, 20)
 
 
 def test_only_ones_own_and_only_known_formats(browser: Client) -> None:
