@@ -14,7 +14,16 @@ from ninja import Query, Router, Schema, Status
 
 from agents_app import lifecycle
 from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
-from agents_app.showing import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
+from agents_app.showing import (
+    ForkingOut,
+    InboxList,
+    InboxMessageOut,
+    SessionRead,
+    forking_out,
+    inbox_out,
+    inbox_page,
+    session_read,
+)
 from sessions_app import queries
 from sessions_app.api import STREAM, event_stream, wants_stream
 from sessions_app.asking import owner_id
@@ -128,11 +137,24 @@ def reopen_session(request: HttpRequest, session_id: str) -> Any:
     return session_read(lifecycle.reopen_session(session_id, owner_id=owner_id(request)))
 
 
-@router.post("/sessions/{session_id}/fork", response={201: SessionRead, **ERRORS}, summary="Fork a session")
+@router.post(
+    "/sessions/{session_id}/fork", response={201: SessionRead, 202: ForkingOut, **ERRORS}, summary="Fork a session"
+)
 def fork_session(request: HttpRequest, session_id: str, body: ForkIn) -> Any:
-    """A new session with everything up to and including one message, or before one; the original stays as it is."""
-    fork = lifecycle.fork_session(session_id, owner=request.user, **body.dict())  # type: ignore[arg-type]
-    return Status(201, session_read(fork))
+    """A new session with everything up to and including one message, or before one; the original stays as it is.
+
+    A fork of more than 2,000 messages is copied by a worker: 202, and ``GET /sessions/{id}/fork`` says how far it is.
+    """
+    fork = lifecycle.begin_fork(session_id, owner=request.user, **body.dict())  # type: ignore[arg-type]
+    if fork.is_whole:
+        return Status(201, session_read(queries.load_session(fork.id)))
+    return Status(202, forking_out(fork))
+
+
+@router.get("/sessions/{session_id}/fork", response={200: ForkingOut, **ERRORS}, summary="How far a fork is copied")
+def read_fork(request: HttpRequest, session_id: str) -> Any:
+    """Of a fork: the session is there once ``copied`` is ``messages``."""
+    return forking_out(queries.load_forking(session_id, owner_id=owner_id(request)))
 
 
 @router.get("/sessions/{session_id}/turns", response={200: TurnList, **ERRORS}, summary="List turns, newest first")

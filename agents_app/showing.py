@@ -61,6 +61,15 @@ class SessionRead(SessionOut):
     turn_id: str | None = None
 
 
+class ForkingOut(Schema):
+    """A fork on its way: so many of its messages are copied."""
+
+    id: str
+    source_id: str
+    copied: int
+    messages: int
+
+
 class InboxMessageOut(Schema):
     """A message in an inbox. ``sender_id`` is the session that sent it; null: its owner, or a program of theirs.
 
@@ -127,6 +136,11 @@ def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: i
         "items": [inbox_out(message) for message in messages[:limit]],
         "next_cursor": messages[limit - 1].seq if len(messages) > limit else None,
     }
+
+
+def forking_out(fork: queries.Forking) -> dict[str, Any]:
+    """How far a fork is, as JSON."""
+    return ForkingOut.from_orm(fork).dict()
 
 
 def session_read(session: SessionRecord) -> dict[str, Any]:

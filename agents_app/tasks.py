@@ -1,12 +1,22 @@
-"""Doors for the worker. A task may run twice or late: the rows of the runs say what is to be done."""
+"""Doors for the worker. A task may run twice or late: the rows say what is to be done."""
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Any
 
+from django_q.tasks import async_task
+
+from agents_app.lifecycle import finish_fork
+from agents_app.lifecycle.sessions import FORK_TASK
 from agents_app.operators.slots import place
 from agents_app.operators.work import work_for_a_slice
 from agents_app.schedule import is_cluster_stopping, most_workers, wake_workers
+from mnesis_core.errors import Conflict, SessionNotFoundError
+
+FORK_SECONDS = 60.0
+"""Of one task of a long fork: the worker then makes room for others, and is far from its time limit."""
 
 
 def work(**_later: Any) -> None:
@@ -15,3 +25,10 @@ def work(**_later: Any) -> None:
         is_more = is_free and work_for_a_slice(must_stop=is_cluster_stopping)
     if is_more:
         wake_workers(1)
+
+
+def fork(fork_id: str, **_later: Any) -> None:
+    """Copy a part of a long fork, and queue the rest. Another worker that copies it, or somebody who deleted it, ends that."""
+    with suppress(Conflict, SessionNotFoundError):
+        if not finish_fork(fork_id, deadline=time.monotonic() + FORK_SECONDS):
+            async_task(FORK_TASK, fork_id)

@@ -83,10 +83,13 @@ class Client(Maps, Files, Moves):
     def fork_session(
         self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
     ) -> Session:
-        """A new session with everything up to and including one message, or before one."""
+        """A new session with everything up to and including one message, or before one; a long one is waited for."""
         where = {"at_message_id": at_message_id, "before_message_id": before_message_id}
-        request = requests.post("sessions", session_id, "fork", **where)
-        return cast(Session, self._send(request))
+        made = self._send(requests.post("sessions", session_id, "fork", **where))
+        while made.get("copied", 0) < made.get("messages", 0):
+            time.sleep(PAUSE_SECONDS)
+            made = self._send(requests.get("sessions", made["id"], "fork"))
+        return self.read_session(made["id"])
 
     def start_turn(self, session_id: str, message: str, **options: Unpack[TurnOptions]) -> Turn:
         """Start a turn and return at once."""

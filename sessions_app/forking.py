@@ -1,12 +1,14 @@
 """Story: a new session that begins with another one's messages, up to one of them, and goes its own way from there.
 
-Some turns are one transaction, so that a long fork neither fills the memory nor keeps other writers waiting. Half a
-fork is never seen: a session with fewer messages than its original had up to there is not found (``queries.sessions``).
+Some turns are one transaction, so that a long fork neither fills the memory nor keeps other writers waiting, and may be
+gone on with by another process. Half a fork is never seen: a session with fewer messages than its original had up to
+there is not found (``queries.sessions``).
 Summaries, tombstones and model calls stay with the original: all of its messages are in the fork's context again.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby, islice
@@ -21,7 +23,7 @@ from mnesis_core.record import FORK, MessageEnd, SessionRecord, TurnRecord, Turn
 from mnesis_core.text import decode_text
 from sessions_app import store
 from sessions_app.ledger import Change, change
-from sessions_app.queries import load_message, load_message_rows, load_messages, load_turns, usage_of
+from sessions_app.queries import load_forking, load_message, load_message_rows, load_messages, load_turns, usage_of
 
 MESSAGES, TURNS = 500, 100
 """Read, and written, at a time."""
@@ -39,10 +41,10 @@ def find_place(session_id: str, *, at_message_id: str | None, before_message_id:
     return next(iter(load_messages(session_id, after=seq - 2, before=seq, limit=1)), None)
 
 
-def fork_session(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMessage | None, title: str) -> str:
-    """Copy a session up to and including one message; returns the new session's id.
+def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMessage | None, title: str) -> str:
+    """Make a session that is to have another one's messages up to and including one; returns its id.
 
-    The original is not changed; its ledger says that it was forked.
+    The original is not changed; its ledger says that it was forked. ``copy_messages`` does the rest.
 
     :param last: ``None``: no message is copied, only what the session is told and how it is set
     :raises Conflict: the message is still being written.
@@ -61,26 +63,44 @@ def fork_session(source: SessionRecord, *, owner: AbstractBaseUser, last: Stored
         forked_message_id=last.id if last else "",
         origin=FORK,
     )
-    if last is not None:
-        _copy_turns(source.id, fork_id, until=last.seq)
-    with change(source.id) as record:
-        record.publish(EventType.SESSION_FORKED, child_id=fork_id, at_message_id=last.id if last else "")
+    if last is None:
+        _tell(source.id, fork_id)
     return fork_id
 
 
-def _copy_turns(source_id: str, fork_id: str, *, until: int) -> None:
+def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
+    """Copy what a fork does not have yet; whether it is whole.
+
+    :param deadline: seconds of the monotonic clock after which to stop between two transactions
+    :raises Conflict: another process copies it at the same time.
+    """
+    fork = load_forking(fork_id)
+    if fork.is_whole:
+        return True
     # The messages of a turn stand together: a session runs one turn at a time.
-    turns = groupby(_messages(source_id, until), key=lambda message: str(message.turn_id))
+    turns = groupby(_messages(fork.source_id, fork.copied, fork.messages), key=lambda message: str(message.turn_id))
+    copied = fork.copied
     while some := {turn_id: list(messages) for turn_id, messages in islice(turns, TURNS)}:
-        originals = load_turns(list(some), session_id=source_id)
-        rows = load_message_rows(source_id, [message.id for messages in some.values() for message in messages])
+        originals = load_turns(list(some), session_id=fork.source_id)
+        rows = load_message_rows(fork.source_id, [message.id for messages in some.values() for message in messages])
         with change(fork_id) as record:
+            if record.message_seq != copied:
+                raise Conflict("another process copies this fork", session_id=fork_id)
             for turn_id, messages in some.items():
                 _copy_turn(record, originals[turn_id], messages, rows)
+        copied = record.message_seq
+        if deadline is not None and time.monotonic() > deadline and copied < fork.messages:
+            return False
+    _tell(fork.source_id, fork_id, at_message_id=fork.at_message_id)
+    return True
 
 
-def _messages(source_id: str, until: int) -> Iterator[StoredMessage]:
-    after = 0
+def _tell(source_id: str, fork_id: str, *, at_message_id: str = "") -> None:
+    with change(source_id) as record:
+        record.publish(EventType.SESSION_FORKED, child_id=fork_id, at_message_id=at_message_id)
+
+
+def _messages(source_id: str, after: int, until: int) -> Iterator[StoredMessage]:
     while messages := load_messages(source_id, after=after, before=until + 1, limit=MESSAGES):
         yield from messages
         after = messages[-1].seq

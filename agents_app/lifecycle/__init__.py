@@ -7,8 +7,10 @@ Doors parse, call one of these, and translate the answer. Rules and error codes 
 from agents_app.claiming import StartedTurn
 from agents_app.lifecycle.sessions import (
     archive_session,
+    begin_fork,
     create_session,
     delete_session,
+    finish_fork,
     fork_session,
     reopen_session,
     update_session,
@@ -36,10 +38,12 @@ __all__ = [
     "ToolResult",
     "answer_tools",
     "archive_session",
+    "begin_fork",
     "begin_session",
     "create_session",
     "decide_approval",
     "delete_session",
+    "finish_fork",
     "fork_session",
     "interrupt",
     "record_turn",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django_q.tasks import async_task
 
 from agents_app.claiming import TITLE_FROM_MESSAGE, check_length, check_message, check_stored, compact_if_due
 from agents_app.hosting import change_hosting
@@ -18,11 +19,14 @@ from sessions_app import forking, store
 from sessions_app.conf import checked_config, default_model, get_spec, site_config
 from sessions_app.group_commit import durable_transaction
 from sessions_app.ledger import change
-from sessions_app.queries import load_launched, load_session, open_turn
+from sessions_app.queries import Forking, load_forking, load_launched, load_session, open_turn
 
 TITLE_LENGTH, AGENT_LENGTH = 400, 100
 """Stored characters of the columns."""
 FORK_SUFFIX = " (fork)"
+COPIED_AT_ONCE = 2_000
+"""Messages of a fork; copying more takes too long for a request. 100,000 take about a minute."""
+FORK_TASK = "agents_app.tasks.fork"
 
 
 def create_session(
@@ -155,28 +159,57 @@ def _delete(session_id: str) -> None:
         store.soft_delete_session(record)
 
 
-def fork_session(
-    session_id: str,
-    *,
-    owner: AbstractBaseUser,
-    at_message_id: str | None = None,
-    before_message_id: str | None = None,
-) -> SessionRecord:
+def fork_session(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> SessionRecord:
     """A new session with everything up to and including one message, or before one; also of an archived or running one.
 
+    :param place: as for ``begin_fork``
+    :raises MnesisError: as ``begin_fork`` does
+    """
+    fork_id = _new_fork(session_id, owner=owner, **place).id
+    finish_fork(fork_id)
+    return load_session(fork_id)
+
+
+def begin_fork(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> Forking:
+    """Likewise, but where many messages are to be copied a worker does it: how far it is.
+
+    :param place: ``at_message_id`` or ``before_message_id``
     :raises InvalidRequest: neither message is named, or both are.
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
     :raises MessageNotFoundError: the session has no such message.
     :raises Conflict: the message is still being written.
     """
+    fork = _new_fork(session_id, owner=owner, **place)
+    if fork.messages <= COPIED_AT_ONCE:
+        finish_fork(fork.id)
+    else:
+        async_task(FORK_TASK, fork.id)
+    return load_forking(fork.id)
+
+
+def finish_fork(fork_id: str, *, deadline: float | None = None) -> bool:
+    """Copy what a fork does not have yet, until a time of the monotonic clock; whether it is whole.
+
+    :raises Conflict: another process copies it at the same time.
+    """
+    is_whole = forking.copy_messages(fork_id, deadline=deadline)
+    if is_whole:
+        compact_if_due(fork_id)
+    return is_whole
+
+
+def _new_fork(
+    session_id: str,
+    *,
+    owner: AbstractBaseUser,
+    at_message_id: str | None = None,
+    before_message_id: str | None = None,
+) -> Forking:
     if (at_message_id is None) == (before_message_id is None):
         raise InvalidRequest("send either at_message_id or before_message_id", field="at_message_id")
     source = load_session(session_id, owner_id=owner.pk)
-    title = _title_of_fork(source.title)
     place = forking.find_place(source.id, at_message_id=at_message_id, before_message_id=before_message_id)
-    fork_id = forking.fork_session(source, owner=owner, last=place, title=title)
-    compact_if_due(fork_id)
-    return load_session(fork_id)
+    return load_forking(forking.begin_fork(source, owner=owner, last=place, title=_title_of_fork(source.title)))
 
 
 def _checked_config(values: dict[str, Any], *, owner_id: int) -> Config:

@@ -54,11 +54,13 @@ from sessions_app.queries.messages import (
 )
 from sessions_app.queries.places import places_of_parts
 from sessions_app.queries.sessions import (
+    Forking,
     find_imported,
     find_session,
     launched_by_parts,
     list_peers,
     list_sessions,
+    load_forking,
     load_session,
     load_sessions,
     peer_names,
@@ -81,6 +83,7 @@ from sessions_app.queries.turns import (
 from sessions_app.queries.usage import usage_of, usage_of_files, usage_of_session
 
 __all__ = [
+    "Forking",
     "expired_turns",
     "find_file_part",
     "find_imported",
@@ -108,6 +111,7 @@ __all__ = [
     "load_depth",
     "load_events",
     "load_file_parts",
+    "load_forking",
     "load_kept",
     "load_launched",
     "load_line",

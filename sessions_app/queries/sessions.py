@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import Coalesce
 
 from mnesis_core.errors import SessionNotFoundError
-from mnesis_core.record import IMPORTED_SUB_AGENT, SUB_AGENT, SessionRecord
+from mnesis_core.record import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionRecord
 from mnesis_core.text import decode_json, decode_text, encode_text
 from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import AccountLimit, Message, Session, Turn
@@ -46,6 +48,44 @@ def load_session(session_id: str, *, owner_id: int | None = None) -> SessionReco
     if row is None or owner_id not in (None, row.owner_id):
         raise SessionNotFoundError(session_id=session_id)
     return _session(row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forking:
+    """How far a fork is copied. A fork that is not whole is no session yet, for anybody."""
+
+    id: str
+    source_id: str
+    at_message_id: str
+    """The original of its last message; empty for a fork that begins without any."""
+    copied: int
+    messages: int
+    """That it will have."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a session like any other."""
+        return self.copied == self.messages
+
+
+def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
+    """How far a fork is copied; with ``owner_id``, only if it is theirs.
+
+    :raises SessionNotFoundError: there is no such fork, or it belongs to somebody else.
+    """
+    last = Message.objects.filter(id=OuterRef("forked_message_id")).values("seq")
+    # A fork counts its messages from 1, as its original does.
+    forks = Session.objects.filter(id=encode_text(fork_id), origin=FORK, deleted_at__isnull=True)
+    row = forks.annotate(last_seq=Coalesce(Subquery(last), 0)).first()
+    if row is None or owner_id not in (None, row.owner_id):
+        raise SessionNotFoundError(session_id=fork_id)
+    return Forking(
+        id=row.id,
+        source_id=row.parent_id,
+        at_message_id=row.forked_message_id,
+        copied=min(row.message_seq, row.last_seq),
+        messages=row.last_seq,
+    )
 
 
 def load_sessions(session_ids: Sequence[str], *, owner_id: int) -> list[SessionRecord]:

@@ -1,6 +1,6 @@
 // What may be done with a message: copied, asked again, said differently, forked at, linked to. The record stays as it is:
 // what would change it goes into a fork.
-import { ApiError, call, fetchJson } from "./api.js";
+import { ApiError, call, fetchJson, makeFork } from "./api.js";
 import { copyText } from "./copy.js";
 import { Draft } from "./composer.js";
 import { Queue } from "./queue.js";
@@ -76,8 +76,8 @@ export class Actions {
   }
 
   async #fork(where) {
-    this.onBusy("Forking… A long session takes a while.");
-    return (await call("POST", `${this.api}/fork`, where)).id;
+    this.onBusy("Forking…");
+    return makeFork(this.api, where, (copied, messages) => this.onBusy(`Forking… ${copied} of ${messages} messages.`));
   }
 
   #keepDraft(sessionId, text, files) {

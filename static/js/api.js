@@ -38,6 +38,17 @@ export async function call(method, path, body) {
   return response.json();
 }
 
+// A fork's id. A worker copies a long one: onProgress(copied, messages).
+export async function makeFork(session, place, onProgress) {
+  let made = await call("POST", `${session}/fork`, place);
+  while (made.copied < made.messages) {
+    onProgress(made.copied.toLocaleString("en"), made.messages.toLocaleString("en"));
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    made = await call("GET", `/api/sessions/${encodeURIComponent(made.id)}/fork`);
+  }
+  return made.id;
+}
+
 // Something that a page reads as JSON.
 export async function fetchJson(path) {
   const response = await ask(path, { headers: { Accept: "application/json" } });

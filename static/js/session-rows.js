@@ -1,5 +1,5 @@
 // Rows of the list of sessions: their menus, and how they are now as long as somebody can see them.
-import { call, fetchPart } from "./api.js";
+import { call, fetchPart, makeFork } from "./api.js";
 import { showError } from "./composer.js";
 import { LabelsDialog } from "./labels.js";
 import { showTimes } from "./times.js";
@@ -94,8 +94,11 @@ async function move(list, row, act) {
 async function fork(row) {
   const { message_count: count } = await call("GET", apiOf(row));
   const { items } = await call("GET", `${apiOf(row)}/messages?after=${count - 1}&limit=1`);
-  const made = await call("POST", `${apiOf(row)}/fork`, { at_message_id: items[0].id });
-  location.assign(row.querySelector(".session-link").href.replace(encodeURIComponent(row.id), encodeURIComponent(made.id)));
+  const progress = row.querySelector(".row-progress");
+  const made = await makeFork(apiOf(row), { at_message_id: items[0].id }, (copied, messages) => {
+    progress.textContent = `Forking… ${copied} of ${messages} messages.`;
+  });
+  location.assign(row.querySelector(".session-link").href.replace(encodeURIComponent(row.id), encodeURIComponent(made)));
 }
 
 export function watchRows(list, dialog) {

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django_q.models import OrmQ
 
-from agents_app import lifecycle
+from agents_app import lifecycle, tasks
+from agents_app.lifecycle import sessions
 from compaction_app.queries import list_runs
-from mnesis_core.errors import InvalidRequest, MessageNotFoundError, SessionNotFoundError
+from mnesis_core.errors import Conflict, InvalidRequest, MessageNotFoundError, SessionNotFoundError
 from mnesis_core.messages import Message, Part, TextPart, ToolPart
 from mnesis_core.record import MessageEnd, SessionRecord, TurnState
 from sessions_app import forking, store
@@ -266,3 +268,60 @@ def test_a_deleted_session_is_forked_by_nobody(alice, source):
         lifecycle.fork_session(source.id, owner=alice, at_message_id=message_id)
     with pytest.raises(MessageNotFoundError):
         forking.find_place(source.id, at_message_id="msg_nosuch", before_message_id=None)
+
+
+def ask(program: Client, source: SessionRecord, *, at: int) -> Any:
+    return post(program, source.id, load_messages(source.id)[at - 1].id)
+
+
+def test_a_long_fork_is_copied_by_a_worker_and_says_how_far_it_is(program, alice, bob, source, monkeypatch):
+    monkeypatch.setattr(sessions, "COPIED_AT_ONCE", 3)
+    monkeypatch.setattr(forking, "TURNS", 1)
+    answer = ask(program, source, at=4)
+    fork_id = answer.json()["id"]
+    assert (answer.status_code, answer.json()) == (
+        202,
+        {"id": fork_id, "source_id": source.id, "copied": 0, "messages": 4},
+    )
+    [task] = [queued for queued in OrmQ.objects.all() if queued.func() == sessions.FORK_TASK]
+    monkeypatch.setattr(tasks, "FORK_SECONDS", 0)
+    assert program.get(f"/api/sessions/{fork_id}").status_code == 404
+    copied = []
+    while program.get(f"/api/sessions/{fork_id}").status_code == 404:
+        tasks.fork(*task.args())
+        copied.append(program.get(f"/api/sessions/{fork_id}/fork").json()["copied"])
+    assert copied == [2, 4]
+    assert parts_of(fork_id)[0] == parts_of(source.id)[0]
+    assert [event.type for event in load_events(source.id, after=source.event_seq)] == ["session.forked"]
+    tasks.fork(*task.args())  # the queue may give it out again
+    assert len(load_events(source.id, after=source.event_seq)) == 1
+    stranger = Client()
+    stranger.force_login(bob)
+    assert stranger.get(f"/api/sessions/{fork_id}/fork").json()["error"]["code"] == "SESSION_NOT_FOUND"
+
+
+def test_a_short_fork_is_there_at_once(program, source):
+    answer = ask(program, source, at=4)
+    assert (answer.status_code, answer.json()["parent_id"]) == (201, source.id)
+    about = program.get(f"/api/sessions/{answer.json()['id']}/fork").json()
+    assert (about["copied"], about["messages"]) == (4, 4)
+
+
+def test_two_workers_at_one_fork_copy_each_message_once(alice, source, monkeypatch):
+    monkeypatch.setattr(forking, "TURNS", 1)
+    last = load_messages(source.id)[3]
+    fork_id = forking.begin_fork(source, owner=alice, last=last, title="Twice")
+    messages = forking._messages
+
+    def overtaken(*values: Any) -> Any:
+        found = list(messages(*values))
+        monkeypatch.setattr(forking, "_messages", messages)
+        assert forking.copy_messages(fork_id)
+        return iter(found)
+
+    monkeypatch.setattr(forking, "_messages", overtaken)
+    with pytest.raises(Conflict):
+        forking.copy_messages(fork_id)
+    assert [row.external_id for row in load_message_rows(fork_id, [m.id for m in load_messages(fork_id)]).values()] == [
+        message.id for message in load_messages(source.id)
+    ]
