@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db import InterfaceError, OperationalError, connection, connections, transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,19 +56,19 @@ class Hand:
 @contextmanager
 def snapshot(*, using: str = "default") -> Iterator[None]:
     """One look at the database for the whole block: it sees no later write, and no writer waits for it."""
-    connection = connections[using]
-    if connection.in_atomic_block:
+    own = connections[using]
+    if own.in_atomic_block:
         yield
-    elif connection.vendor == "sqlite":
+    elif own.vendor == "sqlite":
         # Not atomic(), which would begin IMMEDIATE and keep every writer out.
-        with connection.cursor() as cursor:
+        with own.cursor() as cursor:
             cursor.execute("BEGIN DEFERRED")
             try:
                 yield
             finally:
                 cursor.execute("ROLLBACK")
     else:
-        with transaction.atomic(using=using), connection.cursor() as cursor:
+        with transaction.atomic(using=using), own.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield
 
@@ -78,6 +78,12 @@ async def _run(threads: ThreadPoolExecutor, call: Callable[P, R], *args: P.args,
     context = contextvars.copy_context()
     in_thread = partial(context.run, partial(_with_connections, call, *args, **kwargs))
     return await asyncio.get_running_loop().run_in_executor(threads, in_thread)
+
+
+def connection_arguments() -> dict[str, Any]:
+    """What Django connects to PostgreSQL with, for a connection beside its own (of psycopg, also an asynchronous one)."""
+    arguments = connection.get_connection_params()
+    return {name: value for name, value in arguments.items() if name not in ("context", "cursor_factory")}
 
 
 def _with_connections(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -101,7 +107,7 @@ def _close_stale() -> None:
 
     A connection to SQLite is kept: the thread is ours and stays, and opening one costs more than what is done with it.
     """
-    for connection in connections.all(initialized_only=True):
-        if connection.vendor == "sqlite":
-            connection.close_at = None
-        connection.close_if_unusable_or_obsolete()
+    for own in connections.all(initialized_only=True):
+        if own.vendor == "sqlite":
+            own.close_at = None
+        own.close_if_unusable_or_obsolete()
