@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from asgiref.sync import async_to_sync
 from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
 
@@ -28,6 +27,7 @@ from sessions_app import queries
 from sessions_app.api import STREAM, event_stream, wants_stream
 from sessions_app.asking import owner_id
 from sessions_app.conf import list_models
+from sessions_app.database import waiting_for
 from sessions_app.follow import Frame, follow
 from sessions_app.listing import SessionList, TurnList, session_page, turn_page
 from sessions_app.schemas import ErrorOut, Limit, Place, TurnOut, turn_out
@@ -108,7 +108,7 @@ def create_session(request: HttpRequest, body: SessionIn) -> Any:
     values = body.dict(exclude={"message"})
     if body.message is None:
         return Status(201, session_read(lifecycle.create_session(owner=request.user, **values)))  # type: ignore[arg-type]
-    begin = async_to_sync(lifecycle.begin_session)
+    begin = waiting_for(lifecycle.begin_session)
     session, started = begin(owner=request.user, message=body.message, **values)  # type: ignore[arg-type]
     return Status(201, session_read(queries.load_session(session.id)) | {"turn_id": started.turn.id})
 
@@ -175,7 +175,7 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     ``tools`` are run by you: when the model calls one, the turn is suspended (and the stream ends) until you send
     what it ``waits_for`` to ``/tool-results``.
     """
-    started = async_to_sync(lifecycle.start_turn)(session_id, owner_id=owner_id(request), **body.arguments())
+    started = waiting_for(lifecycle.start_turn)(session_id, owner_id=owner_id(request), **body.arguments())
     if body.stream or wants_stream(request):
         return event_stream(_until_end(session_id, started.turn.id, viewer_of(request), after=started.seq - 1))
     return Status(202, turn_out(started.turn))
@@ -189,7 +189,7 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
 def answer_tools(request: HttpRequest, session_id: str, turn_id: str, body: ToolResultsIn) -> Any:
     """The turn goes on when nothing is waited for. Results of a turn that has ended are kept with it, no more."""
     results = [lifecycle.ToolResult(**result.dict()) for result in body.results]
-    answer = async_to_sync(lifecycle.answer_tools)
+    answer = waiting_for(lifecycle.answer_tools)
     return Status(202, turn_out(answer(session_id, turn_id, owner_id=owner_id(request), results=results).turn))
 
 
@@ -200,7 +200,7 @@ def answer_tools(request: HttpRequest, session_id: str, turn_id: str, body: Tool
 )
 def decide_approval(request: HttpRequest, session_id: str, part_id: str, body: ApprovalIn) -> Any:
     """Say yes or no to a tool call that a turn ``waits_for``; a note with a no is told to the model."""
-    decide = async_to_sync(lifecycle.decide_approval)
+    decide = waiting_for(lifecycle.decide_approval)
     return Status(202, turn_out(decide(session_id, part_id, owner_id=owner_id(request), **body.dict())))
 
 
@@ -218,7 +218,7 @@ def record_turn(request: HttpRequest, session_id: str, body: RecordIn) -> Any:
 )
 def send_message(request: HttpRequest, session_id: str, body: InboxIn) -> Any:
     """Put a message into the inbox of a session in host mode, which reads it in a turn when it is idle."""
-    send = async_to_sync(lifecycle.send_message)
+    send = waiting_for(lifecycle.send_message)
     sent = send(session_id, owner_id=owner_id(request), draft=body.draft(), idempotency_key=body.idempotency_key)
     return Status(202, inbox_out(sent))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from asgiref.sync import async_to_sync
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -20,6 +19,7 @@ from mnesis_core.errors import MnesisError, ToolServerNotFound
 from mnesis_core.text import encode_text
 from mnesis_core.visible import excerpt
 from sessions_app.administering import administrators
+from sessions_app.database import waiting_for
 
 ADD, CHANGE = "agents_app.add_mcpserver", "agents_app.change_mcpserver"
 
@@ -41,7 +41,7 @@ def server_change(request: HttpRequest, name: str) -> HttpResponse:
 def server_refresh(request: HttpRequest, name: str) -> HttpResponse:
     """Ask a server for its tools again: what it answers is offered from now on."""
     try:
-        server = async_to_sync(list_again)(name)
+        server = waiting_for(list_again)(name)
     except ToolServerNotFound:
         raise Http404 from None
     except MnesisError as error:
@@ -66,7 +66,7 @@ def _entered(request: HttpRequest, form: PortalServerForm) -> HttpResponse:
     name = form.instance.name
     if request.method != "POST" or not form.is_valid():
         return render(request, "agents_app/server_form.html", {"form": form, "name": name})
-    server = async_to_sync(attach_server)(form.address, put=partial(store.enter_server, audience=form.chosen_audience))
+    server = waiting_for(attach_server)(form.address, put=partial(store.enter_server, audience=form.chosen_audience))
     if server.problem:
         problem = excerpt(server.problem, 300)
         messages.error(

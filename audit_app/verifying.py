@@ -23,6 +23,7 @@ from audit_app import store
 from audit_app.verify import Report, verify_session
 from mnesis_core.errors import Conflict
 from mnesis_core.text import encode_text
+from sessions_app.database import give_back
 
 logger = logging.getLogger(__name__)
 TASK = "audit_app.tasks.verify"
@@ -66,6 +67,7 @@ def verify_now(session_id: str, *, entries: int) -> Report:
     while store.claim(worker=worker, session_id=session_id) is None:
         if time.monotonic() > until:
             raise Conflict("Another verification is running. Ask again when it has ended.", session_id=session_id)
+        give_back()
         time.sleep(LOOK_SECONDS)
         store.ask(session_id, entries=entries)
     return _verify(session_id, worker)

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from django.db import connection
 
+from sessions_app.database import connection_arguments
 from tests.everything import find_postgres
 from tests.support.databases import site_database
 
@@ -74,9 +75,7 @@ def plain_connection() -> Iterator[Plain]:
     """A connection to Django's database, beside Django's own and as durable."""
     settings = connection.settings_dict
     if connection.vendor == "postgresql":
-        names = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
-        arguments: dict[str, Any] = {name: settings[key] or None for name, key in names.items()}
-        with psycopg.connect(**arguments, autocommit=True) as raw:
+        with psycopg.connect(**connection_arguments(), autocommit=True) as raw:
             yield Plain(raw)
         return
     with closing(sqlite3.connect(settings["NAME"], isolation_level=None)) as raw:

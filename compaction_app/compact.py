@@ -13,8 +13,6 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from asgiref.sync import async_to_sync
-
 from compaction_app import store
 from compaction_app.attempt import Attempt, claim
 from compaction_app.context import ContextState, load_state, meter_of, size_of
@@ -46,7 +44,7 @@ from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.pruning import select_prunable
 from mnesis_core.retrying import patience_of
 from sessions_app.conf import get_model, session_config, site_prompts
-from sessions_app.database import AWAY, db, work
+from sessions_app.database import AWAY, db, give_back, waiting_for, work
 from sessions_app.keeping import keep_text
 from sessions_app.ledger import change
 from sessions_app.queries import load_session, open_turn
@@ -152,6 +150,7 @@ def compact_now(session_id: str) -> RunRecord:
     run_id = request_manual(session_id)
     run = compact_session(session_id, run_id=run_id)
     while run.state in LIVE and time.monotonic() < deadline:
+        give_back()
         time.sleep(POLL_SECONDS)
         run = compact_session(session_id, run_id=run_id)
     return run
@@ -221,7 +220,7 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
     began = time.monotonic()
     recorder = _recorder(task, state, chosen)
     # A loop of its own: connections to models belong to one, and are closed with it.
-    result = async_to_sync(_ask, force_new_loop=True)(task, state, chosen, recorder)
+    result = waiting_for(_ask, own_loop=True)(task, state, chosen, recorder)
     summary = NewSummary(
         id=recorder.summary_id,
         kind=recorder.kind,

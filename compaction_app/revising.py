@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from asgiref.sync import async_to_sync
-
 from compaction_app import queries, store
 from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
@@ -31,6 +29,7 @@ from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.retrying import patience_of
 from mnesis_core.revision import PreviewRecord, difference, order_of_work
 from sessions_app.conf import get_model, site_prompts
+from sessions_app.database import waiting_for
 from sessions_app.keeping import keep_text
 from sessions_app.ledger import Change, change
 from sessions_app.queries import load_messages_by_ids, running_preview_calls
@@ -173,7 +172,7 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
     chosen = _sources(task, summary)
     recorder = _recorder(task, chosen, preview_id)
     # A loop of its own: connections to models belong to one, and are closed with it.
-    result = async_to_sync(_ask, force_new_loop=True)(task, chosen, recorder)
+    result = waiting_for(_ask, own_loop=True)(task, chosen, recorder)
     made = Revision(
         id=preview_id,
         summary_id=node.id,

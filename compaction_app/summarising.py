@@ -2,7 +2,7 @@
 
 A call is written before it is made and ends once, with its try, in one short change: who dies in between leaves a
 call that runs, and whoever takes the compaction over closes it. The rows are written by the thread that waits for the
-answer (``async_to_sync``), so a whole compaction uses one connection.
+answer (``waiting_for``), so a whole compaction uses one connection.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
-
-from asgiref.sync import sync_to_async
 
 from compaction_app import store
 from compaction_app.context import ContextState
@@ -47,6 +45,7 @@ from mnesis_core.spending import Allowance, Spent, highest_of
 from sessions_app import keeping
 from sessions_app import store as record_store
 from sessions_app.conf import get_model, get_spec_to_read, site_config
+from sessions_app.database import in_waiting_thread
 from sessions_app.ledger import Change, change
 from sessions_app.spending import draw, midnight, running_purses
 
@@ -146,20 +145,20 @@ class RecordedTries:
         asked = self.summarisers[0]
         question = _within(question, asked.spec)
         try:
-            call_id, seconds = await sync_to_async(self._start)(asked, question)
+            call_id, seconds = await in_waiting_thread(self._start)(asked, question)
         except BudgetExhausted as error:
             attempt = refused(question, str(error.details["reason"]))
-            return Answer(try_id=await sync_to_async(self._refuse)(question, attempt), attempt=attempt, reply=None)
+            return Answer(try_id=await in_waiting_thread(self._refuse)(question, attempt), attempt=attempt, reply=None)
         noted: list[Retry] = []
         reply = await self._reply(asked.model, question.request, call_id, noted, seconds)
         attempt = try_of(question, reply, judge(reply))
         end = end_of_reply(reply, asked.spec)
-        try_id = await sync_to_async(self._finish)(call_id, question, attempt, reply, end, len(noted) + 1)
+        try_id = await in_waiting_thread(self._finish)(call_id, question, attempt, reply, end, len(noted) + 1)
         return Answer(try_id=try_id, attempt=attempt, reply=reply)
 
     async def excerpt(self, attempt: Try, text: str) -> str:
         """Keep a level-3 excerpt, for which no model was asked."""
-        return await sync_to_async(self._record)(self._new_try(attempt, text=text, prompt_version=VERSION))
+        return await in_waiting_thread(self._record)(self._new_try(attempt, text=text, prompt_version=VERSION))
 
     async def _reply(self, model: Model, request: Request, call_id: str, noted: list[Retry], seconds: float) -> Reply:
         """What a model says, asked again where that may help; each retry is added to ``noted``."""
@@ -169,7 +168,7 @@ class RecordedTries:
 
         async def note(retry: Retry) -> None:
             noted.append(retry)
-            await sync_to_async(self._note)(call_id, retry)
+            await in_waiting_thread(self._note)(call_id, retry)
 
         return await ask_patiently(once, self.patience, seconds=seconds, note=note)
 

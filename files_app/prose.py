@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from asgiref.sync import async_to_sync, sync_to_async
 from django.utils import timezone
 
 from files_app.contents import read_content
@@ -32,6 +31,7 @@ from mnesis_core.spending import Spent, highest_of
 from mnesis_core.text import LONGEST_CHARACTER
 from sessions_app import store
 from sessions_app.conf import get_model, get_spec_to_read, session_config, site_prompts
+from sessions_app.database import in_waiting_thread, waiting_for
 from sessions_app.ledger import Change, change
 from sessions_app.queries import load_session, running_file_calls
 from sessions_app.spending import draw, running_purses
@@ -200,7 +200,7 @@ class _Asking:
         noted: list[Retry] = []
         try:
             # A loop of its own: connections to models belong to one, and are closed with it.
-            reply = async_to_sync(self._reply, force_new_loop=True)(model, question, call_id, noted, seconds)
+            reply = waiting_for(self._reply, own_loop=True)(model, question, call_id, noted, seconds)
         except Exception:  # whatever breaks in an adapter, the file is explored all the same
             ending = Ending(call_id=call_id, end=_abandoned(), attempts=len(noted) + 1)
             problem = ModelCallAbandoned.code
@@ -215,7 +215,7 @@ class _Asking:
 
         async def note(retry: Retry) -> None:
             noted.append(retry)
-            await sync_to_async(self._note)(call_id, retry)
+            await in_waiting_thread(self._note)(call_id, retry)
 
         try:
             patience = patience_of(self.describer.config.turn)

@@ -5,14 +5,24 @@ Keys come from where the AWS SDK looks for them (``AWS_ACCESS_KEY_ID`` and so on
 
 from __future__ import annotations
 
+from typing import Any
+
 from botocore.exceptions import BotoCoreError, ClientError
 from storages.backends.s3 import S3Storage
+
+from sessions_app.database import give_back
 
 MISSING = ("404", "NoSuchKey", "NotFound")
 
 
 class S3ContentStorage(S3Storage):  # type: ignore[misc]
     """Objects that are written whole or not at all, as S3 does, and read in pieces."""
+
+    @property
+    def bucket(self) -> Any:
+        """Asked for by each operation: a storage elsewhere may be slow, and no connection waits for it."""
+        give_back()
+        return super().bucket
 
     def read_piece(self, name: str, offset: int, limit: int) -> bytes:
         """At most ``limit`` bytes from ``offset`` on, without fetching the whole.

@@ -27,7 +27,7 @@ from mnesis_site import mcp  # noqa: E402
 from mnesis_site.auth import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
 from mnesis_site.readiness import report_unguarded  # noqa: E402
 from sessions_app.conf import has_real_models  # noqa: E402
-from sessions_app.database import db  # noqa: E402
+from sessions_app.database import db, request_thread  # noqa: E402
 
 
 async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,6 +35,12 @@ async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await receive()
     await send({"type": "websocket.accept"})
     await send({"type": "websocket.close", "code": 4404})
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """One HTTP request. Its thread has a database connection only while it runs something: a stream stays open for hours."""
+    async with request_thread():
+        await cast(Application, http_application)(scope, receive, send)
 
 
 async def begin() -> None:
@@ -79,7 +85,5 @@ def begin_and_end_with_daphne() -> None:
 routes = URLRouter(
     [path("ws/sessions/<str:session_id>", SessionConsumer.as_asgi()), re_path(r"", no_such_socket)]  # type: ignore[arg-type]
 )
-application = ProtocolTypeRouter(
-    {"http": mcp.McpDoor(cast(Application, http_application)), "websocket": SocketAuth(routes), "lifespan": lifespan}
-)
+application = ProtocolTypeRouter({"http": mcp.McpDoor(answer), "websocket": SocketAuth(routes), "lifespan": lifespan})
 begin_and_end_with_daphne()

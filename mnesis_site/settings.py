@@ -7,9 +7,11 @@ import secrets
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+
+from mnesis_site.database_url import database
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -62,41 +64,6 @@ def env_secret(name: str, directory: Path) -> str:
     return path.read_text()
 
 
-def database(url: str, *, pooled: bool) -> dict[str, Any]:
-    """Django's DATABASES entry for a ``DATABASE_URL``.
-
-    :raises ImproperlyConfigured: the address is neither SQLite nor PostgreSQL, or names no database.
-    """
-    try:
-        parts = urlsplit(url)
-        port = str(parts.port or "")
-    except ValueError as error:
-        raise ImproperlyConfigured(f"DATABASE_URL is not an address: {error}") from error
-    if parts.scheme == "sqlite":
-        return _sqlite(
-            Path(unquote(parts.path).removeprefix("/") if not parts.path.startswith("//") else parts.path[1:])
-        )
-    if parts.scheme not in ("postgresql", "postgres"):
-        raise ImproperlyConfigured(
-            f"DATABASE_URL must start with sqlite:/// or postgresql://, not {parts.scheme or 'nothing'!r}"
-        )
-    if not parts.path.strip("/"):
-        raise ImproperlyConfigured("DATABASE_URL names no database: postgresql://user@host:5432/NAME")
-    return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": unquote(parts.path.strip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": port,
-        "CONN_MAX_AGE": 0,
-        # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
-        # Hot statements are prepared when a connection has seen them five times.
-        "OPTIONS": {"prepare_threshold": 5}
-        | ({"pool": {"min_size": 1, "max_size": 12, "timeout": 20}} if pooled else {}),
-    }
-
-
 def file_storage(url: str, folder: Path) -> dict[str, Any]:
     """Django's STORAGES entry for a ``MNESIS_FILES_URL``: ``s3://BUCKET/FOLDER?endpoint=https://HOST&region=NAME``; none: a folder.
 
@@ -120,24 +87,6 @@ def file_storage(url: str, folder: Path) -> dict[str, Any]:
         "file_overwrite": True,
     }
     return {"BACKEND": "files_app.s3.S3ContentStorage", "OPTIONS": options}
-
-
-def _sqlite(path: Path) -> dict[str, Any]:
-    resolved = path if path.is_absolute() else BASE_DIR / path
-    resolved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": str(resolved),
-        "CONN_MAX_AGE": 0,
-        "OPTIONS": {
-            # Deferred transactions that read, then write, fail with "database is locked" under load.
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            # FULL: with NORMAL an acknowledged message can be lost in a power cut.
-            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA journal_size_limit=27103364;",
-        },
-        "TEST": {"NAME": str(resolved.parent / "test.sqlite3")},
-    }
 
 
 DATA_DIR = Path(env_str("MNESIS_DATA_DIR", str(BASE_DIR / "data")))

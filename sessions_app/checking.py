@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from mnesis_core.errors import MnesisError
@@ -14,6 +13,7 @@ from mnesis_core.llm import Model, Reply, Request, complete
 from mnesis_core.providers.litellm_ import stated_capabilities
 from mnesis_core.visible import excerpt
 from sessions_app.conf import get_model
+from sessions_app.database import waiting_for
 from sessions_app.store.models import keep_check
 
 QUESTION = "Answer with one word: ready?"
@@ -53,7 +53,7 @@ def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
     :raises ModelNotFoundError: there is no such model.
     """
     model, began = get_model(alias, user_id=None), time.monotonic()
-    reply = async_to_sync(_ask)(model)
+    reply = waiting_for(_ask)(model)
     result = _result(model, reply, milliseconds=round((time.monotonic() - began) * 1000))
     keep_check(alias, asdict(result))
     return result, reply.error

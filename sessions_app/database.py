@@ -1,20 +1,26 @@
-"""Database access from asyncio code that outlives a request: turns, sockets, streams.
+"""Where threads and event loops meet: nobody waits for anything else with a database connection in hand.
 
-Threads of our own, so that one slow query does not hold up every socket, and connections that are closed
-when they are stale. Never the async ORM there: inside a request it is tied to the request's thread.
+Asyncio code that outlives a request (turns, sockets, streams) asks the database in threads of our own, so that one slow
+query does not hold up every socket; never by the async ORM, which is tied to the request's thread.
+
+A web process has a pool of connections to PostgreSQL, which would be empty as soon as each open stream kept one. So a
+thread gives its connection back whenever synchronous code ends or begins to wait for asynchronous code: ``db`` and
+``work``, the thread of a request (``request_thread``), ``waiting_for`` and ``in_waiting_thread``. Nobody else crosses from
+one to the other (``banned-api`` in pyproject.toml). Synchronous code that waits for something else gives it back itself (``give_back``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from django.db import InterfaceError, OperationalError, connections, transaction
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
+from django.db import InterfaceError, OperationalError, connection, connections, transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +40,44 @@ async def db(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 async def work(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run something that takes long (a tool, a compaction) in a thread of its own kind, so that reads go on."""
     return await _run(_LONG_THREADS, call, *args, **kwargs)
+
+
+def waiting_for(call: Callable[P, Awaitable[R]], *, own_loop: bool = False) -> Callable[P, R]:
+    """An asynchronous function for synchronous code, which waits for it without a connection of a pool."""
+
+    def wait(*args: P.args, **kwargs: P.kwargs) -> R:
+        give_back()
+        return async_to_sync(call, force_new_loop=own_loop)(*args, **kwargs)
+
+    return wait
+
+
+def in_waiting_thread(call: Callable[P, R]) -> Callable[P, Awaitable[R]]:
+    """A store function for asynchronous code below ``waiting_for``: it runs in the thread that waits for that code."""
+    return sync_to_async(partial(_giving_back, call))
+
+
+@asynccontextmanager
+async def request_thread() -> AsyncIterator[None]:
+    """The thread in which the block's synchronous code runs: it has a pool's connection only while it runs."""
+    thread = _RequestThread(1, thread_name_prefix="request")
+    try:
+        async with ThreadSensitiveContext(executor=thread):
+            yield
+    finally:
+        thread.shutdown(wait=False)
+
+
+class _RequestThread(ThreadPoolExecutor):
+    def submit(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return super().submit(_giving_back, call, *args, **kwargs)
+
+
+def give_back() -> None:
+    """Give a pool its connections back, before a wait that is not for the database; a transaction keeps its own."""
+    for own in connections.all(initialized_only=True):
+        if getattr(own, "pool", None):
+            own.close_if_unusable_or_obsolete()
 
 
 class Hand:
@@ -56,19 +100,19 @@ class Hand:
 @contextmanager
 def snapshot(*, using: str = "default") -> Iterator[None]:
     """One look at the database for the whole block: it sees no later write, and no writer waits for it."""
-    connection = connections[using]
-    if connection.in_atomic_block:
+    own = connections[using]
+    if own.in_atomic_block:
         yield
-    elif connection.vendor == "sqlite":
+    elif own.vendor == "sqlite":
         # Not atomic(), which would begin IMMEDIATE and keep every writer out.
-        with connection.cursor() as cursor:
+        with own.cursor() as cursor:
             cursor.execute("BEGIN DEFERRED")
             try:
                 yield
             finally:
                 cursor.execute("ROLLBACK")
     else:
-        with transaction.atomic(using=using), connection.cursor() as cursor:
+        with transaction.atomic(using=using), own.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield
 
@@ -80,12 +124,25 @@ async def _run(threads: ThreadPoolExecutor, call: Callable[P, R], *args: P.args,
     return await asyncio.get_running_loop().run_in_executor(threads, in_thread)
 
 
+def connection_arguments() -> dict[str, Any]:
+    """What Django connects to PostgreSQL with, for a connection beside its own (of psycopg, also an asynchronous one)."""
+    arguments = connection.get_connection_params()
+    return {name: value for name, value in arguments.items() if name not in ("context", "cursor_factory")}
+
+
 def _with_connections(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     _close_stale()
     try:
         return call(*args, **kwargs)
     finally:
         _close_stale()
+
+
+def _giving_back(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    try:
+        return call(*args, **kwargs)
+    finally:
+        give_back()
 
 
 def _keeping(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -101,7 +158,7 @@ def _close_stale() -> None:
 
     A connection to SQLite is kept: the thread is ours and stays, and opening one costs more than what is done with it.
     """
-    for connection in connections.all(initialized_only=True):
-        if connection.vendor == "sqlite":
-            connection.close_at = None
-        connection.close_if_unusable_or_obsolete()
+    for own in connections.all(initialized_only=True):
+        if own.vendor == "sqlite":
+            own.close_at = None
+        own.close_if_unusable_or_obsolete()

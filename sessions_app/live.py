@@ -28,6 +28,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from mnesis_core.record import LiveText
+from sessions_app.database import connection_arguments
 
 CHANNEL = "mnesis_live"
 SQLITE_POLL_SECONDS = 0.05
@@ -190,7 +191,7 @@ async def _watch_once(target: Hub) -> None:
     if settings.REDIS_URL:
         await _watch_redis(target)
     elif connection.vendor == "postgresql":
-        await _watch_postgresql(target)
+        await watch_postgresql(target)
     else:
         await _watch_sqlite(target)
 
@@ -203,16 +204,8 @@ async def _watch_redis(target: Hub) -> None:
                 target.wake(message["data"].decode())
 
 
-async def _watch_postgresql(target: Hub) -> None:
-    entry = connection.settings_dict
-    async with await psycopg.AsyncConnection.connect(
-        dbname=entry["NAME"],
-        user=entry["USER"] or None,
-        password=entry["PASSWORD"] or None,
-        host=entry["HOST"] or None,
-        port=entry["PORT"] or None,
-        autocommit=True,
-    ) as listener:
+async def watch_postgresql(target: Hub) -> None:
+    async with await psycopg.AsyncConnection.connect(**connection_arguments(), autocommit=True) as listener:
         await listener.execute(f"LISTEN {CHANNEL}")
         async for notification in listener.notifies():
             target.wake(notification.payload)

@@ -7,7 +7,6 @@ import shlex
 from functools import partial
 from typing import Any
 
-from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -24,6 +23,7 @@ from mnesis_core.errors import MnesisError
 from mnesis_core.visible import excerpt
 from sessions_app.admin.audience import AUDIENCE, AudienceAdmin
 from sessions_app.admin.filters import presence_filter
+from sessions_app.database import waiting_for
 
 
 @admin.register(McpServer)
@@ -120,7 +120,7 @@ class McpServerAdmin(AudienceAdmin):
 
     def _ask(self, request: HttpRequest, name: str) -> None:
         try:
-            server: AttachedServer = async_to_sync(list_again)(name)
+            server: AttachedServer = waiting_for(list_again)(name)
         except MnesisError as error:
             messages.warning(request, f"The server {name} cannot be asked for its tools: {excerpt(error.message, 300)}")
             return

@@ -17,7 +17,7 @@ from django.core.management import call_command
 from django.db import connection, connections
 
 from audit_app import stretches
-from mnesis_site.settings import database
+from mnesis_site.database_url import database
 from sessions_app.guards import guarded_models, install_guards, remove_guards
 from tests.support.cast import make_user
 from tests.support.sample_record import Sample, make_sample

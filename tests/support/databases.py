@@ -32,6 +32,12 @@ def site_database(name: str) -> Iterator[dict[str, str]]:
             connection.execute(f"DROP DATABASE {database} WITH (FORCE)")  # type: ignore[call-overload]
 
 
+def with_query(database: dict[str, str], query: str) -> dict[str, str]:
+    """The environment of a site with options in its address, where it is PostgreSQL's."""
+    url = database.get("DATABASE_URL", "")
+    return database | {"DATABASE_URL": urlunsplit(urlsplit(url)._replace(query=query))} if url else database
+
+
 def execute(*statements: str) -> None:
     """Run statements on the database of the test."""
     with connections["default"].cursor() as cursor:

@@ -6,8 +6,6 @@ import sys
 from argparse import REMAINDER, ArgumentParser
 from typing import Any
 
-from asgiref.sync import async_to_sync
-
 from agents_app import store
 from agents_app.attaching import attach_server, list_again
 from agents_app.command import DoorCommand
@@ -17,6 +15,7 @@ from mnesis_core.attached import AttachedServer, ServerAddress
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.text import printable
 from mnesis_core.visible import excerpt
+from sessions_app.database import waiting_for
 
 
 class Command(DoorCommand):
@@ -64,7 +63,7 @@ class Command(DoorCommand):
             needs_approval=options["needs_approval"],
             read_only=options["read_only"],
         )
-        self._print(async_to_sync(attach_server)(address, errors=_errors()))
+        self._print(waiting_for(attach_server)(address, errors=_errors()))
 
     def _list(self, options: dict[str, Any]) -> None:
         if options["as_json"]:
@@ -74,7 +73,7 @@ class Command(DoorCommand):
             self.stdout.write(_line(server))
 
     def _check(self, options: dict[str, Any]) -> None:
-        self._print(async_to_sync(list_again)(options["name"], errors=_errors()))
+        self._print(waiting_for(list_again)(options["name"], errors=_errors()))
 
     def _remove(self, options: dict[str, Any]) -> None:
         store.remove_server(options["name"])

@@ -16,7 +16,7 @@ from audit_app.move import MoveReport, move_database
 from audit_app.progress import ProgressLine
 from audit_app.tables import LEFT_BEHIND
 from mnesis_core.errors import MnesisError
-from mnesis_site.settings import database
+from mnesis_site.database_url import database
 
 SOURCE, TARGET = "default", "move_target"
 

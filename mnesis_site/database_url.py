@@ -1,0 +1,118 @@
+"""Django's DATABASES entry for a ``DATABASE_URL``, whose query may say how to connect and how large the pool is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+OWN_OPTIONS = {"pool_max": (12, 2), "pool_min": (1, 0), "pool_timeout": (20, 1), "prepare_threshold": (5, 0)}
+"""Options that are not libpq's: what they are by default, and the least that they may be.
+
+A pool of one would stop at what needs a second connection beside an open transaction: the sign of life of a verification."""
+CONNECT_SECONDS = 10
+"""For each host; libpq alone waits as long as the system does, which is minutes."""
+FIXED = frozenset({"client_encoding", "replication", "service", "dbname"})
+"""Options of libpq that are not the address's to say."""
+
+
+def database(url: str, *, pooled: bool) -> dict[str, Any]:
+    """The entry for an address.
+
+    :raises ImproperlyConfigured: it is neither SQLite's nor PostgreSQL's, names no database, or has an unknown option.
+    """
+    try:
+        parts = urlsplit(url)
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        if "," not in parts.netloc:
+            _ = parts.port  # libpq takes any text for one, and several hosts
+    except ValueError as error:
+        raise ImproperlyConfigured(f"DATABASE_URL is not an address: {error}") from error
+    if parts.scheme == "sqlite":
+        _refuse({name for name, _ in options}, of="SQLite, which has none")
+        return _sqlite(
+            Path(unquote(parts.path).removeprefix("/") if not parts.path.startswith("//") else parts.path[1:])
+        )
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ImproperlyConfigured(
+            f"DATABASE_URL must start with sqlite:/// or postgresql://, not {parts.scheme or 'nothing'!r}"
+        )
+    if not parts.path.strip("/"):
+        raise ImproperlyConfigured("DATABASE_URL names no database: postgresql://user@host:5432/NAME")
+    return _postgresql(parts, dict(options), pooled=pooled)
+
+
+def _sqlite(path: Path) -> dict[str, Any]:
+    resolved = path if path.is_absolute() else BASE_DIR / path
+    resolved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(resolved),
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            # Deferred transactions that read, then write, fail with "database is locked" under load.
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            # FULL: with NORMAL an acknowledged message can be lost in a power cut.
+            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;PRAGMA journal_size_limit=27103364;",
+        },
+        "TEST": {"NAME": str(resolved.parent / "test.sqlite3")},
+    }
+
+
+def _postgresql(parts: SplitResult, asked: dict[str, str], *, pooled: bool) -> dict[str, Any]:
+    own = {name: _number(asked, name, *limits) for name, limits in OWN_OPTIONS.items()}
+    of_libpq = {name: value for name, value in asked.items() if name not in OWN_OPTIONS}
+    said = _read_by_libpq(parts, of_libpq)
+    if own["pool_min"] > own["pool_max"]:
+        raise ImproperlyConfigured("DATABASE_URL has a pool_min above its pool_max")
+    pool = {"min_size": own["pool_min"], "max_size": own["pool_max"], "timeout": own["pool_timeout"]}
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": said.pop("dbname"),
+        "USER": said.pop("user", ""),
+        "PASSWORD": said.pop("password", ""),
+        "HOST": said.pop("host", ""),
+        "PORT": said.pop("port", ""),
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            "fallback_application_name": "mnesis",
+            **said,
+            "connect_timeout": _number(asked, "connect_timeout", CONNECT_SECONDS, 1),
+            # Hot statements are prepared when a connection has seen them so often; behind a pooler, never.
+            "prepare_threshold": own["prepare_threshold"] or None,
+        }
+        # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
+        | ({"pool": pool} if pooled else {}),
+    }
+
+
+def _read_by_libpq(parts: SplitResult, options: dict[str, str]) -> dict[str, Any]:
+    """What libpq understands of an address; in a percent-encoding of its own, which knows no plus."""
+    # SQLite does without.
+    from psycopg import Error, conninfo, pq
+
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} - FIXED
+    _refuse(options.keys() - known, of="PostgreSQL")
+    query = urlencode(options).replace("+", "%20")
+    try:
+        return conninfo.conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
+    except Error:
+        # Its own words repeat the whole address, password and all.
+        raise ImproperlyConfigured("DATABASE_URL is not an address that PostgreSQL's library can read") from None
+
+
+def _refuse(names: set[str], *, of: str) -> None:
+    """:raises ImproperlyConfigured: there are some."""
+    if names:
+        raise ImproperlyConfigured(f"DATABASE_URL has options that are unknown to {of}: {', '.join(sorted(names))}")
+
+
+def _number(asked: dict[str, str], name: str, default: int, minimum: int) -> int:
+    text = asked.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) < minimum:
+        raise ImproperlyConfigured(f"DATABASE_URL: {name} must be a whole number from {minimum} on, not {text!r}")
+    return int(text)

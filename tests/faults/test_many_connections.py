@@ -1,0 +1,113 @@
+"""Many answers at once over few database connections: whoever waits for a model, or for a client, holds none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.journeys.conftest import Caller, caller_for
+from tests.support.databases import site_database, with_query
+from tests.support.site import running_site, wait_until_ready
+from tests.support.waiting import PATIENCE_SECONDS
+
+STREAMS = 64
+MESSAGE = "!slow 50 !long 60"
+KINDS = ("server-sent events", "chat completions", "whole chat completions", "socket")
+
+
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
+    """A site whose web process may have two connections to PostgreSQL."""
+    directory = tmp_path_factory.mktemp("site")
+    config = directory / "config.toml"
+    config.write_text("[turn]\nlease_seconds = 120\n")  # what is asked here is not who dies first
+    with (
+        site_database("test_connections") as database,
+        running_site(
+            directory, MNESIS_CONFIG=str(config), **with_query(database, "pool_max=2&pool_timeout=60")
+        ) as site,
+    ):
+        wait_until_ready(site)
+        caller = caller_for(site, "admin")
+        yield caller
+        caller.client.close()
+
+
+async def test_streams_of_every_kind_are_answered_over_two_connections(caller: Caller) -> None:
+    sessions = [caller.new_session() for _ in range(STREAMS)]
+    limits = httpx.Limits(max_connections=2 * STREAMS)
+    headers = {"Authorization": f"Bearer {caller.key}"}
+    begun = asyncio.Barrier(STREAMS)
+    async with httpx.AsyncClient(
+        base_url=caller.site.url, headers=headers, timeout=4 * PATIENCE_SECONDS, limits=limits
+    ) as client:
+        answers = {
+            "server-sent events": lambda session: server_sent(client, session, begun),
+            "chat completions": lambda session: completion(client, begun, stream=True),
+            "whole chat completions": lambda session: completion(client, begun, stream=False),
+            "socket": lambda session: over_socket(caller, session, begun),
+        }
+        async with asyncio.timeout(4 * PATIENCE_SECONDS):
+            seen = await asyncio.gather(
+                *(answers[KINDS[place % len(KINDS)]](session) for place, session in enumerate(sessions))
+            )
+    assert {(len(text.split()), end) for text, end in seen} == {(60, "completed")}
+
+
+async def server_sent(client: httpx.AsyncClient, session: str, begun: asyncio.Barrier) -> tuple[str, str]:
+    """The words of a streamed turn, and how it ended. It is read when all have begun."""
+    text = ""
+    body = {"message": MESSAGE, "stream": True}
+    async with client.stream("POST", f"/api/sessions/{session}/turns", json=body) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        await begun.wait()
+        async for line in answer.aiter_lines():
+            frame = json.loads(line[6:]) if line.startswith("data: ") else {"type": ""}
+            text += frame["text"] if frame["type"] == "delta" else ""
+            if frame["type"] in ("turn.completed", "turn.interrupted", "turn.failed", "error"):
+                return text, frame["type"].removeprefix("turn.")
+    raise AssertionError("the stream ended before its turn")
+
+
+async def completion(client: httpx.AsyncClient, begun: asyncio.Barrier, *, stream: bool) -> tuple[str, str]:
+    """Likewise of a chat completion, whose turn has ended well if it stopped by itself."""
+    body = {"model": "demo", "stream": stream, "messages": [{"role": "user", "content": MESSAGE}]}
+    if not stream:
+        await begun.wait()
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        [choice] = answer.json()["choices"]
+        return choice["message"]["content"], _end(choice["finish_reason"])
+    text, end = "", ""
+    async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        await begun.wait()
+        async for line in answer.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            [choice] = json.loads(line[6:])["choices"]
+            text += choice["delta"].get("content") or ""
+            end = choice["finish_reason"] or end
+    return text, _end(end)
+
+
+def _end(finish_reason: str) -> str:
+    return "completed" if finish_reason == "stop" else finish_reason
+
+
+async def over_socket(caller: Caller, session: str, begun: asyncio.Barrier) -> tuple[str, str]:
+    """Likewise over a websocket."""
+    text = ""
+    async with caller.socket(session, open_timeout=PATIENCE_SECONDS, max_size=None) as socket:
+        await socket.send(json.dumps({"type": "turn", "message": MESSAGE}))
+        await begun.wait()
+        async for line in socket:
+            frame = json.loads(line)
+            text += frame["text"] if frame["type"] == "delta" else ""
+            if frame["type"] in ("turn.completed", "turn.interrupted", "turn.failed", "error"):
+                return text, frame["type"].removeprefix("turn.")
+    raise AssertionError("the socket was closed")
