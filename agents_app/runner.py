@@ -186,6 +186,7 @@ class Runner:
             await db(recover_turns, lease_owner=self.owner)
             await db(wake_stale)
             await db(wake_for_forsaken)
+            await db(store.recorder.look)
             if self.takes_messages:
                 self._due |= await db(self._find_due)
         while self._due:

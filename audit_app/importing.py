@@ -29,7 +29,7 @@ from mnesis_core.ids import is_id
 from mnesis_core.messages import Role
 from mnesis_core.operators.values import RunRecord
 from mnesis_core.session_file import End, Header, RowLine, read_sessions, written
-from sessions_app import search_index
+from sessions_app import search_index, store
 from sessions_app.queries import load_events, load_messages
 
 PAGE = 200
@@ -123,6 +123,7 @@ def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
         _refuse_strays(header)
         _refuse_unreadable(header)
         _index(header.session_id)
+        store.enter_imported(header.session_id)
 
 
 def _batches(rows: Iterable[RowLine]) -> Iterator[list[RowLine]]:
@@ -262,7 +263,7 @@ def _refuse_unproven(header: Header) -> None:
     session: Any = _rows("Session").get(pk=header.session_id)
     if (session.event_seq, session.head_hash) != (header.event_seq, header.head_hash):
         raise InvalidRequest(f"The header of {header.session_id} names another head than its session.")
-    for problem in verify_session(header.session_id).problems:
+    for problem in verify_session(header.session_id, alone=True).problems:
         raise InvalidRequest(
             f"The ledger of {header.session_id} does not hold: entry {problem.seq}: {problem.kind}, {problem.detail}.",
             session=header.session_id,

@@ -35,6 +35,9 @@ KINDS = {
     "unexplained": "A row or a value was put in.",
     "replay": "A state, a context item or a counter was changed.",
     "content": "The bytes of a file were changed or taken away.",
+    "owner": "The session was given to somebody else.",
+    "search": "The search index is not what the record says.",
+    "damage": "The database cannot read what was written.",
     "guard": "A guard of the database is missing.",
 }
 

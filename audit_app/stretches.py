@@ -84,6 +84,8 @@ def follow(
     rows = BoundRows(session_id, using=using)
     stretch = Stretch(seq, hash, accounts=rows.accounts)
     while entries := read_entries(session_id, stretch.seq, upto, using=using):
+        if entries[-1][0] <= stretch.seq:
+            raise ValueError("the entries of a damaged table come in no order, and without an end")
         for entry in entries:
             _take(stretch, entry, rows)
         stretch.findings += rows.check()

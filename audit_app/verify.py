@@ -6,6 +6,11 @@
 4. Context items, states and counters are what the entries come to (``mnesis_core.replay``), and what runs of operators
    say of themselves is what their tries and their input come to (``agents_app.operator_proof``).
 5. Contents of files are what their names say: the SHA-256 that such a row has.
+6. The site's directory tells of the session, as far as it goes and whose it is (``audit_app.directory_proof``), and the
+   search index has its texts and no others (``sessions_app.search_proof``).
+
+Of the whole database besides: guards, tables and pages (``audit_app.damage``), and the sessions that the directory tells of
+and that are gone. What the database cannot read is a problem like any other, and ends nothing.
 
 What cannot be seen from inside the database (an old copy put back, everything rewritten) needs a head that was kept
 outside of it.
@@ -14,18 +19,21 @@ outside of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 import orjson
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from agents_app.operator_proof import operator_differences
 from agents_app.projection import load_projection
 from audit_app.bound_rows import BoundRows, Finding
+from audit_app.damage import damage_of_database, is_away, legible, reason_of, sessions_there, unreadable_of_session
+from audit_app.directory_proof import directory_findings, findings_of_session
 from audit_app.start import little_garbage, start
 from audit_app.stretches import UNREADABLE, Progress, Stretch, follow, read_entries, stretch_ends
 from files_app.contents import is_whole
@@ -36,6 +44,7 @@ from mnesis_core.outputs import OUTPUTS
 from mnesis_core.replay import Difference, Projection, differences
 from sessions_app.database import snapshot
 from sessions_app.guards import guard_differences
+from sessions_app.search_proof import search_differences, stray_entries
 from sessions_app.statements import fetch
 
 ENTRIES_A_STRETCH = 20_000
@@ -57,7 +66,8 @@ class Problem:
     seq: int
     """The entry that says otherwise; 0 where no entry tells of it."""
     kind: str
-    """``guard``, ``chain``, ``head``, ``row``, ``missing``, ``unexplained``, ``replay`` or ``content``."""
+    """``guard``, ``chain``, ``head``, ``row``, ``missing``, ``unexplained``, ``owner``, ``replay``, ``content``, ``search``
+    or ``damage``."""
     detail: str
 
 
@@ -71,7 +81,7 @@ class Report:
     unbound_sessions: int = 0
     """Begun before rows were bound to the ledger: their older rows are proven by its replay alone."""
     moved: list[str] = field(default_factory=list)
-    """Sessions that belong to another account than the one that began them: imported, or given away past the guards."""
+    """Sessions that belong to another account than the one that began them, as the directory says: imported."""
     problems: list[Problem] = field(default_factory=list)
     heads: list[tuple[int, str]] = field(default_factory=list)
     """The last entry of each session and its hash."""
@@ -98,35 +108,81 @@ class Report:
         return {"ok": self.ok, "problems": checked.pop("problems"), "checked": checked}
 
 
-def verify_guards(*, using: str = "default") -> Report:
-    """Whether the database's guards are as declared."""
-    found = guard_differences(connections[using])
-    return Report(problems=[Problem(session="", seq=0, kind="guard", detail=sentence) for sentence in found])
+def verify_database(*, using: str = "default") -> Report:
+    """What concerns no session alone and is soon asked: whether the database's guards are as declared."""
+    return Report(problems=[*_asked("guard", "The guards", lambda: _guards(using))])
 
 
-def verify_session(session_id: str, *, using: str = "default", progress: Progress = lambda done: None) -> Report:
-    """Everything that the ledger of one session, which exists, can prove; it may go on meanwhile."""
-    with snapshot(using=using):
-        return _conclude(session_id, follow(session_id, using=using, progress=progress), using=using)
+def _guards(using: str) -> Iterable[str]:
+    # TODO(foreign triggers): and those that are none of ours.
+    return guard_differences(connections[using])
+
+
+def _asked(kind: str, what: str, ask: Callable[[], Iterable[str]]) -> Iterator[Problem]:
+    """The problems of the whole database that somebody's sentences are; where nobody can say, that is one."""
+    try:
+        yield from (Problem(session="", seq=0, kind=kind, detail=sentence) for sentence in ask())
+    except Exception as error:
+        if is_away("default"):
+            raise
+        yield Problem(session="", seq=0, kind="damage", detail=f"{what} cannot be compared: {reason_of(error)}")
+
+
+def verify_session(
+    session_id: str, *, using: str = "default", progress: Progress = lambda done: None, alone: bool = False
+) -> Report:
+    """Everything that the ledger of one session, which exists, can prove; it may go on meanwhile.
+
+    :param alone: by its own rows only: the site's directory and search index do not know it yet
+    """
+    try:
+        with snapshot(using=using):
+            return _conclude(session_id, follow(session_id, using=using, progress=progress), using=using, alone=alone)
+    except Exception as error:
+        if connections[using].in_atomic_block or is_away(using):
+            raise
+        return _damaged(session_id, error, using)
+
+
+def _damaged(session_id: str, error: Exception, using: str) -> Report:
+    """What can still be said of a session that cannot be read as it is."""
+    report = Report(sessions=1)
+    if connections[using].vendor == "sqlite":  # its texts are the only thing that can be read otherwise
+        with suppress(Exception), legible(using), snapshot(using=using):
+            report = _conclude(session_id, follow(session_id, using=using), using=using, alone=False)
+    found = list(unreadable_of_session(session_id, using=using))
+    named = found or [f"it cannot be followed to its end: {reason_of(error)}"]
+    report.problems = [
+        *(Problem(session=session_id, seq=0, kind="damage", detail=words) for words in named),
+        *report.problems,
+    ]
+    return report
 
 
 def verify_in_stretches(
     session_id: str, spread: Spread = map, *, entries: int = ENTRIES_A_STRETCH, progress: Progress = lambda done: None
 ) -> Report:
     """The same, of stretches of so many entries, each of which may be followed elsewhere and by other processes."""
-    # They look later than this snapshot. What has an entry in it is the same then; what has none is seen here alone.
-    with snapshot():
-        ends = stretch_ends(session_id, entries)
-        whole = Stretch(0, GENESIS)
-        for stretch in spread(partial(follow, session_id), [0, *ends], ends):
-            whole.add(stretch)
-            progress(whole.entries)
-        return _conclude(session_id, whole, using="default")
+    try:
+        # They look later than this snapshot. What has an entry in it is the same then; what has none is seen here alone.
+        with snapshot():
+            ends = stretch_ends(session_id, entries)
+            whole = Stretch(0, GENESIS)
+            for stretch in spread(partial(follow, session_id), [0, *ends], ends):
+                whole.add(stretch)
+                progress(whole.entries)
+            return _conclude(session_id, whole, using="default", alone=False)
+    except BrokenExecutor:
+        raise
+    except Exception as error:
+        if connections["default"].in_atomic_block or is_away("default"):
+            raise
+        return _damaged(session_id, error, "default")
 
 
 def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress = lambda done: None) -> Report:
     """Many sessions, or a long one, by several processes where that is worth their start."""
-    report = verify_guards()
+    report = verify_database()
     counts = _entry_counts(session_ids)
     if jobs > 1 and sum(counts.values()) > WORTH_PROCESSES:
         # Not forked: a connection to a database survives no fork.
@@ -141,9 +197,36 @@ def verify_sessions(session_ids: Sequence[str], *, jobs: int, progress: Progress
     return report
 
 
+def verify_all(*, jobs: int, progress: Progress = lambda done: None) -> Report:
+    """Every session that there is, also deleted ones, every one that should be there, and the database itself."""
+    directory: list[Problem] = []
+    try:
+        # Before the sessions: they may go on, and the directory with them.
+        for session_id, (seq, kind, detail) in directory_findings(using="default"):
+            directory.append(Problem(session=session_id, seq=seq, kind=kind, detail=detail))
+    except Exception as error:
+        if is_away("default"):
+            raise
+        words = f"directory_entries cannot be read to the end: {reason_of(error)}"
+        directory.append(Problem(session="", seq=0, kind="damage", detail=words))
+    session_ids, why = sessions_there(using="default")
+    report = verify_sessions(session_ids, jobs=jobs, progress=progress)
+    report.problems = [
+        *([Problem(session="", seq=0, kind="damage", detail=why)] if why else []),
+        *_asked("damage", "The tables", lambda: damage_of_database(using="default")),
+        *_asked("search", "The search index", lambda: stray_entries(using="default")),
+        *directory,
+        *report.problems,
+    ]
+    return report
+
+
 def _entry_counts(session_ids: Sequence[str]) -> dict[str, int]:
-    counts: dict[str, int] = dict(fetch("SELECT id, event_seq FROM sessions"))
-    return {session_id: counts[session_id] for session_id in session_ids}
+    counts: dict[str, Any] = {}
+    with suppress(DatabaseError):  # whoever follows them says so
+        counts = dict(fetch("SELECT id, event_seq FROM sessions"))
+    found = {session_id: counts.get(session_id, 0) for session_id in session_ids}
+    return {session_id: count if type(count) is int else 0 for session_id, count in found.items()}
 
 
 def _by_processes(counts: dict[str, int], spread: Spread, progress: Progress) -> Iterator[Report]:
@@ -154,7 +237,7 @@ def _by_processes(counts: dict[str, int], spread: Spread, progress: Progress) ->
     yield from spread(verify_session, [session_id for session_id in counts if session_id not in long])
 
 
-def _conclude(session_id: str, whole: Stretch, *, using: str) -> Report:
+def _conclude(session_id: str, whole: Stretch, *, using: str, alone: bool) -> Report:
     """What a whole session's entries, followed to the last, leave to be looked at."""
     [(seq, hash, owner_id)] = fetch(_HEAD, [session_id], using=using)
     [(entries,)] = fetch(_COUNT, [session_id], using=using)
@@ -162,12 +245,17 @@ def _conclude(session_id: str, whole: Stretch, *, using: str) -> Report:
     findings += _contents(session_id, using)
     if not whole.is_unbound:
         findings += BoundRows(session_id, using=using, accounts=whole.accounts).finish()
+    if not alone:
+        findings += findings_of_session(session_id, using=using)
+        findings += (Finding(0, "search", words) for words in search_differences(session_id, using=using))
+    is_given_away = any(finding.kind == "owner" for finding in findings)
+    is_moved = whole.began_by not in ((), (owner_id,)) and not is_given_away
     return Report(
         sessions=1,
         entries=whole.entries,
         commitments=whole.commitments,
         unbound_sessions=int(whole.is_unbound),
-        moved=[session_id] if whole.began_by not in ((), (owner_id,)) else [],
+        moved=[session_id] if is_moved else [],
         problems=[Problem(session=session_id, seq=seq, kind=kind, detail=detail) for seq, kind, detail in findings],
         heads=[(whole.seq, whole.hash)],
     )

@@ -86,7 +86,7 @@ def _verify(session_id: str, worker: str) -> Report:
 
 
 def _columns(report: Report) -> dict[str, Any]:
-    [(seq, head_hash)] = report.heads
+    [(seq, head_hash)] = report.heads or [(0, "")]
     kept = [
         {"seq": one.seq, "kind": one.kind, "detail": encode_text(one.detail)} for one in report.problems[:PROBLEMS_KEPT]
     ]

@@ -12,6 +12,18 @@ from enum import StrEnum
 from typing import Any
 
 
+class DirectoryType(StrEnum):
+    """Every entry that the site's directory of sessions may hold."""
+
+    SESSION_CREATED = "session.created"
+    SESSION_IMPORTED = "session.imported"
+    SESSION_ENTERED = "session.entered"
+    """It was there before the directory was."""
+    SESSION_RECORDED = "session.recorded"
+    """So many entries, the last of which has this hash: nothing else happened."""
+    SESSION_DELETED = "session.deleted"
+
+
 class EventType(StrEnum):
     """Every event a session's ledger may hold."""
 

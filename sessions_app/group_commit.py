@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -22,8 +22,45 @@ MOST_CHANGES = 64
 """Of one commit, so that the first does not wait for ever."""
 
 
-def durable_transaction() -> AbstractContextManager[None]:
+class _Ends(threading.local):
+    """What is still to be done at the end of this thread's transaction; ``None`` where it is in none of ours."""
+
+    waiting: list[Callable[[], None]] | None = None
+
+
+_ends = _Ends()
+
+
+def at_end(call: Callable[[], None]) -> None:
+    """Do something as the last thing of this thread's outermost durable transaction, so that its lock is taken last.
+
+    Who is in none of ours has it done at once. What is asked for in a part that is taken back is not done.
+    """
+    if _ends.waiting is None:
+        call()
+    else:
+        _ends.waiting.append(call)
+
+
+@contextmanager
+def durable_transaction() -> Iterator[None]:
     """A transaction that is durable when the block has ended; inside of another one, a part of it."""
+    outer = _ends.waiting
+    own: list[Callable[[], None]] = []
+    with _transaction():
+        _ends.waiting = own
+        try:
+            yield
+            if outer is None:
+                for call in own:
+                    call()
+        finally:
+            _ends.waiting = outer
+    if outer is not None:
+        outer.extend(own)
+
+
+def _transaction() -> AbstractContextManager[None]:
     own = connections[DEFAULT_DB_ALIAS]
     is_alone = own.vendor != "sqlite" or own.in_atomic_block
     # Who counts queries counts those of this thread's own connection.

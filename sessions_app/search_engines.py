@@ -87,6 +87,9 @@ class Engine(Protocol):
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
         """What finds the entries that have every word, in the index's own syntax. No sign of a user's is in it."""
 
+    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
+        """A SELECT that counts the entries of a session whose words are there, and its values."""
+
     def is_there(self, cursor: CursorWrapper) -> bool:
         """Whether the database has the index."""
 
@@ -125,6 +128,13 @@ class Sqlite:
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
         terms = [f'"{owner_id}@{word.text}"{" *" if word.prefix else ""}' for word in words]
         return " AND ".join(terms if session_id is None else [f'"{_session_word(session_id)}"', *terms])
+
+    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
+        select = (
+            "SELECT COUNT(*) FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
+            " WHERE w.search_words MATCH %s AND e.session_id = %s"
+        )
+        return select, [f'"{_session_word(session_id)}"', session_id]
 
     def is_there(self, cursor: CursorWrapper) -> bool:
         cursor.execute("SELECT 1 FROM sqlite_master WHERE name = %s", [self.name])
@@ -168,6 +178,10 @@ class Postgresql:
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
         terms = [f"'{owner_id}@{word.text}'{':*' if word.prefix else ''}" for word in words]
         return " & ".join(terms if session_id is None else [f"'{_session_word(session_id)}'", *terms])
+
+    def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
+        select = "SELECT COUNT(*) FROM search_entries WHERE session_id = %s AND words @@ %s::tsquery"
+        return select, [session_id, f"'{_session_word(session_id)}'"]
 
     def is_there(self, cursor: CursorWrapper) -> bool:
         cursor.execute("SELECT to_regclass(%s)", [self.name])

@@ -129,18 +129,24 @@ def _tool_texts(part_id: str, seq: int, **results: str | None) -> list[Text]:
 
 def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, session_id: str) -> None:
     """Write the entries of texts of one session: one statement for all of them on PostgreSQL, two on SQLite."""
-    entries = (entry for text in texts if text.text or text.names for entry in _entries(text, owner_id, session_id))
+    entries = (entry for text in texts if is_findable(text) for entry in _entries(text, owner_id, session_id))
     # A few at a time: a text of 20 MB has seven hundred.
     while some := list(islice(entries, ROWS_A_STATEMENT)):
         engine(cursor.db).insert(cursor, some)
 
 
+def is_findable(text: Text) -> bool:
+    """Whether it has an entry."""
+    return bool(text.text or text.names)
+
+
 def found(text: Text) -> Text:
     """The same with its words, which take longer than all else: find them before a lock is taken."""
-    return text._replace(words=tuple(_words_of(text, start) for start in _starts(text)))
+    return text._replace(words=tuple(_words_of(text, start) for start in starts_of(text)))
 
 
-def _starts(text: Text) -> range:
+def starts_of(text: Text) -> range:
+    """Where its pieces begin, each of which has an entry."""
     return range(0, max(1, len(text.text) - OVERLAP), PIECE - OVERLAP)
 
 
@@ -150,7 +156,7 @@ def _words_of(text: Text, start: int) -> set[str]:
 
 
 def _entries(text: Text, owner_id: int, session_id: str) -> Iterator[NewEntry]:
-    for place, start in enumerate(_starts(text)):
+    for place, start in enumerate(starts_of(text)):
         words = _words_of(text, start) if text.words is None else text.words[place]
         yield NewEntry(
             owner_id=owner_id,
@@ -203,14 +209,21 @@ def rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str
     owner_id, last_seq = _lock(cursor, session_id)
     # On SQLite their words stay behind, with ids that lead nowhere and are not used again.
     cursor.execute("DELETE FROM search_entries WHERE session_id = %s", [session_id])
+    for texts in texts_of_session(cursor, session_id, last_seq=last_seq, sources=sources):
+        write(cursor, texts, owner_id=owner_id, session_id=session_id)
+
+
+def texts_of_session(
+    cursor: CursorWrapper, session_id: str, *, last_seq: int, sources: Mapping[str, Source] = SOURCES
+) -> Iterator[list[Text]]:
+    """Everything that can be found of a session, some messages at a time, then each source."""
     for seq in range(0, last_seq, MESSAGES_AT_ONCE):
         cursor.execute(_PARTS_AFTER, [session_id, seq, seq + MESSAGES_AT_ONCE])
         names = [column[0] for column in cursor.description]
         rows = [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
-        texts = [text for row in rows for text in texts_of_part(row, row.seq)]
-        write(cursor, texts, owner_id=owner_id, session_id=session_id)
+        yield [text for row in rows for text in texts_of_part(row, row.seq)]
     for kind, source in sources.items():
-        write(cursor, _texts_of(cursor, kind, source, session_id), owner_id=owner_id, session_id=session_id)
+        yield _texts_of(cursor, kind, source, session_id)
 
 
 def _lock(cursor: CursorWrapper, session_id: str) -> tuple[int, int]:

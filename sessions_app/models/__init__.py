@@ -1,6 +1,7 @@
 """The tables of the record, its index, and settings."""
 
 from sessions_app.models.calls import ModelCall, PromptText
+from sessions_app.models.directory import DirectoryEntry
 from sessions_app.models.record import (
     ID_LENGTH,
     TOOL_STEPS,
@@ -26,6 +27,7 @@ __all__ = [
     "AccountLimit",
     "ApiKey",
     "ContextItem",
+    "DirectoryEntry",
     "Event",
     "LanguageModel",
     "Message",

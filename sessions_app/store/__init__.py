@@ -2,6 +2,7 @@
 
 from sessions_app.store.calls import finish_call, finish_calls, note_retry, start_call, start_calls
 from sessions_app.store.context_items import swap_context_items
+from sessions_app.store.directory import enter_imported, record_heads, recorder
 from sessions_app.store.journal import Piece, append_journal, delete_journal
 from sessions_app.store.messages import (
     append_message,
@@ -44,6 +45,7 @@ __all__ = [
     "create_session",
     "decide_approval",
     "delete_journal",
+    "enter_imported",
     "finalize_message",
     "finish_call",
     "finish_calls",
@@ -56,6 +58,8 @@ __all__ = [
     "note_retry",
     "put_account_limits",
     "put_model",
+    "record_heads",
+    "recorder",
     "renew_leases",
     "reopen_session",
     "request_interrupt",

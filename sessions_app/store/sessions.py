@@ -12,7 +12,7 @@ from django.db import IntegrityError
 from django.utils import timezone
 
 from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundError
-from mnesis_core.events import EventType
+from mnesis_core.events import DirectoryType, EventType
 from mnesis_core.ids import new_id
 from mnesis_core.inbox import Hosting
 from mnesis_core.text import encode_json, encode_text
@@ -20,6 +20,7 @@ from sessions_app.group_commit import durable_transaction
 from sessions_app.ledger import Change, change
 from sessions_app.models import Session
 from sessions_app.statements import Table
+from sessions_app.store.directory import Place, enter
 
 _SESSIONS = Table(Session)
 _FIELDS = Session._meta.concrete_fields
@@ -91,7 +92,7 @@ def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
 
 
 def _publish_created(session: Session) -> None:
-    """The first event: it binds the session's row, and names its first owner."""
+    """The first event: it binds the session's row, and names its first owner; then the directory tells of it."""
     with change(session.id, now=session.updated_at) as record:
         record.bind_new(_SESSIONS, {str(field.column): getattr(session, field.attname) for field in _FIELDS})
         record.publish(
@@ -101,6 +102,7 @@ def _publish_created(session: Session) -> None:
             parent_id=session.parent_id,
             origin=session.origin,
         )
+        _enter(DirectoryType.SESSION_CREATED, record)
 
 
 def _require_place(session_id: str | None, parent_id: str | None) -> None:
@@ -160,3 +162,12 @@ def soft_delete_session(record: Change) -> None:
     """Take a session out of sight. Every row of it stays (decision 1)."""
     record.update(_SESSIONS, {"deleted_at": record.now}, id=record.session_id)
     record.publish(EventType.SESSION_CLOSED, session_id=record.session_id)
+    _enter(DirectoryType.SESSION_DELETED, record)
+
+
+def _enter(type: DirectoryType, record: Change) -> None:
+    """Have the directory tell of the session as it is with what was published so far."""
+    place = Place(
+        session_id=record.session_id, owner_id=record.owner_id, entries=record.event_seq, head=record.head_hash
+    )
+    enter(type, place)

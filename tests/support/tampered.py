@@ -8,17 +8,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 
 from agents_app.store import receive_message, take_messages
+from audit_app.session_tables import session_tables
 from audit_app.verify import verify_in_stretches, verify_session
 from files_app.store import store_file_reference
 from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.ledger import GENESIS, entry_hash
 from mnesis_core.messages import TextPart
 from sessions_app import store
+from sessions_app.guards import guarded_models, install_guards, remove_guards
 from sessions_app.ledger import change
-from sessions_app.models import Event, MessagePart, Session
+from sessions_app.models import DirectoryEntry, Event, MessagePart, SearchEntry, Session
 from sessions_app.queries import load_message
 from tests.sessions_app.record_rows import plain
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, tool_part
@@ -86,3 +88,20 @@ def found(session_id: str) -> list[str]:
     words = [f"{problem.seq} {problem.kind} {problem.detail}" for problem in report.problems]
     assert sorted(f"{one.seq} {one.kind} {one.detail}" for one in in_stretches.problems) == sorted(words)
     return words
+
+
+def erase(session_id: str) -> None:
+    """Take a session away with all that is its own, past the guards; the directory stays."""
+    with transaction.atomic():
+        plain(SearchEntry).filter(session_id=session_id).delete()
+        for table in reversed(session_tables().values()):
+            # Not delete(), which asks the models first.
+            plain(table.model).filter(**{table.path: session_id})._raw_delete("default")
+
+
+def as_if_never_here(session_id: str) -> None:
+    """The same, with its entries in the directory, and the guards as they were."""
+    remove_guards(connection, guarded_models())
+    erase(session_id)
+    plain(DirectoryEntry).filter(session_id=session_id).delete()
+    install_guards(connection, guarded_models())

@@ -9,10 +9,12 @@ from time import monotonic
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 
+from audit_app.damage import reason_of
 from audit_app.progress import ProgressLine
 from audit_app.sessions import add_session_arguments, chosen_sessions
-from audit_app.verify import Report, verify_sessions
+from audit_app.verify import Report, verify_all, verify_sessions
 
 
 class Command(BaseCommand):
@@ -31,11 +33,18 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Verify, with progress."""
-        sessions = chosen_sessions(options)
-        line, started = ProgressLine(self.stderr), monotonic()
-        report = verify_sessions(
-            sessions, jobs=max(1, options["jobs"]), progress=lambda done: line.show("verified", "Entries", done, 0)
-        )
+        line, started, jobs = ProgressLine(self.stderr), monotonic(), max(1, options["jobs"])
+
+        def show(done: int) -> None:
+            line.show("verified", "Entries", done, 0)
+
+        try:
+            if options["all"] and not options["sessions"]:
+                report = verify_all(jobs=jobs, progress=show)
+            else:
+                report = verify_sessions(chosen_sessions(options), jobs=jobs, progress=show)
+        except DatabaseError as error:
+            raise CommandError(f"The database does not answer: {reason_of(error)}.") from error
         line.end()
         if options["json"]:
             self.stdout.write(json.dumps(report.as_dict(), indent=2))

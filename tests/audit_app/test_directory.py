@@ -1,0 +1,212 @@
+"""The site's directory: sessions that are gone, cut off, unknown or given away are named, though nothing of them is left."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from agents_app import lifecycle
+from audit_app.export import export_session
+from audit_app.importing import import_sessions
+from audit_app.verify import verify_all, verify_session
+from sessions_app import store
+from sessions_app.group_commit import at_end, durable_transaction
+from sessions_app.ledger import change
+from sessions_app.models import DirectoryEntry, Event, Session
+from sessions_app.store import directory
+from tests.sessions_app.record_rows import plain
+from tests.support.cast import make_user
+from tests.support.inspected import add_session, add_turn
+from tests.support.tampered import as_if_never_here, chain_again, erase
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+
+
+@pytest.fixture
+def alice() -> User:
+    return make_user("alice")
+
+
+def told() -> list[tuple[str, str, int]]:
+    return list(DirectoryEntry.objects.order_by("seq").values_list("type", "session_id", "entries"))
+
+
+def problems() -> list[tuple[str, str]]:
+    """Sessions and kinds; the guards are away in these tests."""
+    return [(one.session, one.kind) for one in verify_all(jobs=1).problems if one.kind != "guard"]
+
+
+def talk(owner: User, turns: int = 2) -> str:
+    session_id = add_session(owner)
+    for number in range(turns):
+        add_turn(session_id, f"Question {number}")
+    return session_id
+
+
+def cut(session_id: str, after: int) -> None:
+    """The end of a session with its rows and its head: as it was once."""
+    last = Event.objects.get(session_id=session_id, seq=after)
+    plain(Event).filter(session_id=session_id, seq__gt=after).delete()
+    plain(Session).filter(pk=session_id).update(event_seq=after, head_hash=last.hash)
+
+
+def test_a_session_that_comes_and_goes_is_told_of(alice: User) -> None:
+    session_id = add_session(alice)
+    lifecycle.delete_session(session_id, owner_id=alice.pk)
+    last = Session.objects.get(pk=session_id).event_seq
+    assert told() == [("session.created", session_id, 1), ("session.deleted", session_id, last)]
+    body = json.loads(DirectoryEntry.objects.latest("seq").body)
+    assert body.keys() == {"session_id", "owner_id", "entries", "head", "at"}
+    assert problems() == []
+
+
+def test_a_session_that_was_taken_away_whole_is_named(alice: User, unguarded: None) -> None:
+    session_id, other = talk(alice), talk(alice)
+    erase(session_id)
+    assert problems() == [(session_id, "missing")]
+    assert verify_session(other).ok
+
+
+def test_an_entry_of_the_directory_that_was_taken_away_too_is_named(alice: User, unguarded: None) -> None:
+    session_id = talk(alice)
+    talk(alice)
+    erase(session_id)
+    plain(DirectoryEntry).filter(session_id=session_id).delete()
+    assert problems() == [("", "chain")]
+
+
+def test_an_entry_of_the_directory_that_was_changed_is_named(alice: User, unguarded: None) -> None:
+    session_id = talk(alice)
+    entry = DirectoryEntry.objects.get()
+    for values in (
+        {"body": entry.body.replace('"entries":1', '"entries":2')},
+        {"body": "[]"},
+        {"type": "session.recorded"},
+        {"entries": 2},
+        {"created_at": timezone.now() + timedelta(days=1)},
+        {"session_id": "sess_other"},
+    ):
+        plain(DirectoryEntry).filter(pk=1).update(**values)
+        assert problems(), values
+        plain(DirectoryEntry).filter(pk=1).update(
+            body=entry.body, type=entry.type, entries=1, created_at=entry.created_at, session_id=session_id
+        )
+    assert problems() == []
+
+
+def test_a_session_that_the_directory_does_not_tell_of_is_named(alice: User, unguarded: None) -> None:
+    session_id = talk(alice)
+    plain(DirectoryEntry).delete()
+    assert problems() == [(session_id, "unexplained")]
+
+
+def test_a_cut_below_what_was_recorded_is_named(alice: User, unguarded: None) -> None:
+    session_id = add_session(alice)
+    before = Session.objects.get().event_seq
+    with change(session_id) as record:
+        store.update_session(record, title="Tides")
+    assert store.record_heads() == 1
+    plain(Session).update(title="")  # as it was then
+    cut(session_id, before)
+    assert (session_id, "head") in problems()
+
+
+def test_hashes_made_anew_are_not_what_was_recorded(alice: User, unguarded: None) -> None:
+    session_id = talk(alice)
+    store.record_heads()
+    event = Event.objects.get(session_id=session_id, seq=3)
+    plain(Event).filter(pk=event.pk).update(type="session.updated")
+    chain_again(session_id, head=True)
+    assert (session_id, "head") in problems()
+
+
+def test_owners_that_were_swapped_are_named(alice: User, unguarded: None) -> None:
+    bob = make_user("bob")
+    one, other = talk(alice), talk(bob)
+    plain(Session).filter(pk=one).update(owner=bob)
+    plain(Session).filter(pk=other).update(owner=alice)
+    assert {(one, "owner"), (other, "owner")} <= set(problems())
+    with pytest.raises(CommandError, match="not as it was written"):
+        call_command("verify", one, "--json")
+
+
+def test_an_imported_session_is_the_importers_and_no_problem(alice: User) -> None:
+    session_id = talk(alice)
+    lines = list(export_session(session_id))
+    as_if_never_here(session_id)
+    bob = make_user("bob")
+    import_sessions(lambda: lines, owner_id=bob.pk)
+    assert told()[-1] == ("session.imported", session_id, Session.objects.get(pk=session_id).event_seq)
+    report = verify_all(jobs=1)
+    assert (report.problems, report.moved) == ([], [session_id])
+
+
+def test_heads_are_recorded_once_and_only_of_what_went_on(alice: User) -> None:
+    one, other = talk(alice), talk(alice)
+    assert store.record_heads() == 2
+    assert store.record_heads() == 0
+    began = timezone.now()
+    add_turn(one, "And then?")
+    assert store.record_heads(since=began) == 1
+    assert told()[-1] == ("session.recorded", one, Session.objects.get(pk=one).event_seq)
+    assert problems() == []
+    assert Session.objects.get(pk=other).event_seq in [entries for _, id, entries in told() if id == other]
+
+
+def test_a_process_records_now_and_then(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = directory.Recorder()
+    session_id = talk(alice)
+    recorder.look()
+    add_turn(session_id, "And then?")
+    recorder.look()
+    assert [type for type, *_ in told()] == ["session.created", "session.recorded"]
+    monkeypatch.setattr(directory, "RECORD_SECONDS", 0)
+    recorder.look()
+    assert [type for type, *_ in told()] == ["session.created", "session.recorded", "session.recorded"]
+
+
+def test_a_turn_does_not_write_the_directory(alice: User) -> None:
+    session_id = add_session(alice)
+    before = told()
+    add_turn(session_id, "What about the tides?")
+    assert told() == before
+
+
+def test_what_is_done_at_the_end_is_done_last_and_not_for_what_was_taken_back() -> None:
+    done: list[str] = []
+    with durable_transaction():
+        with durable_transaction():
+            at_end(lambda: done.append("inner"))
+        with pytest.raises(ZeroDivisionError), durable_transaction():
+            at_end(lambda: done.append("taken back"))
+            raise ZeroDivisionError
+        done.append("outer")
+    at_end(lambda: done.append("at once"))
+    assert done == ["outer", "inner", "at once"]
+
+
+def test_the_directory_is_written_once(alice: User) -> None:
+    add_session(alice)
+    for statement in ("UPDATE directory_entries SET entries = 7", "DELETE FROM directory_entries"):
+        with pytest.raises(IntegrityError), connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+def test_sessions_from_before_the_directory_are_entered_by_its_migration(alice: User) -> None:
+    one, other = talk(alice), talk(alice)
+    with connection.cursor() as cursor:
+        # As the migration finds it: no table.
+        cursor.execute("DROP TABLE directory_entries")
+        cursor.execute("DELETE FROM django_migrations WHERE name = '0012_directory_of_sessions'")
+    executor = MigrationExecutor(connection)
+    executor.migrate(executor.loader.graph.leaf_nodes())
+    call_command("migrate", verbosity=0)
+    assert [(type, id) for type, id, _ in told()] == [("session.entered", one), ("session.entered", other)]
+    assert verify_all(jobs=1).problems == []
