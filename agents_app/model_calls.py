@@ -27,7 +27,6 @@ from mnesis_core.turn_options import TurnOptions
 from sessions_app.database import db
 from sessions_app.live import hub
 
-
 SMALLER_TRIES = 3
 """How often a model that refuses a prompt as too long is asked again, each time with a smaller one."""
 

@@ -181,7 +181,10 @@ def test_a_model_shares_what_its_sessions_learn_slowly_and_only_what_matters() -
     assert share_ratio(1.38, learnt) is None
 
 
-def refused(words: str, known: Calibration = Calibration(), *, estimated: int = 24_000) -> Calibration:
+UNKNOWN = Calibration()
+
+
+def refused(words: str, known: Calibration = UNKNOWN, *, estimated: int = 24_000) -> Calibration:
     """What a model of 32,000 tokens teaches that refuses a prompt, 1,000 tokens kept for the answer."""
     return calibrate_refused(known, estimated=estimated, output=1_000, window=32_000, words=words)
 
