@@ -15,11 +15,11 @@ from agents_app.steps import Step
 from compaction_app.context import Frame, load_frame
 from mnesis_core.calibration import LARGEST_RATIO
 from mnesis_core.config import Config
-from mnesis_core.endings import ContextWindowExceeded, ModelRateLimited
+from mnesis_core.endings import ModelRateLimited
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm import Model, Reply, Request
 from mnesis_core.record import SessionRecord, TurnRecord
-from mnesis_core.retrying import Retry, ask_patiently, gave_nothing, patience_of
+from mnesis_core.retrying import Retry, ask_patiently, patience_of
 from sessions_app import store
 from sessions_app.conf import get_model
 from sessions_app.database import db
@@ -43,11 +43,6 @@ def next_model(session: SessionRecord, aliases: Sequence[str]) -> StandIn | None
             model = get_model(alias, user_id=session.owner_id)
             return StandIn(model=model, frame=load_frame(session.id, model=alias), others=tuple(aliases[place:]))
     return None
-
-
-def is_too_long(reply: Reply) -> bool:
-    """Whether the provider refused the prompt as too long, so that a smaller one may help."""
-    return isinstance(reply.error, ContextWindowExceeded) and gave_nothing(reply)
 
 
 def learn_refusal(session_id: str, alias: str) -> Frame:

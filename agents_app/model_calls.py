@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agents_app import steps
 from agents_app.answer import Answer
-from agents_app.asking import ask, is_too_long, learn_refusal, next_model
+from agents_app.asking import ask, learn_refusal, next_model
 from agents_app.progress import OpenCall, Progress
 from agents_app.purse import TurnPurse
 from agents_app.steps import Step
@@ -21,7 +21,7 @@ from mnesis_core.measure import Asked, Size, size_now
 from mnesis_core.messages import TextPart, ToolPart
 from mnesis_core.record import TurnRecord, UsageRecord, add_usage
 from mnesis_core.recording import usage_record
-from mnesis_core.retrying import fallbacks_of, may_ask_another
+from mnesis_core.retrying import fallbacks_of, is_too_long, may_ask_another
 from mnesis_core.tokens import estimate_message
 from mnesis_core.turn_options import TurnOptions
 from sessions_app.database import db

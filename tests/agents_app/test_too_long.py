@@ -171,3 +171,10 @@ async def test_a_fallback_with_a_smaller_window_gets_a_prompt_of_its_own(row, al
         "CONTEXT_WINDOW_EXCEEDED",
         None,
     ]
+
+
+async def test_the_demo_model_shows_how_a_prompt_is_made_shorter(session):
+    turn = await say(session, text_of(6_000) + "!fail long")
+    assert turn.state == TurnState.COMPLETED
+    assert [call.error_code for call in await calls_of(session)] == ["CONTEXT_WINDOW_EXCEEDED", None]
+    assert (await db(load_meter, session.id)).window == 4_000
