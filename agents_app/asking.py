@@ -13,12 +13,14 @@ from agents_app import steps
 from agents_app.gates import kept_gate
 from agents_app.steps import Step
 from compaction_app.context import Frame, load_frame
+from mnesis_core.calibration import LARGEST_RATIO
 from mnesis_core.config import Config
 from mnesis_core.endings import ModelRateLimited
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm import Model, Reply, Request
 from mnesis_core.record import SessionRecord, TurnRecord
 from mnesis_core.retrying import Retry, ask_patiently, patience_of
+from sessions_app import store
 from sessions_app.conf import get_model
 from sessions_app.database import db
 
@@ -41,6 +43,17 @@ def next_model(session: SessionRecord, aliases: Sequence[str]) -> StandIn | None
             model = get_model(alias, user_id=session.owner_id)
             return StandIn(model=model, frame=load_frame(session.id, model=alias), others=tuple(aliases[place:]))
     return None
+
+
+def learn_refusal(session_id: str, alias: str) -> Frame:
+    """What the session's next prompt is made with after a model refused one as too long: read from the record, so that
+    any process learns the same. A ratio that the provider's own count has proven is kept for other sessions too."""
+    frame = load_frame(session_id, model=alias)
+    ratio = min(frame.calibration.ratio, LARGEST_RATIO)
+    if not frame.calibration.samples or ratio <= (frame.spec.shared_ratio or 0):
+        return frame
+    store.share_ratio(alias, ratio)
+    return replace(frame, spec=replace(frame.spec, shared_ratio=ratio))
 
 
 async def ask(turn: TurnRecord, step: Step, model: Model, request: Request, config: Config) -> Reply:

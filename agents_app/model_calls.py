@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agents_app import steps
 from agents_app.answer import Answer
-from agents_app.asking import ask, next_model
+from agents_app.asking import ask, learn_refusal, next_model
 from agents_app.progress import OpenCall, Progress
 from agents_app.purse import TurnPurse
 from agents_app.steps import Step
@@ -21,11 +21,14 @@ from mnesis_core.measure import Asked, Size, size_now
 from mnesis_core.messages import TextPart, ToolPart
 from mnesis_core.record import TurnRecord, UsageRecord, add_usage
 from mnesis_core.recording import usage_record
-from mnesis_core.retrying import fallbacks_of, may_ask_another
+from mnesis_core.retrying import fallbacks_of, is_too_long, may_ask_another
 from mnesis_core.tokens import estimate_message
 from mnesis_core.turn_options import TurnOptions
 from sessions_app.database import db
 from sessions_app.live import hub
+
+SMALLER_TRIES = 3
+"""How often a model that refuses a prompt as too long is asked again, each time with a smaller one."""
 
 
 class ModelCalls:
@@ -115,7 +118,29 @@ class ModelCalls:
         return True
 
     async def _ask_model(self) -> tuple[Reply, list[OpenCall]]:
+        """What the model says, to a smaller prompt as long as it refuses one as too long and a smaller one can be made."""
         context = await self._fitting_context()
+        reply, calls = await self._ask_once(context)
+        for _ in range(SMALLER_TRIES):
+            if not is_too_long(reply):
+                break
+            await self._learn_refusal()
+            smaller = await self._fitting_context()
+            if smaller.digest == context.digest:
+                break
+            context = smaller
+            reply, calls = await self._ask_once(context)
+        return reply, calls
+
+    async def _learn_refusal(self) -> None:
+        frame = await db(learn_refusal, self.session.id, self.spec.alias)
+        self.frame = _with_own_prompt(frame, self.options)
+        self.spec = replace(self.spec, shared_ratio=frame.spec.shared_ratio)
+        if self.spec.alias == self.session.model:
+            self.home = self.frame
+        self.learnt, self.asked = frame.calibration, None
+
+    async def _ask_once(self, context: BuiltContext) -> tuple[Reply, list[OpenCall]]:
         request = Request(
             payload=context.payload,
             max_output_tokens=context.budget.reserved_output,

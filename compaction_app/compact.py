@@ -266,13 +266,13 @@ def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> R
         config=state.config.compaction,
         patience=patience_of(state.config.turn),
         sources=list(sources),
-        limit=piece_limit(state.summariser(), state.config),
         context_seq=state.session.event_seq,
     )
 
 
 async def _ask(task: Work, state: ContextState, chosen: Span | Condensation, recorder: RecordedTries) -> SummaryResult:
-    pieces, quotables = reading_of(chosen, recorder.limit)
+    limit = piece_limit(state.summariser(), state.config)
+    pieces, quotables = reading_of(chosen, limit)
     question = summarise(
         pieces,
         chosen.tokens,
@@ -285,6 +285,8 @@ async def _ask(task: Work, state: ContextState, chosen: Span | Condensation, rec
         named=chosen.named,
         prompts=site_prompts(),
         recorder=recorder,
+        limit=limit,
+        cut=lambda limit: reading_of(chosen, limit)[0],
     )
     try:
         return await task.attempt.asking(question)

@@ -19,7 +19,7 @@ from mnesis_core.compaction import Situation, piece_limit
 from mnesis_core.config import Config
 from mnesis_core.context import Assembled
 from mnesis_core.dag import ContextEntry, ContextRows, MessageEntry, in_order
-from mnesis_core.limits import spec_in_place, spec_in_session
+from mnesis_core.limits import spec_as_said, spec_in_place, spec_in_session
 from mnesis_core.llm import ModelSpec, ToolSpec
 from mnesis_core.measure import Size
 from mnesis_core.record import SessionRecord
@@ -164,12 +164,15 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
     if model is not None and not is_own:
         spec = spec_in_place(get_spec_to_read(model), config)
     newest = queries.newest_call(session_id)
+    calibration = calibration_after(
+        newest, model=spec.alias, shared_ratio=spec.shared_ratio, window=spec.context_window
+    )
     return Frame(
         session=session,
-        spec=spec,
+        spec=spec_as_said(spec, calibration.window),
         config=config,
-        budget=make_budget(spec, config),
-        calibration=calibration_after(newest, model=spec.alias, shared_ratio=spec.shared_ratio),
+        budget=make_budget(spec, config, window_said=calibration.window),
+        calibration=calibration,
         # The tools belong to the turn; the newest call tells what they took.
         tool_tokens=newest.tool_tokens if newest else 0,
     )

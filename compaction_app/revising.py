@@ -208,7 +208,6 @@ def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> Reco
         config=task.state.config.compaction,
         patience=patience_of(task.state.config.turn),
         sources=list(sources),
-        limit=piece_limit(task.model.spec, task.state.config),
         context_seq=task.state.context_seq,
     )
 
@@ -227,7 +226,8 @@ def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
 
 
 async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedTries) -> SummaryResult:
-    pieces, quotables = reading_of(chosen, recorder.limit)
+    limit = piece_limit(task.model.spec, task.state.config)
+    pieces, quotables = reading_of(chosen, limit)
     try:
         return await summarise(
             pieces,
@@ -241,6 +241,8 @@ async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedTries
             named=chosen.named,
             prompts=task.prompts,
             recorder=recorder,
+            limit=limit,
+            cut=lambda limit: reading_of(chosen, limit)[0],
         )
     finally:
         await close_connections()

@@ -110,8 +110,6 @@ class RecordedTries:
     patience: Patience
     sources: Sequence[dict[str, Any]]
     """Manifest rows of what the summary is to stand for."""
-    limit: int
-    """Tokens of a piece that they are read in."""
     context_seq: int
     """The event as of which they were read."""
     cost_micros: int = 0
@@ -226,7 +224,7 @@ class RecordedTries:
                 "summary_id": self.summary_id,
                 **highest.as_parameters(),
             },
-            manifest=question_manifest(question, self.sources, self.limit),
+            manifest=question_manifest(question, self.sources),
             context_seq=self.context_seq,
             digest=digest(question.request.payload),
             estimated_tokens=question.tokens,

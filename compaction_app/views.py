@@ -32,6 +32,7 @@ WINDOW_SOURCES = {
     "configured": "as configured",
     "litellm": "as litellm's table says",
     "default": "assumed, because nobody says how large it is",
+    "provider": "as its provider said when it refused a longer prompt",
 }
 BAR_WIDTH = 1000
 

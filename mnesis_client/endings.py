@@ -135,7 +135,7 @@ class ModelRefusedRequest(ModelError):
 
 
 class ContextWindowExceeded(ModelRefusedRequest):
-    """The provider says that the context is larger than the model's window. Correct the model's limit."""
+    """The provider says that the prompt is too long for the model. Send less at once, or attach it as a file; or correct the model's limit."""
 
     code = "CONTEXT_WINDOW_EXCEEDED"
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from mnesis_core.calibration import CountSource
 from mnesis_core.config import Config
-from mnesis_core.limits import spec_in_session
+from mnesis_core.limits import spec_as_said, spec_in_session
 from mnesis_core.llm import ModelSpec
 
 LARGEST_RESERVE_SHARE = 8
@@ -84,13 +84,13 @@ class Trigger:
     """Who counted them."""
 
 
-def make_budget(spec: ModelSpec, config: Config) -> Budget:
-    """The budget of a model under a configuration.
+def make_budget(spec: ModelSpec, config: Config, *, window_said: int | None = None) -> Budget:
+    """The budget of a model under a configuration, and within the window that its provider says it has.
 
     The reserves of seed 000 are absolute and leave nothing of a small window, so each is also bounded by a
     share: the answer's of the window, the compaction's of the rest. So a larger window never leaves less usable.
     """
-    spec = spec_in_session(spec, config)
+    spec = spec_as_said(spec_in_session(spec, config), window_said)
     window = max(spec.context_window, SMALLEST_WINDOW)
     output_share = max(1, int(window * config.budget.reserved_output_share))
     reserved_output = min(spec.max_output_tokens, output_share) if spec.max_output_tokens > 0 else output_share

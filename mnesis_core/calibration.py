@@ -6,8 +6,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from mnesis_core.overflow import read_overflow
+
 SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
 """A provider that claims to count beyond these is not believed."""
+LARGEST_REFUSED = 8.0
+"""Likewise where it refuses a prompt as too long: nobody gains by asking it the same again."""
+GROWTH = 1.4
+"""By how much the ratio is raised over the least that explains such a refusal, when it says no number that does."""
+SMALLEST_WINDOW = 512
+"""A provider that claims to take fewer tokens is not believed."""
 NEWEST_WEIGHT = 0.2
 """Of the newest report, at least."""
 LARGEST_ERROR = 10.0
@@ -40,6 +48,8 @@ class Calibration:
     smoothed: 0.03 is 3 %. None: there was no report."""
     is_borrowed: bool = False
     """The ratio began as that of other sessions."""
+    window: int | None = None
+    """What the model takes, as its provider said when it refused a prompt, where that is less than its entry says."""
 
     @property
     def source(self) -> CountSource:
@@ -62,6 +72,8 @@ def words_of(*, source: str, ratio: float, samples: int, error: float | None) ->
         return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {missed}."
     if source == CountSource.MODEL:
         return f"Estimated, and corrected as in other sessions with this model ({correction})."
+    if ratio != 1:
+        return f"Estimated, {correction} since the provider refused a prompt as too long."
     return "Estimated; the provider has not reported yet."
 
 
@@ -85,10 +97,37 @@ def calibrate(previous: Calibration, estimated: int, reported: int) -> Calibrati
     ratio = _towards(previous.ratio, _bounded(reported / estimated), weight=1 / (previous.samples + 2))
     return replace(
         previous,
-        ratio=_bounded(ratio),
+        ratio=ratio,
         samples=previous.samples + 1,
         error=_towards(before, missed, weight=1 / (previous.samples + 1)),
     )
+
+
+def calibrate_refused(previous: Calibration, *, estimated: int, output: int, window: int, words: str) -> Calibration:
+    """The calibration after a call whose prompt was refused as too long: the next prompt made with it is smaller.
+
+    A refusal is a proof, so its count stands at once and is not smoothed; later reports correct it. One that no number
+    explains refutes what was learnt so far: the ratio grows by a guess, of which the next report takes back half. Of a
+    prompt so short that no believable ratio makes it too long, it teaches nothing.
+
+    :param output: the tokens that the call reserved for its answer
+    :param window: what the model takes, as its entry says
+    :param words: the provider's own
+    """
+    said, known = read_overflow(words), min(window, previous.window or window)
+    smaller = said.limit if said.limit and SMALLEST_WINDOW <= said.limit < known else None
+    learnt = replace(previous, window=smaller or previous.window)
+    room = (smaller or known) - output
+    counted = said.counted(window=smaller or known, output=output) or 0
+    ratio = round(counted / max(1, estimated), 4)
+    if counted > room and previous.ratio < ratio <= LARGEST_REFUSED:
+        missed = (counted - estimated * previous.ratio) / counted
+        return replace(learnt, ratio=ratio, samples=previous.samples + 1, error=round(missed, 4))
+    least = room / max(1, estimated)
+    if smaller or least > LARGEST_REFUSED:
+        return learnt
+    grown = round(GROWTH * max(previous.ratio, least), 4)
+    return replace(learnt, ratio=min(grown, LARGEST_REFUSED), samples=0, error=None)
 
 
 def share_ratio(shared: float | None, learnt: Calibration) -> float | None:
@@ -119,36 +158,59 @@ class CallMeasure:
     """0: the provider has not said."""
     calibration: Calibration | None
     """What corrected the estimate. None: that was not written down."""
+    output: int = 0
+    """Reserved for the answer."""
+    refusal: str = ""
+    """What the provider said when it refused the prompt as too long; empty: it did not."""
 
 
-def read_measure(parameters: dict[str, Any], *, model: str, estimated: int, reported: int) -> CallMeasure:
+def read_measure(
+    parameters: dict[str, Any], *, model: str, estimated: int, reported: int, refusal: str = ""
+) -> CallMeasure:
     """The measure of a recorded call. A record may come from a file, so nothing in its parameters is believed."""
-    tool_tokens = parameters.get("tool_tokens")
     return CallMeasure(
         model=model,
-        tool_tokens=tool_tokens if type(tool_tokens) is int and 0 <= tool_tokens <= MOST_TOKENS else 0,
+        tool_tokens=_read_tokens(parameters.get("tool_tokens")),
         estimated=estimated,
         reported=reported,
         calibration=_read_calibration(parameters.get("calibration")),
+        output=_read_tokens(parameters.get("max_output_tokens")),
+        refusal=refusal,
     )
 
 
-def calibration_after(newest: CallMeasure | None, *, model: str, shared_ratio: float | None) -> Calibration:
+def calibration_after(
+    newest: CallMeasure | None, *, model: str, shared_ratio: float | None, window: int
+) -> Calibration:
     """What corrects the next estimate of a session: what its newest call began with, and what that call taught.
 
     A call of another model teaches nothing of this one.
+
+    :param window: what the model takes, as its entry says
     """
     begin = first_calibration(shared_ratio)
     if newest is None or newest.model != model:
         return begin
-    return calibrate(newest.calibration or begin, newest.estimated, newest.reported)
+    known = newest.calibration or begin
+    if newest.refusal:
+        estimated, output = newest.estimated, newest.output
+        return calibrate_refused(known, estimated=estimated, output=output, window=window, words=newest.refusal)
+    return calibrate(known, newest.estimated, newest.reported)
+
+
+def _read_tokens(stored: Any) -> int:
+    return stored if type(stored) is int and 0 <= stored <= MOST_TOKENS else 0
 
 
 def _read_calibration(stored: Any) -> Calibration | None:
     match stored:
         case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error}:
-            is_sound = SMALLEST_RATIO <= ratio <= LARGEST_RATIO and 0 <= samples <= MOST_TOKENS
+            is_sound = SMALLEST_RATIO <= ratio <= LARGEST_REFUSED and 0 <= samples <= MOST_TOKENS
             if is_sound and 0 <= (error or 0) <= LARGEST_ERROR:
                 is_borrowed = stored.get("is_borrowed") is True
-                return Calibration(ratio=ratio, samples=samples, error=error, is_borrowed=is_borrowed)
+                window = _read_tokens(stored.get("window"))
+                window_said = window if window >= SMALLEST_WINDOW else None
+                return Calibration(
+                    ratio=ratio, samples=samples, error=error, is_borrowed=is_borrowed, window=window_said
+                )
     return None

@@ -63,6 +63,13 @@ def spec_in_session(spec: ModelSpec, config: Config) -> ModelSpec:
     return replace(spec, **changes)
 
 
+def spec_as_said(spec: ModelSpec, window: int | None) -> ModelSpec:
+    """The model with the window that its provider says it has, where that is smaller (``Calibration.window``)."""
+    if window is None or window >= spec.context_window:
+        return spec
+    return replace(spec, context_window=window, context_window_source=LimitSource.PROVIDER)
+
+
 def spec_in_place(spec: ModelSpec, config: Config) -> ModelSpec:
     """A model that is asked in place of a session's own: at its own prices, and within the session's limits if they are
     tighter, since a session may be made small on purpose."""

@@ -35,6 +35,8 @@ class LimitSource(StrEnum):
     """litellm's own table."""
     DEFAULT = "default"
     """Nobody: it is assumed."""
+    PROVIDER = "provider"
+    """The provider, when it refused a longer prompt."""
 
 
 class Outcome(StrEnum):

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from mnesis_core.config import TurnConfig
-from mnesis_core.endings import ModelError
+from mnesis_core.endings import ContextWindowExceeded, ModelError
 from mnesis_core.llm import Outcome, Reply
 
 LARGEST_SPREAD = 0.5
@@ -89,6 +89,11 @@ def pause_before_retry(
 def gave_nothing(reply: Reply) -> bool:
     """Whether a call failed before its first token: nobody has read anything of it."""
     return reply.outcome is Outcome.FAILED and not reply.text and not reply.reasoning
+
+
+def is_too_long(reply: Reply) -> bool:
+    """Whether the provider refused the prompt as too long, so that a shorter one may help."""
+    return isinstance(reply.error, ContextWindowExceeded) and gave_nothing(reply)
 
 
 def may_ask_another(reply: Reply) -> bool:

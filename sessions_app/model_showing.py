@@ -17,6 +17,7 @@ SOURCES = {
     LimitSource.CONFIGURED: "entered",
     LimitSource.LITELLM: "litellm's table",
     LimitSource.DEFAULT: "assumed",
+    LimitSource.PROVIDER: "as its provider says",
 }
 
 

@@ -27,7 +27,7 @@ class Question:
     target: int
     """Tokens that the summary is asked to keep to."""
     limit: int
-    """Tokens of a piece, if drafts are merged: with ``piece``, what is needed to cut the same one again."""
+    """Tokens of a piece: with ``piece``, what is needed to cut the same one again."""
     piece: int
     pieces: int
     """Of how many, counted from 1."""
@@ -153,15 +153,13 @@ def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any
 # What is stored of a question
 
 
-def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]], limit: int) -> list[dict[str, Any]]:
+def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """JSON rows by which the same payload can be made again.
 
-    ``sources`` are the rows of what the summary stands for, ``messages_row`` or ``summary_rows``, and ``limit`` the
-    tokens of a piece that it is read in.
+    ``sources`` are the rows of what the summary stands for, ``messages_row`` or ``summary_rows``.
     """
-    limit = question.limit if question.merges else limit
     prompt = {"kind": "prompt", "id": question.prompt.version, "target": question.target}
-    piece = {"kind": "piece", "number": question.piece, "count": question.pieces, "limit": limit}
+    piece = {"kind": "piece", "number": question.piece, "count": question.pieces, "limit": question.limit}
     read = [{"kind": "try", "id": try_id} for try_id in question.merges] or sources
     return [prompt, piece, *map(dict, read)]
 

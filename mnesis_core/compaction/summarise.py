@@ -2,12 +2,14 @@
 
 Each piece escalates by itself, so that what one call did well is not paid for again. After two errors of
 the model on one piece, one that took too long, one that gave nothing however often it was asked (``retrying``), or one that
-may not be asked, it is not asked again: level 3 needs none.
+may not be asked, it is not asked again: level 3 needs none. One that refuses a piece as too long is given pieces of
+half the length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -24,14 +26,14 @@ from mnesis_core.compaction.naming import (
     name_files,
 )
 from mnesis_core.compaction.prompts import SHIPPED, Prompts, SummaryPrompt
-from mnesis_core.compaction.transcript import piece_limit, text_pieces
+from mnesis_core.compaction.transcript import SMALLEST_LIMIT, piece_limit, text_pieces
 from mnesis_core.config import Config
 from mnesis_core.dag import SummaryKind
 from mnesis_core.endings import ModelTimeout
 from mnesis_core.file_manifests import FileManifest
 from mnesis_core.footers import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.llm import Model, Reply, Request, Source, Usage
-from mnesis_core.retrying import gave_nothing
+from mnesis_core.retrying import gave_nothing, is_too_long
 from mnesis_core.tokens import estimate_text
 
 LARGEST_SHARE = 0.35
@@ -46,6 +48,12 @@ JOINT_TOKENS = 2
 """Between the summaries of two pieces."""
 REPLY_SLACK = 1_024
 """Tokens beside the summary that a call may write: some models think first."""
+SHORTER_TRIES = 3
+"""How often the pieces are halved."""
+
+
+class _TooLong(Exception):
+    """The model refuses a piece as too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +88,16 @@ async def summarise(
     named: Named = NO_IDS,
     prompts: Prompts = SHIPPED,
     recorder: Recorder | None = None,
+    limit: int | None = None,
+    cut: Callable[[int], Sequence[str]] | None = None,
 ) -> SummaryResult:
     """A summary of ``pieces``, which together are one span.
 
     ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included.
     Level 3 quotes ``quotables``, or the pieces when there are none; it is used at once without a model, or with
     ``deterministic_only``. Every id of ``named`` stands in the result, or in its manifest, whose id is ``manifest_id``.
-    ``recorder`` asks the model and keeps every try.
+    ``recorder`` asks the model and keeps every try. ``limit`` is the tokens that a piece has at the most, and ``cut`` makes
+    the pieces again with another limit, for a model that refuses one as too long.
     """
     largest = max(1, source_tokens - SUMMARY_FRAME)
     room = min(MOST_TOKENS, largest // SHARE_OF_SOURCE, budget.target // SHARE_OF_TARGET)
@@ -100,8 +111,9 @@ async def summarise(
         largest=largest,
         named=naming.named,
         prompts=prompts,
+        limit=limit or (piece_limit(model.spec, config) if model else 0),
     )
-    written = await run.reduce(pieces, kind)
+    written = await run.write(pieces, kind, cut)
     if written is not None:
         return run.result(written, with_footer(written.text, naming.named), naming.manifest)
     naming = name_files(named, min(room, run.excerpt_limit() // SHARE_OF_EXCERPT), manifest_id)
@@ -150,7 +162,22 @@ class _Run:
     """Tokens that the summary must be below, so that in its frame it is smaller than what it stands for."""
     named: Named
     prompts: Prompts
+    limit: int
+    """Tokens of a piece."""
     tries: list[Try] = field(default_factory=list)
+
+    async def write(
+        self, pieces: Sequence[str], kind: SummaryKind, cut: Callable[[int], Sequence[str]] | None
+    ) -> _Draft | None:
+        """A summary of the pieces, or of shorter ones where the model refuses one as too long; ``None``: level 3 is due."""
+        for _ in range(1 + SHORTER_TRIES):
+            with suppress(_TooLong):
+                return await self.reduce(pieces, kind)
+            if cut is None:
+                break
+            self.limit = max(SMALLEST_LIMIT, self.limit // 2)
+            pieces = cut(self.limit)
+        return None
 
     async def reduce(self, pieces: Sequence[str], kind: SummaryKind, merges: tuple[str, ...] = ()) -> _Draft | None:
         """Summarise each piece, join the summaries, and merge them until the whole passes; ``None``: level 3 is due."""
@@ -162,7 +189,6 @@ class _Run:
                 text=pieces[0], kind=kind, tokens=self.largest, target=target, merges=merges, named=self.named
             )
             return await self._escalate(whole)
-        limit = piece_limit(self.model.spec, self.config)
         drafts = [await self._part(piece) for piece in _shares(pieces, kind, target, merges)]
         level = max(draft.level for draft in drafts)
         joined = JOINT.join(draft.text for draft in drafts)
@@ -171,7 +197,7 @@ class _Run:
         if self._is_accepted(joined, target):
             version = next(draft.version for draft in drafts if draft.level < 3)
             return replace(drafts[0], text=joined, level=level, version=version)
-        again = text_pieces(joined, limit)
+        again = text_pieces(joined, self.limit)
         tries = tuple(draft.try_id for draft in drafts)
         merged = await self.reduce(again, "condensed", tries) if len(again) < len(pieces) else None
         return replace(merged, level=max(level, merged.level)) if merged else None
@@ -237,6 +263,8 @@ class _Run:
             question = self._question(self.model, level, prompt, piece, target)
             answer = await self.recorder.ask(question, partial(_reason, piece, target))
             self.tries.append(answer.attempt)
+            if answer.reply is not None and is_too_long(answer.reply):
+                raise _TooLong
             if answer.reply is None or _is_given_up(answer.reply):
                 self.model = None
                 return None
@@ -263,7 +291,7 @@ class _Run:
             level=level,
             prompt=prompt,
             target=target,
-            limit=piece_limit(model.spec, self.config),
+            limit=self.limit,
             piece=piece.number,
             pieces=piece.count,
             merges=piece.merges,

@@ -7,8 +7,8 @@ is offered and summarises. It never invents. Commands inside the last user messa
 * ``!think``: some reasoning before the answer
 * ``!long N``: N words of prose
 * ``!tool NAME {json}``: call that tool with these arguments
-* ``!fail 401``, ``429``, ``500``: refuse as a provider would; ``cut``: stop in the middle without a finish
-  reason; ``empty``: end at once with nothing
+* ``!fail 401``, ``429``, ``500``: refuse as a provider would; ``long``: refuse a prompt that takes more than half of the
+  window; ``cut``: stop in the middle without a finish reason; ``empty``: end at once with nothing
 
 A system message that holds the line ``MNESIS-SUMMARISE`` makes it summarise what stands between
 ``<conversation>``, ``<summaries>`` or ``<file_text>`` tags in the user message, within ``Target: N tokens``. One with the
@@ -38,7 +38,7 @@ DEMO_LIMITS = StatedLimits(
 SUMMARISE_MARKER = "MNESIS-SUMMARISE"
 MAP_MARKER = "MNESIS-MAP"
 SCHEMA_FOLLOWS = "fits this JSON Schema, and with nothing before or after it:"
-FAILURES = ("401", "429", "500", "cut", "empty")
+FAILURES = ("401", "429", "500", "long", "cut", "empty")
 LONGEST_PROSE = 20_000
 """Words."""
 SLOWEST_WORD = 10_000
@@ -206,6 +206,11 @@ def _failing(kind: str) -> DemoAnswer:
         return DemoAnswer(text=f"I can fail in these ways: {', '.join(f'`!fail {name}`' for name in FAILURES)}.")
     text = "I begin an answer, as asked, and then the line goes" if kind == "cut" else ""
     return DemoAnswer(text=text, failure=kind)
+
+
+def answer_to_short(given: DemoAnswer) -> DemoAnswer:
+    """What is said in place of a refusal of a prompt that is not too long."""
+    return replace(given, text="This prompt fits into half of my window, so I take it.", failure="")
 
 
 def _tool_command(name: str, arguments: str, tools: list[dict[str, Any]], place: int) -> DemoAnswer:

@@ -6,11 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from mnesis_core.config import StreamConfig
-from mnesis_core.endings import ModelAuthenticationFailed, ModelError, ModelRateLimited, ModelUnavailable
+from mnesis_core.endings import (
+    ContextWindowExceeded,
+    ModelAuthenticationFailed,
+    ModelError,
+    ModelRateLimited,
+    ModelUnavailable,
+)
 from mnesis_core.llm import ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, Usage
 from mnesis_core.providers.answer import PartialAnswer, estimate_payload, sendable
 from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of, seconds_of
-from mnesis_core.providers.demo import DemoAnswer, answer, shortened, words
+from mnesis_core.providers.demo import DemoAnswer, answer, answer_to_short, shortened, words
 from mnesis_core.providers.litellm_faults import out_of_time
 from mnesis_core.tokens import estimate_text
 
@@ -36,7 +42,9 @@ class DemoModel:
         try:
             # In a thread: a long context takes longer to search than the event loop may be held up.
             given = await before(deadline, asyncio.to_thread(_answer, request))
-            failure = _failure(given, self.spec)
+            if given.failure == "long" and (failure := _refusal(request, self.spec)) is None:
+                given = answer_to_short(given)
+            failure = failure or _failure(given, self.spec)
             for word in words(given.reasoning):
                 for reasoning in partial.add_reasoning(word):
                     yield reasoning
@@ -61,6 +69,15 @@ def _failure(given: DemoAnswer, spec: ModelSpec) -> ModelError | None:
         return None
     kind, text = _FAILURES[given.failure]
     return kind(text, model=spec.alias, status=int(given.failure))
+
+
+def _refusal(request: Request, spec: ModelSpec) -> ModelError | None:
+    """The refusal of a prompt that takes more than half of the window."""
+    tokens, most = estimate_payload(request.payload), spec.context_window // 2
+    if tokens <= most:
+        return None
+    text = f'The demo model refuses this prompt, as it was asked to: "prompt is too long: {tokens} tokens > {most} maximum"'
+    return ContextWindowExceeded(text, model=spec.alias, status=400)
 
 
 def _reply(request: Request, given: DemoAnswer, partial: PartialAnswer, failure: ModelError | None) -> Reply:

@@ -23,6 +23,7 @@ from mnesis_core.endings import (
     ModelUnreachable,
 )
 from mnesis_core.llm import ModelSpec
+from mnesis_core.overflow import is_too_long
 from mnesis_core.providers.endpoint import host_of
 from mnesis_core.text import printable
 
@@ -37,10 +38,8 @@ _UNKNOWN_PROVIDER = "LLM Provider NOT provided"
 
 _PREFIX = re.compile(r"^(?:litellm\.|\w+Error: |\w*Exception - |\w+: (?=\w+Error|\w*Exception))+")
 _KEY_SHAPED = re.compile(r"\b(?:Bearer\s+\S+|(?:sk|pk|rk|gsk|xai|AIza|hf)[-_][\w*.-]{6,})", re.IGNORECASE)
-_CONTEXT_TOO_LONG = re.compile(
-    r"context[ _](?:length|window|size)|maximum context|(?:prompt|input) is too long|too many (?:input )?tokens",
-    re.IGNORECASE,
-)
+_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+"""OpenAI's code, and llama.cpp's type."""
 
 
 def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:
@@ -185,9 +184,10 @@ def _is_error_event(causes: tuple[BaseException, ...]) -> bool:
 def _is_context_error(causes: tuple[BaseException, ...], status: int | None, says: str) -> bool:
     from litellm.exceptions import ContextWindowExceededError
 
-    if any(isinstance(cause, ContextWindowExceededError) for cause in causes):
+    named = {str(_body(cause).get(key)) for cause in causes for key in ("code", "type")}
+    if named & _TOO_LONG_CODES or any(isinstance(cause, ContextWindowExceededError) for cause in causes):
         return True
-    return status in (400, 413, 422, 500) and _CONTEXT_TOO_LONG.search(says) is not None
+    return status in (400, 413, 422, 500) and is_too_long(says)
 
 
 def _status(causes: tuple[BaseException, ...]) -> int | None:

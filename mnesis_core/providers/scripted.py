@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from mnesis_core.config import StreamConfig
-from mnesis_core.endings import ModelError, ModelTimeout
-from mnesis_core.llm import ModelSpec, ReasoningDelta, Reply, Request, TextDelta, ToolCall, Usage
+from mnesis_core.endings import ContextWindowExceeded, ModelError, ModelTimeout
+from mnesis_core.llm import ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, ToolCall, Usage
 from mnesis_core.providers.answer import PartialAnswer, estimate_payload
 from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of
 
@@ -38,6 +38,33 @@ class Step:
     gate_after: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting:
+    """A provider that counts in its own way, says so, and refuses what is too long for it."""
+
+    window: int
+    """Tokens, prompt and answer together."""
+    ratio: float = 1.0
+    """Its count divided by ours."""
+    words: str = (
+        "This model's maximum context length is {window} tokens. However, your messages resulted in {prompt} tokens."
+    )
+    """What it says to a prompt that is too long."""
+    refuses_all: bool = False
+
+    def count(self, request: Request) -> int:
+        """The prompt's tokens."""
+        return int(estimate_payload(request.payload) * self.ratio)
+
+    def refusal(self, request: Request) -> Step | None:
+        """What comes of a request that is too long."""
+        prompt = self.count(request)
+        if prompt + request.max_output_tokens <= self.window and not self.refuses_all:
+            return None
+        says = self.words.format(window=self.window, prompt=prompt, total=prompt + request.max_output_tokens)
+        return Step(error=ContextWindowExceeded(f'It is too long. The provider says: "{says}"'))
+
+
 Script = Step | str | ModelError | ToolCall
 """A step, or short for one: a text, an error before anything is streamed, a single tool call."""
 
@@ -55,6 +82,8 @@ class ScriptedModel:
     """What it was asked, in order."""
     at_gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while a stream waits at a gate."""
+    counting: Counting | None = None
+    """None: our own count is right, and every prompt fits."""
     abandoned: int = 0
     """How many streams were closed or cancelled before their end."""
 
@@ -65,7 +94,7 @@ class ScriptedModel:
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
         """Ask, and yield the answer as it comes."""
         self.requests.append(request)
-        step = self._next_step(request)
+        step = self._refusal(request) or self._next_step(request)
         answer = PartialAnswer(limit=request.max_characters or StreamConfig().max_answer_characters)
         deadline = deadline_of(self.spec, request)
         is_whole = False
@@ -82,7 +111,16 @@ class ScriptedModel:
             step = replace(step, tool_calls=(), error=ModelTimeout())
         finally:
             self.abandoned += not is_whole
-        yield _reply(step, answer, request)
+        yield _reply(self._with_usage(step, request), answer, request)
+
+    def _refusal(self, request: Request) -> Step | None:
+        return self.counting and self.counting.refusal(request)
+
+    def _with_usage(self, step: Step, request: Request) -> Step:
+        if self.counting is None or step.usage is not None or step.error is not None:
+            return step
+        counted = self.counting.count(request)
+        return replace(step, usage=Usage(input_tokens=counted, output_tokens=len(step.text), source=Source.PROVIDER))
 
     def _next_step(self, request: Request) -> Step:
         scripted = self.replies

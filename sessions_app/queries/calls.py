@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from mnesis_core.calibration import CallMeasure, read_measure
+from mnesis_core.endings import ContextWindowExceeded
 from mnesis_core.errors import CallNotFoundError
 from mnesis_core.llm import Source
 from mnesis_core.record import CallRecord
@@ -18,7 +19,7 @@ from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import ModelCall, PromptText
 from sessions_app.queries.usage import usage_of
 
-_MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source")
+_MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
 _NEWEST = CompiledQuery(
     lambda: (
         ModelCall.objects.filter(session_id=Asked("session_id"), purpose="turn")
@@ -107,7 +108,14 @@ def newest_call(session_id: str) -> CallMeasure | None:
     if row is None:
         return None
     reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
-    return read_measure(row.parameters, model=row.model, estimated=row.estimated_tokens, reported=reported)
+    is_refused = row.error_code == ContextWindowExceeded.code
+    return read_measure(
+        row.parameters,
+        model=row.model,
+        estimated=row.estimated_tokens,
+        reported=reported,
+        refusal=decode_text(row.error_message or "") if is_refused else "",
+    )
 
 
 def _call(row: ModelCall) -> CallRecord:

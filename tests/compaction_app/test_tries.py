@@ -23,7 +23,7 @@ from compaction_app.rebuilding import rebuild_payload
 from mnesis_core.compaction.prompts import SHIPPED, parse_prompt
 from mnesis_core.endings import ModelUnavailable
 from mnesis_core.llm import ModelSpec, Prices, Request, Source, ToolCall, Usage
-from mnesis_core.providers.scripted import Script, ScriptedModel, Step
+from mnesis_core.providers.scripted import Counting, Script, ScriptedModel, Step
 from mnesis_core.record import CallRecord, SessionRecord
 from mnesis_core.text import decode_text
 from sessions_app import store as record_store
@@ -152,6 +152,19 @@ def test_what_is_read_in_pieces_and_merged_is_rebuilt_too(session, script, text)
     run = compact_now(session.id)
     assert max(attempt.pieces for attempt in run.tries) > 2
     assert any(row["kind"] == "try" for call in summary_calls(session) for row in call.manifest)
+    assert_rebuilt(session, model)
+
+
+def test_pieces_that_are_refused_as_too_long_are_read_shorter_and_rebuilt_too(session, script):
+    model = script(lambda _: "- A summary.")
+    model.counting = Counting(window=3_000)
+    add_turns(session, 12)
+    run = compact_now(session.id)
+    refused, *rest = summary_calls(session)
+    assert (refused.error_code, refused.usage.tokens_input) == ("CONTEXT_WINDOW_EXCEEDED", 0)
+    assert rest[-1].error_code is None
+    assert {summary.level for summary in list_summaries(session.id)} == {1}
+    assert run.state == "completed"
     assert_rebuilt(session, model)
 
 

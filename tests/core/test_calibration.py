@@ -24,6 +24,7 @@ from mnesis_core.calibration import (
     Calibration,
     CountSource,
     calibrate,
+    calibrate_refused,
     calibration_after,
     first_calibration,
     read_measure,
@@ -134,7 +135,7 @@ def test_calibration_stays_within_its_bounds_and_can_be_written_down(reports: li
         assert 0 <= (known.error or 0) <= 10
     parameters = {"calibration": json.loads(json.dumps(asdict(known)))}
     measure = read_measure(parameters, model="a", estimated=0, reported=0)
-    assert calibration_after(measure, model="a", shared_ratio=None) == known
+    assert calibration_after(measure, model="a", shared_ratio=None, window=8_000) == known
 
 
 def test_it_says_what_corrects_the_estimate() -> None:
@@ -146,9 +147,9 @@ def test_it_says_what_corrects_the_estimate() -> None:
 
 def test_a_call_of_another_model_teaches_nothing() -> None:
     measure = read_measure({}, model="other", estimated=1_000, reported=2_000)
-    assert calibration_after(measure, model="mine", shared_ratio=1.2) == first_calibration(1.2)
-    assert calibration_after(measure, model="other", shared_ratio=None).ratio == 1.5
-    assert calibration_after(None, model="mine", shared_ratio=None) == Calibration()
+    assert calibration_after(measure, model="mine", shared_ratio=1.2, window=8_000) == first_calibration(1.2)
+    assert calibration_after(measure, model="other", shared_ratio=None, window=8_000).ratio == 1.5
+    assert calibration_after(None, model="mine", shared_ratio=None, window=8_000) == Calibration()
 
 
 @pytest.mark.parametrize(
@@ -178,3 +179,50 @@ def test_a_model_shares_what_its_sessions_learn_slowly_and_only_what_matters() -
     assert share_ratio(None, learnt) == 1.4
     assert share_ratio(1.0, learnt) == 1.08
     assert share_ratio(1.38, learnt) is None
+
+
+UNKNOWN = Calibration()
+
+
+def refused(words: str, known: Calibration = UNKNOWN, *, estimated: int = 24_000) -> Calibration:
+    """What a model of 32,000 tokens teaches that refuses a prompt, 1,000 tokens kept for the answer."""
+    return calibrate_refused(known, estimated=estimated, output=1_000, window=32_000, words=words)
+
+
+def test_a_refusal_s_own_count_stands_at_once() -> None:
+    learnt = refused("prompt is too long: 33600 tokens > 32000 maximum")
+    assert learnt == Calibration(ratio=1.4, samples=1, error=pytest.approx(0.2857, abs=0.0001))
+    assert learnt.source is CountSource.PROVIDER
+
+
+def test_a_smaller_window_that_a_refusal_names_explains_it_alone() -> None:
+    learnt = refused("maximum context length is 8192 tokens. However, your messages resulted in 24000 tokens")
+    assert (learnt.ratio, learnt.window) == (1.0, 8_192)
+    assert refused("context length is only 100 tokens").window is None
+    assert refused("maximum context length is 64000 tokens").window is None
+
+
+def test_a_refusal_that_no_number_explains_raises_the_ratio_until_the_prompt_must_shrink() -> None:
+    known = Calibration(ratio=1.1, samples=9, error=0.01)
+    learnt = refused("Too long.", known)
+    assert 24_000 * learnt.ratio > 32_000
+    assert (learnt.samples, learnt.error) == (0, None)
+    assert refused("prompt is too long: 9 tokens > 32000 maximum", known) == learnt
+    assert refused("prompt is too long: 99999999999 tokens > 32000 maximum", known) == learnt
+
+
+def test_a_short_prompt_that_is_refused_as_too_long_teaches_nothing() -> None:
+    assert refused("Too long.", estimated=300) == Calibration()
+
+
+@given(st.integers(1, 31_000), st.floats(0.5, 8.0), st.one_of(st.none(), st.integers(1, 10**6)), st.integers(1, 10**6))
+def test_what_a_refusal_teaches_is_bounded_never_less_and_can_be_written_down(
+    estimated: int, ratio: float, limit: int | None, counted: int
+) -> None:
+    words = f"prompt is too long: {counted} tokens" + (f" > {limit} maximum" if limit else "")
+    known = Calibration(ratio=round(ratio, 4))
+    learnt = refused(words, known, estimated=estimated)
+    assert known.ratio <= learnt.ratio <= 8.0
+    parameters = {"calibration": json.loads(json.dumps(asdict(learnt)))}
+    measure = read_measure(parameters, model="a", estimated=0, reported=0)
+    assert calibration_after(measure, model="a", shared_ratio=None, window=32_000) == learnt

@@ -40,11 +40,13 @@ def demo_spec() -> ModelSpec:
         ("!fail 401", Outcome.FAILED, "MODEL_AUTHENTICATION_FAILED"),
         ("!fail 429", Outcome.FAILED, "MODEL_RATE_LIMITED"),
         ("!fail 500", Outcome.FAILED, "MODEL_UNAVAILABLE"),
+        ("word " * 20_000 + "!fail long", Outcome.FAILED, "CONTEXT_WINDOW_EXCEEDED"),
+        ("Hello !fail long", Outcome.COMPLETE, None),
         ("!fail cut", Outcome.INCOMPLETE, "MODEL_REPLY_INCOMPLETE"),
         ("!fail empty", Outcome.INCOMPLETE, "MODEL_REPLY_INCOMPLETE"),
     ],
 )
-async def test_the_demo_model_fails_as_it_is_told(command: str, outcome: Outcome, code: str) -> None:
+async def test_the_demo_model_fails_as_it_is_told(command: str, outcome: Outcome, code: str | None) -> None:
     reply = await complete(make_model(demo_spec()), say(command))
     assert (reply.outcome, reply.error and reply.error.code) == (outcome, code)
 

@@ -22,7 +22,7 @@ from mnesis_core.endings import ModelAuthenticationFailed, ModelUnreachable
 from mnesis_core.footers import Named
 from mnesis_core.llm import Request, Source, ToolCall, Usage
 from mnesis_core.overrides import override
-from mnesis_core.providers.scripted import Script, ScriptedModel, Step
+from mnesis_core.providers.scripted import Counting, Script, ScriptedModel, Step
 from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
 from tests.core.contexts import conversation, summaries
@@ -248,3 +248,27 @@ async def test_the_prompts_that_are_given_are_asked() -> None:
     result = await summary_of(asked, prompts=own)
     assert result.prompt_version == "level1.own"
     assert asked.requests[0].payload["messages"][0]["content"] == "MNESIS-SUMMARISE in verse"
+
+
+def fussy(takes: int) -> ScriptedModel:
+    """A model whose entry says 32,000 tokens, and that takes fewer."""
+    asked = always(lambda _: GOOD)
+    asked.counting = Counting(window=takes)
+    return asked
+
+
+@pytest.mark.parametrize("takes", [4_500, 3_000])
+async def test_a_model_that_refuses_a_piece_as_too_long_reads_shorter_ones(takes: int) -> None:
+    asked = fussy(takes)
+    result = await summary_of(asked, cut=lambda limit: transcript_pieces(MESSAGES, limit), limit=SOURCE + 100)
+    reasons = [attempt.reason for attempt in result.tries]
+    assert result.level < 3
+    assert reasons[0] == "CONTEXT_WINDOW_EXCEEDED"
+    assert reasons.count("CONTEXT_WINDOW_EXCEEDED") < 4
+    assert all(attempt.input_tokens == 0 for attempt in result.tries if attempt.reason)
+
+
+async def test_a_model_that_refuses_pieces_of_any_length_leaves_an_excerpt_after_a_few_calls() -> None:
+    asked = fussy(1)
+    result = await summary_of(asked, cut=lambda limit: transcript_pieces(MESSAGES, limit), limit=SOURCE + 100)
+    assert (result.level, len(asked.requests), result.usage.total_tokens) == (3, 4, 0)

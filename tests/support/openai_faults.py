@@ -165,6 +165,28 @@ async def context_length(exchange: Exchange) -> None:
     await exchange.error(400, text, code="context_length_exceeded")
 
 
+async def context_length_without_numbers(exchange: Exchange) -> None:
+    await exchange.error(400, "Please reduce the length of your request.", code="context_length_exceeded")
+
+
+async def context_length_of_gemini(exchange: Exchange) -> None:
+    text = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+    await exchange.error(400, text)
+
+
+async def context_length_in_an_event(exchange: Exchange) -> None:
+    """The server has said yes before it looks at the prompt."""
+    text = "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it"
+    await exchange.event({"error": {"message": text, "type": "exceed_context_size_error", "code": 400}})
+
+
+async def context_length_after_a_role(exchange: Exchange) -> None:
+    """The first piece of an answer holds no word of it."""
+    await exchange.event(chunk([{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]))
+    text = "This model's maximum context length is 8192 tokens. However, your request has 9000 input tokens."
+    await exchange.event({"error": {"message": text, "type": "BadRequestError", "code": 400}})
+
+
 async def bad_request(exchange: Exchange) -> None:
     key = exchange.request.headers.get("authorization", "").removeprefix("Bearer ")
     await exchange.error(400, f"temperature must be below 2; you are {key}")

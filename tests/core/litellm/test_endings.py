@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from mnesis_core.llm import ModelSpec, Outcome, Source, complete
+from mnesis_core.overflow import Overflow, read_overflow
 from mnesis_core.providers.litellm_ import LiteLLMModel
 from tests.core.litellm.questions import KEY, REQUEST, ask
 from tests.support.openai_scenarios import SCENARIOS
@@ -106,6 +107,10 @@ ENDINGS = {
     "unpaid": failed("MODEL_REFUSED_REQUEST"),
     "too_slow": passing("MODEL_UNAVAILABLE"),
     "context_length": failed("CONTEXT_WINDOW_EXCEEDED"),
+    "context_length_without_numbers": failed("CONTEXT_WINDOW_EXCEEDED"),
+    "context_length_of_gemini": failed("CONTEXT_WINDOW_EXCEEDED"),
+    "context_length_in_an_event": failed("CONTEXT_WINDOW_EXCEEDED"),
+    "context_length_after_a_role": failed("CONTEXT_WINDOW_EXCEEDED"),
     "bad_request": failed("MODEL_REFUSED_REQUEST"),
     "server_error": passing("MODEL_UNAVAILABLE"),
     "unavailable": passing("MODEL_UNAVAILABLE"),
@@ -189,6 +194,24 @@ async def test_the_provider_s_own_words_are_quoted_when_they_help(server: OpenAI
     error = (await ask("context_length", server)).error
     assert error is not None
     assert "maximum context length is 8192 tokens" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "overflow"),
+    [
+        ("context_length", Overflow(limit=8_192, prompt=9_000)),
+        ("context_length_in_an_event", Overflow(limit=8_192, prompt=9_000)),
+        ("context_length_after_a_role", Overflow(limit=8_192, prompt=9_000)),
+        ("context_length_of_gemini", Overflow(limit=1_048_576, prompt=1_200_000)),
+        ("context_length_without_numbers", Overflow()),
+    ],
+)
+async def test_the_numbers_of_a_prompt_that_is_too_long_stay_readable(
+    name: str, overflow: Overflow, server: OpenAIServer
+) -> None:
+    error = (await ask(name, server)).error
+    assert error is not None
+    assert read_overflow(error.message) == overflow
 
 
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
