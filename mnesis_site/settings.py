@@ -62,6 +62,16 @@ def env_secret(name: str, directory: Path) -> str:
     return path.read_text()
 
 
+PATIENCE = {
+    "connect_timeout": 2,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+"""How soon a PostgreSQL that is gone without a word is given up (libpq: seconds, the second one milliseconds)."""
+
+
 def database(url: str, *, pooled: bool) -> dict[str, Any]:
     """Django's DATABASES entry for a ``DATABASE_URL``.
 
@@ -90,10 +100,12 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
         "HOST": parts.hostname or "",
         "PORT": port,
         "CONN_MAX_AGE": 0,
+        # A pool keeps connections through a restart of the server; broken ones are to serve nobody.
+        "CONN_HEALTH_CHECKS": pooled,
         # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
         # Hot statements are prepared when a connection has seen them five times.
-        "OPTIONS": {"prepare_threshold": 5}
-        | ({"pool": {"min_size": 1, "max_size": 12, "timeout": 20}} if pooled else {}),
+        "OPTIONS": {"prepare_threshold": 5, **PATIENCE}
+        | ({"pool": {"min_size": 1, "max_size": 12, "timeout": 3, "reconnect_timeout": 1}} if pooled else {}),
     }
 
 
@@ -174,6 +186,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "mnesis_site.probes.Probes",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
@@ -256,7 +269,11 @@ CONTENT_SECURITY_POLICY = {
 
 # Where worker clusters say that they live, for /readyz: a place that every process can see.
 _WORKER_CACHE = (
-    {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 1},
+    }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(DATA_DIR / "workers")}
 )
@@ -279,19 +296,27 @@ Q_CLUSTER = {
     "save_limit": 100,
     "recycle": 200,
     "orm": "default",
+    "broker_class": "mnesis_site.queue.Broker",
+    "scheduler": False,
     "label": "Worker queue",
 }
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
+    # An outage is said once a minute (sessions_app.outages), not by each request that it refuses.
+    "filters": {
+        "no_outage": {"()": "mnesis_site.error_pages.NoOutage"},
+        "once_a_minute": {"()": "sessions_app.outages.OnceAMinute"},
+    },
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env_str("MNESIS_LOG_LEVEL", "WARNING")},
     # Django's own console output is for DEBUG only; ours is for the operator, once.
     "loggers": {
         "django": {"handlers": [], "level": "WARNING"},
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["no_outage"]},
+        "psycopg.pool": {"filters": ["once_a_minute"]},
         # It logs a traceback for each line of a server that is no message; what matters comes as an error of the call.
         "mcp": {"level": "CRITICAL"},
     },

@@ -28,6 +28,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from mnesis_core.record import LiveText
+from sessions_app.outages import log_outage
 
 CHANNEL = "mnesis_live"
 SQLITE_POLL_SECONDS = 0.05
@@ -154,8 +155,8 @@ def wake(session_id: str) -> None:
     if settings.REDIS_URL:
         try:
             _redis().publish(CHANNEL, session_id)
-        except redis.RedisError:
-            logger.warning("Redis is unreachable: other processes learn of news late", exc_info=True)
+        except redis.RedisError as error:
+            log_outage(logger, "Redis is unreachable: other processes learn of news late", error)
 
 
 def announce(cursor: CursorWrapper, session_id: str) -> None:
@@ -179,8 +180,8 @@ async def _watch_others(target: Hub) -> None:
     while True:
         try:
             await _watch_once(target)
-        except (OSError, sqlite3.Error, psycopg.Error, redis.RedisError):
-            logger.warning("the live watcher lost its connection and tries again", exc_info=True)
+        except (OSError, sqlite3.Error, psycopg.Error, redis.RedisError) as error:
+            log_outage(logger, "The live watcher lost its connection and tries again", error)
         # What was said while nobody listened is in the ledger.
         target.wake(None)
         await asyncio.sleep(RECONNECT_SECONDS)
