@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from mnesis_site.pool import fail_waiting
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
@@ -62,6 +64,8 @@ def env_secret(name: str, directory: Path) -> str:
     return path.read_text()
 
 
+WITHOUT_SERVER = {"reconnect_timeout": 1, "reconnect_failed": fail_waiting}
+"""What a pool does while its server is away: try for a second, then tell those who wait."""
 PATIENCE = {
     "connect_timeout": 2,
     "tcp_user_timeout": 10_000,
@@ -100,12 +104,10 @@ def database(url: str, *, pooled: bool) -> dict[str, Any]:
         "HOST": parts.hostname or "",
         "PORT": port,
         "CONN_MAX_AGE": 0,
-        # A pool keeps connections through a restart of the server; broken ones are to serve nobody.
-        "CONN_HEALTH_CHECKS": pooled,
         # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
         # Hot statements are prepared when a connection has seen them five times.
         "OPTIONS": {"prepare_threshold": 5, **PATIENCE}
-        | ({"pool": {"min_size": 1, "max_size": 12, "timeout": 3, "reconnect_timeout": 1}} if pooled else {}),
+        | ({"pool": {"min_size": 1, "max_size": 12, "timeout": 10} | WITHOUT_SERVER} if pooled else {}),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 
 from mnesis_core.errors import InvalidRequest, MnesisError
+from sessions_app.database import drop_broken
 from sessions_app.outages import log_outage, outage_of
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ def as_error(exception: Exception, *, asked: str) -> MnesisError:
     if isinstance(exception, MnesisError):
         return exception
     if outage := outage_of(exception):
+        drop_broken()
         log_outage(logger, f"Requests are answered {outage.code}", exception)
         return outage
     if isinstance(exception, ValidationError):

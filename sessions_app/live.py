@@ -17,6 +17,7 @@ import contextvars
 import logging
 import sqlite3
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -151,11 +152,13 @@ hub = Hub()
 
 def wake(session_id: str) -> None:
     """Tell everyone who follows the session, here and in other processes. Call it after the commit."""
+    global _redis_rests_until
     hub.wake(session_id)
-    if settings.REDIS_URL:
+    if settings.REDIS_URL and time.monotonic() >= _redis_rests_until:
         try:
             _redis().publish(CHANNEL, session_id)
         except redis.RedisError as error:
+            _redis_rests_until = time.monotonic() + RECONNECT_SECONDS
             log_outage(logger, "Redis is unreachable: other processes learn of news late", error)
 
 
@@ -166,6 +169,8 @@ def announce(cursor: CursorWrapper, session_id: str) -> None:
 
 
 _redis_client: redis.Redis | None = None
+_redis_rests_until = 0.0
+"""Until then nothing is published: each try at a Redis that hangs costs the writer two seconds."""
 
 
 def _redis() -> redis.Redis:

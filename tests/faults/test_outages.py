@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -11,9 +12,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
 
+from agents_app.consumers import TRY_AGAIN
+from tests.faults.conftest import LEASE_SECONDS
 from tests.journeys.conftest import Caller, caller_for
-from tests.support.outages import FullDisk, Outage, own_line, own_postgres, own_redis, small_disk
+from tests.support.outages import SPARE_BYTES, FullDisk, Outage, own_line, own_postgres, own_redis, small_disk
 from tests.support.site import Site, lay_database, running_site, wait_until
 
 ROUNDS = int(os.environ.get("MNESIS_SOAK_OUTAGE_ROUNDS", "10"))
@@ -22,7 +27,7 @@ SHORT_SECONDS = 4.0
 ANSWER_SECONDS = 8.0
 """In which everything is answered, also on a busy machine; on an idle one it is a third of it."""
 BACK_SECONDS = 40.0
-"""In which everything works again; a lease of fifteen seconds and a sweep are in it."""
+"""In which everything works again; a lease and a sweep of five seconds are in it."""
 LINES_A_SECOND = 3.0
 """That all processes of a site may log together while something is away, and twenty more."""
 
@@ -59,7 +64,8 @@ def test_a_site_outlasts_an_outage(tmp_path: Path, folder: Path, kind: str, roun
     if kind == "disk" and (os.getuid() != 0 or not shutil.which("mount")):
         pytest.skip("mounting a disk takes root")
     with kinds(folder)[kind]() as outage:
-        settings = {"MNESIS_DATA_DIR": str(folder)} | outage.settings
+        (tmp_path / "config.toml").write_text(f"[turn]\nlease_seconds = {LEASE_SECONDS}\n")
+        settings = {"MNESIS_DATA_DIR": str(folder), "MNESIS_CONFIG": str(tmp_path / "config.toml")} | outage.settings
         if "DATABASE_URL" not in settings:
             lay_database(folder)
             settings["DATABASE_URL"] = f"sqlite:///{folder}/mnesis.sqlite3"
@@ -80,17 +86,37 @@ def is_whole(site: Site) -> bool:
         return False
 
 
+def wait_for_turn(socket: ClientConnection, turn_id: str) -> None:
+    """Read from a socket until it tells of this turn's end."""
+    ended = False
+    while not ended:
+        frame = json.loads(socket.recv(timeout=BACK_SECONDS))
+        ended = frame["type"] == "turn.completed" and frame["data"]["turn_id"] == turn_id
+
+
 class Round:
     """One outage of a running site."""
 
     def __init__(self, site: Site, caller: Caller, outage: Outage, *, code: str) -> None:
         self.site, self.caller, self.outage, self.code = site, caller, outage, code
+        self.session = ""
         self.turns: list[dict[str, str]] = []
         """Those that were acknowledged."""
 
     def run(self, seconds: float, number: int) -> None:
         """Begin it in the middle of an answer, ask all the while, end it and see that everything works."""
-        session = self.caller.new_session(title=f"round {number}")
+        self.session = session = self.caller.new_session(title=f"round {number}")
+        with self.follow(session) as socket:
+            self.away_and_back(session, seconds, number)
+            wait_for_turn(socket, self.caller.say(session, "Are you there?")["id"])
+
+    def follow(self, session: str) -> ClientConnection:
+        """A socket that is to stay open all the while."""
+        address = f"ws://127.0.0.1:{self.site.port}/ws/sessions/{session}?after=0"
+        return connect(address, additional_headers={"Authorization": f"Bearer {self.caller.key}"}, max_queue=None)
+
+    def away_and_back(self, session: str, seconds: float, number: int) -> None:
+        """The outage itself, and what is to be true after it."""
         self.turns.append(self.caller.start(session, "!slow 50 !long 60"))
         tree, lines = set(self.roots()), self.site.output().count("\n")
         self.outage.begin()
@@ -116,7 +142,7 @@ class Round:
         while time.monotonic() < ends:
             if isinstance(self.outage, FullDisk):
                 self.outage.begin()  # what the site deletes makes room
-            for look in (self.look_at_probes, self.write, self.look_at_page):
+            for look in (self.look_at_probes, self.write, self.look_at_page, self.open_a_socket):
                 began = time.monotonic()
                 look(is_settled=asked > 0)
                 slowest = max(slowest, time.monotonic() - began)
@@ -144,6 +170,14 @@ class Round:
                 self.turns.append(started.json())
                 return
             answer = started
+        self.is_refused(answer)
+        if self.code == "STORAGE_FULL":
+            files = {"file": ("large", os.urandom(2 * SPARE_BYTES))}
+            data = {"session_id": self.session}
+            self.is_refused(self.caller.client.post("/api/files", files=files, data=data, timeout=ANSWER_SECONDS))
+
+    def is_refused(self, answer: httpx.Response) -> None:
+        """It is, with a code of an outage and when to come again."""
         error = answer.json()["error"]
         assert self.code, answer.text
         assert error["code"] in (self.code, "DATABASE_UNAVAILABLE"), answer.text
@@ -159,6 +193,14 @@ class Round:
             assert page.status_code == 503
             assert self.code in page.text
             assert int(page.headers["Retry-After"]) > 0
+
+    def open_a_socket(self, *, is_settled: bool) -> None:
+        """A new socket is closed with the code that says to come again."""
+        if self.code != "DATABASE_UNAVAILABLE" or not is_settled:
+            return
+        with self.follow("sess_of_nobody") as socket, pytest.raises(ConnectionClosed):
+            socket.recv(timeout=ANSWER_SECONDS)
+        assert socket.close_code == TRY_AGAIN
 
     def everything_works(self, session: str) -> None:
         """Every acknowledged turn has ended, a new one completes, and a worker takes a job."""

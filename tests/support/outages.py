@@ -107,7 +107,7 @@ class Line(Outage):
         self._thread = threading.Thread(target=self._loop.run_forever, name="line", daemon=True)
         self._thread.start()
         start = asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        asyncio.run_coroutine_threadsafe(start, self._loop).result(10)
+        self._proxy = asyncio.run_coroutine_threadsafe(start, self._loop).result(10)
 
     def begin(self) -> None:
         """Cut it."""
@@ -120,9 +120,19 @@ class Line(Outage):
 
     def close(self) -> None:
         """End the thread."""
-        self.begin()
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        self._proxy.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self._drop()
+        await asyncio.sleep(0)  # the transports close their sockets
 
     def _drop(self) -> None:
         for end in list(self._ends):
