@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs
@@ -18,12 +19,16 @@ from mnesis_core.record import TurnRecord
 from mnesis_core.strict_json import read_json
 from sessions_app.asking import check_may_write
 from sessions_app.conf import site_config
-from sessions_app.database import db
+from sessions_app.database import AWAY, db
 from sessions_app.faults import as_error
 from sessions_app.follow import Frame, follow
+from sessions_app.outages import log_outage
 from sessions_app.viewing import check_viewer, viewer_of_socket
 
 NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED = 4401, 4404, 4408, 4409
+TRY_AGAIN = 4503
+"""Close code of a socket while the database is away."""
+logger = logging.getLogger(__name__)
 
 
 class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
@@ -46,6 +51,10 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         except InvalidRequest as error:
             await self._send({"type": "error", "error": error.as_dict()})
             await self.close(NOT_FOUND)
+            return
+        except AWAY as error:
+            log_outage(logger, "Sockets are closed: the database does not answer", error)
+            await self.close(TRY_AGAIN)
             return
         self.tasks = [asyncio.create_task(self._follow(after)), asyncio.create_task(self._recheck())]
 
@@ -123,7 +132,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         while True:
             await asyncio.sleep(site_config().stream.recheck_seconds)
             try:
-                await self._authorise()
+                with contextlib.suppress(*AWAY):  # asked again next time
+                    await self._authorise()
             except MnesisError:
                 await self._end(REVOKED)
                 return

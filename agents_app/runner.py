@@ -25,6 +25,7 @@ from mnesis_core.record import TurnRecord
 from sessions_app import store
 from sessions_app.conf import site_config
 from sessions_app.database import db
+from sessions_app.outages import log_failure
 
 SWEEP_SECONDS = 5.0
 SESSIONS_A_SWEEP = 50
@@ -160,9 +161,9 @@ class Runner:
         while True:
             try:
                 await self._beat_once(config.lease_seconds)
-            except Exception:
+            except Exception as error:
                 # A database that is away for a moment must not stop the heart; the lease has slack for it.
-                logger.exception("the heartbeat of the turns failed and tries again")
+                log_failure(logger, "The heartbeat of the turns failed and tries again", error)
             await self._pause(config.heartbeat_seconds if self._tasks else SWEEP_SECONDS)
 
     async def _pause(self, seconds: float) -> None:
@@ -207,8 +208,8 @@ class Runner:
                     self.start(turn)
         except AtCapacity:
             pass
-        except Exception:
-            logger.exception("the messages that wait for session %s were not taken", session_id)
+        except Exception as error:
+            log_failure(logger, "Messages that wait for a session were not taken", error)
 
 
 runner = Runner()

@@ -17,6 +17,7 @@ from django_q.status import Stat
 from django_q.tasks import async_task
 
 from agents_app.queries import has_forsaken_runs, live_runs
+from sessions_app.outages import log_failure
 
 logger = logging.getLogger(__name__)
 TASK = "agents_app.tasks.work"
@@ -51,8 +52,8 @@ def wake_in_new_worker(**_signal: object) -> None:
     try:
         if live_runs() and not is_queued():
             wake_workers(1)
-    except DatabaseError:
-        logger.exception("a new worker could not look for runs; the next sweep does")
+    except DatabaseError as error:
+        log_failure(logger, "A new worker could not look for runs; the next sweep does", error)
     finally:
         connections.close_all()
 

@@ -27,6 +27,7 @@ from mnesis_core.record import TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.turn_options import read_options
 from sessions_app.conf import get_model
 from sessions_app.database import db
+from sessions_app.outages import log_failure, outage_of
 from sessions_app.queries import load_depth
 from sessions_app.spending import purses_of
 
@@ -144,9 +145,9 @@ async def run_turn(
         end = replace(_end_of_error(error, TurnState.INCOMPLETE), exhausted=error.details)
     except MnesisError as error:
         end = _end_of_error(error, TurnState.FAILED)
-    except Exception:
-        logger.exception("turn %s failed", turn.id)
-        end = _end_of_error(MnesisError(), TurnState.FAILED)
+    except Exception as error:
+        log_failure(logger, "A turn failed", error)
+        end = _end_of_error(outage_of(error) or MnesisError(), TurnState.FAILED)
     if end is not None:
         await _finish(turn, run, end)
     return end is not None and run is not None and run.is_host
@@ -174,9 +175,9 @@ async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
             await db(steps.finish_turn, turn, end, step=None, usage=UsageRecord())
         else:
             await run.finish(end)
-    except Exception:
+    except Exception as error:
         # Taken over by recovery, or the database is away: then the lease runs out and recovery closes it.
-        logger.exception("turn %s could not write its end", turn.id)
+        log_failure(logger, "A turn could not write its end", error)
 
 
 def _end_of(reply: Reply) -> TurnEnd:

@@ -115,7 +115,7 @@ def unreadable_of_session(session_id: str, *, using: str) -> Iterator[str]:
 def _unreadable_of(table: SessionTable, rows: QuerySet[Any, Any]) -> list[str]:
     try:
         keys = list(rows.order_by().values_list("pk", flat=True))
-    except Exception:  # noqa: BLE001 - see the head of this module
+    except Exception:
         return []
     found: list[str] = []
     for start in range(0, len(keys), ROWS_AT_ONCE):
@@ -139,6 +139,6 @@ def _error_of(rows: QuerySet[Any, Any], fields: Sequence[Field[Any, Any]]) -> Ex
     try:
         for _ in rows.order_by().values_list(*(field.attname for field in fields)).iterator(chunk_size=ROWS_AT_ONCE):
             pass
-    except Exception as error:  # noqa: BLE001 - see the head of this module
+    except Exception as error:
         return error
     return None

@@ -47,6 +47,7 @@ from sessions_app.conf import get_model, session_config, site_prompts
 from sessions_app.database import AWAY, db, give_back, waiting_for, work
 from sessions_app.keeping import keep_text
 from sessions_app.ledger import change
+from sessions_app.outages import log_outage
 from sessions_app.queries import load_session, open_turn
 
 logger = logging.getLogger(__name__)
@@ -108,8 +109,8 @@ async def relieve(session_id: str, *, size: Size) -> None:
             await asyncio.shield(asyncio.ensure_future(_compact_until_it_fits(session_id, run_id, limit)))
     except TimeoutError:
         logger.warning("session %s goes on before its compaction has ended", session_id)
-    except AWAY:
-        logger.exception("session %s goes on without a compaction", session_id)
+    except AWAY as error:
+        log_outage(logger, "A session goes on without a compaction", error)
 
 
 def _request_for_a_call(session_id: str, size: Size) -> tuple[str | None, int, float]:

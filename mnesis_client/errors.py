@@ -15,6 +15,7 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "ContextChanged",
+    "DatabaseUnavailable",
     "DelegationRefused",
     "DuplicateIDError",
     "FileContentNotFound",
@@ -51,6 +52,7 @@ __all__ = [
     "SessionBusy",
     "SessionNotFoundError",
     "SessionNotRunning",
+    "StorageFull",
     "SummaryNotFoundError",
     "SummaryRevised",
     "TakenOver",
@@ -398,3 +400,15 @@ class NotReady(MnesisError):
     """The server is not ready. /readyz says which part is missing."""
 
     code = "NOT_READY"
+
+
+class DatabaseUnavailable(NotReady):
+    """The database did not answer. Ask again, with the same idempotency key."""
+
+    code = "DATABASE_UNAVAILABLE"
+
+
+class StorageFull(NotReady):
+    """The server's disk is full, so nothing was written. Ask again when there is room; reading still works."""
+
+    code = "STORAGE_FULL"

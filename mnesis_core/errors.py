@@ -52,7 +52,9 @@
     - OperatorRunNotInState
   + AtCapacity
     - InboxFull
-  + NotReady
+  + NotReady                  something is missing or away; asking again later helps
+    - DatabaseUnavailable
+    - StorageFull
 
 The errors that work ends with are in ``mnesis_core.endings``.
 
@@ -73,6 +75,8 @@ class MnesisError(Exception):
     status: ClassVar[int] = 500
     rpc_code: ClassVar[int] = -32603
     exit_status: ClassVar[int] = 1
+    retry_after: ClassVar[int] = 0
+    """Seconds after which asking again makes sense (``Retry-After`` of HTTP); 0: nothing is said."""
 
     def __init__(self, message: str = "", **details: Any) -> None:
         self.message = message or " ".join((type(self).__doc__ or "").split())
@@ -398,3 +402,15 @@ class NotReady(MnesisError):
     """The server is not ready. /readyz says which part is missing."""
 
     code, status, rpc_code, exit_status = "NOT_READY", 503, -32016, 9
+
+
+class DatabaseUnavailable(NotReady):
+    """The database did not answer. Ask again, with the same idempotency key."""
+
+    code, retry_after = "DATABASE_UNAVAILABLE", 2
+
+
+class StorageFull(NotReady):
+    """The server's disk is full, so nothing was written. Ask again when there is room; reading still works."""
+
+    code, status, retry_after = "STORAGE_FULL", 507, 30

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import sys
+from contextlib import suppress
 from typing import cast
 
 from channels.routing import ProtocolTypeRouter, URLRouter
@@ -27,7 +28,7 @@ from mnesis_site import mcp  # noqa: E402
 from mnesis_site.auth import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
 from mnesis_site.readiness import report_unguarded  # noqa: E402
 from sessions_app.conf import has_real_models  # noqa: E402
-from sessions_app.database import db, request_thread  # noqa: E402
+from sessions_app.database import AWAY, db, request_thread  # noqa: E402
 
 
 async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,8 +50,9 @@ async def begin() -> None:
     runner.beat()
     await db(report_unguarded)
     if settings.WARM_UP:
-        if await db(has_real_models):
-            await warm_up()
+        with suppress(*AWAY):  # then the first question warms up
+            if await db(has_real_models):
+                await warm_up()
         await mcp.load()
     settle()
 

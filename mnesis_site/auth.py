@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,10 +19,12 @@ from django.utils.http import is_same_domain
 from ninja.security import HttpBearer
 from ninja.utils import check_csrf
 
+from agents_app.consumers import TRY_AGAIN
 from mnesis_core.errors import NotSignedIn, PermissionDenied
 from mnesis_core.keys import KeyRecord, parse_key
 from sessions_app.asking import Caller, check_may_write
-from sessions_app.database import db
+from sessions_app.database import AWAY, db
+from sessions_app.outages import log_outage
 from sessions_app.queries_keys import find_key
 from sessions_app.store.keys import touch_key
 
@@ -29,6 +33,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+logger = logging.getLogger(__name__)
 READING = ("GET", "HEAD", "OPTIONS")
 
 
@@ -41,7 +46,8 @@ def check_key(text: str) -> KeyRecord:
     record = find_key(key.prefix) if key else None
     if key is None or record is None or not record.is_proven_by(key):
         raise NotSignedIn("This API key is not valid. Make one with 'manage.py apikey create USER'.")
-    touch_key(record.prefix)
+    with suppress(*AWAY):  # a full disk refuses writes, and is no reason to refuse reads
+        touch_key(record.prefix)
     return record
 
 
@@ -100,7 +106,16 @@ class SocketAuth:
         self.denied = WebsocketDenier.as_asgi()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Find out who it is, then go on."""
+        """Find out who it is, then go on; while the database is away the socket is closed with ``TRY_AGAIN``."""
+        try:
+            await self._admit(scope, receive, send)
+        except AWAY as error:
+            log_outage(logger, "Sockets are closed: the database does not answer", error)
+            await receive()
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.close", "code": TRY_AGAIN})
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         scheme, _, token = headers.get(b"authorization", "").partition(" ")
         if scheme.lower() == "bearer":

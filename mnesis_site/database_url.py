@@ -8,13 +8,24 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from mnesis_site.pool import fail_waiting
+
 BASE_DIR = Path(__file__).resolve().parent.parent
-OWN_OPTIONS = {"pool_max": (12, 2), "pool_min": (1, 0), "pool_timeout": (20, 1), "prepare_threshold": (5, 0)}
+OWN_OPTIONS = {"pool_max": (12, 2), "pool_min": (1, 0), "pool_timeout": (10, 1), "prepare_threshold": (5, 0)}
 """Options that are not libpq's: what they are by default, and the least that they may be.
 
 A pool of one would stop at what needs a second connection beside an open transaction: the sign of life of a verification."""
-CONNECT_SECONDS = 10
-"""For each host; libpq alone waits as long as the system does, which is minutes."""
+PATIENCE = {
+    "connect_timeout": 2,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+"""How soon a PostgreSQL that is gone without a word is given up, unless the address says otherwise (libpq: seconds, the
+second one milliseconds)."""
+WITHOUT_SERVER = {"reconnect_timeout": 1, "reconnect_failed": fail_waiting}
+"""What a pool does while its server is away: try for a second, then tell those who wait."""
 FIXED = frozenset({"client_encoding", "replication", "service", "dbname"})
 """Options of libpq that are not the address's to say."""
 
@@ -80,13 +91,14 @@ def _postgresql(parts: SplitResult, asked: dict[str, str], *, pooled: bool) -> d
         "CONN_MAX_AGE": 0,
         "OPTIONS": {
             "fallback_application_name": "mnesis",
+            **PATIENCE,
             **said,
-            "connect_timeout": _number(asked, "connect_timeout", CONNECT_SECONDS, 1),
+            "connect_timeout": _number(asked, "connect_timeout", PATIENCE["connect_timeout"], 1),
             # Hot statements are prepared when a connection has seen them so often; behind a pooler, never.
             "prepare_threshold": own["prepare_threshold"] or None,
         }
         # A pool's sockets do not survive the fork of a worker cluster, so only web processes have one.
-        | ({"pool": pool} if pooled else {}),
+        | ({"pool": pool | WITHOUT_SERVER} if pooled else {}),
     }
 
 

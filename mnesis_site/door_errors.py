@@ -58,6 +58,8 @@ def _answer(request: HttpRequest, problem: Exception, shape: Shape) -> HttpRespo
     response = shape(error, status)
     if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
         response.headers["WWW-Authenticate"] = "Bearer"
+    if error.retry_after:
+        response.headers["Retry-After"] = str(error.retry_after)
     if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
         response.headers["Content-Range"] = f"bytes */{error.details['size']}"
     return response

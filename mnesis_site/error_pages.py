@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Awaitable, Callable
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -9,8 +11,19 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonR
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
-from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, PermissionDenied
+from mnesis_core.errors import (
+    DatabaseUnavailable,
+    InvalidRequest,
+    MnesisError,
+    NotFound,
+    NotReady,
+    PermissionDenied,
+    StorageFull,
+)
+from sessions_app.database import drop_broken
+from sessions_app.outages import log_outage, outage_of
 
+logger = logging.getLogger(__name__)
 PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
 """Where programs ask, and get JSON."""
 
@@ -26,6 +39,16 @@ def answer(request: HttpRequest, error: MnesisError, *, status: int = 0, templat
         return json_error(error, status=status)
     chosen = template or ("absent.html" if error.status == 404 else "error.html")
     return render(request, chosen, {"error": error}, status=status or error.status)
+
+
+def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:
+    """Something is away for a while. The page is made without the request, whose user the database would have to name."""
+    if request.path.startswith(PROGRAM_PATHS):
+        response: HttpResponse = json_error(error)
+    else:
+        response = render(None, "error.html", {"error": error}, status=error.status)
+    response.headers["Retry-After"] = str(error.retry_after)
+    return response
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -56,11 +79,21 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django's 500; the log has the traceback."""
+    """Django's 500; the log has the traceback. An outage comes here where a middleware met it, not a view."""
+    if outage := outage_of(sys.exc_info()[1]):
+        return answer_outage(request, outage)
     if request.path.startswith(PROGRAM_PATHS):
         return json_error(MnesisError())
     # Without the request: what failed may be what a page asks of it.
     return render(None, "500.html", status=500)
+
+
+class NoOutage(logging.Filter):
+    """Of Django's lines for each request, those about something that is away: the log has it already."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        return getattr(record, "status_code", 0) not in (DatabaseUnavailable.status, StorageFull.status)
 
 
 class ErrorAnswers:
@@ -86,6 +119,10 @@ class ErrorAnswers:
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Answer an error of ours, and values over which a form of Django's own fails; any other goes on to Django."""
+        if outage := outage_of(exception):
+            drop_broken()
+            log_outage(logger, f"Requests are answered {outage.code}", exception)
+            return answer_outage(request, outage)
         known = exception if isinstance(exception, MnesisError) else HOSTILE.get(type(exception))
         return None if known is None else answer(request, known)
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import redis
 from django.conf import settings
 from django.core.cache import cache
 from django.core.files.storage import FileSystemStorage, storages
@@ -30,7 +29,7 @@ from files_app.showing import format_size
 from mnesis_core.budget import Budget, make_budget
 from mnesis_core.ids import first_id
 from mnesis_core.visible import excerpt
-from mnesis_site.readiness import missing_parts
+from mnesis_site.readiness import look_at_storage, look_at_workers, missing_parts
 from sessions_app.binding import time_in_sql
 from sessions_app.conf import get_spec_to_read, site_config
 from sessions_app.inspecting import address_of
@@ -53,7 +52,9 @@ PARTS_OF_SITE = {
     "migrations": "Migrations",
     "guards": "Guards of the record",
     "index": "Search index",
+    "redis": "Redis",
     "worker": "Worker",
+    "storage": "Storage",
 }
 _NEWEST_CALLS = (
     "SELECT session_id, model, tokens_input, estimated_tokens FROM model_calls WHERE purpose = 'turn'"
@@ -131,7 +132,7 @@ def _look(now: datetime) -> SiteHealth:
 
 
 def _ready() -> Iterator[Check]:
-    missing = missing_parts()
+    missing = missing_parts() | look_at_workers().degraded | look_at_storage().degraded
     for part, name in PARTS_OF_SITE.items():
         for sentence in missing.get(part, [])[:SHOWN]:
             to_do = "Run 'manage.py migrate' as the database's owner." if part in ("migrations", "guards") else ""
@@ -141,11 +142,7 @@ def _ready() -> Iterator[Check]:
 
 
 def _workers() -> Iterator[Check]:
-    try:
-        clusters = Stat.get_all()
-    except redis.RedisError:
-        yield Check(name="Workers", state=State.PROBLEM, words="Redis, where workers say that they live, is away.")
-        return
+    clusters = Stat.get_all()
     for stat in clusters[:SHOWN]:
         up = format_duration(stat.uptime())
         words = f"{len(stat.workers)} on {excerpt(stat.host, 60)}, up for {up}; the cluster says “{stat.status}”."

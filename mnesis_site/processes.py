@@ -7,6 +7,7 @@ children can be found; on Linux a child is also told when we are killed without 
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import socket
@@ -19,6 +20,9 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
+from sessions_app.outages import log_failure
+
+logger = logging.getLogger(__name__)
 GRACE_SECONDS = 15.0
 """From the polite stop to the hard one: more than the ten that running turns are given to write what they have."""
 STEADY_SECONDS = 60.0
@@ -117,7 +121,11 @@ class Tree:
         try:
             while not self.stop_requests:
                 self._look_after_children()
-                tick()
+                try:
+                    tick()
+                except Exception as error:
+                    # Whatever is away comes back; a tree that has ended does not.
+                    log_failure(logger, "A look at the children failed and is tried again", error)
                 time.sleep(0.1)
         finally:
             self.stop()
@@ -133,7 +141,14 @@ class Tree:
                 child.bury(now)
                 self.say(f"The {child.name} stopped by itself (status {status}) and is started again.")
             if child.popen is None and now >= child.start_at:
-                child.start(now)
+                self._start(child, now)
+
+    def _start(self, child: Child, now: float) -> None:
+        try:
+            child.start(now)
+        except OSError as error:  # no memory, or too many processes, for a while
+            child.bury(now)
+            self.say(f"The {child.name} could not be started ({error}); it is tried again.")
 
     def stop(self) -> None:
         """Stop every child: politely first, at once on a second signal or when the grace is over."""

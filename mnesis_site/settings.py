@@ -123,6 +123,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "mnesis_site.probes.Probes",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
@@ -205,7 +206,11 @@ CONTENT_SECURITY_POLICY = {
 
 # Where worker clusters say that they live, for /readyz: a place that every process can see.
 _WORKER_CACHE = (
-    {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+    {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 1},
+    }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(DATA_DIR / "workers")}
 )
@@ -228,19 +233,27 @@ Q_CLUSTER = {
     "save_limit": 100,
     "recycle": 200,
     "orm": "default",
+    "broker_class": "mnesis_site.queue.Broker",
+    "scheduler": False,
     "label": "Worker queue",
 }
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
+    # An outage is said once a minute (sessions_app.outages), not by each request that it refuses.
+    "filters": {
+        "no_outage": {"()": "mnesis_site.error_pages.NoOutage"},
+        "once_a_minute": {"()": "sessions_app.outages.OnceAMinute"},
+    },
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env_str("MNESIS_LOG_LEVEL", "WARNING")},
     # Django's own console output is for DEBUG only; ours is for the operator, once.
     "loggers": {
         "django": {"handlers": [], "level": "WARNING"},
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["no_outage"]},
+        "psycopg.pool": {"filters": ["once_a_minute"]},
         # It logs a traceback for each line of a server that is no message; what matters comes as an error of the call.
         "mcp": {"level": "CRITICAL"},
     },

@@ -11,8 +11,6 @@ from mnesis_site.openai_door import openai_door
 from mnesis_site.rpc import rpc
 
 urlpatterns = [
-    path("livez", views.livez, name="livez"),
-    path("readyz", views.readyz, name="readyz"),
     path("health/", views.health, name="health"),
     path("sign-in/", views.sign_in, name="sign-in"),
     path("sign-in/link/<str:key>/<str:token>/", views.sign_in_link, name="sign-in-link"),

@@ -1,4 +1,4 @@
-"""Pages and probes of the site itself: signing in and out, a first password, whether the server lives and is ready."""
+"""Pages of the site itself: signing in and out, a first password, the health of the site."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from mnesis_core.errors import NotFound, NotReady
+from mnesis_core.errors import NotFound
 from mnesis_site.health import site_health
-from mnesis_site.readiness import missing_parts, waiting
 from mnesis_site.sign_in import spend_link
 from sessions_app.views import signed_in
 
@@ -45,21 +44,6 @@ def set_password(request: HttpRequest) -> HttpResponseBase:
         success_url=reverse_lazy("session-list"),
     )
     return view(request)
-
-
-async def livez(request: HttpRequest) -> HttpResponse:
-    """Whether this process answers."""
-    return JsonResponse({"status": "ok"})
-
-
-@never_cache
-def readyz(request: HttpRequest) -> HttpResponse:
-    """Whether everything is there to do the work: 200 and what waits for a worker, or 503 and what is missing."""
-    missing = missing_parts()
-    if missing:
-        return JsonResponse({"ready": False, "error": NotReady(missing=missing).as_dict()}, status=NotReady.status)
-    waits = waiting()
-    return JsonResponse({"ready": True} | ({"waiting_seconds": waits} if waits else {}))
 
 
 @never_cache

@@ -134,6 +134,9 @@ def _with_connections(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     _close_stale()
     try:
         return call(*args, **kwargs)
+    except AWAY:
+        drop_broken()
+        raise
     finally:
         _close_stale()
 
@@ -151,6 +154,14 @@ def _keeping(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     except AWAY:
         connections.close_all()  # the next call gets new ones
         raise
+
+
+def drop_broken() -> None:
+    """Where this thread's connection of a pool broke, those that wait in the pool broke with it: have new ones made."""
+    for connection in connections.all(initialized_only=True):
+        pool = getattr(connection, "pool", None)
+        if pool is not None and connection.connection is not None and connection.connection.broken:
+            pool.drain()
 
 
 def _close_stale() -> None:

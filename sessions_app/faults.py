@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from mnesis_core.errors import InvalidRequest, MnesisError, NotReady
-from sessions_app.database import AWAY
+from mnesis_core.errors import InvalidRequest, MnesisError
+from sessions_app.database import drop_broken
+from sessions_app.outages import log_outage, outage_of
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +24,10 @@ def as_error(exception: Exception, *, asked: str) -> MnesisError:
     """
     if isinstance(exception, MnesisError):
         return exception
-    if isinstance(exception, AWAY):
-        logger.error("%s: the database failed", asked, exc_info=exception)
-        return NotReady("The database did not answer. Ask again, with the same idempotency key.")
+    if outage := outage_of(exception):
+        drop_broken()
+        log_outage(logger, f"Requests are answered {outage.code}", exception)
+        return outage
     if isinstance(exception, ValidationError):
         return invalid_fields((".".join(map(str, item["loc"])), str(item["msg"])) for item in exception.errors())
     if isinstance(exception, RecursionError):

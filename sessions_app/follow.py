@@ -8,16 +8,35 @@ One generator behind the websocket and the server-sent events. Frames are dictio
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import ParamSpec, TypeVar
 
 from mnesis_core.record import LiveText
 from sessions_app.conf import site_config
-from sessions_app.database import db
+from sessions_app.database import AWAY, db
+from sessions_app.outages import log_outage
 from sessions_app.queries import load_events
-from sessions_app.rooms import PAGE, Frame, News, Room, delta_frame, event_frame, is_part, room_of, whole_text
+from sessions_app.rooms import (
+    PAGE,
+    TRY_AGAIN_SECONDS,
+    Frame,
+    News,
+    Room,
+    delta_frame,
+    event_frame,
+    is_part,
+    room_of,
+    whole_text,
+)
 
 __all__ = ["Check", "Frame", "follow"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+logger = logging.getLogger(__name__)
 
 Check = Callable[[], Awaitable[object]]
 """Raises when whoever follows may not any more."""
@@ -35,9 +54,9 @@ class Progress:
 
     async def read(self) -> AsyncIterator[Frame]:
         """Every event that is new since last time, in order, from the ledger."""
-        while events := await db(load_events, self.session_id, after=self.seq, limit=PAGE):
+        while events := await _when_back(load_events, self.session_id, after=self.seq, limit=PAGE):
             for event in events:
-                whole = await db(whole_text, event.data) if self.is_live and is_part(event) else None
+                whole = await _when_back(whole_text, event.data) if self.is_live and is_part(event) else None
                 for frame in self._frames(News(event=event, frame=event_frame(event), whole=whole)):
                     yield frame
             if len(events) < PAGE:
@@ -93,11 +112,22 @@ class Recheck:
     async def when_due(self) -> None:
         """Ask, if it was not asked for so long."""
         if self._check is not None and self._seconds_left() == 0:
-            await self._check()
             self._asked_at = time.monotonic()
+            with suppress(*AWAY):  # then there is no news either; it is asked again next time
+                await self._check()
 
     def _seconds_left(self) -> float | None:
         return None if self._check is None else max(0.0, self._asked_at + self.seconds - time.monotonic())
+
+
+async def _when_back(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Read from the database, for as long as it takes to come back: whoever follows misses nothing by an outage."""
+    while True:
+        try:
+            return await db(call, *args, **kwargs)
+        except AWAY as error:
+            log_outage(logger, "Followers wait for the database", error)
+            await asyncio.sleep(TRY_AGAIN_SECONDS)
 
 
 async def follow(

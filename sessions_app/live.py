@@ -17,6 +17,7 @@ import contextvars
 import logging
 import sqlite3
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -29,6 +30,7 @@ from django.db.backends.utils import CursorWrapper
 
 from mnesis_core.record import LiveText
 from sessions_app.database import connection_arguments
+from sessions_app.outages import log_outage
 
 CHANNEL = "mnesis_live"
 SQLITE_POLL_SECONDS = 0.05
@@ -151,12 +153,14 @@ hub = Hub()
 
 def wake(session_id: str) -> None:
     """Tell everyone who follows the session, here and in other processes. Call it after the commit."""
+    global _redis_rests_until
     hub.wake(session_id)
-    if settings.REDIS_URL:
+    if settings.REDIS_URL and time.monotonic() >= _redis_rests_until:
         try:
             _redis().publish(CHANNEL, session_id)
-        except redis.RedisError:
-            logger.warning("Redis is unreachable: other processes learn of news late", exc_info=True)
+        except redis.RedisError as error:
+            _redis_rests_until = time.monotonic() + RECONNECT_SECONDS
+            log_outage(logger, "Redis is unreachable: other processes learn of news late", error)
 
 
 def announce(cursor: CursorWrapper, session_id: str) -> None:
@@ -166,6 +170,8 @@ def announce(cursor: CursorWrapper, session_id: str) -> None:
 
 
 _redis_client: redis.Redis | None = None
+_redis_rests_until = 0.0
+"""Until then nothing is published: each try at a Redis that hangs costs the writer two seconds."""
 
 
 def _redis() -> redis.Redis:
@@ -180,8 +186,8 @@ async def _watch_others(target: Hub) -> None:
     while True:
         try:
             await _watch_once(target)
-        except (OSError, sqlite3.Error, psycopg.Error, redis.RedisError):
-            logger.warning("the live watcher lost its connection and tries again", exc_info=True)
+        except (OSError, sqlite3.Error, psycopg.Error, redis.RedisError) as error:
+            log_outage(logger, "The live watcher lost its connection and tries again", error)
         # What was said while nobody listened is in the ledger.
         target.wake(None)
         await asyncio.sleep(RECONNECT_SECONDS)

@@ -25,6 +25,7 @@ from mnesis_core.text import printable_piece, write_time
 from sessions_app.conf import site_config
 from sessions_app.database import db
 from sessions_app.live import Follower, hub
+from sessions_app.outages import log_failure
 from sessions_app.queries import load_events, load_live_texts, load_part_text
 
 PAGE = 500
@@ -106,9 +107,9 @@ class Room:
                 began = self.loop.time()
                 try:
                     await self._look()
-                except Exception:
+                except Exception as error:
                     # A database that is away for a moment: nothing is lost, it is only read later.
-                    logger.exception("what is new in %s could not be read", self.session_id)
+                    log_failure(logger, "What is new in a session could not be read", error)
                     await asyncio.sleep(TRY_AGAIN_SECONDS)
                     continue
                 await self._follower.news(seconds=LOOK_AGAIN_SECONDS)

@@ -42,6 +42,7 @@ from mnesis_core.providers.litellm_ import close_connections
 from sessions_app.conf import site_config
 from sessions_app.database import AWAY, Hand
 from sessions_app.ledger import change
+from sessions_app.outages import log_failure
 
 RUNS_AT_ONCE = 8
 """Of one worker: each has a thread with a connection to the database."""
@@ -190,9 +191,9 @@ class Worker:
             await asyncio.sleep(self.config.heartbeat_seconds)
             try:
                 await self._beat()
-            except Exception:
+            except Exception as error:
                 # A database that is away for a moment must not stop the heart; the leases have slack for it.
-                logger.exception("the heartbeat of a worker failed and tries again")
+                log_failure(logger, "The heartbeat of a worker failed and tries again", error)
 
     async def _beat(self) -> None:
         works = dict(self._works)

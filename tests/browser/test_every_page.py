@@ -53,7 +53,7 @@ PARTS = {
 }  # fmt: skip
 """Parts of those pages, and files."""
 ELSEWHERE = {
-    "livez", "readyz", "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "model-check", "server-refresh",
+    "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "model-check", "server-refresh",
     "summary", "inspect-call-at", "inspect-compaction",
 }  # fmt: skip
 """Doors of programs, what is asked for by a form, and addresses that lead on to one of the pages."""

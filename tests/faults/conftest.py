@@ -14,11 +14,9 @@ from tests.support.story import alice, bob, quiet_runner, script, session
 
 __all__ = ["alice", "bob", "quiet_runner", "script", "session"]
 
-# What is about one kind of database belongs to the run on that one.
-ON_SQLITE, ON_POSTGRESQL = (
-    ["test_full_disk.py", "test_power_cut.py"],
-    ["test_line_to_postgresql.py", "test_live_connection.py"],
-)
+# What is about one kind of database belongs to the run on that one; what starts servers of its own needs one run only.
+ON_SQLITE = ["test_full_disk.py", "test_power_cut.py", "test_outages.py", "test_probes.py"]
+ON_POSTGRESQL = ["test_line_to_postgresql.py", "test_live_connection.py"]
 collect_ignore = ON_POSTGRESQL if connection.vendor == "sqlite" else ON_SQLITE
 
 LEASE_SECONDS = 2.5

@@ -92,4 +92,4 @@ def test_a_door_says_that_the_database_is_away(session: SessionRecord, client: C
         answer = client.post(
             f"/api/sessions/{session.id}/turns", body, content_type="application/json", headers=headers
         )
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "NOT_READY")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "DATABASE_UNAVAILABLE")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError, connection
 from django.http import HttpResponse
 from django.test import Client
 
+from mnesis_site.error_pages import NoOutage
+from sessions_app import outages
 from sessions_app.store.keys import create_key
 
 
@@ -215,3 +219,39 @@ def test_hostile_values_in_a_form_of_the_administration_are_no_server_error(
     # PostgreSQL takes the number, and the form says that there is no such permission.
     assert answered.status_code == 422 or b"not one of the available choices" in answered.content
     assert answered.status_code == 200 or words in answered.content.decode()
+
+
+def fail(*_: Any) -> None:
+    """Of a database that is away, whatever it is asked."""
+    raise OperationalError("the server closed the connection")
+
+
+def test_a_database_that_is_away_is_503_in_both_manners_and_once_in_the_log(
+    ada: User, program: Client, visitor: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "_said", {})
+    visitor.force_login(ada)
+    with connection.execute_wrapper(fail):
+        answers = [
+            program.get("/api/sessions"),
+            program.get("/v1/models"),
+            visitor.get("/"),
+            visitor.get("/admin/"),
+        ] * 2
+    assert {answer.status_code for answer in answers} == {503}
+    assert {answer.headers["Retry-After"] for answer in answers} == {"2"}
+    assert all(b"DATABASE_UNAVAILABLE" in answer.content for answer in answers)
+    assert error(answers[0])["code"] == "DATABASE_UNAVAILABLE"
+    assert not [record for record in caplog.records if record.exc_info and NoOutage().filter(record)]
+    said = [record.name for record in caplog.records if NoOutage().filter(record)]
+    assert len(said) == len(set(said))
+
+
+def test_no_room_on_the_disk_is_507(program: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OperationalError("database or disk is full") from OSError(errno.ENOSPC, "no space")
+
+    with connection.execute_wrapper(full):
+        answer = program.get("/api/sessions")
+    assert (answer.status_code, error(answer)["code"]) == (507, "STORAGE_FULL")
+    assert answer.headers["Retry-After"] == "30"

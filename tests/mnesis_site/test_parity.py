@@ -23,10 +23,10 @@ from agents_app.mcp_server import always, make_server
 from agents_app.runner import runner
 from mnesis_core.errors import (
     AtCapacity,
+    DatabaseUnavailable,
     InvalidRequest,
     MnesisError,
     ModelNotFoundError,
-    NotReady,
     PermissionDenied,
     RequestTooLarge,
     SessionArchived,
@@ -199,8 +199,7 @@ def test_a_database_that_is_away(alice: User, session: SessionRecord, monkeypatc
         raise OperationalError("it is away")
 
     monkeypatch.setattr(lifecycle, "interrupt", fail)
-    error = NotReady("The database did not answer. Ask again, with the same idempotency key.")
-    expect(error, Wish(verb="interrupt", user=alice, session_id=session.id), but=(openai,))
+    expect(DatabaseUnavailable(), Wish(verb="interrupt", user=alice, session_id=session.id), but=(openai,))
 
 
 def test_a_mistake_of_ours_says_nothing_of_itself(

@@ -18,6 +18,7 @@ from django_q.conf import Conf
 from django_q.status import Stat
 
 from compaction_app import store
+from mnesis_site import readiness
 from mnesis_site.readiness import report_unguarded
 from sessions_app.guards import guarded_models, remove_guards
 from sessions_app.ledger import change
@@ -85,15 +86,50 @@ def test_it_says_how_long_work_waits_for_a_worker(client: Client, worker: None) 
     assert client.get("/readyz").json() == {"ready": True}
 
 
-def test_without_a_worker_it_says_so(client: Client) -> None:
-    assert missing(client) == {
+def degraded(client: Client) -> dict[str, list[str]]:
+    """What a server names that is ready without it, and for alarms is not."""
+    response = client.get("/readyz")
+    assert response.status_code == 200
+    body = response.json()
+    assert body["ready"] is True
+    strict = client.get("/readyz?strict=1")
+    assert strict.status_code == 503
+    assert strict.json()["error"]["details"] == {"missing": {}, "degraded": body["degraded"]}
+    named: dict[str, list[str]] = body["degraded"]
+    return named
+
+
+def test_without_a_worker_it_is_ready_and_says_so(client: Client) -> None:
+    assert degraded(client) == {
         "worker": ["No worker runs. 'manage.py up' starts one; 'manage.py qcluster' is one alone."]
     }
 
 
 def test_a_worker_that_stops_is_none(client: Client) -> None:
     say_alive(Conf.STOPPING)
-    assert list(missing(client)) == ["worker"]
+    assert list(degraded(client)) == ["worker"]
+
+
+def test_strictly_ready_with_everything_there(client: Client, worker: None) -> None:
+    assert client.get("/readyz?strict=1").json() == {"ready": True}
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_a_probe_by_an_address_that_is_no_host_of_ours_is_answered(client: Client, worker: None, path: str) -> None:
+    assert client.get(path, headers={"Host": "10.1.2.3:8000"}).status_code == 200
+    assert client.get("/sign-in/", headers={"Host": "10.1.2.3:8000"}).status_code == 400
+
+
+def test_a_disk_without_room_is_named(client: Client, worker: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "FULL_BYTES", 1 << 60)
+    assert list(degraded(client)) == ["storage"]
+
+
+def test_a_storage_of_files_that_does_not_answer_is_named(client: Client, worker: None, settings: Any) -> None:
+    options = {"bucket_name": "files", "endpoint_url": "http://127.0.0.1:1", "access_key": "a", "secret_key": "b"}
+    files = {"BACKEND": "files_app.s3.S3ContentStorage", "OPTIONS": options}
+    settings.STORAGES = {**settings.STORAGES, "files": files}
+    assert degraded(client) == {"storage": ["The storage of files does not answer. The server's log says why."]}
 
 
 @pytest.mark.owner
@@ -133,6 +169,6 @@ def test_it_lives_although_it_is_not_ready(client: Client) -> None:
 def test_redis_that_is_away_is_named(client: Client, settings: Any) -> None:
     away = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
     settings.CACHES = {**settings.CACHES, "workers": away}
-    assert missing(client) == {
-        "worker": ["Redis does not answer, where workers say that they live. The server's log says why."]
+    assert degraded(client) == {
+        "redis": ["Redis does not answer, where workers say that they live. The server's log says why."]
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from mnesis_site.database_url import database
+from mnesis_site.database_url import PATIENCE, WITHOUT_SERVER, database
 from tests.support.site import environment_for, manage
 
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
@@ -117,9 +117,10 @@ def test_options_of_an_address_reach_the_connection_and_the_pool() -> None:
         "application_name": "one two",
         "fallback_application_name": "mnesis",
         "options": "-c statement_timeout=5s",
+        **PATIENCE,
         "connect_timeout": 4,
         "prepare_threshold": None,
-        "pool": {"max_size": 3, "min_size": 0, "timeout": 7},
+        "pool": {"max_size": 3, "min_size": 0, "timeout": 7, **WITHOUT_SERVER},
     }
 
 

@@ -131,14 +131,14 @@ def stop(launcher: subprocess.Popen[bytes]) -> int:
 
 
 def wait_until_ready(site: Site) -> None:
-    """Wait until /readyz says so: the worker needs a moment longer than the web server."""
+    """Wait until /readyz says that nothing is missing: the worker needs a moment longer than the web server."""
     wait_until(lambda: _is_ready(site), seconds=60)
 
 
 def _is_ready(site: Site) -> bool:
     try:
         # Certificates, which loopback does not need, take longer to read than to ask for this.
-        return httpx.get(f"{site.url}/readyz", verify=False).status_code == 200
+        return httpx.get(f"{site.url}/readyz?strict=1", verify=False).status_code == 200
     except httpx.TransportError:
         return False
 

@@ -1,0 +1,73 @@
+"""What is away for a while (the database, room on a disk, Redis): how callers are told, and the log, once a minute."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator
+
+import redis
+
+from mnesis_core.errors import DatabaseUnavailable, NotReady, StorageFull
+from sessions_app.database import AWAY
+
+SAY_AGAIN_SECONDS = 60.0
+DISK_FULL = "53100"
+"""PostgreSQL's state of a statement for which its disk has no room."""
+_said: dict[tuple[str, str], float] = {}
+"""When each sentence was last said."""
+
+
+def outage_of(exception: BaseException | None) -> NotReady | None:
+    """The error that callers get for what is away; ``None``: the exception is about something else."""
+    if any(_is_full(cause) for cause in _causes(exception)):
+        return StorageFull()
+    return DatabaseUnavailable() if isinstance(exception, AWAY) else None
+
+
+def log_outage(logger: logging.Logger, sentence: str, error: BaseException) -> None:
+    """One line without a traceback, each sentence once a minute: thousands of requests fail by the same."""
+    if not _is_due(logger.name, sentence):
+        return
+    reason = (str(error).strip() or "no reason given").splitlines()[0]
+    logger.error("%s (%s: %s)", sentence, type(error).__name__, reason)
+
+
+def log_failure(logger: logging.Logger, sentence: str, error: BaseException) -> None:
+    """An outage as ``log_outage`` does; anything else is a mistake, with its traceback."""
+    if outage_of(error) is not None or isinstance(error, redis.RedisError):
+        log_outage(logger, sentence, error)
+    else:
+        logger.error(sentence, exc_info=error)
+
+
+class OnceAMinute(logging.Filter):
+    """For a logger of a library that says the same at every try."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        return _is_due(record.name, str(record.msg))
+
+
+def _is_due(name: str, sentence: str) -> bool:
+    now = time.monotonic()
+    said_at = _said.get((name, sentence))
+    if said_at is not None and now - said_at < SAY_AGAIN_SECONDS:
+        return False
+    _said[name, sentence] = now
+    return True
+
+
+def _causes(exception: BaseException | None) -> Iterator[BaseException]:
+    while exception is not None:
+        yield exception
+        exception = exception.__cause__
+
+
+def _is_full(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    is_of_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return is_of_disk or getattr(error, "sqlstate", None) == DISK_FULL
