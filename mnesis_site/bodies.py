@@ -1,4 +1,4 @@
-"""How much a request may send, and how slowly: asked in front of every HTTP door, while the body comes in.
+"""How much a request may send, how slowly, and in which encoding: asked in front of every HTTP door, while the body comes in.
 
 An application is handed no byte above the limit. For it a refused request is one whose client has left; the answer is
 given here, in the shape of the door, and the server closes the connection.
@@ -7,6 +7,7 @@ given here, in the shape of the door, and the server closes the connection.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import time
 from typing import Any
 
@@ -15,10 +16,11 @@ from django.contrib.auth import get_user
 from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest, HttpResponse, parse_cookie
 from django.shortcuts import render
+from django.utils.http import parse_header_parameters
 
 from agents_app.openai_api import openai_error
 from audit_app.imports_api import FORM_BYTES
-from mnesis_core.errors import MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
+from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
 from mnesis_site.auth import Application, Receive, Scope, Send, proven_key
 from mnesis_site.error_pages import PROGRAM_PATHS, json_error
 from mnesis_site.rpc import refusal
@@ -27,6 +29,8 @@ from sessions_app.database import db
 from sessions_app.faults import as_error
 
 GONE = {"type": "http.disconnect"}
+CHARSETS = ("utf-8", "ascii", "iso8859-1")
+"""By the names that Python gives them. The last one is what some clients write without thinking about it."""
 
 
 class BodyLimits:
@@ -37,6 +41,11 @@ class BodyLimits:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
+        try:
+            check_content_type(headers_of(scope).get("content-type", ""))
+        except InvalidRequest as error:
+            await refuse(scope, error, send)
+            return
         body = BoundedBody(scope, receive, send)
         try:
             await self.application(scope, body.receive, body.send)
@@ -140,6 +149,23 @@ def is_known(scope: Scope) -> bool:
     request = HttpRequest()
     request.session = SessionStore(parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME))
     return get_user(request).is_authenticated
+
+
+def check_content_type(text: str) -> None:
+    """Refuse what Django fails at when it reads the header, or later the fields of a form.
+
+    Python's encodings are not all of text, and some that are raise whatever is done about errors.
+
+    :raises InvalidRequest: the header cannot be read, or its ``charset`` is not one of ``CHARSETS``.
+    """
+    try:
+        _, parameters = parse_header_parameters(text)
+        charset = parameters.get("charset", "utf-8")
+        is_read = charset.isascii() and codecs.lookup(charset).name in CHARSETS
+    except (ValueError, LookupError):
+        is_read = False
+    if not is_read:
+        raise InvalidRequest("The header Content-Type cannot be read, or names another charset than utf-8.")
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
