@@ -47,6 +47,7 @@ __all__ = [
     "PermissionDenied",
     "PreviewNotFoundError",
     "RangeNotSatisfiable",
+    "RequestTimeout",
     "RequestTooLarge",
     "SessionArchived",
     "SessionBusy",
@@ -106,6 +107,12 @@ class FileQuotaExceeded(RequestTooLarge):
     """Your files would take more than you may keep here. Delete sessions whose files you need no more, or ask for more."""
 
     code = "FILE_QUOTA_EXCEEDED"
+
+
+class RequestTimeout(InvalidRequest):
+    """The request's body came too slowly. Send it again over a faster connection, or in smaller pieces."""
+
+    code = "REQUEST_TIMEOUT"
 
 
 class RangeNotSatisfiable(InvalidRequest):

@@ -160,6 +160,24 @@ class StreamConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebConfig:
+    """What the web server puts up with before it knows who asks. The site's to say: a session changes none of it."""
+
+    anonymous_bytes: int = 65_536
+    """Of the body of a request without a valid API key or session cookie; forms to sign in with take less than one."""
+    body_seconds: float = 20.0
+    """How long a body may keep the server waiting, beside the time that its bytes earn by the next value."""
+    body_bytes_per_second: int = 500
+    """The slowest that a body may come in: even a telephone on a bad line is faster."""
+    header_seconds: float = 20.0
+    """From the opening of a connection, or the first byte of a later request, to the end of the request's headers."""
+    idle_seconds: float = 75.0
+    """How long a connection is kept between two requests: longer than reverse proxies keep theirs, mostly 60 seconds."""
+    waiting_connections: int = 256
+    """Of one address, without a whole request; one more closes the oldest of them. 0: no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingConfig:
     """The most that may be spent; 0: no limit. A site knows its models and people, so it has none until it says so."""
 
@@ -274,6 +292,7 @@ class Config:
     delegation: DelegationConfig = field(default_factory=DelegationConfig)
     inbox: InboxConfig = field(default_factory=InboxConfig)
     stream: StreamConfig = field(default_factory=StreamConfig)
+    web: WebConfig = field(default_factory=WebConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
     files: FileConfig = field(default_factory=FileConfig)
     operators: OperatorConfig = field(default_factory=OperatorConfig)

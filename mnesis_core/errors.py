@@ -4,6 +4,7 @@
   + InvalidRequest            the caller's input is wrong
     - RequestTooLarge
       - FileQuotaExceeded
+    - RequestTimeout
     - RangeNotSatisfiable
     - InvalidTemplate
     - InvalidSchema
@@ -104,6 +105,12 @@ class FileQuotaExceeded(RequestTooLarge):
     """Your files would take more than you may keep here. Delete sessions whose files you need no more, or ask for more."""
 
     code = "FILE_QUOTA_EXCEEDED"
+
+
+class RequestTimeout(InvalidRequest):
+    """The request's body came too slowly. Send it again over a faster connection, or in smaller pieces."""
+
+    code, status, rpc_code, exit_status = "REQUEST_TIMEOUT", 408, -32024, 2
 
 
 class RangeNotSatisfiable(InvalidRequest):

@@ -60,6 +60,12 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "stream.max_answer_characters": (1, 100_000_000),
     "stream.recheck_seconds": (0.05, 60),
     "stream.slow_seconds": (0.1, 600),
+    "web.anonymous_bytes": (4_096, 2**40),
+    "web.body_seconds": (0.1, 3_600),
+    "web.body_bytes_per_second": (1, 10**9),
+    "web.header_seconds": (0.1, 3_600),
+    "web.idle_seconds": (0.1, 86_400),
+    "web.waiting_connections": (0, 1_000_000),
     "limits.message_characters": (1, 100_000_000),
     "limits.title_characters": (1, 200),
     **{

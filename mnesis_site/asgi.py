@@ -26,6 +26,7 @@ from agents_app.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
 from mnesis_site import mcp  # noqa: E402
 from mnesis_site.auth import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
+from mnesis_site.bodies import BodyLimits  # noqa: E402
 from mnesis_site.readiness import report_unguarded  # noqa: E402
 from sessions_app.conf import has_real_models  # noqa: E402
 from sessions_app.database import AWAY, db, request_thread  # noqa: E402
@@ -87,5 +88,11 @@ def begin_and_end_with_daphne() -> None:
 routes = URLRouter(
     [path("ws/sessions/<str:session_id>", SessionConsumer.as_asgi()), re_path(r"", no_such_socket)]  # type: ignore[arg-type]
 )
-application = ProtocolTypeRouter({"http": mcp.McpDoor(answer), "websocket": SocketAuth(routes), "lifespan": lifespan})
+application = ProtocolTypeRouter(
+    {
+        "http": BodyLimits(mcp.McpDoor(answer)),
+        "websocket": SocketAuth(routes),
+        "lifespan": lifespan,
+    }
+)
 begin_and_end_with_daphne()

@@ -42,13 +42,19 @@ def check_key(text: str) -> KeyRecord:
 
     :raises NotSignedIn: it is no key of ours, it is revoked, or its owner's account is closed.
     """
-    key = parse_key(text)
-    record = find_key(key.prefix) if key else None
-    if key is None or record is None or not record.is_proven_by(key):
+    record = proven_key(text)
+    if record is None:
         raise NotSignedIn("This API key is not valid. Make one with 'manage.py apikey create USER'.")
     with suppress(*AWAY):  # a full disk refuses writes, and is no reason to refuse reads
         touch_key(record.prefix)
     return record
+
+
+def proven_key(text: str) -> KeyRecord | None:
+    """The key that this text proves to hold, if it is a valid one; nothing is noted."""
+    key = parse_key(text)
+    record = find_key(key.prefix) if key else None
+    return record if key is not None and record is not None and record.is_proven_by(key) else None
 
 
 class KeyAuth(HttpBearer):

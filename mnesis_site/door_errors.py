@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
@@ -40,6 +41,10 @@ NAMELESS: dict[type[Exception], type[MnesisError]] = {
 """Exceptions that mean one thing, whatever they hold."""
 
 
+UNREADABLE = (MultiPartParserError, BadRequest, SuspiciousOperation)
+"""What Django says of a form that it cannot read, or that has too many fields or files."""
+
+
 def answer_errors(api: NinjaAPI, shape: Shape) -> None:
     """Have an API answer every exception in one shape."""
 
@@ -70,6 +75,10 @@ def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
     for kind, error in NAMELESS.items():
         if isinstance(problem, kind):
             return error()
+    if isinstance(problem, UNREADABLE):
+        return InvalidRequest(
+            "The form cannot be read. Send multipart/form-data with a boundary, and fewer fields and files."
+        )
     if isinstance(problem, ValidationError):
         return invalid_fields((field_of(item["loc"]), str(item["msg"])) for item in problem.errors)
     if isinstance(problem, HttpError):

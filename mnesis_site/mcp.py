@@ -13,7 +13,7 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 from agents_app.jsonrpc import failure, write
-from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, PermissionDenied, RequestTooLarge
+from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, PermissionDenied
 from mnesis_site.auth import Application, Receive, Scope, Send, holder_of, origin_is_ours
 from sessions_app import loading
 from sessions_app.asking import Caller
@@ -56,7 +56,6 @@ async def _admit(scope: Scope) -> Caller:
     :raises InvalidRequest: the host is not ours, as for every page.
     :raises PermissionDenied: a page of somebody else asks.
     :raises NotSignedIn: there is no key, or it is not valid.
-    :raises RequestTooLarge: the body says that it is.
     """
     headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
     host = headers.get(b"host", "")
@@ -68,9 +67,6 @@ async def _admit(scope: Scope) -> Caller:
     scheme, _, token = headers.get(b"authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotSignedIn()
-    size = headers.get(b"content-length", "0")
-    if size.isdecimal() and int(size) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-        raise RequestTooLarge()
     return await db(holder_of, token)
 
 

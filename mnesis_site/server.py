@@ -1,8 +1,10 @@
-"""The web server of ``manage.py up``: Daphne, which here sends no faster than its clients read.
+"""The web server of ``manage.py up``: Daphne, which here sends no faster than its clients read, and reads no more than it needs.
 
 Daphne alone keeps in memory whatever a client does not read. Here an application's ``send`` waits until the client has
 read what was sent before, so what waits is one frame and a transport's buffer (64 KB). A socket's application settles how
 long it waits (``consumers``, 4408); the stream of an HTTP answer, which has no say in it, is cut off here.
+
+What clients send is read in ``connections``.
 """
 
 from __future__ import annotations
@@ -14,22 +16,19 @@ import mnesis_site.asgi as _set_up  # noqa: F401 # isort: skip
 import asyncio
 import socket
 from functools import partial
-from io import BytesIO
 from typing import Any
 
-from daphne import http_protocol
 from daphne.cli import CommandLineInterface
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from mnesis_site.connections import Body
 from sessions_app.conf import site_config
 
 MOST_UNTAKEN = 4
 """Frames of a client that wait for the application."""
 SEND_BUFFER_BYTES = 65_536
 """Of the kernel, for one socket."""
-BODY_BYTES = 65_536
-"""Of a request's body, at a time."""
 CLOSE_SECONDS = 10.0
 """How long a socket that we close stays: a client that reads again finds out why."""
 
@@ -83,52 +82,12 @@ class Inbox(asyncio.Queue[dict[str, Any]]):
         return message
 
 
-class Body(Inbox):
-    """What a request's body holds, piece by piece as the application takes it; then what its connection says.
-
-    Daphne alone reads a body into memory whole, in pieces that weigh many times what they hold.
-    """
-
-    def __init__(self, request: Any) -> None:
-        super().__init__(request)
-        self._content, self._is_read = request.content, False
-        # Daphne is about to read it through: it finds nothing there.
-        request.content = BytesIO()
-
-    def put_nowait(self, message: dict[str, Any]) -> None:
-        """Take what Daphne says of the request; of its body it says only that it is there."""
-        if message["type"] == "http.request":
-            self._protocol.content = self._content  # Twisted closes it with the request
-        else:
-            super().put_nowait(message)
-
-    async def get(self) -> dict[str, Any]:
-        """The next piece, then what came after."""
-        if not self._is_read:
-            await asyncio.sleep(0)  # others have their turn: a body may be gigabytes
-        if self._is_read or self._content.closed:  # also since then
-            return await super().get()
-        data = self._content.read(BODY_BYTES)
-        self._is_read = len(data) < BODY_BYTES
-        return {"type": "http.request", "body": data, "more_body": not self._is_read}
-
-
-class Request(http_protocol.WebRequest):  # type: ignore[misc]
-    """As Daphne's own, without Twisted's reading of forms: it takes thirteen times their memory, and Django reads them."""
-
-    def __init__(self, *args: Any, **values: Any) -> None:
-        super().__init__(*args, parsePOSTFormSubmission=False, **values)
-
-
-http_protocol.WebRequest = Request  # where Daphne looks for it
-
-
 class Server(DaphneServer):  # type: ignore[misc]
     """See the module."""
 
-    def create_application(self, protocol: Any, scope: dict[str, Any]) -> Inbox:
+    def create_application(self, protocol: Any, scope: dict[str, Any]) -> Inbox | Body:
         """As Daphne's own, with an inbox that does not grow."""
-        inbox = Body(protocol) if scope["type"] == "http" else Inbox(protocol)
+        inbox = getattr(protocol, "body", None) or Inbox(protocol)
         scope.setdefault("asgi", {"version": "3.0"})
         running = self.application(scope=scope, receive=inbox.get, send=partial(self.handle_reply, protocol))
         self.connections[protocol]["application_instance"] = asyncio.ensure_future(running)

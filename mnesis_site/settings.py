@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -89,6 +91,23 @@ def file_storage(url: str, folder: Path) -> dict[str, Any]:
     return {"BACKEND": "files_app.s3.S3ContentStorage", "OPTIONS": options}
 
 
+def digest_of(*places: Path) -> str:
+    """Twelve hexadecimal digits that change with any byte, or name, of these files and of all below these folders.
+
+    ``requirements.in`` stands for the files that packages bring.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(path for place in places for path in (place, *place.rglob("*")) if path.is_file()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(BASE_DIR)}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def keep_for_a_year(headers: MutableMapping[str, str], path: str, url: str) -> None:
+    """Tell browsers that what a static file's address holds never changes."""
+    headers["Cache-Control"] = "max-age=31536000, public, immutable"
+
+
 DATA_DIR = Path(env_str("MNESIS_DATA_DIR", str(BASE_DIR / "data")))
 DEBUG = env_bool("DEBUG", False)
 SECRET_KEY = env_secret("SECRET_KEY", DATA_DIR)
@@ -125,6 +144,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "mnesis_site.probes.Probes",
     "django.middleware.security.SecurityMiddleware",
+    "mnesis_site.compression.Compression",
     "csp.middleware.CSPMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -169,11 +189,14 @@ USE_I18N = False
 FORMAT_MODULE_PATH = "mnesis_site.formats"
 USE_TZ = True
 
-STATIC_URL = "static/"
+# One hash of all static files stands in the address of each, so that browsers keep them for a year and imports between
+# modules stay as they are written. Not while somebody works on them.
+STATIC_URL = "static/" if DEBUG else f"static/{digest_of(BASE_DIR / 'static', BASE_DIR / 'requirements.in')}/"
 STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 SERVESTATIC_USE_FINDERS = True
 SERVESTATIC_AUTOREFRESH = False
+SERVESTATIC_ADD_HEADERS_FUNCTION = None if DEBUG else keep_for_a_year
 
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": DATA_DIR / "media"}},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import include, path, re_path
 
 from mnesis_site import views
 from mnesis_site.api import api
@@ -11,6 +11,7 @@ from mnesis_site.openai_door import openai_door
 from mnesis_site.rpc import rpc
 
 urlpatterns = [
+    re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),
     path("health/", views.health, name="health"),
     path("sign-in/", views.sign_in, name="sign-in"),
     path("sign-in/link/<str:key>/<str:token>/", views.sign_in_link, name="sign-in-link"),

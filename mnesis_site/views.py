@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
@@ -10,6 +11,7 @@ from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.templatetags.static import static
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
@@ -44,6 +46,14 @@ def set_password(request: HttpRequest) -> HttpResponseBase:
         success_url=reverse_lazy("session-list"),
     )
     return view(request)
+
+
+@never_cache
+async def other_static(request: HttpRequest, name: str) -> HttpResponseBase:
+    """A static file by the address of another version of the site: pages outlast an upgrade, and several processes have it one by one."""
+    if request.path.startswith(settings.STATIC_URL):
+        raise NotFound()
+    return redirect(static(name))
 
 
 @never_cache

@@ -21,6 +21,7 @@ collect_ignore = ON_POSTGRESQL if connection.vendor == "sqlite" else ON_SQLITE
 
 LEASE_SECONDS = 2.5
 SLOW_SECONDS = 1.5
+HEADER_SECONDS = 2.0
 
 
 @pytest.fixture(scope="package")
@@ -29,7 +30,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("site")
     config = directory / "config.toml"
     leases = "".join(f"[{part}]\nlease_seconds = {LEASE_SECONDS}\n" for part in ("turn", "compaction", "operators"))
-    config.write_text(f"{leases}[stream]\nslow_seconds = {SLOW_SECONDS}\n")
+    web = f"[web]\nheader_seconds = {HEADER_SECONDS}\nbody_seconds = {HEADER_SECONDS}\nwaiting_connections = 256\n"
+    config.write_text(f"{leases}{web}[stream]\nslow_seconds = {SLOW_SECONDS}\n")
     settings = {"MNESIS_CONFIG": str(config), "LOOPBACK_KEY": "key"}
     with site_database("test_faults") as database, running_site(directory, **settings, **database) as site:
         wait_until_ready(site)

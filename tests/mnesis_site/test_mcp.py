@@ -12,6 +12,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from mnesis_site.auth import Receive, Scope, Send
+from mnesis_site.bodies import BodyLimits
 from mnesis_site.mcp import McpDoor
 from sessions_app.database import db
 from sessions_app.store.keys import create_key
@@ -33,7 +34,7 @@ async def elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 def browser(**headers: str) -> httpx2.AsyncClient:
     """A client of one door; each has nothing of the others."""
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=McpDoor(elsewhere)), headers=headers)  # type: ignore[arg-type]
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=BodyLimits(McpDoor(elsewhere))), headers=headers)  # type: ignore[arg-type]
 
 
 async def key_of(user: User, scope: str = "all") -> str:
