@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -14,13 +16,31 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from mnesis_core.errors import NotFound, NotReady
+from mnesis_core.errors import NotFound, NotReady, PasswordsBusy, TooManyAttempts
+from mnesis_site.error_pages import answer
 from mnesis_site.health import site_health
+from mnesis_site.password_limits import LimitedPasswordChangeForm
 from mnesis_site.readiness import missing_parts, waiting
 from mnesis_site.sign_in import spend_link
 from sessions_app.views import signed_in
 
-sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_authenticated_user=True)
+
+class SignIn(LoginView):
+    """Sign in with a password."""
+
+    template_name = "registration/sign_in.html"
+    redirect_authenticated_user = True
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Sign in, or say on the same page how long to wait."""
+        try:
+            return super().post(request, *args, **kwargs)
+        except (TooManyAttempts, PasswordsBusy) as refused:
+            form = self.form_class(request, initial={"username": request.POST.get("username", "")})
+            return answer(request, refused, template=self.template_name, form=form, next=self.get_redirect_url())
+
+
+sign_in = SignIn.as_view()
 sign_out = LogoutView.as_view()
 
 
@@ -31,7 +51,7 @@ def sign_in_link(request: HttpRequest, key: str, token: str) -> HttpResponse:
     user = spend_link(key, token)
     if user is None:
         return render(request, "registration/link_spent.html", status=410)
-    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    login(request, user)
     return redirect("set-password")
 
 
@@ -40,7 +60,7 @@ def set_password(request: HttpRequest) -> HttpResponseBase:
     """Choose the first password, or change it for another; only then is there an old one to ask for."""
     has_one = not isinstance(request.user, User) or request.user.has_usable_password()
     view = PasswordChangeView.as_view(
-        form_class=PasswordChangeForm if has_one else SetPasswordForm,
+        form_class=LimitedPasswordChangeForm if has_one else SetPasswordForm,
         template_name="registration/set_password.html",
         success_url=reverse_lazy("session-list"),
     )
