@@ -77,7 +77,12 @@ def limited(buckets: Sequence[Bucket], check: Callable[[], T], *, lane: Lane) ->
     return found
 
 
+def too_many(seconds: int) -> TooManyAttempts:
+    """The refusal of a try that is allowed after so many seconds."""
+    wait = f"{seconds} second{'s' * (seconds > 1)}" if seconds < 120 else f"{-(-seconds // 60)} minutes"
+    return TooManyAttempts(f"Too many wrong passwords. Try again in {wait}.", retry_after=seconds)
+
+
 def _refuse(seconds: int) -> None:
     if seconds:
-        wait = f"{seconds} seconds" if seconds < 120 else f"{-(-seconds // 60)} minutes"
-        raise TooManyAttempts(f"Too many wrong passwords. Try again in {wait}.", retry_after=seconds)
+        raise too_many(seconds)

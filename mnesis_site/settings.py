@@ -188,9 +188,9 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "mnesis_site.sign_in_gate.SignInGate",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
-    "mnesis_site.sign_in_gate.SignInGate",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

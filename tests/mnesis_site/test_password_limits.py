@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -22,10 +21,9 @@ STRANGER = "198.51.100.1"
 
 
 @pytest.fixture(autouse=True)
-def hashes(settings: Any) -> Iterator[None]:
+def hashes(settings: Any) -> None:
     settings.PASSWORD_HASHERS = ["tests.support.hashers.CountingHasher"]
     CountingHasher.count = 0
-    yield
 
 
 @pytest.fixture
