@@ -14,14 +14,14 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_http_methods
 
 from mnesis_core.errors import NotFound, NotReady, PasswordsBusy, TooManyAttempts
 from mnesis_site.error_pages import answer
 from mnesis_site.health import site_health
 from mnesis_site.password_limits import LimitedPasswordChangeForm
 from mnesis_site.readiness import missing_parts, waiting
-from mnesis_site.sign_in import spend_link
+from mnesis_site.sign_in import user_of_link
 from sessions_app.views import signed_in
 
 
@@ -45,12 +45,14 @@ sign_out = LogoutView.as_view()
 
 
 @never_cache
-@require_GET  # not HEAD: what previews a link would spend it
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, key: str, token: str) -> HttpResponse:
-    """Sign in with the link that the first start printed."""
-    user = spend_link(key, token)
+    """Sign in, by a button, with the link that the first start printed."""
+    user = user_of_link(key, token)
     if user is None:
         return render(request, "registration/link_spent.html", status=410)
+    if request.method != "POST":
+        return render(request, "registration/sign_in_link.html", {"name": user.get_username()})
     login(request, user)
     return redirect("set-password")
 
