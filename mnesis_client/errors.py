@@ -42,6 +42,7 @@ __all__ = [
     "OperatorRunNotFoundError",
     "OperatorRunNotInState",
     "PartNotFoundError",
+    "PasswordsBusy",
     "PeerNameTaken",
     "PeerNotFoundError",
     "PermissionDenied",
@@ -57,6 +58,7 @@ __all__ = [
     "SummaryNotFoundError",
     "SummaryRevised",
     "TakenOver",
+    "TooManyAttempts",
     "TooManyHops",
     "ToolCallAnswered",
     "ToolCallNotCallers",
@@ -401,6 +403,18 @@ class InboxFull(AtCapacity):
     """Too many messages wait in this session's inbox (inbox.waiting). Try again when it has read some."""
 
     code = "INBOX_FULL"
+
+
+class PasswordsBusy(AtCapacity):
+    """Too many people are signing in at the same moment. Try again in a few seconds."""
+
+    code = "PASSWORDS_BUSY"
+
+
+class TooManyAttempts(MnesisError):
+    """Too many wrong passwords. Wait, then try again."""
+
+    code = "TOO_MANY_ATTEMPTS"
 
 
 class NotReady(MnesisError):

@@ -269,6 +269,30 @@ class OperatorConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignInConfig:
+    """How often passwords may be tried: so many times at once (``_tries``), then once in so many seconds (``_seconds``).
+
+    Of the site alone. Tries with the right password do not count.
+    """
+
+    pair_tries: int = 5
+    """For one account from one address: somebody mistypes, and then looks the password up."""
+    pair_seconds: float = 60.0
+    address_tries: int = 30
+    """From one address (IPv6: one network of 64 bits), whatever the account: an office may have one address."""
+    address_seconds: float = 10.0
+    account_tries: int = 20
+    """For one account from all addresses together, devices left out that have signed in to it before."""
+    account_seconds: float = 120.0
+    """720 a day: a password of ten characters that is not among the common ones takes longer than anybody lives."""
+    device_tries: int = 10
+    """For one account from a device that has signed in to it before; and for the old password when it is changed."""
+    device_seconds: float = 30.0
+    waiting: int = 8
+    """Passwords that wait to be hashed in one web process; one more is refused. A hash takes about a quarter of a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriceConfig:
     """What a million tokens cost in millionths of the currency unit, where not what the model's entry says.
 
@@ -297,6 +321,7 @@ class Config:
     files: FileConfig = field(default_factory=FileConfig)
     operators: OperatorConfig = field(default_factory=OperatorConfig)
     prices: PriceConfig = field(default_factory=PriceConfig)
+    sign_in: SignInConfig = field(default_factory=SignInConfig)
     fallbacks: tuple[str, ...] = ()
     """Aliases of the models that are asked, in this order, when the session's own gives nothing; empty: those that its
     entry names. The session's own model alone means none."""

@@ -53,6 +53,8 @@
     - OperatorRunNotInState
   + AtCapacity
     - InboxFull
+    - PasswordsBusy
+  + TooManyAttempts
   + NotReady                  something is missing or away; asking again later helps
     - DatabaseUnavailable
     - StorageFull
@@ -403,6 +405,18 @@ class InboxFull(AtCapacity):
     """Too many messages wait in this session's inbox (inbox.waiting). Try again when it has read some."""
 
     code, rpc_code = "INBOX_FULL", -32023
+
+
+class PasswordsBusy(AtCapacity):
+    """Too many people are signing in at the same moment. Try again in a few seconds."""
+
+    code = "PASSWORDS_BUSY"
+
+
+class TooManyAttempts(MnesisError):
+    """Too many wrong passwords. Wait, then try again."""
+
+    code, status, rpc_code, exit_status = "TOO_MANY_ATTEMPTS", 429, -32024, 9
 
 
 class NotReady(MnesisError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
@@ -26,19 +27,36 @@ from sessions_app.outages import log_outage, outage_of
 logger = logging.getLogger(__name__)
 PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
 """Where programs ask, and get JSON."""
+KINDS = ["text/html", "application/json"]
+"""What an error may be elsewhere: JSON only for who would rather have it."""
+R = TypeVar("R", bound=HttpResponse)
 
 
 def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
     """The one shape of an error at every HTTP door; ``status`` where HTTP has a closer one than the registry."""
-    return JsonResponse({"error": error.as_dict()}, status=status or error.status)
+    return with_pause(error, JsonResponse({"error": error.as_dict()}, status=status or error.status))
 
 
-def answer(request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "") -> HttpResponse:
-    """An error as whoever asked can read it."""
-    if request.path.startswith(PROGRAM_PATHS):
+def answer(
+    request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "", **values: Any
+) -> HttpResponse:
+    """An error as whoever asked can read it; a template may need other values too."""
+    if prefers_json(request):
         return json_error(error, status=status)
     chosen = template or ("absent.html" if error.status == 404 else "error.html")
-    return render(request, chosen, {"error": error}, status=status or error.status)
+    return with_pause(error, render(request, chosen, {"error": error} | values, status=status or error.status))
+
+
+def prefers_json(request: HttpRequest) -> bool:
+    """Whether whoever asks is a program."""
+    return request.path.startswith(PROGRAM_PATHS) or request.get_preferred_type(KINDS) == KINDS[1]
+
+
+def with_pause(error: MnesisError, response: R) -> R:
+    """Say in HTTP's own header when to ask again (RFC 9110, 10.2.3)."""
+    if isinstance(seconds := error.details.get("retry_after"), int):
+        response.headers["Retry-After"] = str(seconds)
+    return response
 
 
 def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:

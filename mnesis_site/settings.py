@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from mnesis_core.addresses import Network, parse_networks
 from mnesis_site.database_url import database
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -49,6 +50,17 @@ def env_int(name: str, default: int, *, minimum: int) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < minimum:
         raise ImproperlyConfigured(f"{name} must be a whole number from {minimum} on, not {text!r}")
     return int(text)
+
+
+def env_networks(name: str) -> list[Network]:
+    """An environment variable that lists addresses and networks.
+
+    :raises ImproperlyConfigured: one is neither.
+    """
+    try:
+        return parse_networks(env_list(name, []))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} must list addresses or networks such as 10.0.0.0/8: {error}") from error
 
 
 def env_secret(name: str, directory: Path) -> str:
@@ -113,6 +125,7 @@ DEBUG = env_bool("DEBUG", False)
 SECRET_KEY = env_secret("SECRET_KEY", DATA_DIR)
 ALLOWED_HOSTS = env_list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env_list("CSRF_TRUSTED_ORIGINS", [])
+TRUSTED_PROXIES = env_networks("MNESIS_TRUSTED_PROXIES")
 REDIS_URL = env_str("REDIS_URL", "")
 USER_IS_SESSION = env_bool("MNESIS_USER_IS_SESSION", False)
 WARM_UP = env_bool("MNESIS_WARM_UP", True)
@@ -143,6 +156,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "mnesis_site.probes.Probes",
+    "mnesis_site.sign_in_gate.SignInGate",
     "django.middleware.security.SecurityMiddleware",
     "mnesis_site.compression.Compression",
     "csp.middleware.CSPMiddleware",
@@ -178,6 +192,8 @@ CSRF_FAILURE_VIEW = "mnesis_site.error_pages.csrf_failure"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "session-list"
 LOGOUT_REDIRECT_URL = "sign-in"
+AUTHENTICATION_BACKENDS = ["mnesis_site.password_limits.LimitedBackend"]
+PASSWORD_HASHERS = ["mnesis_site.hashing.LanedPBKDF2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},

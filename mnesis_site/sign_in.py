@@ -1,45 +1,56 @@
-"""The first sign-in: an account without a password, and a link that is good once.
+"""The first sign-in: an account without a password, and a link that is good until it has one.
 
-The link is Django's password-reset token, which is made from the time of the last sign-in among other
-things: signing in spends it, and every other link of the same account with it.
+The link is a token of Django's kind, made from the account's password among other things: setting one spends every
+link of the account. Opening it changes nothing, since mail programs and messengers open links, too; signing in takes a
+button on its page.
 """
 
 from __future__ import annotations
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
-from django.contrib.auth.tokens import default_token_generator
+from django.contrib.auth.tokens import PasswordResetTokenGenerator
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.encoding import force_bytes, force_str
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 
 FIRST_ADMIN = "admin"
 
 
+class FirstSignInToken(PasswordResetTokenGenerator):
+    """Good for ``PASSWORD_RESET_TIMEOUT`` and until a password is set, however often somebody has signed in by then."""
+
+    key_salt = "mnesis_site.sign_in"
+
+    def _make_hash_value(self, user: User, timestamp: int) -> str:  # type: ignore[override]
+        # Django's own has the time of the last sign-in in it.
+        return f"{user.pk} {user.password} {timestamp}"
+
+
+TOKENS = FirstSignInToken()
+
+
 def first_admin() -> User | None:
-    """The first administrator as long as nobody signed in as them; made here when there is no user at all."""
+    """The first administrator as long as there is no password for them; made here when there is no user at all."""
     users = get_user_model().objects
     if not users.exists():
         users.create_superuser(FIRST_ADMIN, password=None)
-    user = users.filter(username=FIRST_ADMIN, is_superuser=True, is_active=True, last_login=None).first()
+    user = users.filter(username=FIRST_ADMIN, is_superuser=True, is_active=True).first()
     return user if user is not None and not user.has_usable_password() else None
 
 
 def sign_in_link(user: User) -> str:
-    """The path of a link that signs this user in, once."""
+    """The path of a link that signs this user in until they have a password."""
     key = urlsafe_base64_encode(force_bytes(user.pk))
-    return reverse("sign-in-link", args=[key, default_token_generator.make_token(user)])
+    return reverse("sign-in-link", args=[key, TOKENS.make_token(user)])
 
 
-def spend_link(key: str, token: str) -> User | None:
-    """The user whom this link signs in, or ``None`` if it is wrong, too old or spent."""
+def user_of_link(key: str, token: str) -> User | None:
+    """Whom this link signs in, or ``None`` if it is wrong or too old, or a password was set since."""
     user = _user_of(key)
-    if user is None or not default_token_generator.check_token(user, token):
+    if user is None or user.has_usable_password() or not TOKENS.check_token(user, token):
         return None
-    # Of two that come at once with the same link, the one whose update finds the old time is let in.
-    unspent = get_user_model().objects.filter(pk=user.pk, last_login=user.last_login)
-    return user if unspent.update(last_login=timezone.now()) else None
+    return user
 
 
 def _user_of(key: str) -> User | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, LogoutView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse
@@ -14,25 +16,45 @@ from django.shortcuts import redirect, render
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_http_methods
 
-from mnesis_core.errors import NotFound
+from mnesis_core.errors import NotFound, PasswordsBusy, TooManyAttempts
+from mnesis_site.error_pages import answer
 from mnesis_site.health import site_health
-from mnesis_site.sign_in import spend_link
+from mnesis_site.password_limits import LimitedPasswordChangeForm
+from mnesis_site.sign_in import user_of_link
 from sessions_app.views import signed_in
 
-sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_authenticated_user=True)
+
+class SignIn(LoginView):
+    """Sign in with a password."""
+
+    template_name = "registration/sign_in.html"
+    redirect_authenticated_user = True
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Sign in, or say on the same page how long to wait."""
+        try:
+            return super().post(request, *args, **kwargs)
+        except (TooManyAttempts, PasswordsBusy) as refused:
+            form = self.form_class(request, initial={"username": request.POST.get("username", "")})
+            return answer(request, refused, template=self.template_name, form=form, next=self.get_redirect_url())
+
+
+sign_in = SignIn.as_view()
 sign_out = LogoutView.as_view()
 
 
 @never_cache
-@require_GET  # not HEAD: what previews a link would spend it
+@require_http_methods(["GET", "HEAD", "POST"])
 def sign_in_link(request: HttpRequest, key: str, token: str) -> HttpResponse:
-    """Sign in with the link that the first start printed."""
-    user = spend_link(key, token)
+    """Sign in, by a button, with the link that the first start printed."""
+    user = user_of_link(key, token)
     if user is None:
         return render(request, "registration/link_spent.html", status=410)
-    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+    if request.method != "POST":
+        return render(request, "registration/sign_in_link.html", {"name": user.get_username()})
+    login(request, user)
     return redirect("set-password")
 
 
@@ -41,7 +63,7 @@ def set_password(request: HttpRequest) -> HttpResponseBase:
     """Choose the first password, or change it for another; only then is there an old one to ask for."""
     has_one = not isinstance(request.user, User) or request.user.has_usable_password()
     view = PasswordChangeView.as_view(
-        form_class=PasswordChangeForm if has_one else SetPasswordForm,
+        form_class=LimitedPasswordChangeForm if has_one else SetPasswordForm,
         template_name="registration/set_password.html",
         success_url=reverse_lazy("session-list"),
     )

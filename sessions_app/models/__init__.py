@@ -17,7 +17,7 @@ from sessions_app.models.record import (
     UsageModel,
 )
 from sessions_app.models.search import SearchEntry
-from sessions_app.models.settings import AccountLimit, ApiKey, LanguageModel, ModelGrant, SpendingMark
+from sessions_app.models.settings import AccountLimit, ApiKey, LanguageModel, ModelGrant, SpendingMark, TryBucket
 
 __all__ = [
     "ID_LENGTH",
@@ -39,6 +39,7 @@ __all__ = [
     "Session",
     "SpendingMark",
     "StreamJournal",
+    "TryBucket",
     "Turn",
     "UsageModel",
 ]

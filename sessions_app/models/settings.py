@@ -120,3 +120,17 @@ class SpendingMark(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+
+class TryBucket(models.Model):
+    """Tries of passwords that were counted (``mnesis_core.sign_in_limits``). A row whose time is past means nothing."""
+
+    key = models.CharField(primary_key=True, max_length=64)
+    """A hash of what is counted: whoever reads the row learns neither names, which may be mistyped passwords, nor addresses."""
+    empty_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "try_buckets"
+
+    def __str__(self) -> str:
+        return self.key

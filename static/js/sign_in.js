@@ -2,15 +2,18 @@
 import { csrfToken } from "./api.js";
 
 const AFTER = "/livez"; // a small answer to be led to
+const WRONG = "That username and password do not fit.";
 
+// Why it did not work, in words; none when somebody has signed in.
 async function signIn(form) {
   const path = form.getAttribute("action");
   await fetch(path, { credentials: "same-origin" }); // the cookie that a form needs may be gone, too
   const body = new URLSearchParams(new FormData(form));
   body.set("next", AFTER);
-  const headers = { "X-CSRFToken": csrfToken() };
+  const headers = { "X-CSRFToken": csrfToken(), Accept: "application/json" };
   const answer = await fetch(path, { method: "POST", credentials: "same-origin", headers, body });
-  return answer.ok && new URL(answer.url).pathname === AFTER;
+  if (!answer.ok) return (await answer.json()).error.message;
+  return new URL(answer.url).pathname === AFTER ? "" : WRONG;
 }
 
 export class SignIn {
@@ -26,7 +29,7 @@ export class SignIn {
     });
     dialog.querySelector("[data-close]").addEventListener("click", () => dialog.close());
     // Somebody may have signed in on another page meanwhile.
-    dialog.querySelector("[data-elsewhere]").addEventListener("click", () => this.#end(true));
+    dialog.querySelector("[data-elsewhere]").addEventListener("click", () => this.#end(""));
   }
 
   // Whether somebody has signed in, or says so. Two that ask at once get one answer.
@@ -51,14 +54,15 @@ export class SignIn {
   async #try() {
     const button = this.form.querySelector("[type=submit]");
     button.disabled = true;
-    const isIn = await signIn(this.form).catch(() => false);
+    const problem = await signIn(this.form).catch(() => "The server did not answer. Try again.");
     button.disabled = false;
-    this.#end(isIn);
+    this.#end(problem);
   }
 
-  #end(isIn) {
-    this.error.hidden = isIn;
-    if (isIn) this.dialog.close("done");
+  #end(problem) {
+    this.error.hidden = !problem;
+    this.error.textContent = problem;
+    if (!problem) this.dialog.close("done");
     else this.form.elements.password.select();
   }
 }

@@ -128,7 +128,7 @@ def browser() -> Iterator[Browser]:
 def portal(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
     with running_site(tmp_path_factory.mktemp("site")) as site, httpx.Client(base_url=site.url, timeout=30) as client:
         wait_until_ready(site)
-        client.get(site.sign_in_link(), follow_redirects=True)
+        site.sign_in(client)
         client.get("/")
         yield Portal(site=site, client=client, browser=browser)
 

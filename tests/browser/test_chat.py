@@ -161,6 +161,7 @@ def test_from_the_first_visit_to_the_first_answer(first_link: str, open_page: Op
     page = open_page("/livez")
     page.context.clear_cookies()
     page.goto(first_link)
+    page.get_by_role("button", name="Sign in as ben").click()
     page.get_by_label("New password", exact=True).fill("high-tide-at-ten")
     page.get_by_label("New password confirmation").fill("high-tide-at-ten")
     page.keyboard.press("Enter")

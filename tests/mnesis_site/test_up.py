@@ -18,6 +18,10 @@ from django.core.management import CommandError, call_command
 
 from tests.support.site import Site, environment_for, lay_database, manage, running_site, wait_until, wait_until_ready
 
+PASSWORD = "high-tide-at-ten"
+SET_PASSWORD = (
+    f"from django.contrib.auth.models import User; u = User.objects.get(); u.set_password('{PASSWORD}'); u.save()"
+)
 GUARDS_OF_EDGES = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'summary_edges'"
 
 
@@ -51,16 +55,22 @@ def test_a_worker_is_known_by_its_signs_of_life(site: Site) -> None:
     assert done.stdout.split() == ["True", "False"]
 
 
-def test_the_printed_link_signs_in_once_and_only_once(site: Site, browser: httpx.Client) -> None:
+def test_the_printed_link_signs_in_by_a_button_until_a_password_is_set(site: Site, browser: httpx.Client) -> None:
     link = site.sign_in_link()
-    assert browser.head(link).status_code == 405  # a preview spends nothing
-    first = browser.get(link)
-    assert (first.status_code, first.url.path) == (200, "/password/")
-    assert "Choose a password" in first.text
+    assert browser.get(link).status_code == 200  # as a preview does
+    assert "sessionid" not in browser.cookies
+    site.sign_in(browser)
+    page = browser.get("/password/")
+    assert "Choose a password" in page.text
     with httpx.Client(follow_redirects=True) as other:
-        second = other.get(link)
-        assert second.status_code == 410
-        assert "sessionid" not in other.cookies
+        assert other.get(link).status_code == 200
+        form = {
+            "csrfmiddlewaretoken": browser.cookies["csrftoken"],
+            "new_password1": PASSWORD,
+            "new_password2": PASSWORD,
+        }
+        assert browser.post("/password/", data=form).url.path == "/"
+        assert other.get(link).status_code == 410
     assert browser.get("/admin/").status_code == 200
 
 
@@ -86,7 +96,9 @@ if sys.platform == "linux":  # no other system tells a child of its parent's dea
         assert not alive
 
 
-def test_ctrl_c_leaves_no_process_and_the_next_start_prints_a_fresh_link_until_one_is_spent(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_process_and_the_next_start_prints_a_fresh_link_until_a_password_is_set(
+    tmp_path: Path,
+) -> None:
     with running_site(tmp_path) as site:
         wait_until_ready(site)
         tree, unused = site.processes(), site.sign_in_link()
@@ -97,7 +109,8 @@ def test_ctrl_c_leaves_no_process_and_the_next_start_prints_a_fresh_link_until_o
         assert not alive
     with running_site(tmp_path) as site:
         assert site.sign_in_link()
-        assert httpx.get(unused.replace(unused.split("/")[2], f"127.0.0.1:{site.port}")).status_code == 302
+        assert httpx.get(unused.replace(unused.split("/")[2], f"127.0.0.1:{site.port}")).status_code == 200
+        assert site.manage("shell", "-c", SET_PASSWORD).returncode == 0
     with running_site(tmp_path) as site:
         assert not site.sign_in_link()
 

@@ -121,7 +121,7 @@ class Greeting:
         url = f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
         self.command.say(f"\nMnesis runs at {url}/")
         if self.link:
-            self.command.say(f"First sign-in as admin, good once: {url}{self.link}")
+            self.command.say(f"First sign-in as admin, good until a password is set: {url}{self.link}")
         self.command.say("Ctrl-C stops it.\n")
 
 

@@ -1,0 +1,72 @@
+"""How often passwords may be tried: so many times at once, then once in so many seconds.
+
+Tries are counted in buckets, each of which empties by itself at a steady pace (the generic cell rate algorithm). All that
+is kept of a bucket is the time at which it is empty again, so one without a time, or with one that is past, is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import ceil
+
+from mnesis_core.config import SignInConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """What one try draws on."""
+
+    name: tuple[str, ...]
+    """What is counted: ``("account", "ada")``."""
+    tries: int
+    """As many fit in at once."""
+    seconds: float
+    """After which one more fits in."""
+    is_own: bool = False
+    """Whether only the account's owner is likely to fill it: the right password empties it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether a try is allowed."""
+
+    wait_seconds: int = 0
+    """Until the next one is; 0: this one is allowed."""
+    empty_at: Mapping[tuple[str, ...], datetime] = field(default_factory=dict)
+    """Of an allowed try, when each of its buckets will be empty, by name."""
+
+
+def decide(buckets: Sequence[Bucket], empty_at: Mapping[tuple[str, ...], datetime], now: datetime) -> Decision:
+    """Whether a try may be made that draws on all of these; ``empty_at`` is what is kept of them."""
+    after = {
+        bucket.name: max(empty_at.get(bucket.name, now), now) + timedelta(seconds=bucket.seconds) for bucket in buckets
+    }
+    excess = [(after[bucket.name] - now).total_seconds() - bucket.tries * bucket.seconds for bucket in buckets]
+    wait = max(0, *map(ceil, excess))
+    return Decision(wait_seconds=wait) if wait else Decision(empty_at=after)
+
+
+def sign_in_buckets(config: SignInConfig, *, account: str, network: str, device: str) -> list[Bucket]:
+    """What a try to sign in draws on.
+
+    A device that has signed in to this account before has a bucket of its own, so nobody else can keep its owner out.
+
+    :param network: where the try comes from (``addresses.network_of``)
+    :param device: the device's own name if it has signed in to this account before, else empty
+    """
+    if device:
+        name = ("device", account, device)
+        return [Bucket(name=name, tries=config.device_tries, seconds=config.device_seconds, is_own=True)]
+    pair = ("account and address", account, network)
+    return [
+        Bucket(name=pair, tries=config.pair_tries, seconds=config.pair_seconds, is_own=True),
+        Bucket(name=("address", network), tries=config.address_tries, seconds=config.address_seconds),
+        Bucket(name=("account", account), tries=config.account_tries, seconds=config.account_seconds),
+    ]
+
+
+def password_change_buckets(config: SignInConfig, *, account: str) -> list[Bucket]:
+    """What a change of the password draws on: somebody is signed in and says the old one."""
+    return [Bucket(name=("change", account), tries=config.device_tries, seconds=config.device_seconds, is_own=True)]

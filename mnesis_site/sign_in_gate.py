@@ -1,0 +1,127 @@
+"""The first to see a request with a password, and the last to see its answer: a flood costs next to nothing here.
+
+Whatever refuses a request late has spent milliseconds of the one processor that a process has. So what is sure to be
+refused never gets that far; and while refusals are many, each waits a moment: a client that sends its next request when
+the last one is answered sends no more than one a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from functools import cache
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from csp.utils import build_policy
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
+from django.utils import timezone
+
+from mnesis_core.addresses import network_of
+from mnesis_core.errors import MnesisError, PasswordsBusy, TooManyAttempts
+from mnesis_core.sign_in_limits import Bucket, decide
+from mnesis_site.devices import is_known_device, remember_device
+from mnesis_site.error_pages import json_error, prefers_json, with_pause
+from mnesis_site.hashing import BUSY_SECONDS, STRANGERS
+from mnesis_site.password_limits import address_of, too_many
+
+PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
+"""Where anybody may send a password."""
+HOLD_SECONDS = 1.0
+MOST_HELD = 256
+"""Answers that wait at a time in one process; each takes a connection and a few kilobytes."""
+MOST_NETWORKS = 10_000
+ANYWHERE = ""
+"""Refusals are counted together: a flood may come from an address of its own each time."""
+
+
+class Pace:
+    """How fast each network goes, as far as this process knows: so many at once, then one a second."""
+
+    def __init__(self, tries: int) -> None:
+        self.tries = tries
+        self._empty_at: dict[tuple[str, ...], datetime] = {}
+
+    def seconds_to_wait(self, network: str) -> int:
+        """Until this network may go on; 0: it may, and that is counted."""
+        now = timezone.now()
+        decision = decide([Bucket(name=(network,), tries=self.tries, seconds=1.0)], self._empty_at, now)
+        self._keep(decision.empty_at, now)
+        return decision.wait_seconds
+
+    def _keep(self, empty_at: Mapping[tuple[str, ...], datetime], now: datetime) -> None:
+        if len(self._empty_at) >= MOST_NETWORKS:
+            self._empty_at = {name: until for name, until in self._empty_at.items() if until > now}
+        if len(self._empty_at) < MOST_NETWORKS:
+            self._empty_at |= empty_at
+
+
+class SignInGate:
+    """Middleware: see the module. Whoever has signed in gets a cookie for the device."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
+        self.get_response = get_response
+        self._sent, self._refused = Pace(20), Pace(10)
+        self._held = 0
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """Answer, or pass the request on and look at the response."""
+        refusal = self._refusal(request)
+        response = self.get_response(request) if refusal is None else refused(request, refusal)
+        if isinstance(response, HttpResponseBase):
+            return self._later(request, response) if iscoroutinefunction(self) else remember_device(request, response)
+        return self._later(request, response)
+
+    async def _later(
+        self, request: HttpRequest, response: Awaitable[HttpResponseBase] | HttpResponseBase
+    ) -> HttpResponseBase:
+        done = response if isinstance(response, HttpResponseBase) else await response
+        if _is_refusal(request, done) and self._refused.seconds_to_wait(ANYWHERE):
+            await self._hold()
+        return remember_device(request, done)
+
+    def _refusal(self, request: HttpRequest) -> MnesisError | None:
+        """Why a password is not even looked at."""
+        if request.method != "POST" or request.path not in PASSWORD_PATHS or is_known_device(request):
+            return None
+        if STRANGERS.is_full:
+            return PasswordsBusy(retry_after=BUSY_SECONDS)
+        seconds = self._sent.seconds_to_wait(network_of(address_of(request)))
+        return too_many(seconds) if seconds else None
+
+    async def _hold(self) -> None:
+        if self._held >= MOST_HELD:
+            return
+        self._held += 1
+        try:
+            await asyncio.sleep(HOLD_SECONDS)
+        finally:
+            self._held -= 1
+
+
+def _is_refusal(request: HttpRequest, response: HttpResponseBase) -> bool:
+    if request.path in PASSWORD_PATHS:
+        return response.status_code in (TooManyAttempts.status, PasswordsBusy.status)
+    return response.status_code == 401 and "Authorization" in request.headers
+
+
+def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:
+    """The answer, made without a look at the database; nothing that comes after the gate adds to it."""
+    if prefers_json(request):
+        return json_error(error)
+    response = HttpResponse(_page(type(error), error.message), status=error.status)
+    response.headers["Content-Security-Policy"] = build_policy()
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return with_pause(error, response)
+
+
+@cache  # the words differ in the seconds only, and those are few
+def _page(kind: type[MnesisError], message: str) -> str:
+    return render_to_string("error.html", {"error": kind(message)})
