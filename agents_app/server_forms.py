@@ -9,8 +9,9 @@ from django import forms
 
 from agents_app.models import McpServer
 from agents_app.queries import audiences_of, list_servers
+from agents_app.store import check_entered
 from mnesis_core.attached import ServerAddress, check_address
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, NotListed
 from sessions_app.administering import forget_refused
 from sessions_app.audience_forms import AudienceFields, audience_initial
 
@@ -80,8 +81,10 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
         try:
             values["address"] = self._address(values)
             check_address(values["address"])
-        except InvalidRequest as error:
-            field = FIELD_OF.get(error.details["field"], error.details["field"])
+            check_entered(values["address"])
+        except (InvalidRequest, NotListed) as error:
+            named = str(error.details["field"])
+            field = FIELD_OF.get(named, named)
             self.add_error(field if field in self.fields else None, error.message)
 
     def _address(self, values: dict[str, Any]) -> ServerAddress:

@@ -23,7 +23,7 @@ from sessions_app.admin.filters import presence_filter
 from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin
 from sessions_app.audience_forms import AudienceFields, audience_initial
 from sessions_app.conf import list_models, spec_of
-from sessions_app.model_forms import VARIABLE
+from sessions_app.model_forms import VARIABLE, check_reached
 from sessions_app.models import AccountLimit, ApiKey, LanguageModel
 from sessions_app.store.keys import revoke_key
 from sessions_app.store.models import enter_model
@@ -111,6 +111,8 @@ class LanguageModelForm(forms.ModelForm, AudienceFields):  # type: ignore[type-a
         if window and answer and answer > window:
             self.add_error("max_output_tokens", "The answer cannot be longer than the context window.")
         self.check_audience(values)
+        if not self.errors:
+            check_reached(self, values.get("alias") or self.instance.alias, values)
         return values
 
 

@@ -63,6 +63,7 @@ class Command(DoorCommand):
             timeout_seconds=options["timeout"],
             needs_approval=options["needs_approval"],
             read_only=options["read_only"],
+            entered_on_host=True,
         )
         self._print(async_to_sync(attach_server)(address, errors=_errors()))
 
