@@ -14,6 +14,8 @@ from mnesis_core.attached import ServerAddress, check_address
 from mnesis_core.errors import InvalidRequest, NotListed
 from sessions_app.administering import forget_refused
 from sessions_app.audience_forms import AudienceFields, audience_initial
+from sessions_app.conf import host_lists
+from sessions_app.listed_fields import offer_programs, say_addresses, say_variables
 
 SECRETS = ("secrets", "url", "program")
 CHOICES = (forms.CheckboxInput, forms.CheckboxSelectMultiple, forms.RadioSelect)
@@ -60,6 +62,13 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
             self.initial.update(audience_initial(is_restricted=row.is_restricted, groups=groups, users=users))
         if "url" in self.fields:
             self.fields["url"].required = False
+            self._say_what_is_listed()
+
+    def _say_what_is_listed(self) -> None:
+        lists = host_lists()
+        offer_programs(self.fields["program"], lists, current=self.initial["program"])
+        say_variables(self.fields["secrets"], lists)
+        say_addresses(self.fields["url"], lists)
 
     def clean_name(self) -> str:
         """A server that is attached is changed, not added again."""

@@ -13,7 +13,7 @@ from mnesis_core.errors import InvalidRequest, NotListed
 from mnesis_core.llm import LimitSource, ModelSpec
 from sessions_app.administering import forget_refused
 from sessions_app.audience_forms import AudienceFields, audience_initial, names_in
-from sessions_app.conf import list_models
+from sessions_app.conf import host_lists, list_models
 from sessions_app.entering import (
     LARGEST_PRICE,
     LONGEST_SECONDS,
@@ -23,6 +23,7 @@ from sessions_app.entering import (
     EnteredPrices,
     settle_model,
 )
+from sessions_app.listed_fields import offer_variables, say_addresses
 from sessions_app.queries.models import ModelEntry, find_model_entry
 from sessions_app.store.models import check_entered
 
@@ -109,6 +110,9 @@ class ModelForm(AudienceFields):
         self.entry = entry
         if entry is not None:
             del self.fields["alias"]
+        lists = host_lists()
+        offer_variables(self.fields["api_key_env"], lists, current="" if entry is None else entry.api_key_env)
+        say_addresses(self.fields["api_base"], lists)
         for field in self.fields.values():
             if not isinstance(field.widget, (forms.RadioSelect, forms.CheckboxSelectMultiple)):
                 field.widget.attrs["class"] = "input"

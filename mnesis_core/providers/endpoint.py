@@ -17,7 +17,7 @@ _SIGNED_IN_OTHERWISE = frozenset({"bedrock", "sagemaker", "sagemaker_chat", "ver
 """These take the machine's own identity from the cloud they run in."""
 _ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 """Said aloud, because litellm would otherwise send the key to whatever OPENAI_BASE_URL names."""
-_AT_ANY_ADDRESS = frozenset(
+AT_ANY_ADDRESS = frozenset(
     {
         "anthropic",
         "docker_model_runner",
@@ -31,7 +31,7 @@ _AT_ANY_ADDRESS = frozenset(
     }
 )
 """Providers whose requests are known to go where the address says, through clients that look at it (``connecting``)."""
-_AT_THEIR_OWN = _AT_ANY_ADDRESS | {
+_AT_THEIR_OWN = AT_ANY_ADDRESS | {
     *("ai21_chat", "cerebras", "codestral", "cohere", "cohere_chat", "dashscope", "deepinfra", "deepseek", "demo"),
     *("fireworks_ai", "groq", "mistral", "moonshot", "nebius", "nvidia_nim", "openrouter", "perplexity", "sambanova"),
     *("together_ai", "xai", "zai"),
@@ -51,7 +51,7 @@ def check_provider(litellm_model: str, *, api_base: str) -> None:
 
     :raises NotListed: its name could lead a key, or the machine's own identity, to an address of somebody's choice.
     """
-    known = _AT_ANY_ADDRESS if api_base else _AT_THEIR_OWN
+    known = AT_ANY_ADDRESS if api_base else _AT_THEIR_OWN
     if provider_of(litellm_model) in known:
         return
     place = "at an address of your own" if api_base else "here"

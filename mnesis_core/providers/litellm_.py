@@ -12,12 +12,12 @@ import asyncio
 import json
 import os
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from mnesis_core.addresses import Network
 from mnesis_core.config import StreamConfig
@@ -50,8 +50,10 @@ _PRICES = (
     "cache_creation_input_token_cost",
 )
 """In litellm's table, in dollars for one token."""
-_LISTED: ContextVar[tuple[Network, ...] | None] = ContextVar("listed addresses", default=None)
-"""The addresses inside the network that the call which is being made may go to; None: any."""
+_LISTED: ContextVar[tuple[Network, ...] | None] = ContextVar("listed addresses", default=())
+"""The addresses inside the network that the call which is being made may go to; None: any. Some providers are asked when
+the answer is first read, so it is set for that too; a request that is made outside of both goes to public ones only."""
+T = TypeVar("T")
 
 
 class LiteLLMModel:
@@ -70,8 +72,10 @@ class LiteLLMModel:
             key, address = key_and_address(self.spec)
             litellm = await _loaded()
             deadline = deadline_of(self.spec, request)
-            upstream = await before(deadline, self._asked(litellm, self._options(request, key, address)))
-            while not answer.is_cut and (chunk := await before(deadline, anext(upstream, None))) is not None:
+            upstream = await before(deadline, self._asking(litellm.acompletion(**self._options(request, key, address))))
+            while (
+                not answer.is_cut and (chunk := await before(deadline, self._asking(anext(upstream, None)))) is not None
+            ):
                 usage.take(upstream)
                 for delta in _deltas(chunk, answer):
                     yield delta
@@ -93,11 +97,11 @@ class LiteLLMModel:
             failure=failure,
         )
 
-    async def _asked(self, litellm: Any, options: dict[str, Any]) -> Any:
-        """Open the stream. Its one request, and what litellm asks beside it, is made in this context."""
+    async def _asking(self, awaitable: Awaitable[T]) -> T:
+        """What ``awaitable`` gives; the requests that it makes go where this model's may, and no further."""
         token = _LISTED.set(self.spec.listed_addresses)
         try:
-            return await litellm.acompletion(**options)
+            return await awaitable
         finally:
             _LISTED.reset(token)
 

@@ -9,7 +9,9 @@ from mnesis_core.addresses import literal_address, may_reach, read_networks
 INSIDE = read_networks("loopback, private, link-local")
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"])
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+)
 def test_what_is_public_may_be_reached_without_a_list(address: str) -> None:
     assert may_reach(address, ())
 
@@ -60,5 +62,5 @@ def test_an_address_is_read_in_every_form_that_a_resolver_takes(host: str, addre
 
 
 def test_a_list_says_which_entry_is_none() -> None:
-    with pytest.raises(ValueError, match="'example.org' is no address"):
+    with pytest.raises(ValueError, match="is no address, no range"):
         read_networks("10.0.0.0/8, example.org")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import nullcontext
 
 import pytest
 
@@ -40,7 +41,14 @@ def test_a_program_is_listed_word_for_word(command: str, may: bool) -> None:
 
 @pytest.mark.parametrize(
     ("rest", "may"),
-    [("", True), ("/srv/a /srv/b", True), ("'two words'", True), ("--call id", False), ("/srv/a -c id", False), ("-", False)],
+    [
+        ("", True),
+        ("/srv/a /srv/b", True),
+        ("'two words'", True),
+        ("--call id", False),
+        ("/srv/a -c id", False),
+        ("-", False),
+    ],
 )
 def test_what_follows_holds_no_options(rest: str, may: bool) -> None:
     assert fits(f"{FILES} ...", f"{FILES} {rest}") is may
@@ -48,7 +56,17 @@ def test_what_follows_holds_no_options(rest: str, may: bool) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    ["npx ...", "npx -y ...", "uvx ...", "/usr/bin/python3.11 -m ...", "python ...", "sh -c ...", "env ...", "...", "npx ... -y"],
+    [
+        "npx ...",
+        "npx -y ...",
+        "uvx ...",
+        "/usr/bin/python3.11 -m ...",
+        "python ...",
+        "sh -c ...",
+        "env ...",
+        "...",
+        "npx ... -y",
+    ],
 )
 def test_an_entry_that_would_run_anything_stops_the_start(entry: str) -> None:
     with pytest.raises(ValueError, match="MNESIS_MCP_PROGRAMS: "):
@@ -86,13 +104,8 @@ def test_secrets_of_the_site_and_of_the_machine_are_listed_by_nobody(name: str) 
 )
 def test_a_variable_goes_only_where_it_is_listed_for(name: str, url: str, may: bool) -> None:
     lists = read_lists(variables="ISSUES_TOKEN@mcp.example.org, OPENAI_API_KEY, LOCAL_KEY@http://127.0.0.1:8080")
-    try:
+    with nullcontext() if may else pytest.raises(NotListed, match="MNESIS_KEY_VARIABLES="):
         lists.check_variable(name, url=url, field="secrets")
-    except NotListed as error:
-        assert not may
-        assert error.details["setting"] == "MNESIS_KEY_VARIABLES"
-    else:
-        assert may
 
 
 @pytest.mark.parametrize(
@@ -111,7 +124,7 @@ def test_the_words_say_what_to_put_where_and_repeat_no_secret() -> None:
     assert "hunter2" not in str(refused.value.as_dict())
     with pytest.raises(NotListed, match=r"MNESIS_PRIVATE_ADDRESSES=10\.0\.0\.5"):
         HostLists().check_url("http://10.0.0.5/v1", field="url")
-    with pytest.raises(NotListed, match="MNESIS_KEY_VARIABLES=MY_KEY@https://example.org:443"):
+    with pytest.raises(NotListed, match=r"MNESIS_KEY_VARIABLES=MY_KEY@https://example\.org:443"):
         HostLists().check_variable("MY_KEY", url="https://example.org/v1", field="url")
 
 
