@@ -20,6 +20,13 @@ from tests.support.site import environment_for, manage
         ("DATABASE_URL", "postgresql://me@host:abc/db", "DATABASE_URL is not an address: Port could not be cast"),
         ("DATABASE_URL", "postgresql://[::1/db", "DATABASE_URL is not an address:"),
         ("DEBUG", "perhaps", "DEBUG must be true or false, not 'perhaps'"),
+        ("MNESIS_MCP_PROGRAMS", "npx ...", "MNESIS_MCP_PROGRAMS: 'npx ...' would run anything"),
+        (
+            "MNESIS_KEY_VARIABLES",
+            "MY_KEY, AWS_SECRET_ACCESS_KEY",
+            "MNESIS_KEY_VARIABLES: AWS_SECRET_ACCESS_KEY holds a",
+        ),
+        ("MNESIS_PRIVATE_ADDRESSES", "ollama.lan", "MNESIS_PRIVATE_ADDRESSES: 'ollama.lan' is no address"),
         ("MNESIS_WORKERS", "many", "MNESIS_WORKERS must be a whole number from 1 on, not 'many'"),
     ],
 )
