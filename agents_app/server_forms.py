@@ -9,10 +9,13 @@ from django import forms
 
 from agents_app.models import McpServer
 from agents_app.queries import audiences_of, list_servers
+from agents_app.store import check_entered
 from mnesis_core.attached import ServerAddress, check_address
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, NotListed
 from sessions_app.administering import forget_refused
 from sessions_app.audience_forms import AudienceFields, audience_initial
+from sessions_app.conf import host_lists
+from sessions_app.listed_fields import offer_programs, say_addresses, say_variables
 
 SECRETS = ("secrets", "url", "program")
 CHOICES = (forms.CheckboxInput, forms.CheckboxSelectMultiple, forms.RadioSelect)
@@ -59,6 +62,13 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
             self.initial.update(audience_initial(is_restricted=row.is_restricted, groups=groups, users=users))
         if "url" in self.fields:
             self.fields["url"].required = False
+            self._say_what_is_listed()
+
+    def _say_what_is_listed(self) -> None:
+        lists = host_lists()
+        offer_programs(self.fields["program"], lists, current=self.initial["program"])
+        say_variables(self.fields["secrets"], lists)
+        say_addresses(self.fields["url"], lists)
 
     def clean_name(self) -> str:
         """A server that is attached is changed, not added again."""
@@ -80,8 +90,10 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
         try:
             values["address"] = self._address(values)
             check_address(values["address"])
-        except InvalidRequest as error:
-            field = FIELD_OF.get(error.details["field"], error.details["field"])
+            check_entered(values["address"])
+        except (InvalidRequest, NotListed) as error:
+            named = str(error.details["field"])
+            field = FIELD_OF.get(named, named)
             self.add_error(field if field in self.fields else None, error.message)
 
     def _address(self, values: dict[str, Any]) -> ServerAddress:

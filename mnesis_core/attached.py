@@ -53,6 +53,13 @@ class ServerAddress:
     """The longest that one call may take."""
     needs_approval: bool = False
     read_only: bool = False
+    entered_on_host: bool = False
+    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists."""
+
+    @property
+    def reached(self) -> tuple[tuple[str, ...], str, dict[str, str]]:
+        """What the host's lists are about."""
+        return self.argv, self.url, dict(self.secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@
   + ToolServerUnreachable     a server of tools cannot be asked
   + ModelError                a model call ended badly
     - ModelNotConfigured
+    - ModelNotAllowed
     - ModelAuthenticationFailed
     - ModelRateLimited
     - ModelUnreachable
@@ -106,6 +107,12 @@ class ModelNotConfigured(ModelError):
     """The model has no key. Set the environment variable that its entry names."""
 
     code = "MODEL_NOT_CONFIGURED"
+
+
+class ModelNotAllowed(ModelError):
+    """The model's entry names a variable or an address that the host's owner has not listed."""
+
+    code, status, rpc_code, exit_status = "MODEL_NOT_ALLOWED", 403, -32003, 3
 
 
 class ModelAuthenticationFailed(ModelError):

@@ -11,6 +11,7 @@
     - InvalidInput
   + NotSignedIn
   + PermissionDenied
+    - NotListed
   + NotFound                  it does not exist, or belongs to somebody else
     - SessionNotFoundError
     - TurnNotFoundError
@@ -149,6 +150,12 @@ class PermissionDenied(MnesisError):
     """Your account may not do this. Ask an administrator."""
 
     code, status, rpc_code, exit_status = "PERMISSION_DENIED", 403, -32003, 3
+
+
+class NotListed(PermissionDenied):
+    """The host's owner has not listed what this names: a program, a variable with a secret, or an address inside."""
+
+    code = "NOT_LISTED"
 
 
 class NotFound(MnesisError):

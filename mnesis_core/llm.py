@@ -13,6 +13,7 @@ from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from mnesis_core.addresses import Network
 from mnesis_core.endings import ModelError
 from mnesis_core.values import dataclass
 
@@ -92,6 +93,12 @@ class ModelSpec:
     """Longest whole call, with every retry and pause."""
     fallbacks: tuple[str, ...] = ()
     """Aliases of the models that are asked, in this order, when this one gives nothing."""
+    entered_on_host: bool = False
+    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists."""
+    refusal: str = ""
+    """Why it may not be asked: what the host's lists do not hold of it; empty: it may."""
+    listed_addresses: tuple[Network, ...] | None = None
+    """The addresses inside the network that its server may have; None: any."""
 
 
 DEEPEST_SCHEMA = 100

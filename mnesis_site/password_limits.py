@@ -11,7 +11,7 @@ from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 
-from mnesis_core.addresses import client_address, network_of
+from mnesis_core.client_addresses import client_address, network_of
 from mnesis_core.errors import TooManyAttempts
 from mnesis_core.sign_in_limits import Bucket, password_change_buckets, sign_in_buckets
 from mnesis_site.devices import known_device

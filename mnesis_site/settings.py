@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mnesis_core.addresses import Network, parse_networks
+from mnesis_core.addresses import Network, read_networks
+from mnesis_core.host_lists import ADDRESSES, PROGRAMS, VARIABLES, HostLists, local_lists, read_lists
 from mnesis_site.database_url import database
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -52,15 +53,15 @@ def env_int(name: str, default: int, *, minimum: int) -> int:
     return int(text)
 
 
-def env_networks(name: str) -> list[Network]:
+def env_networks(name: str) -> tuple[Network, ...]:
     """An environment variable that lists addresses and networks.
 
     :raises ImproperlyConfigured: one is neither.
     """
     try:
-        return parse_networks(env_list(name, []))
+        return read_networks(env_str(name, ""))
     except ValueError as error:
-        raise ImproperlyConfigured(f"{name} must list addresses or networks such as 10.0.0.0/8: {error}") from error
+        raise ImproperlyConfigured(f"{name}: {error}") from error
 
 
 def env_secret(name: str, directory: Path) -> str:
@@ -120,6 +121,19 @@ def keep_for_a_year(headers: MutableMapping[str, str], path: str, url: str) -> N
     headers["Cache-Control"] = "max-age=31536000, public, immutable"
 
 
+def host_lists(*, is_local: bool) -> HostLists:
+    """What pages may name, as the host's owner lists it.
+
+    :raises ImproperlyConfigured: an entry cannot be read, or may not be listed.
+    """
+    default = local_lists(sys.executable) if is_local else dict.fromkeys((PROGRAMS, VARIABLES, ADDRESSES), "")
+    programs, variables, addresses = (env_str(name, text) for name, text in default.items())
+    try:
+        return read_lists(programs=programs, variables=variables, addresses=addresses)
+    except ValueError as error:
+        raise ImproperlyConfigured(str(error)) from error
+
+
 DATA_DIR = Path(env_str("MNESIS_DATA_DIR", str(BASE_DIR / "data")))
 DEBUG = env_bool("DEBUG", False)
 SECRET_KEY = env_secret("SECRET_KEY", DATA_DIR)
@@ -130,6 +144,11 @@ REDIS_URL = env_str("REDIS_URL", "")
 USER_IS_SESSION = env_bool("MNESIS_USER_IS_SESSION", False)
 WARM_UP = env_bool("MNESIS_WARM_UP", True)
 ROLE = env_str("MNESIS_ROLE", "worker" if "qcluster" in sys.argv else "command")
+# Served to this machine only: "manage.py up" says so for an address on loopback. Commands are run at the host, which a
+# name of another one in ALLOWED_HOSTS, or TLS, makes a server for others all the same.
+LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]"}
+SERVES_OTHERS = bool({*ALLOWED_HOSTS} - LOCAL_HOSTS or CSRF_TRUSTED_ORIGINS or env_bool("MNESIS_HTTPS", False))
+IS_LOCAL = env_bool("MNESIS_LOCAL", ROLE == "command" and "runserver" not in sys.argv) and not SERVES_OTHERS
 
 DATABASES = {"default": database(env_str("DATABASE_URL", f"sqlite:///{DATA_DIR}/mnesis.sqlite3"), pooled=ROLE == "web")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -304,6 +323,7 @@ MNESIS: dict[str, Any] = {
     "PROMPT_FOLDER": env_str("MNESIS_PROMPTS", ""),
     # Folders whose files may be taken in by path; none, unless somebody says so.
     "FILE_ROOTS": [Path(root) for root in env_str("MNESIS_FILE_ROOTS", "").split(os.pathsep) if root],
+    "HOST_LISTS": host_lists(is_local=IS_LOCAL),
     "UPLOAD_FOLDER": DATA_DIR / "uploads",
     "APP_ROLE": env_str("MNESIS_APP_ROLE", ""),
     "AUDITOR_ROLE": env_str("MNESIS_AUDITOR_ROLE", ""),

@@ -19,7 +19,7 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.utils import timezone
 
-from mnesis_core.addresses import network_of
+from mnesis_core.client_addresses import network_of
 from mnesis_core.errors import MnesisError, PasswordsBusy, TooManyAttempts
 from mnesis_core.sign_in_limits import Bucket, decide
 from mnesis_site.devices import is_known_device, remember_device

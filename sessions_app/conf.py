@@ -17,10 +17,12 @@ from django.utils.module_loading import import_string
 
 from mnesis_core.compaction.prompts import SHIPPED, Prompts, read_prompts
 from mnesis_core.config import Config
-from mnesis_core.errors import InvalidRequest, ModelNotFoundError
+from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
+from mnesis_core.host_lists import HostLists
 from mnesis_core.limits import settle_limits
 from mnesis_core.llm import LimitSource, Model, ModelSpec, Prices
 from mnesis_core.overrides import override, override_as_stored
+from mnesis_core.providers.endpoint import check_provider
 from mnesis_core.text import encode_text
 from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import LanguageModel, ModelGrant
@@ -90,6 +92,12 @@ def default_model() -> str:
     return str(settings.MNESIS["DEFAULT_MODEL"])
 
 
+def host_lists() -> HostLists:
+    """What pages may name, as the host's owner lists it."""
+    lists: HostLists = settings.MNESIS["HOST_LISTS"]
+    return lists
+
+
 def users_are_sessions() -> bool:
     """Whether ``user`` in an OpenAI-style request names a session of the key's owner, made when it is first named."""
     return bool(settings.USER_IS_SESSION)
@@ -142,13 +150,40 @@ def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
     """
     row = _BY_ALIAS.one(alias=encode_text(alias))
     if row is not None and (user_id is None or not row.is_restricted or _is_granted(row, user_id)):
-        return spec_of(row, api_key=os.environ.get(row.api_key_env, "") if row.api_key_env else "")
+        return _bounded(row) if not row.entered_on_host else spec_of(row, api_key=_key(row))
     if row is None and alias == DEMO.alias:
         return DEMO
     # The same words for both: that there is a model is not for everybody to know.
     raise ModelNotFoundError(
         f"no model is called {alias!r}; 'manage.py model list' shows the ones there are", model=alias
     )
+
+
+def _bounded(row: LanguageModel) -> ModelSpec:
+    """A model that a page entered, as far as the host's lists let it: they may be shorter now than they were then."""
+    addresses = host_lists().addresses
+    try:
+        check_listed(litellm_model=row.litellm_model, api_base=row.api_base, api_key_env=row.api_key_env)
+    except NotListed as error:
+        return replace(spec_of(row), refusal=error.message, listed_addresses=addresses)
+    return replace(spec_of(row, api_key=_key(row)), listed_addresses=addresses)
+
+
+def check_listed(*, litellm_model: str, api_base: str, api_key_env: str) -> None:
+    """Look at how a model is reached that no command on the host has entered.
+
+    :raises NotListed: the host's owner has not listed it; ``field`` says what.
+    """
+    lists = host_lists()
+    check_provider(litellm_model, api_base=api_base)
+    if api_base:
+        lists.check_url(api_base, field="api_base")
+    if api_key_env:
+        lists.check_variable(api_key_env, url=api_base, field="api_key_env")
+
+
+def _key(row: LanguageModel) -> str:
+    return os.environ.get(row.api_key_env, "") if row.api_key_env else ""
 
 
 def _is_granted(row: LanguageModel, user_id: int) -> bool:
@@ -196,4 +231,5 @@ def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
         timeout_seconds=row.timeout_seconds,
         total_timeout_seconds=row.total_timeout_seconds,
         fallbacks=tuple(row.fallbacks),
+        entered_on_host=row.entered_on_host,
     )

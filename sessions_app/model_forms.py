@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 from django import forms
 from django.core.validators import RegexValidator
 
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, NotListed
 from mnesis_core.llm import LimitSource, ModelSpec
 from sessions_app.administering import forget_refused
 from sessions_app.audience_forms import AudienceFields, audience_initial, names_in
-from sessions_app.conf import list_models
+from sessions_app.conf import host_lists, list_models
 from sessions_app.entering import (
     LARGEST_PRICE,
     LONGEST_SECONDS,
@@ -23,7 +23,9 @@ from sessions_app.entering import (
     EnteredPrices,
     settle_model,
 )
+from sessions_app.listed_fields import offer_variables, say_addresses
 from sessions_app.queries.models import ModelEntry, find_model_entry
+from sessions_app.store.models import check_entered
 
 VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
@@ -33,6 +35,8 @@ ALIAS = RegexValidator(
     r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z", "Letters, digits and . _ : / @ + - only, with a letter or digit in front."
 )
 PRICES = ("input", "output", "cache_read", "cache_write")
+REACHED = ("litellm_model", "api_base", "api_key_env")
+"""How a model is reached."""
 SECRETS = ("api_key_env", "api_base")
 """Where somebody may put a key by mistake: what is refused there is not shown again."""
 
@@ -106,6 +110,9 @@ class ModelForm(AudienceFields):
         self.entry = entry
         if entry is not None:
             del self.fields["alias"]
+        lists = host_lists()
+        offer_variables(self.fields["api_key_env"], lists, current="" if entry is None else entry.api_key_env)
+        say_addresses(self.fields["api_base"], lists)
         for field in self.fields.values():
             if not isinstance(field.widget, (forms.RadioSelect, forms.CheckboxSelectMultiple)):
                 field.widget.attrs["class"] = "input"
@@ -174,12 +181,21 @@ class ModelForm(AudienceFields):
         # What was learnt of how it counts is about that model of the provider's.
         is_same = self.entry is not None and self.entry.spec.litellm_model == spec.litellm_model
         values["spec"] = replace(spec, shared_ratio=self.entry.spec.shared_ratio if self.entry and is_same else None)
+        check_reached(self, spec.alias, values)
 
     @property
     def spec(self) -> ModelSpec:
         """The model as it was entered; only of a form that is valid."""
         spec: ModelSpec = self.cleaned_data["spec"]
         return spec
+
+
+def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> None:
+    """What the host's owner has not listed is refused beside its field."""
+    try:
+        check_entered(alias, **{name: values[name] for name in REACHED})
+    except NotListed as error:
+        form.add_error(str(error.details["field"]), error.message)
 
 
 def _initial(entry: ModelEntry) -> dict[str, Any]:

@@ -28,6 +28,9 @@ class McpServer(AppendOnlyModel):
     timeout_seconds = models.FloatField()
     needs_approval = models.BooleanField(default=False)
     read_only = models.BooleanField(default=False)
+    entered_on_host = models.BooleanField(default=False)
+    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
+    (``mnesis_core.host_lists``), at each connection too; so is a row of a time when nobody noted it."""
     created_at = models.DateTimeField()
     removed_at = models.DateTimeField(null=True)
     is_restricted = models.BooleanField(default=False)

@@ -58,6 +58,7 @@ def server_of(row: Row) -> AttachedServer:
             timeout_seconds=row.timeout_seconds,
             needs_approval=row.needs_approval,
             read_only=row.read_only,
+            entered_on_host=row.entered_on_host,
         ),
         listing=read_listing(row.listing),
         listed_at=row.listed_at,

@@ -21,7 +21,15 @@ from agents_app.store.operators import (
     set_run_state,
     start_run,
 )
-from agents_app.store.servers import enter_server, note_answer, note_problem, put_listing, put_server, remove_server
+from agents_app.store.servers import (
+    check_entered,
+    enter_server,
+    note_answer,
+    note_problem,
+    put_listing,
+    put_server,
+    remove_server,
+)
 from agents_app.store.shares import (
     Demand,
     brake_model,
@@ -34,6 +42,7 @@ __all__ = [
     "add_items",
     "begin_run",
     "brake_model",
+    "check_entered",
     "claim_items",
     "drop_shares",
     "enter_server",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -9,10 +10,12 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from agents_app.models import McpServer, McpServerGrant
+from agents_app.queries import list_servers
 from mnesis_core.attached import Listing, ServerAddress, check_address, write_listing
 from mnesis_core.errors import ToolServerNotFound
 from mnesis_core.ids import new_id
 from mnesis_core.text import encode_text
+from sessions_app.conf import host_lists
 from sessions_app.store.models import Audience
 
 LONGEST_PROBLEM = 2_000
@@ -36,6 +39,7 @@ def put_server(address: ServerAddress) -> str:
         timeout_seconds=address.timeout_seconds,
         needs_approval=address.needs_approval,
         read_only=address.read_only,
+        entered_on_host=address.entered_on_host,
         created_at=timezone.now(),
     )
     with transaction.atomic():
@@ -49,18 +53,32 @@ def put_server(address: ServerAddress) -> str:
 
 
 def enter_server(address: ServerAddress, *, audience: Audience | None) -> str:
-    """Attach a server with who may be offered its tools (``None``: everybody), in one step: at no moment is a
+    """Attach a server at a page, with who may be offered its tools (``None``: everybody), in one step: at no moment is a
     restricted one there for all. Returns the new row's id.
 
     :raises InvalidRequest: a value is missing or out of its bounds.
+    :raises NotListed: how it is reached is not as a command on the host entered it, nor on the host's lists.
     """
     with transaction.atomic():
-        id = put_server(address)
+        _attached(address.name).select_for_update().first()
+        id = put_server(replace(address, entered_on_host=check_entered(address)))
         McpServer.objects.filter(id=id).update(is_restricted=audience is not None)
         McpServerGrant.objects.filter(server_id=id).delete()
         members = [] if audience is None else audience.members
         McpServerGrant.objects.bulk_create(McpServerGrant(server_id=id, **member) for member in members)
     return id
+
+
+def check_entered(address: ServerAddress) -> bool:
+    """Look at how a server is reached as a page enters it. Whether that stays as a command on the host entered it.
+
+    :raises NotListed: it does not, and the host's lists do not hold it; ``field`` says what.
+    """
+    known = list_servers([address.name])
+    if known and known[0].address.entered_on_host and known[0].address.reached == address.reached:
+        return True
+    host_lists().check_server(address.argv, address.url, address.secrets)
+    return False
 
 
 def remove_server(name: str) -> None:

@@ -5,6 +5,7 @@ Imported only when a server is asked: the SDK takes more than a second.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -19,7 +20,10 @@ from mcp.client.stdio import StdioServerParameters, get_default_environment, std
 from mcp.client.streamable_http import streamable_http_client
 
 from mnesis_core.attached import ServerAddress
+from mnesis_core.connecting import pin
 from mnesis_core.endings import ToolServerUnreachable
+from mnesis_core.errors import NotListed
+from sessions_app.conf import host_lists
 
 MOST_BYTES = 24_000_000
 """Of one answer: what is kept of an output, 20 million characters, and what is around it."""
@@ -35,8 +39,14 @@ Errors = TextIO | int
 def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> AbstractAsyncContextManager[Any]:
     """The SDK's transport to a server, not opened yet.
 
-    :raises ToolServerUnreachable: a variable that it needs is not set, or the program is not there.
+    :raises ToolServerUnreachable: a variable that it needs is not set, the program is not there, or no command on the
+        host entered it and the host's lists do not hold it: they may be shorter now than they were then.
     """
+    try:
+        if not address.entered_on_host:
+            host_lists().check_server(address.argv, address.url, address.secrets)
+    except NotListed as error:
+        raise ToolServerUnreachable(f"{address.name}: {error.message}") from None
     secrets = {name: _value_of(variable, address.name) for name, variable in address.secrets.items()}
     return _http(address, secrets) if address.url else _stdio(address, secrets, errors)
 
@@ -72,12 +82,24 @@ async def _http(address: ServerAddress, secrets: dict[str, str]) -> AsyncGenerat
         headers=headers,
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=address.timeout_seconds),
         transport=_Bounded(httpx2.AsyncHTTPTransport()),
+        # A redirect would need a look of its own.
+        follow_redirects=False,
+        event_hooks={} if address.entered_on_host else {"request": [_look_at]},
     )
     async with (
         client,
         streamable_http_client(address.url, http_client=client, max_sse_event_size=MOST_BYTES) as streams,
     ):
         yield streams
+
+
+async def _look_at(request: httpx2.Request) -> None:
+    try:
+        await asyncio.to_thread(pin, request, host_lists().addresses)
+    except NotListed as error:
+        raise httpx2.ConnectError(error.message, request=request) from error
+    except OSError as error:
+        raise httpx2.ConnectError(str(error), request=request) from error
 
 
 def _credentials(name: str, value: str) -> str:

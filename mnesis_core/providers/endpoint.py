@@ -5,7 +5,8 @@ from __future__ import annotations
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from mnesis_core.endings import ModelNotConfigured
+from mnesis_core.endings import ModelNotAllowed, ModelNotConfigured
+from mnesis_core.errors import NotListed
 from mnesis_core.llm import ModelSpec
 
 PLACEHOLDER_KEY = "none"
@@ -16,6 +17,26 @@ _SIGNED_IN_OTHERWISE = frozenset({"bedrock", "sagemaker", "sagemaker_chat", "ver
 """These take the machine's own identity from the cloud they run in."""
 _ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 """Said aloud, because litellm would otherwise send the key to whatever OPENAI_BASE_URL names."""
+AT_ANY_ADDRESS = frozenset(
+    {
+        "anthropic",
+        "docker_model_runner",
+        "gemini",
+        "hosted_vllm",
+        "llamafile",
+        "lm_studio",
+        "ollama",
+        "ollama_chat",
+        "openai",
+    }
+)
+"""Providers whose requests are known to go where the address says, through clients that look at it (``connecting``)."""
+_AT_THEIR_OWN = AT_ANY_ADDRESS | {
+    *("ai21_chat", "cerebras", "codestral", "cohere", "cohere_chat", "dashscope", "deepinfra", "deepseek", "demo"),
+    *("fireworks_ai", "groq", "mistral", "moonshot", "nebius", "nvidia_nim", "openrouter", "perplexity", "sambanova"),
+    *("together_ai", "xai", "zai"),
+}
+"""Providers with one address, in which no part of a model's name stands: others make a host's name of it, or take it for one."""
 _LOCAL_SUFFIXES = (".home.arpa", ".internal", ".lan", ".local", ".localhost")
 
 
@@ -25,11 +46,30 @@ def provider_of(litellm_model: str) -> str:
     return provider if slash else ""
 
 
+def check_provider(litellm_model: str, *, api_base: str) -> None:
+    """Look at the provider of a model that no command on the host has entered.
+
+    :raises NotListed: its name could lead a key, or the machine's own identity, to an address of somebody's choice.
+    """
+    known = AT_ANY_ADDRESS if api_base else _AT_THEIR_OWN
+    if provider_of(litellm_model) in known:
+        return
+    place = "at an address of your own" if api_base else "here"
+    raise NotListed(
+        f"Models of this provider can be entered {place} by a command on the host only: manage.py model add. Without it, "
+        f"they are of {', '.join(sorted(known))}, as in openai/NAME.",
+        field="litellm_model",
+    )
+
+
 def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
     """What to send and where to. None leaves it to the provider's own sign-in or its only address.
 
     :raises ModelNotConfigured: the provider wants a key and there is none, or the address is none
+    :raises ModelNotAllowed: the host's lists do not hold what the model's entry names
     """
+    if spec.refusal:
+        raise ModelNotAllowed(spec.refusal, model=spec.alias)
     if spec.api_base and not _is_web_address(spec.api_base):
         raise ModelNotConfigured(
             f"The address of the model '{spec.alias}' is no web address. It begins with http:// or https://.",

@@ -12,13 +12,16 @@ import asyncio
 import json
 import os
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
+from mnesis_core.addresses import Network
 from mnesis_core.config import StreamConfig
+from mnesis_core.connecting import pin
 from mnesis_core.endings import ModelError
 from mnesis_core.limits import StatedLimits
 from mnesis_core.llm import LimitSource, ModelSpec, Prices, ReasoningDelta, Reply, Request, TextDelta, Usage
@@ -47,6 +50,10 @@ _PRICES = (
     "cache_creation_input_token_cost",
 )
 """In litellm's table, in dollars for one token."""
+_LISTED: ContextVar[tuple[Network, ...] | None] = ContextVar("listed addresses", default=())
+"""The addresses inside the network that the call which is being made may go to; None: any. Some providers are asked when
+the answer is first read, so it is set for that too; a request that is made outside of both goes to public ones only."""
+T = TypeVar("T")
 
 
 class LiteLLMModel:
@@ -65,8 +72,10 @@ class LiteLLMModel:
             key, address = key_and_address(self.spec)
             litellm = await _loaded()
             deadline = deadline_of(self.spec, request)
-            upstream = await before(deadline, litellm.acompletion(**self._options(request, key, address)))
-            while not answer.is_cut and (chunk := await before(deadline, anext(upstream, None))) is not None:
+            upstream = await before(deadline, self._asking(litellm.acompletion(**self._options(request, key, address))))
+            while (
+                not answer.is_cut and (chunk := await before(deadline, self._asking(anext(upstream, None)))) is not None
+            ):
                 usage.take(upstream)
                 for delta in _deltas(chunk, answer):
                     yield delta
@@ -87,6 +96,14 @@ class LiteLLMModel:
             request_tokens=0 if counted else estimate_payload(request.payload),
             failure=failure,
         )
+
+    async def _asking(self, awaitable: Awaitable[T]) -> T:
+        """What ``awaitable`` gives; the requests that it makes go where this model's may, and no further."""
+        token = _LISTED.set(self.spec.listed_addresses)
+        try:
+            return await awaitable
+        finally:
+            _LISTED.reset(token)
 
     def _options(self, request: Request, key: str | None, address: str | None) -> dict[str, Any]:
         options = {
@@ -186,7 +203,7 @@ def load_litellm() -> Any:
     litellm.disable_hf_tokenizer_download = True  # else names like llama-3 cost a 23 s stall offline
     litellm.disable_token_counter = True  # we count ourselves
     litellm.drop_params = True
-    _refuse_redirects()
+    _watch_clients()
     return litellm
 
 
@@ -204,30 +221,56 @@ def _import_all() -> Any:
     return litellm
 
 
-def _refuse_redirects() -> None:
-    # Internal: these two make every HTTP client of litellm, and neither takes an option. A redirect would
-    # carry the conversation to an address that nobody entered, such as one inside our own network.
-    from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
+def _watch_clients() -> None:
+    # Internal: these three make every HTTP client of litellm, and none takes an option. A redirect would carry the
+    # conversation to an address that nobody entered, such as one inside our own network.
+    from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler, HTTPHandler
     from litellm.llms.openai.common_utils import BaseOpenAILLM
 
-    make_openai, make_other = BaseOpenAILLM._get_async_http_client, AsyncHTTPHandler.create_client
+    make_openai, make_other, make_blocking = (
+        BaseOpenAILLM._get_async_http_client,
+        AsyncHTTPHandler.create_client,
+        HTTPHandler.create_client,
+    )
 
     def for_openai(*args: Any, **options: Any) -> Any:
-        return _without_redirects(make_openai(*args, **options))
+        return _watched(make_openai(*args, **options), _look_at)
 
     def for_others(*args: Any, **options: Any) -> Any:
-        return _without_redirects(make_other(*args, **options))
+        return _watched(make_other(*args, **options), _look_at)
+
+    def for_blocking(*args: Any, **options: Any) -> Any:
+        return _watched(make_blocking(*args, **options), _look_at_blocking)
 
     openai_clients: Any = BaseOpenAILLM
     openai_clients._get_async_http_client = staticmethod(for_openai)
     other_clients: Any = AsyncHTTPHandler
     other_clients.create_client = for_others
+    blocking_clients: Any = HTTPHandler
+    blocking_clients.create_client = for_blocking
 
 
-def _without_redirects(client: Any) -> Any:
+def _watched(client: Any, look: Callable[[Any], Any]) -> Any:
     if client is not None:
         client.follow_redirects = False
+        client.event_hooks["request"].append(look)
     return client
+
+
+async def _look_at(request: Any) -> None:
+    await asyncio.to_thread(_look_at_blocking, request)
+
+
+def _look_at_blocking(request: Any) -> None:
+    import httpx
+
+    listed = _LISTED.get()
+    if listed is None:
+        return
+    try:
+        pin(request, listed)
+    except OSError as error:
+        raise httpx.ConnectError(str(error), request=request) from error
 
 
 async def _loaded() -> Any:

@@ -14,6 +14,7 @@ from mnesis_core.endings import (
     ContextWindowExceeded,
     ModelAuthenticationFailed,
     ModelError,
+    ModelNotAllowed,
     ModelNotConfigured,
     ModelRateLimited,
     ModelRefusedRequest,
@@ -22,6 +23,7 @@ from mnesis_core.endings import (
     ModelUnavailable,
     ModelUnreachable,
 )
+from mnesis_core.errors import NotListed
 from mnesis_core.llm import ModelSpec
 from mnesis_core.overflow import is_too_long
 from mnesis_core.providers.endpoint import host_of
@@ -45,6 +47,8 @@ _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:
     """Our error for an exception that litellm raised, before or in the middle of an answer."""
     causes = tuple(_chain(error))
+    if refusal := next((cause for cause in causes if isinstance(cause, NotListed)), None):
+        return ModelNotAllowed(refusal.message, model=spec.alias)
     if _is_unreachable(causes):
         return _unreachable(spec)
     if _is_silence(causes):

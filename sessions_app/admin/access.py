@@ -22,8 +22,9 @@ from sessions_app.admin.facts import record_url
 from sessions_app.admin.filters import presence_filter
 from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin
 from sessions_app.audience_forms import AudienceFields, audience_initial
-from sessions_app.conf import list_models, spec_of
-from sessions_app.model_forms import VARIABLE
+from sessions_app.conf import host_lists, list_models, spec_of
+from sessions_app.listed_fields import offer_variables, say_addresses
+from sessions_app.model_forms import VARIABLE, check_reached
 from sessions_app.models import AccountLimit, ApiKey, LanguageModel
 from sessions_app.store.keys import revoke_key
 from sessions_app.store.models import enter_model
@@ -90,6 +91,8 @@ class LanguageModelForm(forms.ModelForm, AudienceFields):  # type: ignore[type-a
             self.initial.update(audience_initial(is_restricted=self.instance.is_restricted, groups=groups, users=users))
         if "api_base" not in self.fields:  # who may only look at it has a form without the row's own fields
             return
+        offer_variables(self.fields["api_key_env"], host_lists(), current=self.instance.api_key_env)
+        say_addresses(self.fields["api_base"], host_lists())
         for name, validator in limits.items():
             self.fields[name].validators.append(validator)
         for source, names in NUMBERS_OF.items():
@@ -111,6 +114,8 @@ class LanguageModelForm(forms.ModelForm, AudienceFields):  # type: ignore[type-a
         if window and answer and answer > window:
             self.add_error("max_output_tokens", "The answer cannot be longer than the context window.")
         self.check_audience(values)
+        if not self.errors:
+            check_reached(self, values.get("alias") or self.instance.alias, values)
         return values
 
 

@@ -32,6 +32,9 @@ class LanguageModel(models.Model):
     """Aliases of the models that are asked, in this order, when this one gives nothing."""
     is_restricted = models.BooleanField(default=False)
     """Whether only those may use it whom a ``ModelGrant`` names; a restricted one without grants is nobody's."""
+    entered_on_host = models.BooleanField(default=False, editable=False)
+    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
+    (``mnesis_core.host_lists``), at each call too; so is a row of a time when nobody noted it."""
     last_check = models.JSONField(default=dict, blank=True, editable=False)
     """How it answered when somebody last asked it one word (``checking.ModelCheck``); empty: never asked as it is now."""
     created_at = models.DateTimeField(auto_now_add=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import Group, User
@@ -12,6 +12,7 @@ from django.db import transaction
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm import ModelSpec, Prices
 from mnesis_core.text import encode_text
+from sessions_app.conf import check_listed
 from sessions_app.models import LanguageModel, ModelGrant
 
 
@@ -37,6 +38,7 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
             "timeout_seconds": spec.timeout_seconds,
             "total_timeout_seconds": spec.total_timeout_seconds,
             "fallbacks": list(spec.fallbacks),
+            "entered_on_host": spec.entered_on_host,
             "shared_ratio": spec.shared_ratio,
             "last_check": {},
         },
@@ -56,11 +58,31 @@ class Audience:
         return [{"group": group} for group in self.groups] + [{"user": user} for user in self.users]
 
 
+def check_entered(alias: str, **reached: str) -> bool:
+    """Look at how a model is reached as a page enters it. Whether that stays as a command on the host entered it.
+
+    :param reached: ``litellm_model``, ``api_base`` and ``api_key_env``
+    :raises NotListed: it does not, and the host's lists do not hold it; ``field`` says what.
+    """
+    if LanguageModel.objects.filter(alias=encode_text(alias), entered_on_host=True, **reached).exists():
+        return True
+    check_listed(**reached)
+    return False
+
+
 def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None) -> None:
-    """Add a model, or replace the one with this alias, with who may use it (``None``: everybody), in one step: at no
-    moment is a restricted one there for all."""
+    """Add a model at a page, or replace the one with this alias, with who may use it (``None``: everybody), in one
+    step: at no moment is a restricted one there for all.
+
+    How it is reached stays the host's where nothing of that is changed; anything else the host's lists must hold.
+
+    :raises NotListed: they do not; ``field`` says what.
+    """
     with transaction.atomic():
-        put_model(spec, api_key_env=api_key_env)
+        LanguageModel.objects.select_for_update().filter(alias=encode_text(spec.alias)).first()
+        reached = {"litellm_model": spec.litellm_model, "api_base": spec.api_base, "api_key_env": api_key_env}
+        stays = check_entered(spec.alias, **reached)
+        put_model(replace(spec, entered_on_host=stays), api_key_env=api_key_env)
         if audience is None:
             allow_model_to_all(spec.alias)
         else:

@@ -17,10 +17,16 @@ from agents_app.models import McpServer
 from agents_app.queries import list_servers, load_server
 from mnesis_core.attached import ListedTool, ServerAddress, take_listing
 from tests.support.inspected import list_of, page_of
+from tests.support.listed import list_for_pages
 from tests.support.mcp_servers import hostile
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EVIL = "<script>alert(1)</script> \u202eevil\u2066"
+
+
+@pytest.fixture(autouse=True)
+def listed_things(settings: Any) -> None:
+    list_for_pages(settings)
 
 
 @pytest.fixture

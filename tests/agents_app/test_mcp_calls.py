@@ -94,10 +94,13 @@ async def test_a_program_gets_a_small_environment_and_its_secret(monkeypatch):
     ("address", "reason"),
     [
         (hostile("plain", secrets={"TOKEN": "NOT_SET_ANYWHERE"}), "needs the environment variable NOT_SET_ANYWHERE"),
-        (ServerAddress(name="x", argv=("/no/such/program",)), "no program /no/such/program"),
-        (ServerAddress(name="x", argv=(sys.executable, "-c", "pass")), "ended without an answer"),
-        (ServerAddress(name="x", argv=(sys.executable, "-c", "print('Hello!')")), "ended without an answer"),
-        (ServerAddress(name="x", url="http://127.0.0.1:9/mcp"), "ConnectError"),
+        (ServerAddress(entered_on_host=True, name="x", argv=("/no/such/program",)), "no program /no/such/program"),
+        (ServerAddress(entered_on_host=True, name="x", argv=(sys.executable, "-c", "pass")), "ended without an answer"),
+        (
+            ServerAddress(entered_on_host=True, name="x", argv=(sys.executable, "-c", "print('Hello!')")),
+            "ended without an answer",
+        ),
+        (ServerAddress(entered_on_host=True, name="x", url="http://127.0.0.1:9/mcp"), "ConnectError"),
     ],
 )
 async def test_what_cannot_be_reached_is_said(address, reason):
@@ -238,7 +241,9 @@ def rude() -> Iterator[str]:
 async def test_a_rude_server_over_http_is_an_error_and_gets_nothing_elsewhere(rude, path, words, monkeypatch):
     monkeypatch.setattr(mcp_reach, "MOST_BYTES", 1_000_000)
     monkeypatch.setenv("FILES_TOKEN", "s3cret")
-    address = ServerAddress(name="rude", url=f"{rude}{path}", secrets={"Authorization": "FILES_TOKEN"})
+    address = ServerAddress(
+        entered_on_host=True, name="rude", url=f"{rude}{path}", secrets={"Authorization": "FILES_TOKEN"}
+    )
     with pytest.raises((ToolServerUnreachable, ToolFailed), match=words) as raised:
         await call_tool(attached(address), "act", {})
     assert "s3cret" not in str(raised.value)

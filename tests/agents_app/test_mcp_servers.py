@@ -23,7 +23,7 @@ from tests.support.mcp_servers import hostile
 from tests.support.story import history, say, tool_call
 
 pytestmark = pytest.mark.django_db(transaction=True)
-NOWHERE = ServerAddress(name="away", argv=("/no/such/program",))
+NOWHERE = ServerAddress(name="away", argv=("/no/such/program",), entered_on_host=True)
 
 
 def attach(address: ServerAddress, *names: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import unescape
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -19,10 +20,16 @@ from sessions_app.store.keys import create_key
 from sessions_app.store.models import Audience
 from tests.agents_app.test_mcp_admin import filled
 from tests.support.cast import make_user
+from tests.support.listed import list_for_pages
 from tests.support.story import history, say, tool_call
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WANTED = ("inner__*", "inner__act", "calculator")
+
+
+@pytest.fixture(autouse=True)
+def listed_things(settings: Any) -> None:
+    list_for_pages(settings)
 
 
 @pytest.fixture

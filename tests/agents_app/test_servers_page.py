@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import unescape
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,9 +15,15 @@ from agents_app.queries import list_servers, load_server
 from mnesis_core.attached import ServerAddress
 from tests.agents_app.test_mcp_admin import filled
 from tests.support.cast import make_user
+from tests.support.listed import list_for_pages
 from tests.support.mcp_servers import hostile
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def listed_things(settings: Any) -> None:
+    list_for_pages(settings)
 
 
 @pytest.fixture

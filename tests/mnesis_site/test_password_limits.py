@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from mnesis_core.addresses import parse_networks
+from mnesis_core.addresses import read_networks
 from mnesis_core.config import SignInConfig
 from sessions_app.models import TryBucket
 from tests.support.hashers import CountingHasher
@@ -175,7 +175,7 @@ def test_behind_a_trusted_proxy_each_client_is_counted_apart(ada: User, settings
 
     assert [try_through("10.0.0.1", f"192.0.2.{number}") for number in range(7)].count(429) == 2
     TryBucket.objects.all().delete()
-    settings.TRUSTED_PROXIES = parse_networks(["10.0.0.0/8"])
+    settings.TRUSTED_PROXIES = read_networks("10.0.0.0/8")
     assert [try_through("10.0.0.1", f"192.0.2.{number}") for number in range(7)].count(429) == 0
     assert [try_through("10.0.0.1", "192.0.2.1") for _ in range(7)].count(429) == 3
     assert try_through("203.0.113.9", "192.0.2.1") == 200  # no proxy of ours: what it says counts for nothing

@@ -84,6 +84,13 @@ def server_without_tls() -> Iterator[tuple[int, list[bytes]]]:
             "DATABASE_URL has options that are unknown to SQLite, which has none: cache, mode",
         ),
         ("DEBUG", "perhaps", "DEBUG must be true or false, not 'perhaps'"),
+        ("MNESIS_MCP_PROGRAMS", "npx ...", "MNESIS_MCP_PROGRAMS: 'npx ...' would run anything"),
+        (
+            "MNESIS_KEY_VARIABLES",
+            "MY_KEY, AWS_SECRET_ACCESS_KEY",
+            "MNESIS_KEY_VARIABLES: AWS_SECRET_ACCESS_KEY holds a",
+        ),
+        ("MNESIS_PRIVATE_ADDRESSES", "ollama.lan", "MNESIS_PRIVATE_ADDRESSES: 'ollama.lan' is no address"),
         ("MNESIS_WORKERS", "many", "MNESIS_WORKERS must be a whole number from 1 on, not 'many'"),
     ],
 )

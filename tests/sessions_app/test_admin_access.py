@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
@@ -17,12 +19,18 @@ from sessions_app.store.keys import create_key
 from sessions_app.store.models import Audience, enter_model, put_model
 from sessions_app.store.spending import put_account_limits
 from tests.support.inspected import list_of, page_of, shown
+from tests.support.listed import list_for_pages
 
 MODEL = {
     "alias": "big", "litellm_model": "openai/big", "api_base": "", "api_key_env": "BIG_KEY", "context_window": "8000",
     "max_output_tokens": "1000", "input_micros_per_million": "0", "output_micros_per_million": "0",
     "timeout_seconds": "60", "total_timeout_seconds": "600", "fallbacks": "demo", "audience": "everybody",
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def listed_things(settings: Any) -> None:
+    list_for_pages(settings)
 
 
 def test_a_model_can_be_added_and_changed_but_not_renamed(inspector: Client) -> None:

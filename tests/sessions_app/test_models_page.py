@@ -16,6 +16,7 @@ from mnesis_core.llm import LimitSource, ModelSpec
 from sessions_app.models import LanguageModel
 from sessions_app.store.models import put_model
 from tests.support.cast import make_user
+from tests.support.listed import list_for_pages
 
 ENTERED = {
     "alias": "big", "litellm_model": "openai/big", "api_base": "http://127.0.0.1:9/v1", "api_key_env": "BIG_KEY",
@@ -23,6 +24,11 @@ ENTERED = {
     "timeout_seconds": "60", "total_timeout_seconds": "600", "audience": "everybody",
 }  # fmt: skip
 HOSTILE = "<script>alert(1)</script>\u202egpj"
+
+
+@pytest.fixture(autouse=True)
+def listed_things(settings: Any) -> None:
+    list_for_pages(settings)
 
 
 def text_of(client: Client, path: str, **values: Any) -> str:

@@ -21,13 +21,14 @@ HOSTILE = str(Path(__file__).with_name("mcp_hostile.py"))
 
 def example(**values: Any) -> ServerAddress:
     """The server that the official SDK makes, as a program."""
-    return ServerAddress(**{"name": "example", "argv": (sys.executable, EXAMPLE, "stdio")} | values)
+    argv = (sys.executable, EXAMPLE, "stdio")
+    return ServerAddress(**{"name": "example", "argv": argv, "entered_on_host": True} | values)
 
 
 def hostile(mode: str, *arguments: str, **values: Any) -> ServerAddress:
     """One that means harm; it starts in some milliseconds."""
     argv = (sys.executable, "-I", "-S", HOSTILE, mode, *arguments)
-    return ServerAddress(**{"name": "hostile", "argv": argv} | values)
+    return ServerAddress(**{"name": "hostile", "argv": argv, "entered_on_host": True} | values)
 
 
 def attached(address: ServerAddress) -> AttachedServer:
@@ -54,7 +55,7 @@ def example_over_http() -> Iterator[ServerAddress]:
     )
     try:
         _wait_for(port, process)
-        yield ServerAddress(name="example", url=f"http://127.0.0.1:{port}/mcp")
+        yield ServerAddress(name="example", url=f"http://127.0.0.1:{port}/mcp", entered_on_host=True)
     finally:
         process.kill()
         process.wait()

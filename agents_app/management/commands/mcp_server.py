@@ -62,6 +62,7 @@ class Command(DoorCommand):
             timeout_seconds=options["timeout"],
             needs_approval=options["needs_approval"],
             read_only=options["read_only"],
+            entered_on_host=True,
         )
         self._print(waiting_for(attach_server)(address, errors=_errors()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -67,7 +67,7 @@ class Command(DoorCommand):
 
     def _add(self, options: dict[str, Any]) -> None:
         spec = _spec(options)
-        store.put_model(spec, api_key_env=options["api_key_env"])
+        store.put_model(replace(spec, entered_on_host=True), api_key_env=options["api_key_env"])
         self.stdout.write(_line(spec))
         if spec.context_window_source is LimitSource.DEFAULT:
             self.stdout.write(

@@ -10,6 +10,7 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError
 from contextlib import suppress
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
@@ -18,6 +19,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError, connections
 
+from mnesis_core.addresses import literal_address
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_site.processes import Tree, Watchdog, require_free, web, worker
 from mnesis_site.readiness import unguarded, worker_gives_sign
@@ -52,6 +54,8 @@ class Command(BaseCommand):
         self._require_guards()
         self._require_sound_settings()
         os.environ["MNESIS_WORKERS"] = str(options["workers"])
+        # Not ours to widen: an owner who says that it is not local (a proxy stands before it) is believed.
+        os.environ.setdefault("MNESIS_LOCAL", str(is_loopback(host)).lower())
         greeting = Greeting(self, ANY_ADDRESS.get(host, host), port)
         # Nothing of ours may stay open beside the children: SQLite's locks belong to a whole program.
         connections.close_all()
@@ -123,6 +127,11 @@ class Greeting:
         if self.link:
             self.command.say(f"First sign-in as admin, good until a password is set: {url}{self.link}")
         self.command.say("Ctrl-C stops it.\n")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to the address."""
+    return ip_address(literal_address(host) or "0.0.0.0").is_loopback  # noqa: S104 - never bound
 
 
 def lives(host: str, port: int) -> bool:
