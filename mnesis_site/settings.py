@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+
+from sessions_app.known_databases import missing_file
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -53,12 +57,13 @@ def env_secret(name: str, directory: Path) -> str:
         return value
     path = directory / f".{name.lower()}"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        # O_EXCL: of two processes that start together one writes, the other reads.
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+    if not path.exists():
+        # Of several processes that start together, all take the one whose file came first, and it is whole.
+        with NamedTemporaryFile("w", dir=directory) as file:
             file.write(secrets.token_urlsafe(50))
-    except FileExistsError:
-        pass
+            file.flush()
+            with suppress(FileExistsError):
+                path.hardlink_to(file.name)
     return path.read_text()
 
 
@@ -151,6 +156,9 @@ WARM_UP = env_bool("MNESIS_WARM_UP", True)
 ROLE = env_str("MNESIS_ROLE", "worker" if "qcluster" in sys.argv else "command")
 
 DATABASES = {"default": database(env_str("DATABASE_URL", f"sqlite:///{DATA_DIR}/mnesis.sqlite3"), pooled=ROLE == "web")}
+if _sentence := missing_file(DATABASES["default"], DATA_DIR):
+    # Opening it would make an empty one.
+    raise ImproperlyConfigured(_sentence)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [

@@ -6,9 +6,12 @@ things: signing in spends it, and every other link of the same account with it.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.contrib.auth.tokens import default_token_generator
+from django.db import IntegrityError, transaction
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.encoding import force_bytes, force_str
@@ -21,7 +24,9 @@ def first_admin() -> User | None:
     """The first administrator as long as nobody signed in as them; made here when there is no user at all."""
     users = get_user_model().objects
     if not users.exists():
-        users.create_superuser(FIRST_ADMIN, password=None)
+        # Of two sites that start on a new database at once, one makes it.
+        with suppress(IntegrityError), transaction.atomic():
+            users.create_superuser(FIRST_ADMIN, password=None)
     user = users.filter(username=FIRST_ADMIN, is_superuser=True, is_active=True, last_login=None).first()
     return user if user is not None and not user.has_usable_password() else None
 
