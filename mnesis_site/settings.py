@@ -7,7 +7,9 @@ import os
 import secrets
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,6 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from mnesis_core.addresses import Network, read_networks
 from mnesis_core.host_lists import ADDRESSES, PROGRAMS, VARIABLES, HostLists, local_lists, read_lists
 from mnesis_site.database_url import database
+from sessions_app.known_databases import missing_file
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -70,12 +73,13 @@ def env_secret(name: str, directory: Path) -> str:
         return value
     path = directory / f".{name.lower()}"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        # O_EXCL: of two processes that start together one writes, the other reads.
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+    if not path.exists():
+        # Of several processes that start together, all take the one whose file came first, and it is whole.
+        with NamedTemporaryFile("w", dir=directory) as file:
             file.write(secrets.token_urlsafe(50))
-    except FileExistsError:
-        pass
+            file.flush()
+            with suppress(FileExistsError):
+                path.hardlink_to(file.name)
     return path.read_text()
 
 
@@ -151,6 +155,9 @@ SERVES_OTHERS = bool({*ALLOWED_HOSTS} - LOCAL_HOSTS or CSRF_TRUSTED_ORIGINS or e
 IS_LOCAL = env_bool("MNESIS_LOCAL", ROLE == "command" and "runserver" not in sys.argv) and not SERVES_OTHERS
 
 DATABASES = {"default": database(env_str("DATABASE_URL", f"sqlite:///{DATA_DIR}/mnesis.sqlite3"), pooled=ROLE == "web")}
+if _sentence := missing_file(DATABASES["default"], DATA_DIR):
+    # Opening it would make an empty one.
+    raise ImproperlyConfigured(_sentence)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [

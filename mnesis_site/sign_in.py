@@ -7,9 +7,12 @@ button on its page.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.contrib.auth.tokens import PasswordResetTokenGenerator
+from django.db import IntegrityError, transaction
 from django.urls import reverse
 from django.utils.encoding import force_bytes, force_str
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
@@ -34,7 +37,9 @@ def first_admin() -> User | None:
     """The first administrator as long as there is no password for them; made here when there is no user at all."""
     users = get_user_model().objects
     if not users.exists():
-        users.create_superuser(FIRST_ADMIN, password=None)
+        # Of two sites that start on a new database at once, one makes it.
+        with suppress(IntegrityError), transaction.atomic():
+            users.create_superuser(FIRST_ADMIN, password=None)
     user = users.filter(username=FIRST_ADMIN, is_superuser=True, is_active=True).first()
     return user if user is not None and not user.has_usable_password() else None
 

@@ -12,6 +12,7 @@ from django.db.models.query import QuerySet
 from agents_app.models import InboxMessage
 from compaction_app.models import CompactionRun
 from sessions_app.append_only import AppendOnlyModel
+from sessions_app.guards import guarded_models
 from sessions_app.models import (
     ContextItem,
     Event,
@@ -58,6 +59,11 @@ def insert_rows() -> Rows:
 def plain(model: type[models.Model]) -> QuerySet[Any]:
     """A query set without the friendly refusals of the model's own."""
     return QuerySet(model)
+
+
+def everything() -> dict[str, list[dict[str, Any]]]:
+    """Every row of the record, by table."""
+    return {model._meta.db_table: list(plain(model).values()) for model in guarded_models()}
 
 
 def stored(row: models.Model) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ from sessions_app.guards import (
 from sessions_app.management.commands.flush import is_test_database
 from sessions_app.models import Event, Session, Turn
 from tests.sessions_app.record_rows import insert_rows, plain
-from tests.support.databases import execute
+from tests.support.databases import execute, unmigrate
 
 pytestmark = pytest.mark.owner
 
@@ -179,7 +179,7 @@ def test_guards_come_back_after_a_migration_that_alters_a_guarded_column(restore
 
 @pytest.mark.django_db(transaction=True)
 def test_guards_follow_a_real_migration_backwards_and_forwards(restored: None) -> None:
-    call_command("migrate", "compaction_app", "zero", verbosity=0)
+    unmigrate("compaction_app")
     named = {sentence.split()[0] for sentence in guard_differences(connection)}
     assert "summary_nodes" in named
     assert not named & {"sessions", "events"}

@@ -22,7 +22,8 @@ from sessions_app.guards import guard_differences, guarded_models
 from sessions_app.models import SearchEntry, Session
 from sessions_app.refusals import Model
 from sessions_app.search import Scope, search
-from tests.sessions_app.record_rows import other_value, plain
+from tests.sessions_app.record_rows import everything, other_value, plain
+from tests.support.databases import unmigrate
 from tests.support.site_role import with_the_sites_rights
 
 APPS = {model._meta.app_label for model in guarded_models()}
@@ -132,10 +133,6 @@ def refused(statement: str, words: str) -> bool:
     return False
 
 
-def everything() -> dict[str, list[dict[str, Any]]]:
-    return {model._meta.db_table: list(plain(model).values()) for model in guarded_models()}
-
-
 def not_refused(words: str) -> list[str]:
     """The attacks that were not refused, or not in these words."""
     statements = [statement for model in guarded_models() if plain(model).exists() for statement in attacks_on(model)]
@@ -145,7 +142,7 @@ def not_refused(words: str) -> list[str]:
 
 def states() -> Iterator[int]:
     """Go from nothing through every state of the guarded tables; yields a number for each when it is there."""
-    call_command("migrate", "sessions_app", "zero", verbosity=0)
+    unmigrate("sessions_app")
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan([node for node in executor.loader.graph.leaf_nodes() if node[0] in APPS])
     for number, (migration, _backwards) in enumerate(plan, start=1):

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
 
+from sessions_app.guards import lift_guards, restore_guards
 from tests.support.site import environment_for, manage
 
 
@@ -51,6 +53,15 @@ def ask(sql: str) -> list[tuple[Any, ...]]:
         cursor.execute(sql)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+def unmigrate(app: str) -> None:
+    """Take an app's tables away, and those that depend on it, as the owner of the database: no command does that."""
+    executor = MigrationExecutor(connections["default"])
+    plan = executor.migration_plan([(app, None)])
+    lift_guards(using="default", plan=plan)
+    executor.migrate([(app, None)], plan=plan)
+    restore_guards(using="default", plan=plan)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, ProgrammingError, connections
+from django.db import OperationalError, ProgrammingError, connection, connections
 
 from mnesis_core.addresses import literal_address
 from mnesis_core.errors import ModelNotFoundError
@@ -25,6 +25,7 @@ from mnesis_site.processes import Tree, Watchdog, require_free, web, worker
 from mnesis_site.readiness import unguarded, worker_gives_sign
 from mnesis_site.sign_in import first_admin, sign_in_link
 from sessions_app.conf import default_model, get_spec, site_config, site_prompts
+from sessions_app.migrating import damage_told
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - named here to be told apart
 
@@ -50,13 +51,14 @@ class Command(BaseCommand):
         """Check the address, prepare the database, run."""
         host, port = options["host"], options["port"]
         self._require_free(host, port)
-        self._prepare_database()
-        self._require_guards()
-        self._require_sound_settings()
+        with damage_told(connection):
+            self._prepare_database()
+            self._require_guards()
+            self._require_sound_settings()
+            greeting = Greeting(self, ANY_ADDRESS.get(host, host), port)
         os.environ["MNESIS_WORKERS"] = str(options["workers"])
         # Not ours to widen: an owner who says that it is not local (a proxy stands before it) is believed.
         os.environ.setdefault("MNESIS_LOCAL", str(is_loopback(host)).lower())
-        greeting = Greeting(self, ANY_ADDRESS.get(host, host), port)
         # Nothing of ours may stay open beside the children: SQLite's locks belong to a whole program.
         connections.close_all()
         worker_child = worker()
@@ -93,7 +95,7 @@ class Command(BaseCommand):
 
     def _prepare_database(self) -> None:
         try:
-            call_command("migrate", verbosity=0, interactive=False)
+            call_command("migrate", verbosity=0, interactive=False, stderr=self.stderr)
         except OperationalError as error:
             reason = str(error).strip().splitlines()[0]
             raise CommandError(f"The database does not answer ({reason}). DATABASE_URL says where it is.") from error

@@ -8,6 +8,7 @@ from django.core.management.commands import migrate
 from django.db import connections
 
 from sessions_app.authorizer import lifted
+from sessions_app.migrating import damage_told, known, one_at_a_time
 
 
 class Command(migrate.Command):
@@ -18,6 +19,8 @@ class Command(migrate.Command):
         return super(migrate.Command, self).get_check_kwargs(options)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Migrate as the owner of the database."""
-        with lifted(connections[options["database"]]):
+        """Migrate as the owner of the database, one process at a time."""
+        connection = connections[options["database"]]
+        alone = one_at_a_time(connection, self.stderr.write)
+        with alone, damage_told(connection), known(connection), lifted(connection):
             super().handle(*args, **options)

@@ -1,0 +1,149 @@
+"""One process migrates at a time, and a database that is lost or damaged is not taken for a new one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.db import connection
+
+from sessions_app.known_databases import emptied, is_known, missing_file, name_of, remember
+from tests.support.databases import site_database
+from tests.support.site import DATABASE, ROOT, environment_for, free_port, lay_database, manage, stop, wait_until
+
+POSTGRESQL = connection.vendor == "postgresql"
+HOLD = """
+import time
+from django.db import connection
+from sessions_app.migrating import one_at_a_time
+with one_at_a_time(connection, print):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@contextmanager
+def started(*arguments: str, environment: dict[str, str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in the background, ended with the block."""
+    with output.open("wb") as file:
+        command = [sys.executable, "manage.py", *arguments]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file, start_new_session=True)
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+@pytest.mark.parametrize("round_", [1, 2])
+def test_six_processes_migrate_a_new_database_at_once_and_all_succeed(tmp_path: Path, round_: int) -> None:
+    with site_database(f"at_once_{round_}") as database:
+        environment = environment_for(tmp_path / "data", **database)
+        command = [sys.executable, "manage.py", "migrate", "--verbosity=0"]
+        processes = [subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE) for _ in range(6)]
+        said = [process.communicate(timeout=300)[1].decode() for process in processes]
+        assert [process.returncode for process in processes] == [0] * 6, said
+        assert not [line for text in said for line in text.splitlines() if not line.startswith("Waiting for another")]
+        assert manage("migrate", "--check", environment=environment).returncode == 0
+
+
+def test_two_sites_start_at_once_on_a_new_database(tmp_path: Path) -> None:
+    with site_database("two_ups") as database:
+        environment = environment_for(tmp_path / "data", **database)
+        outputs = [tmp_path / "one", tmp_path / "two"]
+        ups = [["up", "--port", str(free_port()), "--workers", "1"] for _ in outputs]
+        with (
+            started(*ups[0], environment=environment, output=outputs[0]) as one,
+            started(*ups[1], environment=environment, output=outputs[1]) as two,
+        ):
+            wait_until(lambda: all("Mnesis runs at" in output.read_text() for output in outputs), seconds=240)
+            assert (one.poll(), two.poll()) == (None, None)
+
+
+def test_who_waits_says_so_and_goes_on_when_the_other_is_killed(tmp_path: Path) -> None:
+    with site_database("waiting") as database:
+        environment = environment_for(tmp_path, **database)
+        holder, waiter = tmp_path / "holder", tmp_path / "waiter"
+        with started("shell", "-v0", "-c", HOLD, environment=environment, output=holder) as killed:
+            wait_until(lambda: "held" in holder.read_text(), seconds=60)
+            with started("migrate", "-v0", environment=environment, output=waiter) as process:
+                wait_until(lambda: "Waiting for another process that migrates" in waiter.read_text(), seconds=60)
+                assert process.poll() is None
+                killed.kill()
+                assert process.wait(timeout=120) == 0
+
+
+def test_a_database_is_named_by_its_place_in_the_data_directory_or_by_its_server(tmp_path: Path) -> None:
+    inside = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "a.sqlite3")}
+    outside = {"ENGINE": "django.db.backends.sqlite3", "NAME": "/elsewhere/a.sqlite3"}
+    server = {"ENGINE": "django.db.backends.postgresql", "HOST": "", "PORT": "", "NAME": "record", "PASSWORD": "secret"}
+    named = [name_of(entry, tmp_path) for entry in (inside, outside, server)]
+    assert named == ["a.sqlite3", "/elsewhere/a.sqlite3", "postgresql://localhost:5432/record"]
+
+
+def test_only_a_database_that_was_there_is_missed(tmp_path: Path) -> None:
+    entry = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "a.sqlite3")}
+    assert (missing_file(entry, tmp_path), emptied(entry, tmp_path)) == ("", "")
+    remember(entry, tmp_path)
+    remember(entry, tmp_path)
+    assert (tmp_path / ".databases").read_text() == "a.sqlite3\n"
+    assert missing_file(entry, tmp_path).startswith(f"{tmp_path}/a.sqlite3 held a record, and the file is not there.")
+    assert emptied(entry, tmp_path).startswith("The database a.sqlite3 held a record, and it is empty now.")
+    (tmp_path / "a.sqlite3").touch()
+    assert missing_file(entry, tmp_path) == ""
+    assert is_known(entry, tmp_path)
+
+
+if POSTGRESQL:
+
+    def test_an_empty_database_that_held_a_record_is_not_filled_anew(tmp_path: Path) -> None:
+        with site_database("emptied") as database:
+            environment = environment_for(tmp_path, **database)
+            assert manage("migrate", "-v0", environment=environment).returncode == 0
+            with psycopg.connect(database["DATABASE_URL"], autocommit=True) as server:
+                server.execute("DROP SCHEMA public CASCADE")
+                server.execute("CREATE SCHEMA public")
+            done = manage("up", "--port", str(free_port()), environment=environment)
+            assert done.returncode == 1
+            assert f"{urlsplit(database['DATABASE_URL']).path} held a record, and it is empty now." in done.stderr
+            assert str(tmp_path / ".databases") in done.stderr
+
+else:
+
+    def laid(directory: Path) -> dict[str, str]:
+        lay_database(directory)
+        environment = environment_for(directory)
+        assert manage("migrate", "-v0", environment=environment).returncode == 0
+        return environment
+
+    @pytest.mark.parametrize("command", [("up", "--port", "1"), ("verify", "--all")], ids=" ".join)
+    def test_a_file_that_is_missing_is_named_and_none_is_made(tmp_path: Path, command: tuple[str, ...]) -> None:
+        environment = laid(tmp_path)
+        (tmp_path / DATABASE).unlink()
+        done = manage(*command, environment=environment)
+        assert done.returncode == 1
+        assert f"Mnesis cannot start: {tmp_path / DATABASE} held a record, and the file is not there." in done.stderr
+        assert not (tmp_path / DATABASE).exists()
+
+    def test_a_file_that_is_empty_is_not_filled_anew(tmp_path: Path) -> None:
+        environment = laid(tmp_path)
+        (tmp_path / DATABASE).write_bytes(b"")
+        done = manage("up", "--port", str(free_port()), environment=environment)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert f"The database {DATABASE} held a record, and it is empty now." in done.stderr
+
+    @pytest.mark.parametrize("command", ["up", "migrate"])
+    @pytest.mark.parametrize("whole", [0, 4096 * 20], ids=["garbage", "damaged"])
+    def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path, command: str, whole: int) -> None:
+        lay_database(tmp_path)
+        content = (tmp_path / DATABASE).read_bytes()
+        (tmp_path / DATABASE).write_bytes(content[:whole] + b"garbage." * ((len(content) - whole) // 8))
+        done = manage(command, environment=environment_for(tmp_path))
+        assert done.returncode == 1
+        assert f"CommandError: {tmp_path / DATABASE} is not a whole SQLite database" in done.stderr
+        assert "Traceback" not in done.stderr
