@@ -204,7 +204,7 @@ def test_sessions_from_before_the_directory_are_entered_by_its_migration(alice: 
     with connection.cursor() as cursor:
         # As the migration finds it: no table.
         cursor.execute("DROP TABLE directory_entries")
-        cursor.execute("DELETE FROM django_migrations WHERE name = '0012_directory_of_sessions'")
+        cursor.execute("DELETE FROM django_migrations WHERE name = '0014_directory_of_sessions'")
     executor = MigrationExecutor(connection)
     executor.migrate(executor.loader.graph.leaf_nodes())
     call_command("migrate", verbosity=0)

@@ -32,7 +32,7 @@ def enter_sessions(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("sessions_app", "0011_usage_as_said")]
+    dependencies = [("sessions_app", "0013_buckets_of_tries")]
 
     operations = [
         migrations.CreateModel(

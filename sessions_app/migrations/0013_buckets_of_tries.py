@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0011_usage_as_said'),
+        ('sessions_app', '0012_models_entered_on_host'),
     ]
 
     operations = [
