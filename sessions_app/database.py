@@ -158,9 +158,9 @@ def _keeping(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 def drop_broken() -> None:
     """Where this thread's connection of a pool broke, those that wait in the pool broke with it: have new ones made."""
-    for connection in connections.all(initialized_only=True):
-        pool = getattr(connection, "pool", None)
-        if pool is not None and connection.connection is not None and connection.connection.broken:
+    for own in connections.all(initialized_only=True):
+        pool = getattr(own, "pool", None)
+        if pool is not None and own.connection is not None and own.connection.broken:
             pool.drain()
 
 
