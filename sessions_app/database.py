@@ -15,6 +15,7 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from django.db import InterfaceError, OperationalError, connections, transaction
+from psycopg_pool import PoolTimeout
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,8 +85,8 @@ def _with_connections(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     _close_stale()
     try:
         return call(*args, **kwargs)
-    except AWAY:
-        drop_broken()
+    except AWAY as error:
+        drop_broken(error)
         raise
     finally:
         _close_stale()
@@ -99,11 +100,14 @@ def _keeping(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         raise
 
 
-def drop_broken() -> None:
+def drop_broken(error: BaseException) -> None:
     """Where this thread's connection of a pool broke, those that wait in the pool broke with it: have new ones made."""
+    if isinstance(error.__cause__, PoolTimeout):  # all are in use, and none is known to be broken
+        return
     for connection in connections.all(initialized_only=True):
         pool = getattr(connection, "pool", None)
-        if pool is not None and connection.connection is not None and connection.connection.broken:
+        # A transaction that could not even be rolled back has closed its connection.
+        if pool is not None and (connection.connection is None or connection.connection.broken):
             pool.drain()
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -28,6 +29,8 @@ ANSWER_SECONDS = 8.0
 """In which everything is answered, also on a busy machine; on an idle one it is a third of it."""
 BACK_SECONDS = 40.0
 """In which everything works again; a lease and a sweep of five seconds are in it."""
+CROWD = 8
+"""Requests at once."""
 LINES_A_SECOND = 3.0
 """That all processes of a site may log together while something is away, and twenty more."""
 
@@ -76,6 +79,24 @@ def test_a_site_outlasts_an_outage(tmp_path: Path, folder: Path, kind: str, roun
                 Round(site, caller, outage, code=CODES[kind]).run(seconds, number)
             caller.client.close()
             assert "Traceback" not in site.output()
+
+
+def test_of_many_connections_that_broke_one_request_at_most_finds_out(tmp_path: Path) -> None:
+    with own_line() as line, running_site(tmp_path, **line.settings) as site:
+        wait_until(lambda: is_whole(site), seconds=60)
+        caller = caller_for(site, "admin")
+        with ThreadPoolExecutor(CROWD) as crowd:
+            assert set(crowd.map(lambda _: ask_for_list(caller), range(4 * CROWD))) == {200}
+        line.begin()
+        line.end()
+        answers = [ask_for_list(caller) for _ in range(CROWD)]
+        caller.client.close()
+        assert answers.count(200) >= CROWD - 1
+
+
+def ask_for_list(caller: Caller) -> int:
+    """The status of an answer that takes a connection to the database."""
+    return caller.client.get("/api/sessions").status_code
 
 
 def is_whole(site: Site) -> bool:
