@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mnesis_site.pool import fail_waiting
+from sessions_app.pool import fail_waiting
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
