@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,8 +11,11 @@ from mnesis_core.config import StreamConfig
 from mnesis_core.llm import Model, Outcome, ReasoningDelta, Reply, Request, TextDelta
 from mnesis_core.messages import ReasoningPart, TextPart
 from sessions_app import store
-from sessions_app.database import db
+from sessions_app.database import AWAY, db
 from sessions_app.live import hub
+from sessions_app.outages import log_outage
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,6 +31,8 @@ class Answer:
     types: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     _unwritten: list[tuple[int, str]] = field(default_factory=list)
+    _held_up: list[store.Piece] = field(default_factory=list)
+    """Pieces that an outage kept from the journal."""
     _flushed_at: float = 0.0
 
     async def stream(self, model: Model, request: Request) -> Reply:
@@ -41,12 +47,20 @@ class Answer:
         raise AssertionError("a model's stream must end with a Reply")
 
     async def flush(self) -> None:
-        """Make everything that came durable."""
+        """Make everything that came durable; what an outage keeps from it is kept for the next time."""
         unwritten, self._unwritten = self._unwritten, []
         self._flushed_at = self.clock()
-        pieces = self._pieces(unwritten)
-        if pieces:
-            await db(store.append_journal, session_id=self.session_id, message_id=self.message_id, pieces=pieces)
+        held_up = len(self._held_up)
+        self._held_up += self._pieces(unwritten)
+        if not self._held_up:
+            return
+        place = {"session_id": self.session_id, "message_id": self.message_id}
+        try:
+            await db(store.append_journal, **place, pieces=self._held_up, is_retry=held_up > 0)
+        except AWAY as error:
+            log_outage(logger, "What running answers say is kept in memory: the database does not take it", error)
+        else:
+            self._held_up = []
 
     @property
     def is_journalled(self) -> bool:

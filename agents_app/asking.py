@@ -22,7 +22,7 @@ from mnesis_core.record import SessionRecord, TurnRecord
 from mnesis_core.retrying import Retry, ask_patiently, patience_of
 from sessions_app import store
 from sessions_app.conf import get_model
-from sessions_app.database import db
+from sessions_app.outages import patiently
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,5 +81,5 @@ async def _through_gate(step: Step, model: Model, request: Request) -> Reply:
 
 
 async def _note(turn: TurnRecord, step: Step, retry: Retry) -> None:
-    await db(steps.note_retry, turn, step, retry)
+    await patiently(steps.note_retry, turn, step, retry)
     step.attempts += 1

@@ -24,8 +24,8 @@ from mnesis_core.recording import usage_record
 from mnesis_core.retrying import fallbacks_of, is_too_long, may_ask_another
 from mnesis_core.tokens import estimate_message
 from mnesis_core.turn_options import TurnOptions
-from sessions_app.database import db
 from sessions_app.live import hub
+from sessions_app.outages import patiently
 
 SMALLER_TRIES = 3
 """How often a model that refuses a prompt as too long is asked again, each time with a smaller one."""
@@ -108,7 +108,7 @@ class ModelCalls:
 
     async def _change_model(self) -> bool:
         """Ask the next model from now on, in a call and with a context of its own; whether there is one."""
-        other = await db(next_model, self.session, self.others)
+        other = await patiently(next_model, self.session, self.others)
         if other is None:
             return False
         self.model, self.others = other.model, other.others
@@ -147,7 +147,7 @@ class ModelCalls:
             temperature=self.options.temperature,
         )
         system_prompt = self.options.system_prompt
-        message_id, call_id = await db(
+        message_id, call_id = await patiently(
             steps.begin_step, self.turn, self.spec, context, request, purse=self.purse, system_prompt=system_prompt
         )
         self.purse.wind()
@@ -163,7 +163,7 @@ class ModelCalls:
         reply = await ask(self.turn, self.step, self.model, request, self.config)
         self._count(self.step, reply.usage)
         self._learn(context, reply)
-        calls = await db(steps.end_step, self.turn, self.spec, self.step, reply)
+        calls = await patiently(steps.end_step, self.turn, self.spec, self.step, reply)
         self.grown = _tokens_of(self.step, [open_call.call for open_call in calls])
         self.step = None
         hub.drop_text(self.session.id, message_id)
@@ -171,12 +171,12 @@ class ModelCalls:
 
     async def _fitting_context(self) -> BuiltContext:
         built, self._built = self._built, None
-        context = await db(self._build) if built is None else built
+        context = await patiently(self._build) if built is None else built
         size = size_now(context.whole_tokens, self.frame.calibration, self.asked)
         # A stand-in's smaller window makes nobody compact: what does not fit it is left out this once.
         if pressure(size.tokens, self.home.budget) is Pressure.HARD and self.config.compaction.auto:
             await relieve(self.session.id, size=size)
-            context = await db(self._build)
+            context = await patiently(self._build)
         self.asked = Asked(whole=context.whole_tokens, sent=context.estimated_tokens)
         self.grown = 0
         return context

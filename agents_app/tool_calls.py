@@ -24,7 +24,7 @@ from mnesis_core.errors import MnesisError
 from mnesis_core.llm import ToolCall
 from mnesis_core.outputs import cap_output
 from mnesis_core.record import TurnRecord
-from sessions_app.database import db
+from sessions_app.outages import patiently
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -118,13 +118,17 @@ class ToolCalls:
         repeated = self.config.doom_loop_threshold if is_loop else None
         inline = self.config.tool_output_inline
         try:
-            await db(steps.start_tool, self.turn, open_call.part_id, purse=self.purse, repeats=repeated)
+            await patiently(steps.start_tool, self.turn, open_call.part_id, purse=self.purse, repeats=repeated)
         except BudgetExhausted as problem:
             self.exhausted, said = problem, f"{problem.code}: {problem.message}"
-            return await db(steps.finish_tool, self.turn, open_call.part_id, output=None, error=said, inline=inline)
+            return await patiently(
+                steps.finish_tool, self.turn, open_call.part_id, output=None, error=said, inline=inline
+            )
         self.purse.wind()
         output, error = (None, GOING_ROUND) if is_loop else await self._result(open_call.call, open_call.part_id)
-        return await db(steps.finish_tool, self.turn, open_call.part_id, output=output, error=error, inline=inline)
+        return await patiently(
+            steps.finish_tool, self.turn, open_call.part_id, output=output, error=error, inline=inline
+        )
 
     async def _result(self, call: ToolCall, part_id: str) -> tuple[str | None, str | None]:
         try:

@@ -26,8 +26,7 @@ from mnesis_core.llm import Model, Outcome, Reply
 from mnesis_core.record import TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.turn_options import read_options
 from sessions_app.conf import get_model
-from sessions_app.database import db
-from sessions_app.outages import log_failure, outage_of
+from sessions_app.outages import log_failure, outage_of, patiently
 from sessions_app.queries import load_depth
 from sessions_app.spending import purses_of
 
@@ -111,7 +110,7 @@ class TurnRun:
     async def finish(self, end: TurnEnd) -> None:
         """Write the turn's end with everything it used."""
         asked = self.model_calls
-        await db(
+        await patiently(
             steps.finish_turn,
             self.turn,
             end,
@@ -125,7 +124,7 @@ class TurnRun:
 
     async def _suspend(self) -> TurnState:
         asked = self.model_calls
-        return await db(steps.suspend_turn, self.turn, ratio=asked.shared_ratio, context=asked.context_now())
+        return await patiently(steps.suspend_turn, self.turn, ratio=asked.shared_ratio, context=asked.context_now())
 
 
 async def run_turn(
@@ -137,7 +136,7 @@ async def run_turn(
     """
     run: TurnRun | None = None
     try:
-        run = await db(_load, turn, is_resumed)
+        run = await patiently(_load, turn, is_resumed)
         end = await run.run()
     except asyncio.CancelledError:
         end = _end_of_error(TurnInterrupted(), TurnState.INTERRUPTED) if is_shutdown() else CANCELLED
@@ -172,7 +171,7 @@ def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
 async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
     try:
         if run is None:
-            await db(steps.finish_turn, turn, end, step=None, usage=UsageRecord())
+            await patiently(steps.finish_turn, turn, end, step=None, usage=UsageRecord())
         else:
             await run.finish(end)
     except Exception as error:

@@ -138,7 +138,7 @@ class ErrorAnswers:
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Answer an error of ours, and values over which a form of Django's own fails; any other goes on to Django."""
         if outage := outage_of(exception):
-            drop_broken()
+            drop_broken(exception)
             log_outage(logger, f"Requests are answered {outage.code}", exception)
             return answer_outage(request, outage)
         known = exception if isinstance(exception, MnesisError) else HOSTILE.get(type(exception))

@@ -31,7 +31,8 @@ class Broker(ORM):  # type: ignore[misc]
         """The queue's rows; opens no connection, so that a cluster can start before its database."""
         if not connections[Conf.ORM].in_atomic_block:
             close_old_connections()
-        return OrmQ.objects.using(Conf.ORM)
+        rows: QuerySet[OrmQ] = OrmQ.objects.using(Conf.ORM)
+        return rows
 
     def dequeue(self) -> list[tuple[int, str]] | None:
         """The next jobs; none while the database is away."""

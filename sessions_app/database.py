@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 from django.db import InterfaceError, OperationalError, connection, connections, transaction
+from psycopg_pool import PoolTimeout
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,8 +135,8 @@ def _with_connections(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     _close_stale()
     try:
         return call(*args, **kwargs)
-    except AWAY:
-        drop_broken()
+    except AWAY as error:
+        drop_broken(error)
         raise
     finally:
         _close_stale()
@@ -156,11 +157,14 @@ def _keeping(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         raise
 
 
-def drop_broken() -> None:
+def drop_broken(error: BaseException) -> None:
     """Where this thread's connection of a pool broke, those that wait in the pool broke with it: have new ones made."""
+    if isinstance(error.__cause__, PoolTimeout):  # all are in use, and none is known to be broken
+        return
     for own in connections.all(initialized_only=True):
         pool = getattr(own, "pool", None)
-        if pool is not None and own.connection is not None and own.connection.broken:
+        # A transaction that could not even be rolled back has closed its connection.
+        if pool is not None and (own.connection is None or own.connection.broken):
             pool.drain()
 
 

@@ -25,7 +25,7 @@ def as_error(exception: Exception, *, asked: str) -> MnesisError:
     if isinstance(exception, MnesisError):
         return exception
     if outage := outage_of(exception):
-        drop_broken()
+        drop_broken(exception)
         log_outage(logger, f"Requests are answered {outage.code}", exception)
         return outage
     if isinstance(exception, ValidationError):

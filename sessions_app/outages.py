@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 import redis
+from psycopg_pool import PoolTimeout
 
 from mnesis_core.errors import DatabaseUnavailable, NotReady, StorageFull
-from sessions_app.database import AWAY
+from sessions_app.database import AWAY, db
+from sessions_app.pool import ServerUnreachable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+logger = logging.getLogger(__name__)
 
 SAY_AGAIN_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
+"""That a running turn waits for the database."""
+TRY_AGAIN_SECONDS = 1.0
 DISK_FULL = "53100"
 """PostgreSQL's state of a statement for which its disk has no room."""
 _said: dict[tuple[str, str], float] = {}
@@ -25,6 +36,22 @@ def outage_of(exception: BaseException | None) -> NotReady | None:
     if any(_is_full(cause) for cause in _causes(exception)):
         return StorageFull()
     return DatabaseUnavailable() if isinstance(exception, AWAY) else None
+
+
+async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """As ``db``; while the server cannot be reached, so that nothing was asked of it, again and again for a minute.
+
+    For what a running turn reads and writes. A call that broke off half way is not repeated: it may have been committed.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await db(call, *args, **kwargs)
+        except AWAY as error:
+            if not isinstance(error.__cause__, (ServerUnreachable, PoolTimeout)) or time.monotonic() > deadline:
+                raise
+            log_outage(logger, "Running turns wait for the database", error)
+        await asyncio.sleep(TRY_AGAIN_SECONDS)
 
 
 def log_outage(logger: logging.Logger, sentence: str, error: BaseException) -> None:

@@ -24,15 +24,17 @@ class Piece:
     text: str
 
 
-def append_journal(*, session_id: str, message_id: str, pieces: list[Piece]) -> None:
+def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_retry: bool = False) -> None:
     """Make pieces of a running answer durable.
 
+    :param is_retry: some of them may be there: an earlier call broke off, perhaps after its commit
     :raises Conflict: the message is finalised: somebody else ended the turn while this process slept.
     """
     # Under the session's lock, so that recovery has either folded these pieces or was here first.
     with change(session_id) as record:
         if not Message.objects.filter(id=message_id, session_id=session_id, finalized_at__isnull=True).exists():
             raise Conflict("this answer has ended already, or was taken over", message_id=message_id)
+        written = _written(message_id) if is_retry else frozenset()
         StreamJournal.objects.bulk_create(
             [
                 StreamJournal(
@@ -44,10 +46,16 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece]) -> 
                     text=encode_text(piece.text),
                 )
                 for piece in pieces
+                if (piece.part_index, piece.offset) not in written
             ]
         )
         live.announce(record.cursor, session_id)
         transaction.on_commit(lambda: live.wake(session_id))
+
+
+def _written(message_id: str) -> frozenset[tuple[int, int]]:
+    """Where pieces of a message begin."""
+    return frozenset(StreamJournal.objects.filter(message_id=message_id).values_list("part_index", "offset"))
 
 
 def delete_journal(*, message_id: str) -> None:

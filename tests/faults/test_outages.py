@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -28,6 +29,10 @@ ANSWER_SECONDS = 8.0
 """In which everything is answered, also on a busy machine; on an idle one it is a third of it."""
 BACK_SECONDS = 40.0
 """In which everything works again; a lease and a sweep of five seconds are in it."""
+SURVIVED_SECONDS = 30.0
+"""Of an outage through which a running answer lives, where the database is away altogether."""
+CROWD = 8
+"""Requests at once."""
 LINES_A_SECOND = 3.0
 """That all processes of a site may log together while something is away, and twenty more."""
 
@@ -78,6 +83,24 @@ def test_a_site_outlasts_an_outage(tmp_path: Path, folder: Path, kind: str, roun
             assert "Traceback" not in site.output()
 
 
+def test_of_many_connections_that_broke_one_request_at_most_finds_out(tmp_path: Path) -> None:
+    with own_line() as line, running_site(tmp_path, **line.settings) as site:
+        wait_until(lambda: is_whole(site), seconds=60)
+        caller = caller_for(site, "admin")
+        with ThreadPoolExecutor(CROWD) as crowd:
+            assert set(crowd.map(lambda _: ask_for_list(caller), range(4 * CROWD))) == {200}
+        line.begin()
+        line.end()
+        answers = [ask_for_list(caller) for _ in range(CROWD)]
+        caller.client.close()
+        assert answers.count(200) >= CROWD - 1
+
+
+def ask_for_list(caller: Caller) -> int:
+    """The status of an answer that takes a connection to the database."""
+    return caller.client.get("/api/sessions").status_code
+
+
 def is_whole(site: Site) -> bool:
     """Whether the site says that it is ready and nothing of it is missing."""
     try:
@@ -86,12 +109,12 @@ def is_whole(site: Site) -> bool:
         return False
 
 
-def wait_for_turn(socket: ClientConnection, turn_id: str) -> None:
-    """Read from a socket until it tells of this turn's end."""
-    ended = False
-    while not ended:
+def wait_for(socket: ClientConnection, kind: str, **data: str) -> None:
+    """Read from a socket up to the first frame of this kind, about this."""
+    while True:
         frame = json.loads(socket.recv(timeout=BACK_SECONDS))
-        ended = frame["type"] == "turn.completed" and frame["data"]["turn_id"] == turn_id
+        if frame["type"] == kind and data.items() <= frame.get("data", {}).items():
+            return
 
 
 class Round:
@@ -107,17 +130,19 @@ class Round:
         """Begin it in the middle of an answer, ask all the while, end it and see that everything works."""
         self.session = session = self.caller.new_session(title=f"round {number}")
         with self.follow(session) as socket:
-            self.away_and_back(session, seconds, number)
-            wait_for_turn(socket, self.caller.say(session, "Are you there?")["id"])
+            self.away_and_back(session, socket, seconds, number)
+            turn = self.caller.say(session, "Are you there?")
+            wait_for(socket, "turn.completed", turn_id=turn["id"])
 
     def follow(self, session: str) -> ClientConnection:
         """A socket that is to stay open all the while."""
         address = f"ws://127.0.0.1:{self.site.port}/ws/sessions/{session}?after=0"
         return connect(address, additional_headers={"Authorization": f"Bearer {self.caller.key}"}, max_queue=None)
 
-    def away_and_back(self, session: str, seconds: float, number: int) -> None:
+    def away_and_back(self, session: str, socket: ClientConnection, seconds: float, number: int) -> None:
         """The outage itself, and what is to be true after it."""
-        self.turns.append(self.caller.start(session, "!slow 50 !long 60"))
+        first = self.caller.start(session, "!slow 50 !long 80")
+        wait_for(socket, "delta")
         tree, lines = set(self.roots()), self.site.output().count("\n")
         self.outage.begin()
         slowest = self.ask(time.monotonic() + seconds)
@@ -127,6 +152,9 @@ class Round:
         wait_until(lambda: is_whole(self.site), seconds=BACK_SECONDS)
         back = time.monotonic() - began
         print(f"round {number}: slowest answer {slowest:.1f} s, {said} lines, whole after {back:.1f} s")
+        self.turns.append(self.caller.wait(first, seconds=BACK_SECONDS))
+        if seconds <= SURVIVED_SECONDS and self.code != "STORAGE_FULL":
+            assert self.turns[-1]["state"] == "completed", self.turns[-1]
         assert set(self.roots()) == tree
         assert said <= 20 + LINES_A_SECOND * seconds
         self.everything_works(session)

@@ -7,6 +7,10 @@ from typing import Any
 from psycopg import OperationalError
 
 
+class ServerUnreachable(OperationalError):
+    """No connection could be made, so nothing was asked of the database."""
+
+
 def fail_waiting(pool: Any) -> None:
     """Tell those who wait for a connection that none comes, where none is left whose return they could wait for.
 
@@ -18,4 +22,4 @@ def fail_waiting(pool: Any) -> None:
         waiting = list(pool._waiting)
         pool._waiting.clear()
     for client in waiting:
-        client.fail(OperationalError("the server cannot be reached"))
+        client.fail(ServerUnreachable("the server cannot be reached"))
