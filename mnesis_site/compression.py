@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import cast
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from servestatic.middleware import AsyncServeStaticFileResponse
@@ -33,6 +33,8 @@ class Compression(GZipMiddleware):
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
         """Pass the request on and compress the response."""
         response = await cast("Awaitable[HttpResponseBase]", self.get_response(request))
+        if isinstance(response, AsyncServeStaticFileResponse) and is_sent_whole(request, response):
+            response = await in_one(response)
         if not is_compressible(response):
             return response
         return await asyncio.to_thread(super().process_response, request, response)
@@ -44,6 +46,18 @@ class Compression(GZipMiddleware):
 
 def is_compressible(response: HttpResponseBase) -> bool:
     """Whether compressing a response makes it shorter and nothing of it wrong."""
-    if response.streaming and not isinstance(response, AsyncServeStaticFileResponse):
-        return False
-    return response.status_code != 206 and response.headers.get("Content-Type", "").startswith(TEXT)
+    is_text = response.headers.get("Content-Type", "").startswith(TEXT)
+    return is_text and not response.streaming and response.status_code != 206
+
+
+def is_sent_whole(request: HttpRequest, response: HttpResponseBase) -> bool:
+    """Whether this is all of a static file, to somebody who takes it compressed."""
+    return (
+        request.method == "GET" and response.status_code == 200 and "gzip" in request.headers.get("Accept-Encoding", "")
+    )
+
+
+async def in_one(response: AsyncServeStaticFileResponse) -> HttpResponse:
+    """A static file as one piece. Django compresses each piece of a stream by itself, and browsers read the first one only."""
+    content = b"".join([piece async for piece in response])
+    return HttpResponse(content, headers=response.headers)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 
 import httpx
+import psutil
 import pytest
 
 from tests.faults.conftest import HEADER_SECONDS
 from tests.journeys.conftest import Caller
-from tests.support.site import Site, wait_until
+from tests.support.site import ROOT, Site, free_port, stop, wait_until
 from tests.support.webs import web_server
 
 MEGABYTE = 1 << 20
@@ -40,10 +43,10 @@ FRAMINGS = {
 }
 
 
-def flood(site: Site, path: str, headers: str, piece: bytes) -> tuple[int, httpx.Response]:
+def flood(port: int, path: str, headers: str, piece: bytes) -> tuple[int, httpx.Response]:
     """Send a large body until the server has had enough: how many bytes it let us send, and what it answered."""
     sent = 0
-    with socket.create_connection(("127.0.0.1", site.port), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n".encode())
         with suppress(ConnectionError):
             while sent < FLOOD:
@@ -69,7 +72,7 @@ def test_a_large_body_of_nobody_is_refused_while_it_comes(site: Site, path: str,
     server = web_server(site)
     written, files = server.io_counters().write_bytes, len(server.open_files())
     upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n" if path.startswith("/ws/") else ""
-    sent, answer = flood(site, path, length + INVALID_KEY + upgrade, piece)
+    sent, answer = flood(site.port, path, length + INVALID_KEY + upgrade, piece)
     assert sent < MOST_SENT
     assert (answer.status_code, answer.headers["Connection"].lower()) == (413, "close")
     assert DOORS[path](answer) == "REQUEST_TOO_LARGE"
@@ -80,7 +83,7 @@ def test_a_large_body_of_nobody_is_refused_while_it_comes(site: Site, path: str,
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_who_is_known_may_send_what_the_door_takes_and_no_more(caller: Caller, framing: str) -> None:
     length, piece = FRAMINGS[framing]
-    sent, answer = flood(caller.site, "/api/sessions", f"{length}Authorization: Bearer {caller.key}\r\n", piece)
+    sent, answer = flood(caller.site.port, "/api/sessions", f"{length}Authorization: Bearer {caller.key}\r\n", piece)
     assert sent < 26_000_000 + MOST_SENT
     assert answer.status_code == 413
     assert answer.json()["error"]["code"] == "REQUEST_TOO_LARGE"
@@ -110,6 +113,7 @@ def test_half_open_requests_are_closed_while_others_are_answered(
     caller: Caller, half_open: list[socket.socket]
 ) -> None:
     assert caller.call("GET", "/api/sessions")["items"] is not None
+    assert len(web_server(caller.site).net_connections("tcp")) < HALF_OPEN / 2
     began = time.monotonic()
     for line in half_open:
         answer_of(line)
@@ -180,3 +184,31 @@ def test_a_refusal_before_the_body_came_is_followed_by_the_next_request(site: Si
     assert answer.status_code == 401
     assert answer.content.count(b"HTTP/1.1 ") == 1
     assert b"HTTP/1.1 200" in answer.content
+
+
+@pytest.fixture(scope="module")
+def uvicorn(site: Site) -> Iterator[tuple[int, psutil.Process]]:
+    """The same site's pages by another server."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "mnesis_site.asgi:application", "--port", str(port)]
+    server = subprocess.Popen(command, cwd=ROOT, env=site.environment, stderr=subprocess.DEVNULL)
+    wait_until(lambda: is_listening(port), seconds=60)
+    yield port, psutil.Process(server.pid)
+    stop(server)
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.parametrize("path", ["/api/sessions", "/mcp"])
+def test_another_server_refuses_large_bodies_too(uvicorn: tuple[int, psutil.Process], path: str, framing: str) -> None:
+    port, server = uvicorn
+    length, piece = FRAMINGS[framing]
+    written = server.io_counters().write_bytes
+    sent, answer = flood(port, path, length + INVALID_KEY, piece)
+    assert sent < MOST_SENT
+    assert (answer.status_code, DOORS[path](answer)) == (413, "REQUEST_TOO_LARGE")
+    assert server.io_counters().write_bytes - written < MEGABYTE

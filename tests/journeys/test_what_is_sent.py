@@ -81,9 +81,11 @@ def test_static_files_are_kept_for_a_year_and_name_each_other(nobody: httpx.Clie
         assert "immutable" in answer.headers["Cache-Control"], address
         assert re.search(r"max-age=\d{8,}", answer.headers["Cache-Control"])
         assert len(answer.content) < 200 or answer.headers["Content-Encoding"] == "gzip", address
+        assert answer.content == nobody.get(address, headers={"Accept-Encoding": "identity"}).content, address
         found = re.findall(r"""(?:from|import) ["'](\.[^"']+)["']|url\(["']?([^"'):]+)""", answer.text)
         addresses |= {urljoin(address, one or other) for one, other in found} - seen
     assert len(seen) > 8
+    assert any(len(nobody.get(address).content) > 20_000 for address in seen)
 
 
 def test_a_range_of_a_static_file_is_of_the_file_itself(nobody: httpx.Client, page: httpx.Response) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from mnesis_site import settings as settings_module
 from mnesis_site.database_url import PATIENCE, WITHOUT_SERVER, database
 from tests.support.site import environment_for, manage
 
@@ -164,3 +165,16 @@ def test_a_sqlite_address_may_be_absolute_or_relative(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ImproperlyConfigured):
         database("", pooled=False)
+
+
+def test_the_addresses_of_static_files_change_with_any_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_module, "BASE_DIR", tmp_path)
+    (tmp_path / "css").mkdir()
+    file = tmp_path / "css" / "base.css"
+    file.write_text("a")
+    first = settings_module.digest_of(tmp_path)
+    assert settings_module.digest_of(tmp_path) == first
+    file.write_text("b")
+    second = settings_module.digest_of(tmp_path)
+    file.rename(tmp_path / "css" / "other.css")
+    assert len({first, second, settings_module.digest_of(tmp_path)}) == 3
