@@ -55,6 +55,8 @@ __all__ = [
     "SummaryRevised",
     "TakenOver",
     "TooManyHops",
+    "TooManyRequests",
+    "TooManyTurns",
     "ToolCallAnswered",
     "ToolCallNotCallers",
     "ToolCallNotFoundError",
@@ -392,6 +394,18 @@ class InboxFull(AtCapacity):
     """Too many messages wait in this session's inbox (inbox.waiting). Try again when it has read some."""
 
     code = "INBOX_FULL"
+
+
+class TooManyRequests(MnesisError):
+    """You ask faster than this server allows one person or key to. Wait, then ask again."""
+
+    code = "TOO_MANY_REQUESTS"
+
+
+class TooManyTurns(TooManyRequests):
+    """As many of your turns are running as one person may have at a time. Wait until one has ended."""
+
+    code = "TOO_MANY_TURNS"
 
 
 class NotReady(MnesisError):

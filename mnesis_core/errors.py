@@ -52,6 +52,8 @@
     - OperatorRunNotInState
   + AtCapacity
     - InboxFull
+  + TooManyRequests
+    - TooManyTurns
   + NotReady
 
 The errors that work ends with are in ``mnesis_core.endings``.
@@ -392,6 +394,18 @@ class InboxFull(AtCapacity):
     """Too many messages wait in this session's inbox (inbox.waiting). Try again when it has read some."""
 
     code, rpc_code = "INBOX_FULL", -32023
+
+
+class TooManyRequests(MnesisError):
+    """You ask faster than this server allows one person or key to. Wait, then ask again."""
+
+    code, status, rpc_code, exit_status = "TOO_MANY_REQUESTS", 429, -32025, 9
+
+
+class TooManyTurns(TooManyRequests):
+    """As many of your turns are running as one person may have at a time. Wait until one has ended."""
+
+    code, rpc_code = "TOO_MANY_TURNS", -32026
 
 
 class NotReady(MnesisError):

@@ -18,6 +18,7 @@ from mnesis_core.errors import (
     PermissionDenied,
     RangeNotSatisfiable,
     RequestTooLarge,
+    TooManyRequests,
 )
 from sessions_app.faults import as_error, invalid_fields
 
@@ -58,9 +59,16 @@ def _answer(request: HttpRequest, problem: Exception, shape: Shape) -> HttpRespo
     response = shape(error, status)
     if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
         response.headers["WWW-Authenticate"] = "Bearer"
+    for name, value in pause_header(error).items():
+        response.headers[name] = value
     if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
         response.headers["Content-Range"] = f"bytes */{error.details['size']}"
     return response
+
+
+def pause_header(error: MnesisError) -> dict[str, str]:
+    """When to ask again, where our own limits say it (RFC 9110, 10.2.3)."""
+    return {"Retry-After": str(error.details["retry_after"])} if isinstance(error, TooManyRequests) else {}
 
 
 def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
