@@ -70,14 +70,17 @@ class Runner:
         config = site_config().turn
         if len(self._tasks.keys() - self._aside.keys()) + self._permits.total() >= config.capacity:
             raise AtCapacity()
-        running = [*self._owners.values()].count(owner_id) + self._permits[owner_id]
-        if owner_id is not None and running >= config.most_at_once:
+        if owner_id is not None and self._turns_of(owner_id) >= config.most_at_once:
             raise TooManyTurns(limit=config.most_at_once, retry_after=LATER_SECONDS)
         self._permits[owner_id] += 1
         try:
             yield
         finally:
             self._permits -= Counter([owner_id])
+
+    def _turns_of(self, owner_id: int) -> int:
+        """Turns that run here or are being claimed, and count for this person."""
+        return sum(owner == owner_id for owner in self._owners.values()) + self._permits[owner_id]
 
     @contextmanager
     def aside(self, turn_id: str) -> Iterator[None]:
