@@ -133,7 +133,7 @@ class ModelCalls:
         return reply, calls
 
     async def _learn_refusal(self) -> None:
-        frame = await db(learn_refusal, self.session.id, self.spec.alias)
+        frame = await patiently(learn_refusal, self.session.id, self.spec.alias)
         self.frame = _with_own_prompt(frame, self.options)
         self.spec = replace(self.spec, shared_ratio=frame.spec.shared_ratio)
         if self.spec.alias == self.session.model:

@@ -33,7 +33,7 @@ from sessions_app.viewing import check_of, viewer_of
 
 router = Router(tags=["operators"])
 
-ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 CHANGING = ERRORS | {409: ErrorOut}
 STARTING = CHANGING | {413: ErrorOut}
 JSON_LINES = {"content": {"application/jsonl": {"schema": {"type": "string"}}}, "description": "A line for each item"}

@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,7 +21,7 @@ from agents_app.schedule import wake_for_forsaken
 from agents_app.tools.attached import close_connections
 from agents_app.turns import run_turn
 from compaction_app.schedule import wake_stale
-from mnesis_core.errors import AtCapacity
+from mnesis_core.errors import AtCapacity, TooManyTurns
 from mnesis_core.record import TurnRecord
 from sessions_app import store
 from sessions_app.conf import site_config
@@ -30,6 +31,8 @@ from sessions_app.outages import log_failure
 SWEEP_SECONDS = 5.0
 SESSIONS_A_SWEEP = 50
 """For which messages wait: leases must not wait long for them."""
+LATER_SECONDS = 5
+"""After which somebody with too many turns may ask again: nobody knows when one of them ends."""
 logger = logging.getLogger(__name__)
 
 
@@ -49,24 +52,36 @@ class Runner:
         self._swept_at = 0.0
         self._interrupted: set[str] = set()
         self._is_stopping = False
-        self._permits = 0
+        self._permits: Counter[int | None] = Counter()
+        """Turns that are being claimed, by their person."""
+        self._owners: dict[str, int] = {}
+        """Of the turns that count for their person: whose they are."""
         self._aside: dict[str, int] = {}
         """Turns that hold no permit, and for how many reasons."""
         self._resting: set[str] = set()
 
     @contextmanager
-    def permit(self) -> Iterator[None]:
+    def permit(self, owner_id: int | None = None) -> Iterator[None]:
         """Room for one more turn, kept while it is claimed and set going.
 
+        :param owner_id: the person for whom it counts; ``None``: it counts for nobody
         :raises AtCapacity: as many turns run here as may.
+        :raises TooManyTurns: as many of this person's.
         """
-        if len(self._tasks.keys() - self._aside.keys()) + self._permits >= site_config().turn.capacity:
+        config = site_config().turn
+        if len(self._tasks.keys() - self._aside.keys()) + self._permits.total() >= config.capacity:
             raise AtCapacity()
-        self._permits += 1
+        if owner_id is not None and self._turns_of(owner_id) >= config.most_at_once:
+            raise TooManyTurns(limit=config.most_at_once, retry_after=LATER_SECONDS)
+        self._permits[owner_id] += 1
         try:
             yield
         finally:
-            self._permits -= 1
+            self._permits -= Counter([owner_id])
+
+    def _turns_of(self, owner_id: int) -> int:
+        """Turns that run here or are being claimed, and count for this person."""
+        return sum(owner == owner_id for owner in self._owners.values()) + self._permits[owner_id]
 
     @contextmanager
     def aside(self, turn_id: str) -> Iterator[None]:
@@ -96,8 +111,11 @@ class Runner:
         """Whether a turn runs here."""
         return turn_id in self._tasks
 
-    def start(self, turn: TurnRecord, *, is_resumed: bool = False) -> None:
-        """Set a claimed turn going. The task belongs to this runner, not to the caller."""
+    def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
+        """Set a claimed turn going. The task belongs to this runner, not to the caller.
+
+        :param owner_id: as for ``permit``
+        """
         # An empty context: a request's own must not outlive it (asgiref keeps the request's thread there).
         task = asyncio.get_running_loop().create_task(
             run_turn(turn, is_resumed=is_resumed, is_shutdown=lambda: self._is_stopping),
@@ -105,6 +123,8 @@ class Runner:
             context=contextvars.Context(),
         )
         self._tasks[turn.id] = task
+        if owner_id is not None:
+            self._owners[turn.id] = owner_id
         task.add_done_callback(partial(self._forget, session_id=turn.session_id))
         self.beat()
 
@@ -115,6 +135,7 @@ class Runner:
         # A turn that was suspended here may have been resumed before its first task came to its last line.
         if self._tasks.get(turn_id) is task:
             del self._tasks[turn_id]
+            self._owners.pop(turn_id, None)
             self._interrupted.discard(turn_id)
 
     def look(self, session_id: str) -> None:

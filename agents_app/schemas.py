@@ -20,6 +20,10 @@ from mnesis_core.turn_options import TurnOptions
 
 Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000
+MOST_LABELS, LABEL_CHARACTERS = 64, 200
+Word = Annotated[str, Field(max_length=LABEL_CHARACTERS)]
+Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]
+"""Read whole with each session of a list."""
 
 
 class SessionIn(Schema):
@@ -32,7 +36,7 @@ class SessionIn(Schema):
     title: str = ""
     agent: Annotated[str, Field(max_length=100)] = "default"
     system_prompt: str = ""
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     config: dict[str, Any] = {}
     parent_id: str | None = None
     message: str | None = None
@@ -44,7 +48,7 @@ class SessionPatch(Schema):
     """What may change about a session."""
 
     title: str | None = None
-    labels: dict[str, str] | None = None
+    labels: Labels | None = None
     config: dict[str, Any] | None = None
     host_mode: StrictBool | None = None
     peer_name: str | None = None

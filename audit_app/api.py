@@ -16,7 +16,7 @@ from sessions_app.schemas import ErrorOut
 
 router = Router(tags=["audit"])
 
-ERRORS = {401: ErrorOut, 404: ErrorOut}
+ERRORS = {401: ErrorOut, 404: ErrorOut, 429: ErrorOut}
 BUSY = {409: ErrorOut}
 
 

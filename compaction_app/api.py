@@ -26,7 +26,7 @@ router.add_router("", search_router)
 router.add_router("", summaries_router)
 router.add_router("", revising_router)
 
-ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 
 
 class CallRead(CallOut):

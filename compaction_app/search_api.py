@@ -18,7 +18,7 @@ from sessions_app.search import Hit, Kind, Mode, Scope, SearchResult, search
 
 router = Router(tags=["search"])
 
-ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 Asked = Annotated[str, Query(min_length=1, max_length=1_000)]
 Limit = Annotated[int, Query(ge=1, le=100)]
 

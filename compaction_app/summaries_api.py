@@ -21,7 +21,7 @@ from sessions_app.schemas import ErrorOut, MessageOut, message_out
 
 router = Router(tags=["context"])
 
-ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 

@@ -26,7 +26,7 @@ from sessions_app.schemas import ErrorOut
 
 router = Router(tags=["files"])
 
-ERRORS = {401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+ERRORS = {401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 KEEPING = ERRORS | {400: ErrorOut, 409: ErrorOut, 413: ErrorOut}
 CHUNK_BYTES = 1_048_576
 MOST_BYTES = 8 * CHUNK_BYTES

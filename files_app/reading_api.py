@@ -17,7 +17,7 @@ from sessions_app.schemas import ErrorOut
 
 router = Router(tags=["files"])
 
-ERRORS = {401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 422: ErrorOut}
+ERRORS = {401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 
 
 @router.get("/files/{file_id}/lines", response={200: LinesOut, **ERRORS}, summary="Read lines of a file")

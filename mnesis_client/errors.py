@@ -36,6 +36,7 @@ __all__ = [
     "ModelNotFoundError",
     "NotFound",
     "NotInHostMode",
+    "NotListed",
     "NotReady",
     "NotSignedIn",
     "OperatorItemNotFoundError",
@@ -60,6 +61,8 @@ __all__ = [
     "TakenOver",
     "TooManyAttempts",
     "TooManyHops",
+    "TooManyRequests",
+    "TooManyTurns",
     "ToolCallAnswered",
     "ToolCallNotCallers",
     "ToolCallNotFoundError",
@@ -151,6 +154,12 @@ class PermissionDenied(MnesisError):
     """Your account may not do this. Ask an administrator."""
 
     code = "PERMISSION_DENIED"
+
+
+class NotListed(PermissionDenied):
+    """The host's owner has not listed what this names: a program, a variable with a secret, or an address inside."""
+
+    code = "NOT_LISTED"
 
 
 class NotFound(MnesisError):
@@ -411,7 +420,19 @@ class PasswordsBusy(AtCapacity):
     code = "PASSWORDS_BUSY"
 
 
-class TooManyAttempts(MnesisError):
+class TooManyRequests(MnesisError):
+    """You ask faster than this server allows one person or key to. Wait, then ask again."""
+
+    code = "TOO_MANY_REQUESTS"
+
+
+class TooManyTurns(TooManyRequests):
+    """As many of your turns are running as one person may have at a time. Wait until one has ended."""
+
+    code = "TOO_MANY_TURNS"
+
+
+class TooManyAttempts(TooManyRequests):
     """Too many wrong passwords. Wait, then try again."""
 
     code = "TOO_MANY_ATTEMPTS"

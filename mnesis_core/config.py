@@ -112,7 +112,10 @@ class TurnConfig:
     """The longest pause before a retry. A provider that says to come back later than this is not asked again: nobody
     watches a silent turn for longer."""
     capacity: int = 200
-    """Turns that one web process runs at a time."""
+    """Turns that one web process runs at a time. What a session says of it is not asked, nor of the next one."""
+    most_at_once: int = 20
+    """Turns of one person that one web process runs at a time. Those of sub-agents and of runs of operators are not
+    counted, nor are those that begin with what waits in an inbox: each of these has limits of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +296,16 @@ class SignInConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestConfig:
+    """How fast one key, or one person who is signed in, may ask one web process by REST, JSON-RPC, MCP, OpenAI's
+    protocol and frames of sockets. Of the site alone; pages are not counted."""
+
+    per_second: float = 50.0
+    burst: int = 200
+    """Requests at once, after a pause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriceConfig:
     """What a million tokens cost in millionths of the currency unit, where not what the model's entry says.
 
@@ -322,6 +335,7 @@ class Config:
     operators: OperatorConfig = field(default_factory=OperatorConfig)
     prices: PriceConfig = field(default_factory=PriceConfig)
     sign_in: SignInConfig = field(default_factory=SignInConfig)
+    requests: RequestConfig = field(default_factory=RequestConfig)
     fallbacks: tuple[str, ...] = ()
     """Aliases of the models that are asked, in this order, when the session's own gives nothing; empty: those that its
     entry names. The session's own model alone means none."""

@@ -55,7 +55,9 @@
   + AtCapacity
     - InboxFull
     - PasswordsBusy
-  + TooManyAttempts
+  + TooManyRequests
+    - TooManyTurns
+    - TooManyAttempts
   + NotReady                  something is missing or away; asking again later helps
     - DatabaseUnavailable
     - StorageFull
@@ -113,7 +115,7 @@ class FileQuotaExceeded(RequestTooLarge):
 class RequestTimeout(InvalidRequest):
     """The request's body came too slowly. Send it again over a faster connection, or in smaller pieces."""
 
-    code, status, rpc_code, exit_status = "REQUEST_TIMEOUT", 408, -32024, 2
+    code, status, rpc_code, exit_status = "REQUEST_TIMEOUT", 408, -32027, 2
 
 
 class RangeNotSatisfiable(InvalidRequest):
@@ -420,10 +422,22 @@ class PasswordsBusy(AtCapacity):
     code = "PASSWORDS_BUSY"
 
 
-class TooManyAttempts(MnesisError):
+class TooManyRequests(MnesisError):
+    """You ask faster than this server allows one person or key to. Wait, then ask again."""
+
+    code, status, rpc_code, exit_status = "TOO_MANY_REQUESTS", 429, -32025, 9
+
+
+class TooManyTurns(TooManyRequests):
+    """As many of your turns are running as one person may have at a time. Wait until one has ended."""
+
+    code, rpc_code = "TOO_MANY_TURNS", -32026
+
+
+class TooManyAttempts(TooManyRequests):
     """Too many wrong passwords. Wait, then try again."""
 
-    code, status, rpc_code, exit_status = "TOO_MANY_ATTEMPTS", 429, -32024, 9
+    code, rpc_code = "TOO_MANY_ATTEMPTS", -32024
 
 
 class NotReady(MnesisError):

@@ -8,7 +8,6 @@ from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
-from ninja.security import django_auth
 
 from agents_app.api import router as agents_router
 from agents_app.operators_api import router as operators_router
@@ -21,7 +20,7 @@ from files_app.reading_api import router as file_reading_router
 from files_app.uploads_api import router as uploads_router
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.strict_json import read_json
-from mnesis_site.auth import KeyAuth
+from mnesis_site.auth import CookieAuth, KeyAuth
 from mnesis_site.door_errors import answer_errors
 from mnesis_site.error_pages import json_error
 from sessions_app.api import router as sessions_router
@@ -49,7 +48,7 @@ api = NinjaAPI(
     title="Mnesis",
     version="1",
     description="Sessions with language models, and the whole record of them.",
-    auth=[KeyAuth(), django_auth],
+    auth=[KeyAuth(), CookieAuth()],
     parser=StrictParser(),
     renderer=TimedRenderer(),
 )

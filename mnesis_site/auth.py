@@ -16,7 +16,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
-from ninja.security import HttpBearer
+from ninja.security import HttpBearer, SessionAuth
 from ninja.utils import check_csrf
 
 from agents_app.consumers import TRY_AGAIN
@@ -26,6 +26,7 @@ from sessions_app.asking import Caller, check_may_write
 from sessions_app.database import AWAY, db
 from sessions_app.outages import log_outage
 from sessions_app.queries_keys import find_key
+from sessions_app.request_rates import request_rates
 from sessions_app.store.keys import touch_key
 
 Scope = dict[str, Any]
@@ -64,20 +65,35 @@ class KeyAuth(HttpBearer):
         """:raises NotSignedIn: the key is not valid.
 
         :raises PermissionDenied: the key may only read.
+        :raises TooManyRequests: it asks too fast.
         """
         record = check_key(token)
+        request_rates.draw(user_id=record.owner_id, key_prefix=record.prefix)
         check_may_write(record.may_write or request.method in READING)
         request.user = get_user_model().objects.get(pk=record.owner_id)
         request.key_prefix = record.prefix  # type: ignore[attr-defined]
         return request.user
 
 
+class CookieAuth(SessionAuth):
+    """The session cookie, with its CSRF token."""
+
+    def authenticate(self, request: HttpRequest, key: str | None) -> Any:
+        """:raises TooManyRequests: who is signed in asks too fast."""
+        user = super().authenticate(request, key)
+        if user is not None:
+            request_rates.draw(user_id=user.pk)
+        return user
+
+
 def holder_of(token: str) -> Caller:
     """Who holds a key.
 
     :raises NotSignedIn: it is not valid.
+    :raises TooManyRequests: it asks too fast.
     """
     key = check_key(token)
+    request_rates.draw(user_id=key.owner_id, key_prefix=key.prefix)
     return Caller(user=get_user_model().objects.get(pk=key.owner_id), may_write=key.may_write)
 
 
@@ -86,6 +102,7 @@ def caller_of(request: HttpRequest) -> Caller:
 
     :raises NotSignedIn: nobody is recognised.
     :raises PermissionDenied: the cookie came without its token.
+    :raises TooManyRequests: they ask too fast.
     """
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme:
@@ -96,6 +113,7 @@ def caller_of(request: HttpRequest) -> Caller:
         raise NotSignedIn()
     if check_csrf(request) is not None:
         raise PermissionDenied("CSRF check Failed")
+    request_rates.draw(user_id=request.user.pk)
     return Caller(user=request.user, may_write=True)
 
 

@@ -63,11 +63,19 @@ def _answer(request: HttpRequest, problem: Exception, shape: Shape) -> HttpRespo
     response = shape(error, status)
     if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
         response.headers["WWW-Authenticate"] = "Bearer"
-    if error.retry_after:
-        response.headers["Retry-After"] = str(error.retry_after)
+    for name, value in pause_header(error).items():
+        response.headers[name] = value
     if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
         response.headers["Content-Range"] = f"bytes */{error.details['size']}"
     return response
+
+
+def pause_header(error: MnesisError) -> dict[str, str]:
+    """When to ask again, where we can say it (RFC 9110, 10.2.3)."""
+    # A provider's own words for it are text.
+    said = error.details.get("retry_after")
+    seconds = said if isinstance(said, int) else error.retry_after
+    return {"Retry-After": str(seconds)} if seconds else {}
 
 
 def error_for(request: HttpRequest, problem: Exception) -> MnesisError:

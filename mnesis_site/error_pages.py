@@ -21,6 +21,7 @@ from mnesis_core.errors import (
     PermissionDenied,
     StorageFull,
 )
+from mnesis_site.door_errors import pause_header
 from sessions_app.database import drop_broken
 from sessions_app.outages import log_outage, outage_of
 
@@ -54,8 +55,8 @@ def prefers_json(request: HttpRequest) -> bool:
 
 def with_pause(error: MnesisError, response: R) -> R:
     """Say in HTTP's own header when to ask again (RFC 9110, 10.2.3)."""
-    if isinstance(seconds := error.details.get("retry_after"), int):
-        response.headers["Retry-After"] = str(seconds)
+    for name, value in pause_header(error).items():
+        response.headers[name] = value
     return response
 
 
@@ -65,8 +66,7 @@ def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:
         response: HttpResponse = json_error(error)
     else:
         response = render(None, "error.html", {"error": error}, status=error.status)
-    response.headers["Retry-After"] = str(error.retry_after)
-    return response
+    return with_pause(error, response)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

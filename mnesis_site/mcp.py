@@ -15,6 +15,7 @@ from django.http.request import split_domain_port, validate_host
 from agents_app.jsonrpc import failure, write
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, PermissionDenied
 from mnesis_site.auth import Application, Receive, Scope, Send, holder_of, origin_is_ours
+from mnesis_site.door_errors import pause_header
 from sessions_app import loading
 from sessions_app.asking import Caller
 from sessions_app.database import db
@@ -72,7 +73,11 @@ async def _admit(scope: Scope) -> Caller:
 
 async def _refuse(error: MnesisError, send: Send, *, status: int = 0, headers: dict[str, str] | None = None) -> None:
     """What is wrong before any message was read, in the protocol's shape and with HTTP's status."""
-    extra = (headers or {}) | ({"WWW-Authenticate": "Bearer"} if isinstance(error, NotSignedIn) else {})
+    extra = (
+        (headers or {})
+        | pause_header(error)
+        | ({"WWW-Authenticate": "Bearer"} if isinstance(error, NotSignedIn) else {})
+    )
     raw: list[Any] = [(name.encode(), value.encode()) for name, value in extra.items()]
     raw.append((b"Content-Type", b"application/json"))
     await send({"type": "http.response.start", "status": status or error.status, "headers": raw})

@@ -20,7 +20,7 @@ from sessions_app.viewing import check_of, viewer_of
 
 router = Router(tags=["record"])
 
-ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut}
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 """What OpenAPI says of server-sent events."""
 

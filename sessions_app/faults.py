@@ -13,6 +13,8 @@ from sessions_app.outages import log_outage, outage_of
 
 logger = logging.getLogger(__name__)
 
+LONGEST_FIELD = 200
+"""Characters of a field's path that are repeated: a caller may have written a key of any length."""
 Wrong = tuple[str, str]
 """The path of a field as the caller wrote it, and what is wrong with it."""
 
@@ -40,6 +42,6 @@ def as_error(exception: Exception, *, asked: str) -> MnesisError:
 
 def invalid_fields(wrong: Iterable[Wrong]) -> InvalidRequest:
     """Names each field that is wrong, and why; never repeats the value, which may be large or secret."""
-    named = [{"field": field, "problem": problem} for field, problem in wrong]
+    named = [{"field": field[:LONGEST_FIELD], "problem": problem} for field, problem in wrong]
     sentence = "; ".join(f"{item['field']}: {item['problem']}" for item in named[:3])
     return InvalidRequest(f"The request is not valid. {sentence}", errors=named)

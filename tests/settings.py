@@ -28,9 +28,11 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
 # The real one is slow on purpose.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
-# Nothing here is worth the pauses of a real retry.
+# Nothing here is worth the pauses of a real retry, and tests ask faster than anybody.
 MNESIS["CONFIG_FILE"] = Path(os.environ["MNESIS_DATA_DIR"]) / "tests.toml"
-MNESIS["CONFIG_FILE"].write_text("[turn]\nretry_base_seconds = 0.005\n")
+MNESIS["CONFIG_FILE"].write_text(
+    "[turn]\nretry_base_seconds = 0.005\nmost_at_once = 1_000\n[requests]\nper_second = 100_000\nburst = 100_000\n"
+)
 
 # Each test client would look for every file that there is to serve, and each of its requests run an event loop. The
 # sites that tests start do serve files.

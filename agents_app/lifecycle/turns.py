@@ -45,7 +45,7 @@ async def begin_session(*, owner: AbstractBaseUser, message: str, **values: Any)
     :param values: as ``create_session`` takes them
     :raises MnesisError: as ``create_session`` and ``start_turn`` do
     """
-    with runner.permit():
+    with runner.permit(owner.pk):
         session = await db(create_session, owner=owner, first_message=message, **values)
         return session, await _set_going(claim_turn, session.id, owner_id=owner.pk, message=message)
 
@@ -74,11 +74,12 @@ async def start_turn(
     :raises PeerNameTaken: another session of the owner in host mode has this one's name.
     :raises InvalidRequest: the message is empty or too long, or an option is out of its bounds.
     :raises AtCapacity: this process runs as many turns as it may.
+    :raises TooManyTurns: it runs as many of this person's as it may.
     """
     if options.model:
         await db(get_spec, options.model, user_id=owner_id)
     await explored(session_id, files, owner_id=owner_id)
-    with runner.permit():
+    with runner.permit(owner_id):
         return await _set_going(
             claim_turn,
             session_id,
@@ -92,12 +93,12 @@ async def start_turn(
 
 
 async def _set_going(
-    claim: Callable[..., StartedTurn], *place: str, is_resumed: bool = False, **values: Any
+    claim: Callable[..., StartedTurn], *place: str, owner_id: int, is_resumed: bool = False, **values: Any
 ) -> StartedTurn:
     """Claim a turn for this process, and run it here if this claim has it."""
-    started = await db(claim, *place, lease_owner=runner.owner, **values)
+    started = await db(claim, *place, owner_id=owner_id, lease_owner=runner.owner, **values)
     if started.is_new:
-        runner.start(started.turn, is_resumed=is_resumed)
+        runner.start(started.turn, is_resumed=is_resumed, owner_id=owner_id)
     return started
 
 
@@ -113,8 +114,9 @@ async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results:
     :raises ToolCallNotCallers: the tool runs here.
     :raises InvalidRequest: there is no result, or two for one call, or one that is neither output nor error.
     :raises AtCapacity: this process runs as many turns as it may.
+    :raises TooManyTurns: it runs as many of this person's as it may.
     """
-    with runner.permit():
+    with runner.permit(owner_id):
         return await _set_going(
             suspended.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=tuple(results)
         )
@@ -130,8 +132,9 @@ async def decide_approval(
     :raises PartNotFoundError: the session has no such tool call.
     :raises ApprovalNotPending: it was decided already, or does not wait for an approval.
     :raises AtCapacity: this process runs as many turns as it may.
+    :raises TooManyTurns: it runs as many of this person's as it may.
     """
-    with runner.permit():
+    with runner.permit(owner_id):
         decided = await _set_going(
             suspended.decide_approval,
             session_id,

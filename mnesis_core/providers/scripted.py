@@ -114,7 +114,7 @@ class ScriptedModel:
         yield _reply(self._with_usage(step, request), answer, request)
 
     def _refusal(self, request: Request) -> Step | None:
-        return self.counting and self.counting.refusal(request)
+        return None if self.counting is None else self.counting.refusal(request)
 
     def _with_usage(self, step: Step, request: Request) -> Step:
         if self.counting is None or step.usage is not None or step.error is not None:

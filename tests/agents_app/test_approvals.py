@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 
 import pytest
 
@@ -209,7 +210,7 @@ async def test_a_note_has_a_longest(session, script):
 async def test_a_server_that_is_full_takes_no_decision(session, script, monkeypatch):
     script(ERASE, "Done.")
     turn = await asked(session)
-    monkeypatch.setattr(runner, "_permits", site_config().turn.capacity)
+    monkeypatch.setattr(runner, "_permits", Counter({None: site_config().turn.capacity}))
     with pytest.raises(AtCapacity):
         await decide(session, turn.waits_for[0].part_id, approved=True)
     monkeypatch.undo()

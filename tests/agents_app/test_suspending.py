@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import Counter
 
 import pytest
 
@@ -118,7 +119,7 @@ async def test_of_many_that_start_at_once_only_those_run_that_there_is_room_for(
     gate = asyncio.Event()
     script(lambda request: Step(text="x", gate=gate))
     sessions = [await db(lifecycle.create_session, owner=alice) for _ in range(6)]
-    monkeypatch.setattr(runner, "_permits", site_config().turn.capacity - 2)
+    monkeypatch.setattr(runner, "_permits", Counter({None: site_config().turn.capacity - 2}))
     results = await asyncio.gather(
         *(lifecycle.start_turn(session.id, owner_id=alice.pk, message="Go") for session in sessions),
         return_exceptions=True,

@@ -9,7 +9,7 @@ from django.db import connection
 
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.databases import site_database
-from tests.support.site import Site, running_site, wait_until_ready
+from tests.support.site import UNLIMITED, Site, running_site, wait_until_ready
 from tests.support.story import alice, bob, quiet_runner, script, session
 
 __all__ = ["alice", "bob", "quiet_runner", "script", "session"]
@@ -29,9 +29,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A site that gives up soon: the processes that die, and the clients that do not read."""
     directory = tmp_path_factory.mktemp("site")
     config = directory / "config.toml"
-    leases = "".join(f"[{part}]\nlease_seconds = {LEASE_SECONDS}\n" for part in ("turn", "compaction", "operators"))
+    leases = "".join(f"[{part}]\nlease_seconds = {LEASE_SECONDS}\n" for part in ("compaction", "operators", "turn"))
+    leases += "most_at_once = 1_000\n"
     web = f"[web]\nheader_seconds = {HEADER_SECONDS}\nbody_seconds = {HEADER_SECONDS}\nwaiting_connections = 256\n"
-    config.write_text(f"{leases}{web}[stream]\nslow_seconds = {SLOW_SECONDS}\n")
+    config.write_text(f"{leases}{web}[stream]\nslow_seconds = {SLOW_SECONDS}\n{UNLIMITED}")
     settings = {"MNESIS_CONFIG": str(config), "LOOPBACK_KEY": "key"}
     with site_database("test_faults") as database, running_site(directory, **settings, **database) as site:
         wait_until_ready(site)

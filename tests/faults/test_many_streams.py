@@ -15,7 +15,7 @@ import pytest
 
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.databases import site_database
-from tests.support.site import Site, running_site, wait_until_ready
+from tests.support.site import UNLIMITED, Site, running_site, wait_until_ready
 from tests.support.webs import web_server
 
 FEW, MANY = 20, 500
@@ -53,7 +53,7 @@ async def test_five_hundred_answers_at_once_are_whole(large_caller: Caller) -> N
 def large_caller(tmp_path: Path) -> Iterator[Caller]:
     """A site that takes so many turns."""
     config = tmp_path / "config.toml"
-    config.write_text(f"[turn]\ncapacity = {2 * MANY}\n")
+    config.write_text(f"[turn]\ncapacity = {2 * MANY}\nmost_at_once = {2 * MANY}\n{UNLIMITED}")
     with (
         site_database("test_streams") as database,
         running_site(tmp_path, MNESIS_CONFIG=str(config), **database) as site,

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.site import Site, running_site, wait_until, wait_until_ready
+from tests.support.site import UNLIMITED, Site, running_site, wait_until, wait_until_ready
 from tests.support.webs import web_server
 
 MINUTES = float(os.environ.get("MNESIS_SOAK_MINUTES", "10"))
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.soak
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with running_site(tmp_path) as running:
+    config = tmp_path / "config.toml"
+    config.write_text(f"[turn]\nmost_at_once = 1_000\n{UNLIMITED}")
+    with running_site(tmp_path, MNESIS_CONFIG=str(config)) as running:
         wait_until_ready(running)
         yield running
 

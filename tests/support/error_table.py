@@ -19,7 +19,7 @@ EXITS: dict[int, tuple[str, tuple[type[MnesisError], ...]]] = {
     6: ("a turn is running", (errors.SessionBusy,)),
     7: ("no turn is running", (errors.SessionNotRunning,)),
     8: ("the session is archived", (errors.SessionArchived,)),
-    9: ("not now; try again in a moment", (errors.AtCapacity, errors.TooManyAttempts, errors.NotReady)),
+    9: ("not now; try again in a moment", (errors.AtCapacity, errors.TooManyRequests, errors.NotReady)),
     10: ("the model failed", (endings.ModelError,)),
     11: ("a limit is used up", (endings.BudgetExhausted,)),
     12: ("a tool, or the server that has it, failed", (endings.ToolFailed, endings.ToolServerUnreachable)),

@@ -21,6 +21,8 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASE = "mnesis.sqlite3"
+UNLIMITED = "[requests]\nper_second = 100_000\nburst = 100_000\n"
+"""Part of a configuration for tests in which one key asks what many people would."""
 OURS = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "ALLOWED_HOSTS", "DEBUG")
 
 
