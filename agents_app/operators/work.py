@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import random
-import secrets
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,6 +39,7 @@ from mnesis_core.providers.litellm_ import close_connections
 from sessions_app.conf import site_config
 from sessions_app.database import AWAY, Hand
 from sessions_app.ledger import change
+from sessions_app.owners import new_owner
 
 RUNS_AT_ONCE = 8
 """Of one worker: each has a thread with a connection to the database."""
@@ -80,7 +78,7 @@ class Worker:
 
     config: OperatorConfig
     must_stop: Callable[[], bool]
-    owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+    owner: str = field(default_factory=new_owner)
     _works: dict[str, RunWork] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _hand: Hand = field(default_factory=Hand)

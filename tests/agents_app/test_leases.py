@@ -25,7 +25,7 @@ from sessions_app.ledger import change
 from sessions_app.models import Turn
 from sessions_app.owners import STARVED, new_owner
 from sessions_app.queries import load_turn
-from tests.sessions_app.test_owners import another_process
+from tests.support.children import another_process
 from tests.support.story import begin, ended
 from tests.support.waiting import until
 from tests.support.writers import end_turn, stream_answer

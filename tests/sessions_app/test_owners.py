@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
 import psutil
@@ -15,22 +11,8 @@ import pytest
 from django.utils import timezone
 
 from sessions_app.owners import STARVED, is_starved, lives, new_owner
-from tests.support.site import ROOT, wait_until
-
-PROGRAM = "from sessions_app.owners import new_owner; print(new_owner(), flush=True); input()"
-
-
-@contextmanager
-def another_process() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A process that waits, and the name under which it would hold leases."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip(), process
-        finally:
-            process.kill()
+from tests.support.children import another_process
+from tests.support.site import wait_until
 
 
 def test_a_process_lives_until_it_is_killed_and_not_while_it_is_stopped() -> None:
