@@ -10,7 +10,7 @@ from typing import Any
 
 from agents_app.given_files import parts_of_files
 from agents_app.hosting import change_hosting
-from agents_app.recovery import recover_turn
+from agents_app.recovery import recover_turns
 from compaction_app.schedule import act_on, find_trigger
 from files_app.queries import load_file_reference
 from mnesis_core.config import Config
@@ -24,7 +24,7 @@ from mnesis_core.turn_options import TurnOptions, check_options, write_options
 from sessions_app import store
 from sessions_app.conf import session_config
 from sessions_app.ledger import Change, change
-from sessions_app.queries import expired_turns, find_turn_by_key, load_session, load_turn
+from sessions_app.queries import find_turn_by_key, load_session, load_turn
 from sessions_app.ready import ReadyPart, make_all_ready
 
 KEY_LENGTH = 200
@@ -175,8 +175,7 @@ def _free_if_dead(session: SessionRecord, lease_owner: str) -> None:
     """A turn whose process died does not keep the session busy."""
     if session.running_turn_id is None:
         return
-    if (session.id, session.running_turn_id) in expired_turns(session_id=session.id):
-        recover_turn(session.id, session.running_turn_id, lease_owner=lease_owner)
+    recover_turns(lease_owner=lease_owner, session_id=session.id)
 
 
 def _replayed(session_id: str, known: tuple[str, str], digest: str) -> StartedTurn:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+
+from django.utils import timezone
 
 from agents_app.progress import load_progress
 from mnesis_core.endings import TurnCancelled, TurnInterrupted
@@ -13,6 +16,7 @@ from mnesis_core.record import LiveText, MessageEnd, TurnState
 from sessions_app import store
 from sessions_app.ledger import Change, change
 from sessions_app.queries import (
+    ExpiredTurn,
     expired_turns,
     journal_texts,
     launched_by_turn,
@@ -30,15 +34,34 @@ CUT_OFF = "The turn was interrupted before this ended."
 """What stands in the place of a result that an interrupt kept from coming."""
 
 
-def recover_turns(*, lease_owner: str) -> int:
-    """Close every turn whose lease ran out; returns how many."""
-    return sum(recover_turn(session_id, turn_id, lease_owner=lease_owner) for session_id, turn_id in expired_turns())
+def recover_turns(
+    *, lease_owner: str, runs_here: Callable[[str], bool] | None = None, session_id: str | None = None
+) -> int:
+    """Close every turn that its process left, of one session or of all; returns how many.
+
+    :param runs_here: says of a turn that ``lease_owner`` holds itself whether it runs
+    """
+    left = [one for one in expired_turns(session_id=session_id) if _is_left(one, lease_owner, runs_here)]
+    return sum(
+        recover_turn(one.session_id, one.turn_id, lease_owner=lease_owner, left_by=one.lease_owner) for one in left
+    )
 
 
-def recover_turn(session_id: str, turn_id: str, *, lease_owner: str) -> bool:
-    """Close one turn if its lease ran out; False if it is alive after all, or another process was first."""
+def _is_left(one: ExpiredTurn, lease_owner: str, runs_here: Callable[[str], bool] | None) -> bool:
+    if one.lease_owner == lease_owner and runs_here is not None:
+        return not runs_here(one.turn_id)
+    return one.is_left(timezone.now())
+
+
+def recover_turn(session_id: str, turn_id: str, *, lease_owner: str, left_by: str | None = None) -> bool:
+    """Close one turn if its lease ran out; False if it is alive after all, or another process was first.
+
+    :param left_by: who had it, and is dead: who has it by now is not asked
+    """
     with change(session_id) as record:
-        fence = store.take_over_turn(record, turn_id, lease_owner=lease_owner, lease_seconds=CLOSING_SECONDS)
+        fence = store.take_over_turn(
+            record, turn_id, lease_owner=lease_owner, lease_seconds=CLOSING_SECONDS, left_by=left_by
+        )
         if fence is None:
             return False
         reason = TurnInterrupted()

@@ -6,8 +6,6 @@ import asyncio
 import contextvars
 import logging
 import os
-import secrets
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from agents_app.inbox import claim_waiting
+from agents_app.leases import LeaseKeeper
 from agents_app.queries import waiting_sessions
 from agents_app.recovery import recover_turns
 from agents_app.schedule import wake_for_forsaken
@@ -23,10 +22,11 @@ from agents_app.turns import run_turn
 from compaction_app.schedule import wake_stale
 from mnesis_core.errors import AtCapacity, TooManyTurns
 from mnesis_core.record import TurnRecord
-from sessions_app import store
 from sessions_app.conf import site_config
 from sessions_app.database import db
 from sessions_app.outages import log_failure
+from sessions_app.owners import new_owner
+from sessions_app.queries import interrupted_turns
 
 SWEEP_SECONDS = 5.0
 SESSIONS_A_SWEEP = 50
@@ -37,10 +37,10 @@ logger = logging.getLogger(__name__)
 
 
 class Runner:
-    """Starts turns, keeps their leases, passes on interrupts, and ends them all at shutdown."""
+    """Starts turns, has their leases kept, passes on interrupts, and ends them all at shutdown."""
 
     def __init__(self) -> None:
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._owner, self._owner_pid = "", 0
         self._tasks: dict[str, asyncio.Task[bool]] = {}
         self._heart: asyncio.Task[None] | None = None
         self.takes_messages = False
@@ -59,6 +59,14 @@ class Runner:
         self._aside: dict[str, int] = {}
         """Turns that hold no permit, and for how many reasons."""
         self._resting: set[str] = set()
+        self._leases = LeaseKeeper(owner=lambda: self.owner, held=lambda: list(self._tasks))
+
+    @property
+    def owner(self) -> str:
+        """The name under which this process holds turns: another one after a fork."""
+        if self._owner_pid != os.getpid():
+            self._owner, self._owner_pid = new_owner(), os.getpid()
+        return self._owner
 
     @contextmanager
     def permit(self, owner_id: int | None = None) -> Iterator[None]:
@@ -111,6 +119,10 @@ class Runner:
         """Whether a turn runs here."""
         return turn_id in self._tasks
 
+    def _has_or_may(self, turn_id: str) -> bool:
+        """Whether a turn runs here, or is perhaps being claimed."""
+        return turn_id in self._tasks or self._permits.total() > 0
+
     def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
         """Set a claimed turn going. The task belongs to this runner, not to the caller.
 
@@ -125,6 +137,7 @@ class Runner:
         self._tasks[turn.id] = task
         if owner_id is not None:
             self._owners[turn.id] = owner_id
+        self._leases.begin()
         task.add_done_callback(partial(self._forget, session_id=turn.session_id))
         self.beat()
 
@@ -137,6 +150,8 @@ class Runner:
             del self._tasks[turn_id]
             self._owners.pop(turn_id, None)
             self._interrupted.discard(turn_id)
+        if not self._tasks:
+            self._leases.end()
 
     def look(self, session_id: str) -> None:
         """Have messages that wait for a session taken at once, if it is idle and they may be taken here."""
@@ -146,7 +161,7 @@ class Runner:
             self._called.set()
 
     def beat(self) -> None:
-        """Start the heart, if it does not beat: leases, interrupts, and the sweep for what others left behind."""
+        """Start the heart, if it does not beat: interrupts, and the sweep for what others left behind."""
         loop = asyncio.get_running_loop()
         if self._heart is None or self._heart.done() or self._heart.get_loop() is not loop:
             self._called = asyncio.Event()
@@ -181,7 +196,7 @@ class Runner:
         config = site_config().turn
         while True:
             try:
-                await self._beat_once(config.lease_seconds)
+                await self._beat_once()
             except Exception as error:
                 # A database that is away for a moment must not stop the heart; the lease has slack for it.
                 log_failure(logger, "The heartbeat of the turns failed and tries again", error)
@@ -193,19 +208,13 @@ class Runner:
                 await self._called.wait()
         self._called.clear()
 
-    async def _beat_once(self, lease_seconds: float) -> None:
+    async def _beat_once(self) -> None:
         if self._tasks:
-            wanted = await db(
-                store.renew_leases,
-                lease_owner=self.owner,
-                turn_ids=list(self._tasks),
-                lease_seconds=lease_seconds,
-            )
-            for turn_id in wanted:
+            for turn_id in await db(interrupted_turns, list(self._tasks)):
                 self.interrupt(turn_id)
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = time.monotonic()
-            await db(recover_turns, lease_owner=self.owner)
+            await db(recover_turns, lease_owner=self.owner, runs_here=self._has_or_may)
             await db(wake_stale)
             await db(wake_for_forsaken)
             await db(store.recorder.look)

@@ -176,8 +176,8 @@ def _turns(now: datetime) -> Check:
     running = _count("SELECT COUNT(*) FROM turns WHERE state = 'running'")
     failed = _failed("turns", "turn", ("failed", "interrupted"), now)
     words = f"Running now: {running:,}. Failed or interrupted in the last 24 hours: {failed.count:,}."
-    if stuck := expired_turns():
-        return _stuck("Turns", f"{format_counted(len(stuck), 'turn')} without a process. {words}", stuck[0][0])
+    if stuck := [one for one in expired_turns() if one.is_left(now)]:
+        return _stuck("Turns", f"{format_counted(len(stuck), 'turn')} without a process. {words}", stuck[0].session_id)
     return _failures("Turns", words, failed)
 
 

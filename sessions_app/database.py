@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
-from django.db import InterfaceError, OperationalError, connection, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connection, connections, transaction
 from psycopg_pool import PoolTimeout
 
 P = ParamSpec("P")
@@ -71,7 +71,7 @@ async def request_thread() -> AsyncIterator[None]:
 
 class _RequestThread(ThreadPoolExecutor):
     def submit(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        return super().submit(_giving_back, call, *args, **kwargs)
+        return super().submit(partial(_giving_back, call, *args, **kwargs))
 
 
 def give_back() -> None:
@@ -79,6 +79,20 @@ def give_back() -> None:
     for own in connections.all(initialized_only=True):
         if getattr(own, "pool", None):
             own.close_if_unusable_or_obsolete()
+
+
+@contextmanager
+def beside_the_pool() -> Iterator[None]:
+    """Let this thread have connections of its own for the block, for which it waits for nobody; closed at its end."""
+    own = connections.create_connection(DEFAULT_DB_ALIAS)
+    options = {name: value for name, value in own.settings_dict["OPTIONS"].items() if name != "pool"}
+    own.settings_dict = own.settings_dict | {"OPTIONS": options}
+    connections[DEFAULT_DB_ALIAS] = own
+    try:
+        yield
+    finally:
+        connections.close_all()
+        del connections[DEFAULT_DB_ALIAS]
 
 
 class Hand:

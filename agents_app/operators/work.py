@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import random
-import secrets
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +40,7 @@ from sessions_app.conf import site_config
 from sessions_app.database import AWAY, Hand
 from sessions_app.ledger import change
 from sessions_app.outages import log_failure
+from sessions_app.owners import new_owner
 
 RUNS_AT_ONCE = 8
 """Of one worker: each has a thread with a connection to the database."""
@@ -81,7 +79,7 @@ class Worker:
 
     config: OperatorConfig
     must_stop: Callable[[], bool]
-    owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+    owner: str = field(default_factory=new_owner)
     _works: dict[str, RunWork] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _hand: Hand = field(default_factory=Hand)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Sum
+from django.db.models import Max, QuerySet, Sum
 from django.utils import timezone
 
 from agents_app.models import OperatorItem, OperatorRun, OperatorTry
@@ -27,6 +27,7 @@ from mnesis_core.operators.values import (
 )
 from mnesis_core.record import UsageRecord
 from mnesis_core.text import decode_text, encode_text
+from sessions_app.owners import is_starved
 from sessions_app.queries.calls import begun_before
 from sessions_app.statements import fetch, select_columns, time_of
 
@@ -90,10 +91,25 @@ def live_runs_of(session_id: str) -> list[str]:
 
 
 def forgotten_runs(now: datetime | None = None) -> list[str]:
-    """Runs with items whose worker has been silent for longer than its lease, in whatever state the run is."""
-    items = OperatorItem.objects.filter(state=ItemState.RUNNING.value, lease_expires_at__lt=now or timezone.now())
-    items = items.filter(run__session__deleted_at__isnull=True)
-    return list(items.order_by("run_id").values_list("run_id", flat=True).distinct())
+    """Runs with items whose worker left them, in whatever state the run is."""
+    now = now or timezone.now()
+    items = _expired(now).filter(run__session__deleted_at__isnull=True)
+    leases = items.values_list("run_id", "lease_owner").annotate(Max("lease_expires_at"))
+    return sorted({run_id for run_id, owner, expired_at in leases if _is_left(owner, expired_at, now)})
+
+
+def owners_who_left(run_id: str, now: datetime) -> list[str]:
+    """The workers, as stored, that hold items of a run and left them: silent for longer than a lease, and not only slow."""
+    leases = _expired(now).filter(run_id=run_id).values_list("lease_owner").annotate(Max("lease_expires_at"))
+    return [owner for owner, expired_at in leases if _is_left(owner, expired_at, now)]
+
+
+def _expired(now: datetime) -> QuerySet[OperatorItem]:
+    return OperatorItem.objects.filter(state=ItemState.RUNNING.value, lease_expires_at__lt=now)
+
+
+def _is_left(owner: str, expired_at: datetime, now: datetime) -> bool:
+    return not is_starved(decode_text(owner), expired_at=expired_at, now=now)
 
 
 def list_items(

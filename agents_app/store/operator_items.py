@@ -19,7 +19,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from agents_app.models import OperatorItem, OperatorTry
-from agents_app.queries.operators import ITEM_COLUMNS, item_of
+from agents_app.queries.operators import ITEM_COLUMNS, item_of, owners_who_left
 from agents_app.store.operators import COUNTED, LONGEST_ERROR, add_to_counts, require_run
 from mnesis_core.endings import ModelCallAbandoned
 from mnesis_core.events import EventType
@@ -162,12 +162,13 @@ def held_items(record: Change, run_id: str, *, worker: str, items: Collection[in
 
 
 def release_expired(record: Change, run_id: str) -> list[int]:
-    """Let items wait again whose worker has been silent for too long; returns their numbers.
+    """Let items wait again whose worker left them; returns their numbers.
 
     Their calls are closed: nobody knows how they ended. The lost tries count for nothing. In a run that was cancelled
     the items are cancelled.
     """
-    return _release(record, run_id, Q(lease_expires_at__lt=record.now))
+    left = owners_who_left(run_id, record.now)
+    return _release(record, run_id, Q(lease_expires_at__lt=record.now, lease_owner__in=left))
 
 
 def give_back(record: Change, run_id: str, *, worker: str, items: Collection[int]) -> list[int]:

@@ -68,9 +68,11 @@ from sessions_app.queries.sessions import (
 )
 from sessions_app.queries.spending import list_account_limits, load_account_limits, load_kept, load_paid_calls
 from sessions_app.queries.turns import (
+    ExpiredTurn,
     expired_turns,
     find_turn_by_key,
     find_turn_of_part,
+    interrupted_turns,
     is_interrupted,
     list_turns,
     load_turn,
@@ -83,6 +85,7 @@ from sessions_app.queries.turns import (
 from sessions_app.queries.usage import usage_of, usage_of_files, usage_of_session
 
 __all__ = [
+    "ExpiredTurn",
     "Forking",
     "expired_turns",
     "find_file_part",
@@ -92,6 +95,7 @@ __all__ = [
     "find_tool_part",
     "find_turn_by_key",
     "find_turn_of_part",
+    "interrupted_turns",
     "is_interrupted",
     "journal_texts",
     "launched_by_parts",

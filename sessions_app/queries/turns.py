@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from mnesis_core.text import decode_text, encode_text
 from mnesis_core.turn_options import read_options
 from sessions_app.compiled import Asked, CompiledQuery
 from sessions_app.models import MessagePart, Turn
+from sessions_app.owners import is_starved
 from sessions_app.queries.usage import usage_of
 from sessions_app.statements import fetch
 
@@ -73,12 +75,36 @@ def is_interrupted(turn_id: str) -> bool:
     return Turn.objects.filter(id=turn_id, interrupt_requested_at__isnull=False).exists()
 
 
-def expired_turns(*, session_id: str | None = None) -> list[tuple[str, str]]:
-    """(session id, turn id) of running turns whose process is gone."""
-    rows = Turn.objects.filter(state="running", lease_expires_at__lt=timezone.now())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredTurn:
+    """A running turn whose lease ran out."""
+
+    session_id: str
+    turn_id: str
+    lease_owner: str
+    lease_expires_at: datetime
+
+    def is_left(self, now: datetime) -> bool:
+        """Whether nobody is at it any more, as far as that can be known here."""
+        return not is_starved(self.lease_owner, expired_at=self.lease_expires_at, now=now)
+
+
+def expired_turns(*, session_id: str | None = None) -> list[ExpiredTurn]:
+    """Running turns whose process is gone, or had no processor for so long; the oldest first, a thousand at the most."""
+    rows = Turn.objects.filter(state="running", lease_expires_at__lt=timezone.now()).order_by("lease_expires_at")
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
-    return list(rows.values_list("session_id", "id")[:100])
+    found = rows.values_list("session_id", "id", "lease_owner", "lease_expires_at")[:1000]
+    return [
+        ExpiredTurn(session_id=session, turn_id=turn, lease_owner=owner, lease_expires_at=expired)
+        for session, turn, owner, expired in found
+    ]
+
+
+def interrupted_turns(turn_ids: Collection[str]) -> set[str]:
+    """Which of these running turns somebody wants interrupted."""
+    rows = Turn.objects.filter(id__in=turn_ids, state="running", interrupt_requested_at__isnull=False)
+    return set(rows.values_list("id", flat=True))
 
 
 def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] | None:

@@ -163,11 +163,18 @@ def finish_turn(
     record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)
 
 
-def take_over_turn(record: Change, turn_id: str, *, lease_owner: str, lease_seconds: float) -> int | None:
-    """Claim a running turn whose lease ran out; returns the new fence, or ``None`` if it is alive after all."""
+def take_over_turn(
+    record: Change, turn_id: str, *, lease_owner: str, lease_seconds: float, left_by: str | None = None
+) -> int | None:
+    """Claim a running turn whose lease ran out; returns the new fence, or ``None`` if it is alive after all.
+
+    :param left_by: only if it is still this owner's, who was found to be dead
+    """
     expired = Turn.objects.filter(
         id=turn_id, session_id=record.session_id, state=TurnState.RUNNING, lease_expires_at__lt=record.now
     )
+    if left_by is not None:
+        expired = expired.filter(lease_owner=left_by)
     taken = expired.update(
         fence=F("fence") + 1,
         lease_owner=lease_owner,
@@ -176,15 +183,12 @@ def take_over_turn(record: Change, turn_id: str, *, lease_owner: str, lease_seco
     return Turn.objects.values_list("fence", flat=True).get(id=turn_id) if taken else None
 
 
-def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: float) -> set[str]:
-    """Prolong the leases of one process's turns; returns the ids of those that somebody wants interrupted."""
-    now = timezone.now()
+def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: float) -> None:
+    """Prolong the leases of one process's turns, also those that ran out and that nobody took over."""
     mine = Turn.objects.filter(id__in=turn_ids, state=TurnState.RUNNING, lease_owner=lease_owner)
-    # Written at a third of the lease, read at every beat: an idle heartbeat costs no commit.
-    mine.filter(lease_expires_at__lt=now + timedelta(seconds=lease_seconds * 2 / 3)).update(
-        lease_expires_at=now + timedelta(seconds=lease_seconds)
-    )
-    return set(mine.filter(interrupt_requested_at__isnull=False).values_list("id", flat=True))
+    until = timezone.now() + timedelta(seconds=lease_seconds)
+    # Written at a third of the lease: most looks cost no commit.
+    mine.filter(lease_expires_at__lt=until - timedelta(seconds=lease_seconds / 3)).update(lease_expires_at=until)
 
 
 @transaction.atomic

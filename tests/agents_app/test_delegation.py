@@ -367,7 +367,7 @@ async def crash(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("agents_app.turns._finish", nothing)
     await runner.shutdown()
-    await db(lambda: Turn.objects.filter(state="running").update(lease_expires_at=timezone.now()))
+    await db(lambda: Turn.objects.filter(state="running").update(lease_owner="dead", lease_expires_at=timezone.now()))
 
 
 async def test_children_are_archived_and_deleted_with_their_parent(session, script):

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.databases import site_database, with_query
-from tests.support.site import running_site, wait_until_ready
+from tests.support.openai_server import OpenAIServer
+from tests.support.site import running_site, wait_until, wait_until_ready
 from tests.support.waiting import PATIENCE_SECONDS
 
 STREAMS = 64
 MESSAGE = "!slow 50 !long 60"
+ASKED_AGAIN = 3
+STORY = "The harbour office moved its ledgers to the new building in March, and Ines checked every one of them. "
 KINDS = ("server-sent events", "chat completions", "whole chat completions", "socket")
 
 
@@ -28,7 +32,10 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     with (
         site_database("test_connections") as database,
         running_site(
-            directory, MNESIS_CONFIG=str(config), **with_query(database, "pool_max=2&pool_timeout=60")
+            directory,
+            MNESIS_CONFIG=str(config),
+            LOOPBACK_KEY="key",
+            **with_query(database, "pool_max=2&pool_timeout=60"),
         ) as site,
     ):
         wait_until_ready(site)
@@ -56,6 +63,40 @@ async def test_streams_of_every_kind_are_answered_over_two_connections(caller: C
                 *(answers[KINDS[place % len(KINDS)]](session) for place, session in enumerate(sessions))
             )
     assert {(len(text.split()), end) for text, end in seen} == {(60, "completed")}
+
+
+def test_summaries_that_are_asked_for_hold_no_connection_while_their_model_thinks(caller: Caller) -> None:
+    summary = summarised(caller)
+    with OpenAIServer() as server, ThreadPoolExecutor(ASKED_AGAIN) as threads:
+        address = ["--api-base", server.base_url, "--api-key-env", "LOOPBACK_KEY", "--context", "16000"]
+        made = caller.site.manage("model", "add", "--alias", "held", "--litellm", "openai/held", *address)
+        assert made.returncode == 0, made.stderr
+        previews = [threads.submit(preview, caller, summary) for _ in range(ASKED_AGAIN)]
+        try:
+            wait_until(lambda: len(server.requests) == ASKED_AGAIN, seconds=2 * PATIENCE_SECONDS)
+            assert caller.call("GET", "/api/sessions")["items"]
+        finally:
+            server.release()
+        assert {one.result() for one in previews} == {201}
+
+
+def summarised(caller: Caller) -> str:
+    """The id of a summary of a session."""
+    session = caller.new_session()
+    for index in range(5):
+        caller.say(session, f"Chapter {index}. {STORY * 12}")
+    caller.call("POST", f"/api/sessions/{session}/compact")
+    runs = f"/api/sessions/{session}/compactions"
+    wait_until(lambda: caller.call("GET", runs)["items"][0]["state"] == "completed", seconds=PATIENCE_SECONDS)
+    [summary] = caller.call("GET", runs)["items"][0]["summary_ids"]
+    return str(summary)
+
+
+def preview(caller: Caller, summary: str) -> int:
+    """Have a summary said again by the model that keeps everybody waiting; returns the status of the answer."""
+    headers = {"Authorization": f"Bearer {caller.key}"}
+    address = f"{caller.site.url}/api/summaries/{summary}/preview"
+    return httpx.post(address, json={"model": "held"}, headers=headers, timeout=4 * PATIENCE_SECONDS).status_code
 
 
 async def server_sent(client: httpx.AsyncClient, session: str, begun: asyncio.Barrier) -> tuple[str, str]:

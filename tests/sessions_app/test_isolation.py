@@ -248,6 +248,7 @@ NOT_SCOPED: dict[Query, str] = {
     queries.load_call_before: "the call is one that its owner has loaded",
     queries.load_part_text: "the part comes from an event of the session that is followed",
     queries.is_interrupted: "the turn is one that this process runs",
+    queries.interrupted_turns: "the turns are those that this process runs",
     queries.running_calls: "the turn is one that this process runs or takes over",
     queries.leaves_open: "the turn is one that this process runs or takes over",
     queries.unanswered_tools: "the turn is one that this process runs or takes over",

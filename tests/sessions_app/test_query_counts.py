@@ -196,7 +196,7 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     "lock_spending": (lambda s: store.lock_spending(s.owner.pk), 3),
     "keep_sum": (lambda s: store.keep_sum("user:1", Spent(tokens=9), until=timezone.now()), 2),
     "keep_warnings": (lambda s: store.keep_warnings("user:1", {"tokens": 9}), 2),
-    "renew_leases": (lambda s: store.renew_leases(lease_owner="here", turn_ids=[s.turn], lease_seconds=15), 2),
+    "renew_leases": (lambda s: store.renew_leases(lease_owner="here", turn_ids=[s.turn], lease_seconds=15), 1),
     "append_journal": (
         lambda s: store.append_journal(
             session_id=s.id,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +22,20 @@ status = importlib.import_module(sys.argv[1]).main(*sys.argv[2:])
 sys.stdout.flush()
 os._exit(status)
 """
+WAITS = "from sessions_app.owners import new_owner; print(new_owner(), flush=True); input()"
+
+
+@contextmanager
+def another_process() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A process that waits, and the name under which it would hold leases."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip(), process
+        finally:
+            process.kill()
 
 
 def run_child(module: str, *arguments: object, seconds: float, **environment: str) -> str:

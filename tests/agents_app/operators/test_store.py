@@ -29,6 +29,7 @@ from mnesis_core.operators.values import ErrorKind, ItemRecord, ItemState, Opera
 from mnesis_core.replay import Difference
 from sessions_app.ledger import change
 from sessions_app.queries import list_calls, load_call, load_events
+from tests.support.children import another_process
 from tests.support.operators import SCHEMA, WORKER, accept, add_run, claim, finish, new_call, refuse, settle
 from tests.support.talks import new_session
 
@@ -112,6 +113,20 @@ def test_an_item_is_settled_by_who_holds_it_in_this_very_try(session_id):
     assert settle(session_id, run_id, [accept(again)]) == set()
     assert [one.number for one in OperatorTry.objects.all()] == [2]
     assert_proven(session_id)
+
+
+def test_items_of_a_worker_that_runs_here_are_not_released_though_its_lease_ran_out(session_id):
+    run_id = add_run(session_id, items=1)
+    with another_process() as (owner, process):
+        claim(session_id, run_id, worker=owner, lease_seconds=-1)
+        assert forgotten_runs() == []
+        with change(session_id) as record:
+            assert store.release_expired(record, run_id) == []
+        process.kill()
+        process.wait()
+    assert forgotten_runs() == [run_id]
+    with change(session_id) as record:
+        assert store.release_expired(record, run_id) == [1]
 
 
 def test_the_database_refuses_a_second_result(session_id):
