@@ -1,6 +1,6 @@
 """System checks: what would let the record change, or lose what was acknowledged, is an error.
 
-* ``mnesis.E001`` a guard is missing, differs or is switched off
+* ``mnesis.E001`` a guard is missing, differs or is switched off, or something that is not declared acts on a table
 * ``mnesis.E002`` the database is neither SQLite nor PostgreSQL
 * ``mnesis.E003`` SQLite's transactions do not begin ``IMMEDIATE``
 * ``mnesis.E004`` SQLite does not log ahead (WAL) or does not sync every commit (FULL)
@@ -86,7 +86,7 @@ def queue_errors(queue: Mapping[str, Any]) -> Iterator[Error]:
 
 def guard_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:
     """E001, one for each difference."""
-    hint = "Find out who changed it; manage.py migrate puts it right."
+    hint = "Find out who changed it. manage.py migrate restores guards; the owner of the tables drops what is foreign."
     return (Error(difference, hint=hint, id="mnesis.E001") for difference in guard_differences(connection))
 
 

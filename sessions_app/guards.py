@@ -9,13 +9,13 @@ The way is ``Rules`` -> ``Refusal`` (what, in SQL and in words) -> ``Guard`` (a 
 
 and ``truncate`` on PostgreSQL; ``insert``, ``replace``, ``rowid`` and ``negative`` on SQLite. A refusal is an ``IntegrityError``
 on both, and its text names the table, the columns and the rule. Only who owns the database gets past it, by taking
-a trigger away or switching it off, and ``guard_differences`` names that.
+a trigger away, switching it off, or adding one of their own, and ``guard_differences`` names that.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from django.apps import apps
@@ -52,6 +52,9 @@ class Dialect(Protocol):
 
     def drop(self, guard: Guard) -> str:
         """The statement that drops a guard."""
+
+    def foreign(self, cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
+        """What acts on these tables, or stands in their place, and is neither a guard nor declared: sentences."""
 
 
 DIALECTS: Mapping[str, Dialect] = {"sqlite": guards_sqlite, "postgresql": guards_postgresql}
@@ -112,6 +115,20 @@ def remove_guards(connection: BaseDatabaseWrapper, models: Iterable[Model]) -> N
 
 def guard_differences(connection: BaseDatabaseWrapper) -> list[str]:
     """What is installed against what is declared: a sentence for each difference, none when all is well."""
+    return [*_differences(connection), *foreign_triggers(connection)]
+
+
+def foreign_triggers(connection: BaseDatabaseWrapper) -> list[str]:
+    """What else acts on the record's tables and nobody declared: a sentence for each, none when all is well.
+
+    Triggers, rules, row-level security, views and temporary tables in the place of a table, child tables, generated
+    columns, foreign keys that are switched off, event triggers. ``migrate`` does not touch them: they are somebody's.
+    """
+    with connection.cursor() as cursor:
+        return dialect_of(connection).foreign(cursor, [model._meta.db_table for model in guarded_models()])
+
+
+def _differences(connection: BaseDatabaseWrapper) -> list[str]:
     dialect = dialect_of(connection)
     expected = [guard for model in guarded_models() for guard in expected_guards(connection, model)]
     with connection.cursor() as cursor:
@@ -140,9 +157,11 @@ def restore_guards(*, using: str, plan: Iterable[tuple[Any, bool]] | None = None
     connection = connections[using]
     if plan == []:
         # Nothing was migrated, so it was not lift_guards that took one away.
-        for difference in guard_differences(connection):
+        for difference in _differences(connection):
             logger.warning("%s It is put right now.", difference)
     install_guards(connection, guarded_models())
+    for sentence in foreign_triggers(connection):
+        logger.warning("%s", sentence)
 
 
 def _repairs(dialect: Dialect, found: list[Guard], expected: Iterable[Guard]) -> list[str]:

@@ -7,7 +7,7 @@ The condition is in ``WHEN``, so a permitted update never enters plpgsql, and on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
@@ -17,6 +17,35 @@ from sessions_app.refusals import Column, Guard, Model, Refusal, literal, quoted
 
 BODY = "BEGIN RAISE EXCEPTION USING ERRCODE = 'restrict_violation', MESSAGE = TG_ARGV[0]; END"
 PREPARATION = f"CREATE OR REPLACE FUNCTION guard_refuse() RETURNS trigger LANGUAGE plpgsql AS $${BODY}$$"
+
+FOREIGN = """
+    WITH held AS (SELECT * FROM pg_class WHERE relname = ANY(%s) AND pg_table_is_visible(oid))
+    SELECT relname || ' has a trigger that is not declared: ' || tgname || '.'
+    FROM held JOIN pg_trigger ON tgrelid = held.oid WHERE NOT tgisinternal AND NOT starts_with(tgname, 'guard_')
+    UNION SELECT relname || ' does not enforce ' || conname || ': triggers of this foreign key are switched off.'
+    FROM held JOIN pg_trigger ON tgrelid = held.oid JOIN pg_constraint ON pg_constraint.oid = tgconstraint
+    WHERE tgisinternal AND tgenabled NOT IN ('O', 'A')
+    UNION SELECT relname || ' has a rule that is not declared: ' || rulename || '.'
+    FROM held JOIN pg_rewrite ON ev_class = held.oid WHERE rulename <> '_RETURN'
+    UNION SELECT relname || ' has row-level security, which may hide rows or refuse them.'
+    FROM held WHERE relrowsecurity OR relforcerowsecurity
+    UNION SELECT relname || ' has a policy that is not declared: ' || polname || '.'
+    FROM held JOIN pg_policy ON polrelid = held.oid
+    UNION SELECT relname || ' is hidden by a temporary table or view.' FROM held WHERE relpersistence = 't'
+    UNION SELECT relname || ' is not the table that was made: it is a view, or a table of another kind.'
+    FROM held WHERE relkind <> 'r'
+    UNION SELECT relname || ' shows the rows of another table as its own: ' || inhrelid::regclass || '.'
+    FROM held JOIN pg_inherits ON inhparent = held.oid
+    UNION SELECT relname || ' shows its rows in another table: ' || inhparent::regclass || '.'
+    FROM held JOIN pg_inherits ON inhrelid = held.oid
+    UNION SELECT relname || '.' || attname || ' is a generated column, which is not declared.'
+    FROM held JOIN pg_attribute ON attrelid = held.oid WHERE attgenerated <> '' AND NOT attisdropped
+    UNION SELECT 'The database has an event trigger that is not declared: ' || evtname || '.'
+    FROM pg_event_trigger WHERE evtenabled <> 'D' AND NOT EXISTS (
+        SELECT FROM pg_depend WHERE classid = 'pg_event_trigger'::regclass AND objid = pg_event_trigger.oid AND deptype = 'e'
+    )
+    ORDER BY 1"""
+"""Sentences. An event trigger that belongs to an extension is the business of whoever installed that."""
 
 
 def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]:
@@ -57,6 +86,12 @@ def same(found: Guard, declared: Guard) -> bool:
 def drop(guard: Guard) -> str:
     """The statement that drops a guard."""
     return f'DROP TRIGGER "{guard.name}" ON "{guard.table}"'
+
+
+def foreign(cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
+    """What acts on these tables, or stands in their place, and is neither a guard nor declared: sentences."""
+    cursor.execute(FOREIGN, [[*tables]])
+    return [sentence for [sentence] in cursor.fetchall()]
 
 
 def _enabled(name: str, table: str, trigger: str) -> Guard:

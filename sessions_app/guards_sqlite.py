@@ -9,7 +9,7 @@ before the insert (and before an update, for keys that may change) that looks fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
@@ -18,6 +18,20 @@ from django.db.models import UniqueConstraint
 from sessions_app.refusals import Guard, Model, Refusal, literal, quoted, removal_refusal, update_refusals
 
 PREPARATION = "SELECT 1"
+FOREIGN = """
+    SELECT lower(tbl_name), ' has a trigger that is not declared: ' || name || '.'
+    FROM main.sqlite_master WHERE type = 'trigger' AND NOT name GLOB 'guard_*'
+    UNION ALL SELECT lower(tbl_name), ' has a temporary trigger that is not declared: ' || name || '.'
+    FROM temp.sqlite_master WHERE type = 'trigger'
+    UNION ALL SELECT lower(name), ' is hidden by a temporary ' || type || '.'
+    FROM temp.sqlite_master WHERE type IN ('table', 'view')
+    UNION ALL SELECT lower(name), ' is not the table that was made: it is a view or a virtual table.'
+    FROM main.sqlite_master WHERE type = 'view' OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%%')
+    UNION ALL SELECT lower(made.name), '.' || held.name || ' is a generated column, which is not declared.'
+    FROM main.sqlite_master AS made, pragma_table_xinfo(made.name) AS held
+    WHERE made.type = 'table' AND held.hidden IN (2, 3)
+    ORDER BY 1, 2"""
+"""A table and what is to be said of it. SQLite does not tell small letters from capitals in a table's name."""
 
 
 def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]:
@@ -69,6 +83,12 @@ def same(found: Guard, declared: Guard) -> bool:
 def drop(guard: Guard) -> str:
     """The statement that drops a guard."""
     return f'DROP TRIGGER "{guard.name}"'
+
+
+def foreign(cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
+    """What acts on these tables, or stands in their place, and is neither a guard nor declared: sentences."""
+    cursor.execute(FOREIGN, [])
+    return [f"{table}{said}" for table, said in cursor.fetchall() if table in tables]
 
 
 def _keys(connection: BaseDatabaseWrapper, model: Model) -> Iterator[tuple[str, str]]:
