@@ -117,13 +117,8 @@ class Report:
 
 
 def verify_database(*, using: str = "default") -> Report:
-    """What concerns no session alone and is soon asked: whether the database's guards are as declared."""
-    return Report(problems=[*_asked("guard", "The guards", lambda: _guards(using))])
-
-
-def _guards(using: str) -> Iterable[str]:
-    # TODO(foreign triggers): and those that are none of ours.
-    return guard_differences(connections[using])
+    """What concerns no session alone and is soon asked: whether its guards are as declared, with no others beside them."""
+    return Report(problems=[*_asked("guard", "The guards", lambda: guard_differences(connections[using]))])
 
 
 def _asked(kind: str, what: str, ask: Callable[[], Iterable[str]]) -> Iterator[Problem]:

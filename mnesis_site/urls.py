@@ -14,6 +14,7 @@ urlpatterns = [
     path("livez", views.livez, name="livez"),
     path("readyz", views.readyz, name="readyz"),
     path("health/", views.health, name="health"),
+    path("health/verify/", views.verify_everything, name="verify-everything"),
     path("sign-in/", views.sign_in, name="sign-in"),
     path("sign-in/link/<str:key>/<str:token>/", views.sign_in_link, name="sign-in-link"),
     path("sign-out/", views.sign_out, name="sign-out"),

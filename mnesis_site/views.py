@@ -14,11 +14,12 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from audit_app.verifying import ask_for_everything
 from mnesis_core.errors import NotFound, NotReady
-from mnesis_site.health import site_health
+from mnesis_site.health import forget_health, site_health
 from mnesis_site.readiness import missing_parts, waiting
 from mnesis_site.sign_in import spend_link
-from sessions_app.views import signed_in
+from sessions_app.views import signed_in, signed_in_to_post
 
 sign_in = LoginView.as_view(template_name="registration/sign_in.html", redirect_authenticated_user=True)
 sign_out = LogoutView.as_view()
@@ -69,3 +70,13 @@ def health(request: HttpRequest) -> HttpResponse:
     if not request.user.is_staff:
         raise NotFound()
     return render(request, "health.html", {"health": site_health()})
+
+
+@signed_in_to_post
+def verify_everything(request: HttpRequest) -> HttpResponse:
+    """Have the whole database verified by a worker, for staff."""
+    if not request.user.is_staff:
+        raise NotFound()
+    ask_for_everything()
+    forget_health()
+    return redirect("health")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,35 @@ if connection.vendor == "sqlite":
         assert [look for look in looks if bool(look["status"]) != bool(look["problems"])] == []
         assert [look["number"] for look in looks if look["changed"] and not look["problems"]] == []
         assert any(look["changed"] for look in looks)
+
+
+if connection.vendor == "postgresql":
+
+    @pytest.fixture
+    def surgery() -> Iterator[None]:
+        """What takes single versions of rows out of a table, as a broken page would."""
+        execute("CREATE EXTENSION pg_surgery")
+        yield
+        execute("DROP EXTENSION pg_surgery")
+
+    def test_a_long_text_whose_pages_are_gone_is_named_with_its_row(
+        session_id: str, other_id: str, unguarded: None, surgery: None
+    ) -> None:
+        [(id,)] = ask(f"SELECT MAX(id) FROM message_parts WHERE session_id = '{session_id}'")
+        execute(
+            "ALTER TABLE message_parts ALTER COLUMN content SET STORAGE EXTERNAL",
+            f"UPDATE message_parts SET content = repeat('secret', 9999) WHERE id = '{id}'",
+        )
+        [(toast,)] = ask("SELECT reltoastrelid::regclass FROM pg_class WHERE oid = 'message_parts'::regclass")
+        execute(f"SELECT heap_force_kill('{toast}'::regclass, ARRAY(SELECT ctid FROM {toast}))")
+        words = found()
+        assert any(one.startswith(f"damage: message_parts {id} content: missing chunk") for _, one in words)
+        assert "secret" not in str(words)
+        assert {session for session, _ in words} == {session_id}
+        execute(f"UPDATE message_parts SET content = '' WHERE id = '{id}'")
+
+    def test_a_row_of_the_ledger_that_is_gone_from_its_page_is_named(
+        session_id: str, unguarded: None, surgery: None
+    ) -> None:
+        execute("SELECT heap_force_kill('events'::regclass, ARRAY(SELECT ctid FROM events WHERE seq = 3))")
+        assert any(session == session_id and one.startswith("chain") for session, one in found())

@@ -65,7 +65,9 @@ def test_an_entry_of_no_text_is_named(session_id: str, mended: None) -> None:
     assert ["are not in" in words for _, words in told()] == [True, False]
 
 
-@pytest.mark.parametrize("change", ["owner_id = owner_id + 77", "last_seq = last_seq + 1", "start = 7", "kind = 'other'"])
+@pytest.mark.parametrize(
+    "change", ["owner_id = owner_id + 77", "last_seq = last_seq + 1", "start = 7", "kind = 'other'"]
+)
 def test_an_entry_that_says_something_else_is_named(session_id: str, mended: None, change: str) -> None:
     change_one(session_id, change)
     assert told()
