@@ -161,5 +161,6 @@ if connection.vendor == "postgresql":
     def test_a_row_of_the_ledger_that_is_gone_from_its_page_is_named(
         session_id: str, unguarded: None, surgery: None
     ) -> None:
-        execute("SELECT heap_force_kill('events'::regclass, ARRAY(SELECT ctid FROM events WHERE seq = 3))")
+        places = ", ".join(f"'{place}'::tid" for (place,) in ask("SELECT ctid::text FROM events WHERE seq = 3"))
+        execute(f"SELECT heap_force_kill('events'::regclass, ARRAY[{places}])")
         assert any(session == session_id and one.startswith("chain") for session, one in found())
