@@ -22,6 +22,7 @@ from agents_app.turns import run_turn
 from compaction_app.schedule import wake_stale
 from mnesis_core.errors import AtCapacity, TooManyTurns
 from mnesis_core.record import TurnRecord
+from sessions_app import store
 from sessions_app.conf import site_config
 from sessions_app.database import db
 from sessions_app.outages import log_failure

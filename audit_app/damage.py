@@ -21,6 +21,8 @@ from mnesis_core.visible import excerpt
 from sessions_app.guards import guarded_models
 from sessions_app.statements import fetch
 
+DAMAGED = (DatabaseError, ValueError)
+"""What a damaged database answers: where SQLite's words on it have bytes of the damage, its driver cannot read them either."""
 MOST_NAMED = 50
 """Rows of a session's table that are named; and what SQLite's own check finds."""
 ROWS_AT_ONCE = 200
@@ -30,6 +32,8 @@ LONGEST_REASON = 200
 def reason_of(error: Exception) -> str:
     """Why something cannot be read, in words that have nothing of what was said in the session."""
     words = str(error)
+    if isinstance(error, UnicodeError):
+        return "texts that are not UTF-8"
     if "decode to UTF-8" in words:  # the driver's words go on with the text itself
         return "a text that is not UTF-8"
     if isinstance(error, DatabaseError):
@@ -65,7 +69,7 @@ def damage_of_database(*, using: str) -> Iterator[str]:
             with connections[using].cursor() as cursor:
                 cursor.execute(f"SELECT * FROM {table} LIMIT 0")
                 found = {column[0] for column in cursor.description}
-        except DatabaseError as error:
+        except DAMAGED as error:
             yield f"{table} cannot be read: {reason_of(error)}"
         else:
             missing = sorted({str(field.column) for field in model._meta.concrete_fields} - found)
@@ -77,7 +81,7 @@ def damage_of_database(*, using: str) -> Iterator[str]:
 def _damage_of_file(using: str) -> Iterator[str]:
     try:
         found = [str(words) for (words,) in fetch(f"PRAGMA integrity_check({MOST_NAMED})", using=using)]
-    except DatabaseError as error:
+    except DAMAGED as error:
         yield f"SQLite cannot look through its file: {reason_of(error)}"
         return
     # Several findings may come as lines of one value.
@@ -90,12 +94,12 @@ def sessions_there(*, using: str) -> tuple[list[str], str]:
     """The ids of all sessions, and why the list may not be whole; then it is put together from what names sessions."""
     try:
         return _ids("SELECT id FROM sessions", using), ""
-    except DatabaseError as error:
+    except DAMAGED as error:
         found: set[str] = set()
         for table in ("events", "turns", "messages", "directory_entries"):
             try:
                 found.update(_ids(f"SELECT DISTINCT session_id FROM {table}", using))
-            except DatabaseError:
+            except DAMAGED:
                 continue  # damage_of_database names it
         return sorted(found), f"the list of sessions cannot be read: {reason_of(error)}"
 

@@ -10,6 +10,9 @@ from django.utils import timezone
 
 from audit_app.models import Verification
 
+EVERYTHING = "everything"
+"""In the place of a session's id: the verification of the whole database."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -24,6 +27,8 @@ class Found:
     problem_count: int
     problems: Sequence[tuple[int, str, str]]
     """The first of them: seq (0 where no entry tells of it), kind, detail."""
+    sessions: Sequence[str]
+    """For each of those its session; empty for what concerns the whole database."""
     is_unbound: bool
     is_moved: bool
 
@@ -55,7 +60,7 @@ def find_verification(session_id: str) -> VerificationRecord | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationCounts:
-    """Verifications of the site."""
+    """Verifications of single sessions."""
 
     done: int
     live: int
@@ -65,7 +70,7 @@ class VerificationCounts:
 
 def count_verifications() -> VerificationCounts:
     """How many there are; three queries."""
-    rows = Verification.objects
+    rows = Verification.objects.exclude(pk=EVERYTHING)
     return VerificationCounts(
         done=rows.filter(verified_at__isnull=False).count(),
         live=rows.filter(state__in=["queued", "running"]).count(),
@@ -96,6 +101,7 @@ def _found(row: Verification, at: datetime) -> Found:
         commitments=row.commitments,
         problem_count=row.problem_count,
         problems=[(one["seq"], one["kind"], one["detail"]) for one in row.problems],
+        sessions=[one.get("session", "") for one in row.problems],
         is_unbound=row.is_unbound,
         is_moved=row.is_moved,
     )

@@ -27,12 +27,20 @@ from multiprocessing import get_context
 from typing import Any
 
 import orjson
-from django.db import DatabaseError, connections
+from django.db import connections
 
 from agents_app.operator_proof import operator_differences
 from agents_app.projection import load_projection
 from audit_app.bound_rows import BoundRows, Finding
-from audit_app.damage import damage_of_database, is_away, legible, reason_of, sessions_there, unreadable_of_session
+from audit_app.damage import (
+    DAMAGED,
+    damage_of_database,
+    is_away,
+    legible,
+    reason_of,
+    sessions_there,
+    unreadable_of_session,
+)
 from audit_app.directory_proof import directory_findings, findings_of_session
 from audit_app.start import little_garbage, start
 from audit_app.stretches import UNREADABLE, Progress, Stretch, follow, read_entries, stretch_ends
@@ -109,13 +117,8 @@ class Report:
 
 
 def verify_database(*, using: str = "default") -> Report:
-    """What concerns no session alone and is soon asked: whether the database's guards are as declared."""
-    return Report(problems=[*_asked("guard", "The guards", lambda: _guards(using))])
-
-
-def _guards(using: str) -> Iterable[str]:
-    # TODO(foreign triggers): and those that are none of ours.
-    return guard_differences(connections[using])
+    """What concerns no session alone and is soon asked: whether its guards are as declared, with no others beside them."""
+    return Report(problems=[*_asked("guard", "The guards", lambda: guard_differences(connections[using]))])
 
 
 def _asked(kind: str, what: str, ask: Callable[[], Iterable[str]]) -> Iterator[Problem]:
@@ -223,7 +226,7 @@ def verify_all(*, jobs: int, progress: Progress = lambda done: None) -> Report:
 
 def _entry_counts(session_ids: Sequence[str]) -> dict[str, int]:
     counts: dict[str, Any] = {}
-    with suppress(DatabaseError):  # whoever follows them says so
+    with suppress(*DAMAGED):  # whoever follows them says so
         counts = dict(fetch("SELECT id, event_seq FROM sessions"))
     found = {session_id: counts.get(session_id, 0) for session_id in session_ids}
     return {session_id: count if type(count) is int else 0 for session_id, count in found.items()}

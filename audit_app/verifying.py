@@ -1,4 +1,4 @@
-"""Story: somebody asks for the proof of a session, a worker makes it, and pages tell how far it is and what it found.
+"""Story: somebody asks for the proof of a session, or of everything, a worker makes it, and pages tell what it found.
 
 It runs in the worker, so that no page waits for it, and one at a time on the whole site, so that nobody can keep the
 machine busy with more. Whoever asks for a session that waits or is being verified gets that one.
@@ -20,7 +20,8 @@ from django.db import DatabaseError, connections, transaction
 from django_q.tasks import async_task
 
 from audit_app import store
-from audit_app.verify import Report, verify_session
+from audit_app.queries import EVERYTHING
+from audit_app.verify import Report, verify_all, verify_session
 from mnesis_core.errors import Conflict
 from mnesis_core.text import encode_text
 from sessions_app.database import give_back
@@ -46,6 +47,11 @@ def ask(session_id: str, *, entries: int) -> bool:
         # The broker's queue is a table of this database, so the wake-up commits with what it is for or not at all.
         async_task(TASK, timeout=TASK_SECONDS)
     return is_new
+
+
+def ask_for_everything() -> bool:
+    """Have the whole database verified by a worker; False where that is on its way already."""
+    return ask(EVERYTHING, entries=0)
 
 
 def verify_next() -> bool:
@@ -77,7 +83,12 @@ def _verify(session_id: str, worker: str) -> Report:
     began = time.monotonic()
     try:
         with _beating(session_id, worker) as done:
-            report = verify_session(session_id, progress=done.set)
+            is_everything = session_id == EVERYTHING
+            report = (
+                verify_all(jobs=1, progress=done.set)
+                if is_everything
+                else verify_session(session_id, progress=done.set)
+            )
     except BaseException:
         store.fail(session_id, worker=worker)
         raise
@@ -86,9 +97,11 @@ def _verify(session_id: str, worker: str) -> Report:
 
 
 def _columns(report: Report) -> dict[str, Any]:
-    [(seq, head_hash)] = report.heads or [(0, "")]
+    # None, where it cannot be read to its end; many, where everything was verified.
+    seq, head_hash = report.heads[0] if len(report.heads) == 1 else (0, "")
     kept = [
-        {"seq": one.seq, "kind": one.kind, "detail": encode_text(one.detail)} for one in report.problems[:PROBLEMS_KEPT]
+        {"seq": one.seq, "kind": one.kind, "detail": encode_text(one.detail), "session": one.session}
+        for one in report.problems[:PROBLEMS_KEPT]
     ]
     return {
         "entries_done": report.entries,

@@ -22,7 +22,7 @@ from django_q.models import Failure, OrmQ
 from django_q.status import Stat
 
 from agents_app.queries import forgotten_runs, run_states
-from audit_app.queries import count_verifications
+from audit_app.queries import EVERYTHING, count_verifications, find_verification
 from audit_app.signs import Check, State
 from compaction_app.queries import longest_wait, stale_runs
 from files_app.showing import format_size
@@ -110,6 +110,11 @@ def site_health() -> SiteHealth:
         found = _look(timezone.now())
         cache.set("site-health", found, KEPT_SECONDS)
     return found
+
+
+def forget_health() -> None:
+    """Look anew when somebody asks next."""
+    cache.delete("site-health")
 
 
 def _look(now: datetime) -> SiteHealth:
@@ -264,6 +269,7 @@ def _index() -> Iterator[Check]:
 
 
 def _proofs() -> Iterator[Check]:
+    yield from _proof_of_everything()
     counts = count_verifications()
     words = f"Sessions verified from their pages: {counts.done:,}; waiting or running: {counts.live:,}."
     yield Check(name="Proof", state=State.NOTE, words=words)
@@ -276,6 +282,27 @@ def _proofs() -> Iterator[Check]:
             address=address_of("inspect-ledger", id),
             label=id,
         )
+
+
+def _proof_of_everything() -> Iterator[Check]:
+    record = find_verification(EVERYTHING)
+    if record is not None and record.is_live:
+        words = "A worker verifies the whole database." if record.state == "running" else "It waits for a worker."
+        yield Check(name="Whole database", state=State.NOTE, words=words)
+    found = record.found if record else None
+    if found is None:
+        yield Check(name="Whole database", state=State.NOTE, words="Nobody has verified it from this page.")
+        return
+    took = f"{found.at:%-d %b %Y, %H:%M} UTC, {found.entries:,} entries"
+    if not found.problem_count:
+        yield Check(name="Whole database", state=State.GOOD, words=f"Verified {took}; nothing differed.")
+        return
+    words = f"Problems that its last verification found ({took}): {found.problem_count:,}."
+    to_do = "'manage.py verify --all' names all of them. Look what was changed, and who could have."
+    yield Check(name="Whole database", state=State.PROBLEM, words=words, to_do=to_do)
+    for session, (_, kind, detail) in list(zip(found.sessions, found.problems, strict=True))[:SHOWN]:
+        words = excerpt(f"{session} {kind}: {detail}".lstrip(), 400)
+        yield Check(name="Whole database", state=State.PROBLEM, words=words)
 
 
 def _brakes(now: datetime) -> Iterator[Check]:

@@ -13,6 +13,7 @@ from mnesis_site.rpc import rpc
 urlpatterns = [
     re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),
     path("health/", views.health, name="health"),
+    path("health/verify/", views.verify_everything, name="verify-everything"),
     path("sign-in/", views.sign_in, name="sign-in"),
     path("sign-in/link/<str:key>/<str:token>/", views.sign_in_link, name="sign-in-link"),
     path("sign-out/", views.sign_out, name="sign-out"),

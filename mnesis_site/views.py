@@ -18,12 +18,13 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from audit_app.verifying import ask_for_everything
 from mnesis_core.errors import NotFound, PasswordsBusy, TooManyAttempts
 from mnesis_site.error_pages import answer
-from mnesis_site.health import site_health
+from mnesis_site.health import forget_health, site_health
 from mnesis_site.password_limits import LimitedPasswordChangeForm
 from mnesis_site.sign_in import user_of_link
-from sessions_app.views import signed_in
+from sessions_app.views import signed_in, signed_in_to_post
 
 
 class SignIn(LoginView):
@@ -85,3 +86,13 @@ def health(request: HttpRequest) -> HttpResponse:
     if not request.user.is_staff:
         raise NotFound()
     return render(request, "health.html", {"health": site_health()})
+
+
+@signed_in_to_post
+def verify_everything(request: HttpRequest) -> HttpResponse:
+    """Have the whole database verified by a worker, for staff."""
+    if not request.user.is_staff:
+        raise NotFound()
+    ask_for_everything()
+    forget_health()
+    return redirect("health")

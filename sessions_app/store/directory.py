@@ -103,9 +103,9 @@ def _append(type: DirectoryType, places: Sequence[Place]) -> None:
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             run(cursor, _LOCK, [WRITER])
-        seq, head = run(cursor, _LAST).fetchone() or (0, GENESIS)
+        last, head = run(cursor, _LAST).fetchone() or (0, GENESIS)
         rows = []
-        for seq, place in enumerate(places, seq + 1):
+        for seq, place in enumerate(places, last + 1):
             body = canonical_body(
                 {
                     "session_id": place.session_id,

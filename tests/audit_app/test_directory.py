@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, connection
+from django.db import IntegrityError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
@@ -23,6 +24,7 @@ from sessions_app.models import DirectoryEntry, Event, Session
 from sessions_app.store import directory
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
+from tests.support.databases import execute
 from tests.support.inspected import add_session, add_turn
 from tests.support.tampered import as_if_never_here, chain_again, erase
 
@@ -181,15 +183,59 @@ def test_a_turn_does_not_write_the_directory(alice: User) -> None:
 
 def test_what_is_done_at_the_end_is_done_last_and_not_for_what_was_taken_back() -> None:
     done: list[str] = []
+
+    def fail() -> None:
+        with durable_transaction():
+            at_end(lambda: done.append("taken back"))
+            raise ZeroDivisionError
+
     with durable_transaction():
         with durable_transaction():
             at_end(lambda: done.append("inner"))
-        with pytest.raises(ZeroDivisionError), durable_transaction():
-            at_end(lambda: done.append("taken back"))
-            raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            fail()
         done.append("outer")
     at_end(lambda: done.append("at once"))
     assert done == ["outer", "inner", "at once"]
+
+
+def test_sessions_that_come_and_go_at_once_are_one_chain_and_nobody_waits_for_ever(alice: User) -> None:
+    parents = [add_session(alice) for _ in range(4)]
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(5):
+                # As a sub-agent is launched: a session within the change of another one.
+                with change(parents[number % 4]) as record:
+                    child_id = store.create_session(owner=alice, model="demo", parent_id=record.session_id)
+                    store.update_session(record, title="Tides")
+                store.record_heads()
+                lifecycle.delete_session(child_id, owner_id=alice.pk)
+            if number < 4:
+                lifecycle.delete_session(parents[number], owner_id=alice.pk)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    assert [seq for (seq,) in DirectoryEntry.objects.order_by("seq").values_list("seq")] == list(
+        range(1, len(told()) + 1)
+    )
+    assert problems() == []
+
+
+def test_a_trigger_that_nobody_declared_is_named(alice: User) -> None:
+    sql = "CREATE TRIGGER mine BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END"
+    if connection.vendor == "postgresql":
+        execute("CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        sql = "CREATE TRIGGER mine BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION mine()"
+    execute(sql)
+    try:
+        [problem] = verify_all(jobs=1).problems
+    finally:
+        execute(*["DROP FUNCTION mine CASCADE"] if connection.vendor == "postgresql" else ["DROP TRIGGER mine"])
+    assert (problem.kind, problem.session) == ("guard", "")
+    assert "mine" in problem.detail
 
 
 def test_the_directory_is_written_once(alice: User) -> None:

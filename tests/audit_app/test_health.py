@@ -273,6 +273,27 @@ def test_missing_guards_are_named(staff: Client) -> None:
     assert "problem" in page
 
 
+def test_the_whole_database_is_verified_for_staff_alone(staff: Client, browser: Client, alice: User) -> None:
+    session_id = new_session(alice)
+    assert "Nobody has verified it from this page." in staff.get("/health/").content.decode()
+    assert browser.post("/health/verify/").status_code == 404
+    assert staff.get("/health/verify/").status_code == 405
+    assert staff.post("/health/verify/").status_code == 302
+    assert "It waits for a worker." in staff.get("/health/").content.decode()
+    tasks.verify()
+    cache.clear()
+    assert "nothing differed" in staff.get("/health/").content.decode()
+    assert not [check for check in site._proofs() if check.state is State.PROBLEM]
+    exchange(session_id, "What about the tides?", "They turn.")
+    SearchEntry.objects.filter(session_id=session_id).delete()
+    staff.post("/health/verify/")
+    tasks.verify()
+    cache.clear()
+    page = staff.get("/health/").content.decode()
+    assert f"{session_id} search: " in page
+    assert "rebuild_search" in page
+
+
 def test_many_pages_ask_once_and_many_rows_cost_nothing_more(staff: Client, alice: User) -> None:
     counts = []
     for talks in (1, 12):

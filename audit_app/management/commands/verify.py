@@ -9,9 +9,8 @@ from time import monotonic
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
 
-from audit_app.damage import reason_of
+from audit_app.damage import DAMAGED, reason_of
 from audit_app.progress import ProgressLine
 from audit_app.sessions import add_session_arguments, chosen_sessions
 from audit_app.verify import Report, verify_all, verify_sessions
@@ -43,7 +42,7 @@ class Command(BaseCommand):
                 report = verify_all(jobs=jobs, progress=show)
             else:
                 report = verify_sessions(chosen_sessions(options), jobs=jobs, progress=show)
-        except DatabaseError as error:
+        except DAMAGED as error:
             raise CommandError(f"The database does not answer: {reason_of(error)}.") from error
         line.end()
         if options["json"]:
