@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from mnesis_site.settings import database
+from mnesis_site.settings import database, env_secret
 from tests.support.site import environment_for, manage
 
 
@@ -55,3 +55,10 @@ def test_a_sqlite_address_may_be_absolute_or_relative(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ImproperlyConfigured):
         database("", pooled=False)
+
+
+def test_a_secret_that_is_not_written_yet_is_nobodys_secret(tmp_path: Path) -> None:
+    (tmp_path / ".no_such_variable").touch()
+    made = env_secret("NO_SUCH_VARIABLE", tmp_path)
+    assert len(made) > 50
+    assert env_secret("NO_SUCH_VARIABLE", tmp_path) == made
