@@ -69,6 +69,7 @@ __all__ = [
     "ToolNotFoundError",
     "ToolServerNotFound",
     "TurnNotFoundError",
+    "UnknownParameter",
     "UploadNotFound",
 ]
 
@@ -124,6 +125,12 @@ class RangeNotSatisfiable(InvalidRequest):
     """The file has no such bytes: the range begins behind its end."""
 
     code = "RANGE_NOT_SATISFIABLE"
+
+
+class UnknownParameter(InvalidRequest):
+    """The address has a query parameter that this call does not know. Leave it out, or correct its name."""
+
+    code = "UNKNOWN_PARAMETER"
 
 
 class InvalidTemplate(InvalidRequest):

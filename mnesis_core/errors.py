@@ -6,6 +6,7 @@
       - FileQuotaExceeded
     - RequestTimeout
     - RangeNotSatisfiable
+    - UnknownParameter
     - InvalidTemplate
     - InvalidSchema
     - InvalidInput
@@ -122,6 +123,12 @@ class RangeNotSatisfiable(InvalidRequest):
     """The file has no such bytes: the range begins behind its end."""
 
     code, status, rpc_code, exit_status = "RANGE_NOT_SATISFIABLE", 416, -32602, 2
+
+
+class UnknownParameter(InvalidRequest):
+    """The address has a query parameter that this call does not know. Leave it out, or correct its name."""
+
+    code = "UNKNOWN_PARAMETER"
 
 
 class InvalidTemplate(InvalidRequest):

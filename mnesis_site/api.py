@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from ninja import NinjaAPI
 from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
@@ -18,13 +22,16 @@ from compaction_app.api import router as compaction_router
 from files_app.api import router as files_router
 from files_app.reading_api import router as file_reading_router
 from files_app.uploads_api import router as uploads_router
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import InvalidRequest, NotSignedIn, UnknownParameter
 from mnesis_core.strict_json import read_json
 from mnesis_site.auth import CookieAuth, KeyAuth
 from mnesis_site.door_errors import answer_errors
 from mnesis_site.error_pages import json_error
 from sessions_app.api import router as sessions_router
 from sessions_app.schemas import JSONEncoder
+
+LONGEST_NAME = 100
+"""Characters of an unknown parameter's name that an answer repeats."""
 
 
 class StrictParser(Parser):
@@ -44,6 +51,37 @@ class TimedRenderer(JSONRenderer):
     encoder_class = JSONEncoder
 
 
+def known_parameters_only(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a call refuse query parameters that it does not take: a filter that is misspelt would be no filter at all."""
+    models = view._ninja_operation.models  # type: ignore[attr-defined]
+    taken = [model.__ninja_flatten_map__ for model in models if model.__ninja_param_source__ == "query"]
+    known = sorted({name for names in taken for name in names})
+
+    @wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if unknown := sorted(name[:LONGEST_NAME] for name in set(request.GET) - {*known}):
+            takes = f"It takes {', '.join(known)}." if known else "It takes none."
+            sentence = f"This call has no query parameter {unknown[0]!r}. {takes}"
+            raise UnknownParameter(sentence, unknown=unknown, known=known)
+        return view(request, *args, **kwargs)
+
+    return checked
+
+
+def for_who_signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Show the API's description to those who may use it; a browser is sent to sign in."""
+
+    @wraps(view)
+    def shown(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated or KeyAuth()(request) is not None:
+            return view(request, **kwargs)
+        if "text/html" in request.headers.get("Accept", ""):
+            return redirect_to_login(request.get_full_path())
+        raise NotSignedIn()
+
+    return shown
+
+
 api = NinjaAPI(
     title="Mnesis",
     version="1",
@@ -51,7 +89,9 @@ api = NinjaAPI(
     auth=[KeyAuth(), CookieAuth()],
     parser=StrictParser(),
     renderer=TimedRenderer(),
+    docs_decorator=for_who_signed_in,
 )
+api.add_decorator(known_parameters_only)
 
 for router in (
     imports_router,  # before the one that takes any word after "sessions" for an id

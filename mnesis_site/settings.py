@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import secrets
 import sys
 from collections.abc import MutableMapping
-from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -72,15 +71,16 @@ def env_secret(name: str, directory: Path) -> str:
     if value := os.environ.get(name):
         return value
     path = directory / f".{name.lower()}"
+    if path.exists() and (kept := path.read_text()):
+        return kept
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
-        # Of several processes that start together, all take the one whose file came first, and it is whole.
-        with NamedTemporaryFile("w", dir=directory) as file:
-            file.write(secrets.token_urlsafe(50))
-            file.flush()
-            with suppress(FileExistsError):
-                path.hardlink_to(file.name)
-    return path.read_text()
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), "r+") as file:
+        # Of several processes that start together one writes, and none reads what is not written yet.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not (kept := file.read()):
+            kept = secrets.token_urlsafe(50)
+            file.write(kept)
+    return kept
 
 
 def file_storage(url: str, folder: Path) -> dict[str, Any]:

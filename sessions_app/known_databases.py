@@ -45,8 +45,12 @@ def is_known(entry: Mapping[str, Any], directory: Path) -> bool:
 
 
 def remember(entry: Mapping[str, Any], directory: Path) -> None:
-    """Note down that a database holds a record."""
+    """Note down that a database holds a record.
+
+    :raises OSError: the directory cannot be written to.
+    """
     if not is_known(entry, directory):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (directory / FILE).open("a") as file:
             file.write(f"{name_of(entry, directory)}\n")
 

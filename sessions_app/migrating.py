@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,6 +21,8 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from sessions_app.guards import guarded_models
 from sessions_app.known_databases import emptied, remember
+
+logger = logging.getLogger(__name__)
 
 WAY_OUT = (
     "The record is never taken back. To return to an earlier version, restore a backup made with it; "
@@ -48,7 +51,7 @@ def unapplied(plan: Iterable[tuple[Migration, bool]], apps: Collection[str]) -> 
 def refuse_to_unapply(*, plan: Iterable[tuple[Migration, bool]] = (), **_: Any) -> None:
     """Before migrations.
 
-    :raises CommandError: the plan goes backwards over a table of the record, be it faked.
+    :raises CommandError: the plan goes backwards over a table of the record, faked or not.
     """
     if names := unapplied(plan, record_apps()):
         more = f" and {len(names) - 1} more migrations" if len(names) > 1 else ""
@@ -81,8 +84,12 @@ def known(connection: BaseDatabaseWrapper) -> Iterator[None]:
     if not _is_migrated(connection) and (sentence := emptied(entry, directory)):
         raise CommandError(sentence)
     yield
-    if _is_migrated(connection):
+    if not _is_migrated(connection):
+        return
+    try:
         remember(entry, directory)
+    except OSError as error:
+        logger.warning("Its loss would not be noticed: %s", error)
 
 
 @contextmanager

@@ -198,10 +198,18 @@ def test_somebody_elses_session_page_is_a_404_page(ada: User) -> None:
     assert b"There is nothing here" in response.content
 
 
-def test_the_api_describes_itself(visitor: Client) -> None:
-    described = visitor.get("/api/openapi.json").json()
-    assert "/api/sessions" in described["paths"]
-    assert visitor.get("/api/docs").status_code == 200
+@pytest.mark.parametrize("path", ["/api/docs", "/api/openapi.json"])
+def test_the_api_describes_itself_to_those_who_are_signed_in(ada: User, path: str) -> None:
+    reader = Client()
+    assert (reader.get(path).status_code, reader.get(path).json()["error"]["code"]) == (401, "NOT_SIGNED_IN")
+    assert reader.get(path, headers={"Authorization": "Bearer mns_x"}).status_code == 401
+    at_a_browser = reader.get(path, headers={"Accept": "text/html,*/*"})
+    assert (at_a_browser.status_code, at_a_browser.headers["Location"]) == (302, f"/sign-in/?next={path}")
+    program = Client(headers={"Authorization": f"Bearer {create_key(owner_id=ada.pk, scope='read')}"})
+    assert program.get(path).status_code == 200
+    reader.force_login(ada)
+    assert reader.get(path).status_code == 200
+    assert reader.get("/api/openapi.json").json()["paths"]["/api/sessions"]
 
 
 @pytest.mark.parametrize(

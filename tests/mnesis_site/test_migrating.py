@@ -27,6 +27,18 @@ with one_at_a_time(connection, print):
     time.sleep(600)
 """
 
+AT_ONCE = """
+import os, pathlib, time
+import django
+from django.core.management import call_command
+django.setup()
+ready = pathlib.Path(os.environ["MNESIS_DATA_DIR"])
+(ready / f"ready{os.getpid()}").touch()
+while len(list(ready.glob("ready*"))) < 6:
+    time.sleep(0.02)
+call_command("migrate", verbosity=0)
+"""
+
 
 @contextmanager
 def started(*arguments: str, environment: dict[str, str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
@@ -40,11 +52,10 @@ def started(*arguments: str, environment: dict[str, str], output: Path) -> Itera
         stop(process)
 
 
-@pytest.mark.parametrize("round_", [1, 2])
-def test_six_processes_migrate_a_new_database_at_once_and_all_succeed(tmp_path: Path, round_: int) -> None:
-    with site_database(f"at_once_{round_}") as database:
-        environment = environment_for(tmp_path / "data", **database)
-        command = [sys.executable, "manage.py", "migrate", "--verbosity=0"]
+def test_six_processes_migrate_a_new_database_at_once_and_all_succeed(tmp_path: Path) -> None:
+    with site_database("at_once") as database:
+        environment = environment_for(tmp_path, **database)
+        command = [sys.executable, "-c", AT_ONCE]
         processes = [subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE) for _ in range(6)]
         said = [process.communicate(timeout=300)[1].decode() for process in processes]
         assert [process.returncode for process in processes] == [0] * 6, said
@@ -97,6 +108,12 @@ def test_only_a_database_that_was_there_is_missed(tmp_path: Path) -> None:
     (tmp_path / "a.sqlite3").touch()
     assert missing_file(entry, tmp_path) == ""
     assert is_known(entry, tmp_path)
+
+
+def test_a_data_directory_is_made_where_there_is_none(tmp_path: Path) -> None:
+    entry = {"ENGINE": "django.db.backends.postgresql", "HOST": "here", "PORT": "1", "NAME": "record"}
+    remember(entry, tmp_path / "new")
+    assert is_known(entry, tmp_path / "new")
 
 
 if POSTGRESQL:

@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mnesis_site import settings as settings_module
 from mnesis_site.database_url import PATIENCE, WITHOUT_SERVER, database
+from mnesis_site.settings import env_secret
 from tests.support.site import environment_for, manage
 
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
@@ -178,3 +179,10 @@ def test_the_addresses_of_static_files_change_with_any_of_them(tmp_path: Path, m
     second = settings_module.digest_of(tmp_path)
     file.rename(tmp_path / "css" / "other.css")
     assert len({first, second, settings_module.digest_of(tmp_path)}) == 3
+
+
+def test_a_secret_that_is_not_written_yet_is_nobodys_secret(tmp_path: Path) -> None:
+    (tmp_path / ".no_such_variable").touch()
+    made = env_secret("NO_SUCH_VARIABLE", tmp_path)
+    assert len(made) > 50
+    assert env_secret("NO_SUCH_VARIABLE", tmp_path) == made
