@@ -15,6 +15,7 @@ __all__ = [
     "ModelAuthenticationFailed",
     "ModelCallAbandoned",
     "ModelError",
+    "ModelNotAllowed",
     "ModelNotConfigured",
     "ModelRateLimited",
     "ModelRefusedRequest",
@@ -102,6 +103,12 @@ class ModelNotConfigured(ModelError):
     """The model has no key. Set the environment variable that its entry names."""
 
     code = "MODEL_NOT_CONFIGURED"
+
+
+class ModelNotAllowed(ModelError):
+    """The model's entry names a variable or an address that the host's owner has not listed."""
+
+    code = "MODEL_NOT_ALLOWED"
 
 
 class ModelAuthenticationFailed(ModelError):

@@ -35,6 +35,7 @@ __all__ = [
     "ModelNotFoundError",
     "NotFound",
     "NotInHostMode",
+    "NotListed",
     "NotReady",
     "NotSignedIn",
     "OperatorItemNotFoundError",
@@ -140,6 +141,12 @@ class PermissionDenied(MnesisError):
     """Your account may not do this. Ask an administrator."""
 
     code = "PERMISSION_DENIED"
+
+
+class NotListed(PermissionDenied):
+    """The host's owner has not listed what this names: a program, a variable with a secret, or an address inside."""
+
+    code = "NOT_LISTED"
 
 
 class NotFound(MnesisError):

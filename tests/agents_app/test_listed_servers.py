@@ -19,10 +19,10 @@ from agents_app import store
 from agents_app.attaching import attach_server, list_again
 from agents_app.models import McpServer
 from agents_app.queries import list_servers, load_server
-from mnesis_core import connecting
 from mnesis_core.attached import ServerAddress
 from mnesis_core.endings import ToolServerUnreachable
 from mnesis_core.errors import NotListed
+from mnesis_core.providers import connecting
 from sessions_app.database import db
 from tests.agents_app.test_mcp_admin import filled
 from tests.support.cast import make_user
