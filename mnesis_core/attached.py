@@ -35,8 +35,8 @@ READ_ONLY = "readOnlyHint"
 HINTS = {
     READ_ONLY: ("changes nothing", "changes something"),
     "destructiveHint": ("may destroy", "only adds"),
-    "idempotentHint": ("may be repeated", "is not to be repeated"),
-    "openWorldHint": ("reaches out", "stays within"),
+    "idempotentHint": ("does nothing more when repeated", "does it again when repeated"),
+    "openWorldHint": ("reaches other systems", "reaches no other systems"),
 }
 """What a server may say of a tool, and in words what its yes and its no mean."""
 
