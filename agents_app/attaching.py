@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TextIO
 
 from agents_app import store
 from agents_app.queries import load_server
 from agents_app.tools.attached import ask_for_tools
 from mnesis_core.attached import AttachedServer, ServerAddress, take_listing
-from mnesis_core.errors import MnesisError
+from mnesis_core.errors import InvalidRequest, MnesisError
 from sessions_app.database import db
 
 
@@ -32,6 +32,25 @@ async def attach_server(
         return await list_again(address.name, errors=errors)
     except MnesisError:
         return await db(load_server, address.name)
+
+
+def mark_read_only(name: str, tools: Collection[str]) -> AttachedServer:
+    """Say which tools of a server change nothing, as they are listed now; of all others that is not known from now on.
+
+    :param tools: the server's own names, or ours (``server__tool``)
+    :raises ToolServerNotFound: none that is attached has this name.
+    :raises InvalidRequest: it has listed no such tool.
+    """
+    server = load_server(name)
+    known = {key: tool for tool in server.listing.tools for key in (tool.remote_name, tool.spec.name)}
+    unknown = [tool for tool in tools if tool not in known]
+    if unknown:
+        raise InvalidRequest(
+            f"{name} has listed no tool called {', '.join(unknown)}; 'manage.py mcp_server tools NAME' shows them",
+            field="tools",
+        )
+    store.mark_read_only(server.id, {known[tool].remote_name: known[tool].digest for tool in tools})
+    return load_server(name)
 
 
 async def list_again(name: str, *, errors: TextIO | int = subprocess.DEVNULL) -> AttachedServer:

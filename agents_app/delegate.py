@@ -187,13 +187,14 @@ def _check_still(parent: _Parent) -> None:
 
 
 def _config_of_child(parent: _Parent, handover: Handover) -> dict[str, Any]:
-    """The parent's configuration; for an explorer with those of its tools that only read."""
-    names = parent.config.turn.tools
+    """The parent's configuration; for an explorer with those of its tools that only read, now and at each of its turns."""
+    own, names = parent.session.config, parent.config.turn.tools
+    turn = own.get("turn", {})
     if handover.agent is AgentKind.EXPLORE:
         found = offered_tools(names, user_id=parent.session.owner_id, depth=parent.delegator.depth + 1)
         names = tuple(name for name, tool in found.items() if tool.read_only)
-    own = parent.session.config
-    return own | {"turn": own.get("turn", {}) | {"tools": list(names)}}
+        turn = turn | {"read_only": True}
+    return own | {"turn": turn | {"tools": list(names)}}
 
 
 async def _ended(parent: _Parent, turn: TurnRecord) -> TurnRecord:

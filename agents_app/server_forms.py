@@ -41,14 +41,20 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
 
     class Meta:
         model = McpServer
-        fields = ("name", "url", "timeout_seconds", "needs_approval", "read_only")
-        labels: ClassVar = {"url": "Address", "timeout_seconds": "Timeout", "read_only": "Read-only"}
+        fields = ("name", "url", "timeout_seconds", "needs_approval", "trust_annotations")
+        labels: ClassVar = {
+            "url": "Address",
+            "timeout_seconds": "Timeout",
+            "trust_annotations": "Trust its annotations",
+        }
         help_texts: ClassVar = {
             "name": "Lower-case letters, digits and hyphens. Its tools are called NAME__tool.",
             "url": "Of a server over streamable HTTP. Give this or a program.",
             "timeout_seconds": "Seconds that one call may take at the most.",
             "needs_approval": "A person is asked before each call.",
-            "read_only": "Its tools change nothing. Say so only if you know it: the server is not asked.",
+            "trust_annotations": "Its own word is taken for which of its tools change nothing (readOnlyHint). Otherwise you say "
+            "it of each tool, once it has listed them; of what nobody said it, nothing is known, and read-only sessions do "
+            "without.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -109,7 +115,7 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
             secrets={name: variable for name, _, variable in pairs},
             timeout_seconds=values["timeout_seconds"],
             needs_approval=values["needs_approval"],
-            read_only=values["read_only"],
+            trust_annotations=values["trust_annotations"],
         )
 
 

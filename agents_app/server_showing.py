@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agents_app.queries import audiences_of, list_servers
-from mnesis_core.attached import AttachedServer
+from mnesis_core.attached import AttachedServer, AttachedTool, hints_in_words
 from mnesis_core.visible import excerpt
 from sessions_app.rendering import format_duration, show_invisible
 
-LONGEST_PLACE, LONGEST_PROBLEM, LONGEST_SENTENCE = 300, 300, 200
+LONGEST_PLACE, LONGEST_PROBLEM, LONGEST_SENTENCE, LONGEST_DESCRIPTION = 300, 300, 200, 400
 """Characters."""
 
 
@@ -37,8 +37,9 @@ class ShownServer:
     variables: tuple[Variable, ...]
     timeout: str
     needs_approval: bool
-    read_only: bool
+    trusts_annotations: bool
     tools: int
+    read_only_tools: int
     left_out: tuple[str, ...]
     listed_at: datetime | None
     unreachable_since: datetime | None
@@ -47,6 +48,40 @@ class ShownServer:
     groups: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     """Names of those whose sessions may be offered the tools of a restricted one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownTool:
+    """One tool of a server, for who says whether it changes anything."""
+
+    name: str
+    description: str
+    says: str
+    """What the server says of it; empty: nothing."""
+    digest: str
+    """Of the listing that is shown."""
+    is_marked: bool
+    is_read_only: bool
+    was_marked: bool
+    """An administrator said that it changes nothing, and it is listed otherwise since."""
+
+
+def show_tools_of(server: AttachedServer) -> list[ShownTool]:
+    """The tools of a server, as it lists them."""
+    return [_shown_tool(server, tool) for tool in server.listing.tools]
+
+
+def _shown_tool(server: AttachedServer, tool: AttachedTool) -> ShownTool:
+    marked = server.read_only_tools.get(tool.remote_name)
+    return ShownTool(
+        name=tool.spec.name,
+        description=show_invisible(excerpt(tool.spec.description, LONGEST_DESCRIPTION)),
+        says=hints_in_words(tool.hints),
+        digest=tool.digest,
+        is_marked=marked == tool.digest,
+        is_read_only=server.is_read_only(tool),
+        was_marked=marked is not None and marked != tool.digest,
+    )
 
 
 def show_attached() -> list[ShownServer]:
@@ -73,8 +108,9 @@ def show_server(server: AttachedServer) -> ShownServer:
         ),
         timeout=format_duration(address.timeout_seconds),
         needs_approval=address.needs_approval,
-        read_only=address.read_only,
+        trusts_annotations=address.trust_annotations,
         tools=len(server.listing.tools),
+        read_only_tools=sum(map(server.is_read_only, server.listing.tools)),
         left_out=tuple(excerpt(sentence, LONGEST_SENTENCE) for sentence in server.listing.left_out),
         listed_at=server.listed_at,
         unreachable_since=server.unreachable_since,

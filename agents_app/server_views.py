@@ -10,10 +10,11 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from agents_app import store
-from agents_app.attaching import attach_server, list_again
+from agents_app.attaching import attach_server, list_again, mark_read_only
 from agents_app.models import McpServer
+from agents_app.queries import load_server
 from agents_app.server_forms import PortalServerForm
-from agents_app.server_showing import show_server
+from agents_app.server_showing import show_server, show_tools_of
 from mnesis_core.attached import AttachedServer
 from mnesis_core.errors import MnesisError, ToolServerNotFound
 from mnesis_core.text import encode_text
@@ -48,6 +49,27 @@ def server_refresh(request: HttpRequest, name: str) -> HttpResponse:
         messages.error(request, f"The server {name} cannot be asked for its tools: {excerpt(error.message, 300)}")
     else:
         _say(request, server)
+    return _back(name)
+
+
+@administrators(CHANGE)
+def server_tools(request: HttpRequest, name: str) -> HttpResponse:
+    """Say which tools of a server change nothing, each as it is listed."""
+    try:
+        server = load_server(name)
+    except ToolServerNotFound:
+        raise Http404 from None
+    if request.method != "POST":
+        shown = {"name": server.address.name, "tools": show_tools_of(server)}
+        return render(request, "agents_app/server_tools.html", shown | {"server": show_server(server)})
+    seen = set(request.POST.getlist("read_only"))
+    # By what was shown: what is listed otherwise since then was not looked at.
+    marked = [tool for tool in server.listing.tools if tool.digest in seen]
+    mark_read_only(name, [tool.remote_name for tool in marked])
+    if len(marked) < len(seen):
+        messages.warning(request, "Some tools are listed otherwise since you looked, and are not marked. Look again.")
+    many = f"{len(marked)} tool{'' if len(marked) == 1 else 's'}"
+    messages.success(request, f"{many} of {name} {'is' if len(marked) == 1 else 'are'} marked as read-only.")
     return _back(name)
 
 

@@ -70,6 +70,7 @@ def server_out(server: AttachedServer) -> dict[str, Any]:
         "id": server.id,
         **asdict(server.address),
         "tools": [tool.spec.name for tool in server.listing.tools],
+        "read_only_tools": [tool.spec.name for tool in server.listing.tools if server.is_read_only(tool)],
         "left_out": list(server.listing.left_out),
         "listed_at": server.listed_at,
         "unreachable_since": server.unreachable_since,

@@ -11,6 +11,7 @@ urlpatterns = [
     path("tools/servers/add/", server_views.server_add, name="server-add"),
     path("tools/servers/<str:name>/change/", server_views.server_change, name="server-change"),
     path("tools/servers/<str:name>/refresh/", server_views.server_refresh, name="server-refresh"),
+    path("tools/servers/<str:name>/tools/", server_views.server_tools, name="server-tools"),
     path("tools/servers/<str:name>/remove/", server_views.server_remove, name="server-remove"),
     path("runs/", operator_views.run_list, name="runs"),
     path("runs/rows/", operator_views.run_rows, name="run-rows"),

@@ -71,6 +71,11 @@ def may_reach(text: str, listed: Sequence[Network]) -> bool:
     return all(_is_public(face) or any(face in network for network in listed) for face in faces)
 
 
+def gives_credentials(text: str) -> bool:
+    """Whether an IP address hands out the machine's own credentials: nobody lists it."""
+    return any(face in network for face in _faces(ip_address(text)) for network in _METADATA)
+
+
 def literal_address(host: str) -> str | None:
     """The IP address that a host names by number, in any form that a resolver takes (``127.1``, ``0x7f000001``).
 

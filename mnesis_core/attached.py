@@ -5,6 +5,7 @@ What a server says of its tools is other people's text. It is bounded here, and 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,14 @@ LONGEST_SCHEMA = 20_000
 """Characters, as JSON."""
 LONGEST_ARGUMENT, MOST_ARGUMENTS, LONGEST_ADDRESS = 4_000, 100, 2_000
 LONGEST_WAIT_SECONDS = 3_600.0
+READ_ONLY = "readOnlyHint"
+HINTS = {
+    READ_ONLY: ("changes nothing", "changes something"),
+    "destructiveHint": ("may destroy", "only adds"),
+    "idempotentHint": ("does nothing more when repeated", "does it again when repeated"),
+    "openWorldHint": ("reaches other systems", "reaches no other systems"),
+}
+"""What a server may say of a tool, and in words what its yes and its no mean."""
 
 _SERVER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -52,7 +61,8 @@ class ServerAddress:
     timeout_seconds: float = 60.0
     """The longest that one call may take."""
     needs_approval: bool = False
-    read_only: bool = False
+    trust_annotations: bool = False
+    """Whether its own word is taken for which of its tools change nothing (``readOnlyHint`` of the protocol)."""
     entered_on_host: bool = False
     """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists."""
 
@@ -70,6 +80,8 @@ class ListedTool:
     """The server's own name for it."""
     description: str
     schema: Any
+    hints: Mapping[str, bool] = field(default_factory=dict)
+    """What the server says that it does, by the protocol's names (``HINTS``); what it does not say is not here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +90,13 @@ class AttachedTool:
 
     remote_name: str
     spec: ToolSpec
+    hints: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Of everything that the server says of it: a tool that is listed otherwise is another tool."""
+        said = json.dumps([self.remote_name, asdict(self.spec), dict(self.hints)], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +120,18 @@ class AttachedServer:
     problem: str
     """What went wrong when it was last asked; empty if nothing did."""
     unreachable_since: datetime | None
+    read_only_tools: Mapping[str, str] = field(default_factory=dict)
+    """Tools of which an administrator has said that they change nothing: the server's name -> ``digest`` as they saw it."""
     is_restricted: bool = False
     """Whether only some people's sessions may be offered its tools."""
     created_at: datetime
     removed_at: datetime | None = None
+
+    def is_read_only(self, tool: AttachedTool) -> bool:
+        """Whether a tool is known to change nothing. What nobody has said is not known, nor what is listed otherwise since."""
+        if self.read_only_tools.get(tool.remote_name) == tool.digest:
+            return True
+        return self.address.trust_annotations and tool.hints.get(READ_ONLY) is True
 
 
 def check_address(address: ServerAddress) -> None:
@@ -158,7 +185,7 @@ def take_listing(server_name: str, listed: Iterable[ListedTool]) -> Listing:
             left_out.append(f"{_plain(item.name)[:LONGEST_NAME]}: {problem}")
             continue
         spec = ToolSpec(name=name, description=_described(item.description), parameters=item.schema)
-        tools[name] = AttachedTool(remote_name=item.name, spec=spec)
+        tools[name] = AttachedTool(remote_name=item.name, spec=spec, hints=dict(item.hints))
     return Listing(tools=tuple(tools.values()), left_out=tuple(left_out[:MOST_TOOLS]))
 
 
@@ -185,6 +212,11 @@ def _problem_of_schema(schema: Any) -> str:
     return "" if length <= LONGEST_SCHEMA else f"its schema is longer than {LONGEST_SCHEMA:,} characters"
 
 
+def hints_in_words(hints: Mapping[str, bool]) -> str:
+    """What a server says of a tool: ``changes something, may destroy``; empty where it says nothing."""
+    return ", ".join(words[0 if hints[name] else 1] for name, words in HINTS.items() if name in hints)
+
+
 def _described(text: str) -> str:
     plain = _plain(text)
     return plain if len(plain) <= LONGEST_DESCRIPTION else f"{plain[:LONGEST_DESCRIPTION]} [cut]"
@@ -197,7 +229,9 @@ def _plain(text: str) -> str:
 
 def write_listing(listing: Listing) -> str:
     """A listing as a text that ``read_listing`` reads again."""
-    tools = [{"remote_name": tool.remote_name, **asdict(tool.spec)} for tool in listing.tools]
+    tools = [
+        {"remote_name": tool.remote_name, "hints": dict(tool.hints), **asdict(tool.spec)} for tool in listing.tools
+    ]
     return json.dumps({"tools": tools, "left_out": listing.left_out})
 
 
@@ -206,5 +240,8 @@ def read_listing(text: str) -> Listing:
     if not text:
         return Listing()
     values = json.loads(text)
-    tools = [AttachedTool(remote_name=item.pop("remote_name"), spec=ToolSpec(**item)) for item in values["tools"]]
+    tools = [
+        AttachedTool(remote_name=item.pop("remote_name"), hints=item.pop("hints", {}), spec=ToolSpec(**item))
+        for item in values["tools"]
+    ]
     return Listing(tools=tuple(tools), left_out=tuple(values["left_out"]))

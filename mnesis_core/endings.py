@@ -112,7 +112,7 @@ class ModelNotConfigured(ModelError):
 class ModelNotAllowed(ModelError):
     """The model's entry names a variable or an address that the host's owner has not listed."""
 
-    code, status, rpc_code, exit_status = "MODEL_NOT_ALLOWED", 403, -32003, 3
+    code = "MODEL_NOT_ALLOWED"
 
 
 class ModelAuthenticationFailed(ModelError):

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from mnesis_core.addresses import Network, literal_address, may_reach, read_networks
+from mnesis_core.addresses import Network, gives_credentials, literal_address, may_reach, read_networks
 from mnesis_core.errors import NotListed
 
 PROGRAMS, VARIABLES, ADDRESSES = "MNESIS_MCP_PROGRAMS", "MNESIS_KEY_VARIABLES", "MNESIS_PRIVATE_ADDRESSES"
@@ -122,7 +122,14 @@ class HostLists:
 
 
 def address_not_listed(address: str, *, field: str = "url") -> NotListed:
-    """What to say of an address that may not be reached."""
+    """What to say of an address that may not be reached.
+
+    :raises ValueError: it is no IP address.
+    """
+    if gives_credentials(address):
+        return NotListed(
+            f"{address} hands out the credentials of the machine, and is reached by command only.", field=field
+        )
     return _not_listed(f"{address} is no public address and", ADDRESSES, address, field=field)
 
 

@@ -30,9 +30,9 @@ def offer_programs(field: forms.Field, lists: HostLists, *, current: str = "") -
     entries = [str(program) for program in lists.programs]
     if entries and not any(program.takes_more for program in lists.programs):
         _offer(field, [(entry, entry) for entry in entries], current=current, nothing="none: the server has an address")
-        entries = ["one of these"]
+        entries = []
     listed = "; ".join(entries)
-    field.help_text = f"{field.help_text} {_said('program', PROGRAMS, listed=listed, is_empty=not listed)}"
+    field.help_text = f"{field.help_text} {_said('program', PROGRAMS, listed=listed, is_empty=not lists.programs)}"
 
 
 def say_addresses(field: forms.Field, lists: HostLists) -> None:

@@ -32,11 +32,20 @@ class McpServerAdmin(AudienceAdmin):
 
     form = McpServerForm
     fields = (
-        "name", "program", "url", "secrets", "timeout_seconds", "needs_approval", "read_only", *AUDIENCE,
+        "name", "program", "url", "secrets", "timeout_seconds", "needs_approval", "trust_annotations", *AUDIENCE,
         "variables", "state", "tools", "left_out", "created_at", "removed_at",
     )  # fmt: skip
     readonly_fields = ("variables", "state", "tools", "left_out", "created_at", "removed_at")
-    list_display = ("name", "place", "count", "state", "needs_approval", "read_only", "created_at", "removed_at")
+    list_display = (
+        "name",
+        "place",
+        "count",
+        "state",
+        "needs_approval",
+        "trust_annotations",
+        "created_at",
+        "removed_at",
+    )
     list_filter = (presence_filter("removed_at", "removed"),)
     ordering = (F("removed_at").desc(nulls_first=True), "name")
     actions = ("ask_again", "remove")
@@ -86,10 +95,13 @@ class McpServerAdmin(AudienceAdmin):
 
     @admin.display(description="Its tools")
     def tools(self, row: McpServer) -> str:
-        """What the model reads of each."""
-        listing = server_of(row).listing
-        rows = [(tool.spec.name, excerpt(tool.spec.description, 400)) for tool in listing.tools]
-        return format_html_join("", "<p><code>{}</code> {}</p>", rows) or "none"
+        """What the model reads of each, and whether it is known to change nothing."""
+        server = server_of(row)
+        rows = [
+            (tool.spec.name, " read-only: " if server.is_read_only(tool) else " ", excerpt(tool.spec.description, 400))
+            for tool in server.listing.tools
+        ]
+        return format_html_join("", "<p><code>{}</code>{}{}</p>", rows) or "none"
 
     @admin.display(description="Left out")
     def left_out(self, row: McpServer) -> str:

@@ -27,7 +27,8 @@ class McpServer(AppendOnlyModel):
     """Names only: of an environment variable of the program, or a header -> of the variable of ours with the value."""
     timeout_seconds = models.FloatField()
     needs_approval = models.BooleanField(default=False)
-    read_only = models.BooleanField(default=False)
+    trust_annotations = models.BooleanField(default=False)
+    """Whether the server's own word is taken for which of its tools change nothing."""
     entered_on_host = models.BooleanField(default=False)
     """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
     (``mnesis_core.host_lists``), at each connection too; so is a row of a time when nobody noted it."""
@@ -37,13 +38,15 @@ class McpServer(AppendOnlyModel):
     """Whether only those may be offered its tools whom a ``McpServerGrant`` names; without any, nobody is."""
     listing = models.TextField(default="")
     """Its tools as they were when an administrator last asked for them (``mnesis_core.attached.write_listing``)."""
+    read_only_tools = models.JSONField(default=dict)
+    """Tools of which an administrator has said that they change nothing -> digest of the listing they saw."""
     listed_at = models.DateTimeField(null=True)
     problem = models.TextField(default="")
     unreachable_since = models.DateTimeField(null=True)
 
     rules = Rules(
         once=("removed_at",),
-        free=("is_restricted", "listing", "listed_at", "problem", "unreachable_since"),
+        free=("is_restricted", "listing", "listed_at", "read_only_tools", "problem", "unreachable_since"),
         bound=False,
     )
 

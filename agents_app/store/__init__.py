@@ -24,6 +24,7 @@ from agents_app.store.operators import (
 from agents_app.store.servers import (
     check_entered,
     enter_server,
+    mark_read_only,
     note_answer,
     note_problem,
     put_listing,
@@ -51,6 +52,7 @@ __all__ = [
     "give_back",
     "held_items",
     "keep_output",
+    "mark_read_only",
     "note_answer",
     "note_claimed",
     "note_problem",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from agents_app.models import McpServer, McpServerGrant
-from agents_app.queries import list_servers
+from agents_app.queries import list_servers, server_of
 from mnesis_core.attached import Listing, ServerAddress, check_address, write_listing
 from mnesis_core.errors import ToolServerNotFound
 from mnesis_core.ids import new_id
@@ -25,7 +26,8 @@ LONGEST_PROBLEM = 2_000
 def put_server(address: ServerAddress) -> str:
     """Attach a server, in place of the one with this name if there is one; returns the new row's id.
 
-    Who may be offered its tools stays. The listing stays behind: another address may mean another server.
+    Who may be offered its tools stays. The listing stays behind, and what was said of its tools where it is reached in
+    another way: that may mean another server.
 
     :raises InvalidRequest: a value is missing or out of its bounds.
     """
@@ -38,7 +40,7 @@ def put_server(address: ServerAddress) -> str:
         secrets=dict(address.secrets),
         timeout_seconds=address.timeout_seconds,
         needs_approval=address.needs_approval,
-        read_only=address.read_only,
+        trust_annotations=address.trust_annotations,
         entered_on_host=address.entered_on_host,
         created_at=timezone.now(),
     )
@@ -46,6 +48,8 @@ def put_server(address: ServerAddress) -> str:
         replaced = _attached(address.name).select_for_update().first()
         if replaced is not None:
             row.is_restricted = replaced.is_restricted
+            if server_of(replaced).address.reached == address.reached:
+                row.read_only_tools = replaced.read_only_tools
             _attached(address.name).update(removed_at=row.created_at)
         row.save()
         McpServerGrant.objects.filter(server=replaced).update(server=row)
@@ -95,6 +99,11 @@ def put_listing(server_id: str, listing: Listing) -> None:
     McpServer.objects.filter(id=server_id).update(
         listing=write_listing(listing), listed_at=timezone.now(), problem="", unreachable_since=None
     )
+
+
+def mark_read_only(server_id: str, digests: Mapping[str, str]) -> None:
+    """Keep of which tools an administrator says that they change nothing, each as it was listed then; of no others."""
+    McpServer.objects.filter(id=server_id).update(read_only_tools=dict(digests))
 
 
 def note_answer(server_id: str) -> None:

@@ -35,7 +35,7 @@ def _tool_of(server: AttachedServer, tool: AttachedTool) -> Tool:
         run=partial(_call, server, tool.remote_name),
         arguments=None,
         timeout_seconds=server.address.timeout_seconds,
-        read_only=server.address.read_only,
+        read_only=server.is_read_only(tool),
         needs_approval=server.address.needs_approval,
         source=f"MCP server {server.address.name}",
         unreachable_since=server.unreachable_since,

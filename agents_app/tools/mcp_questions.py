@@ -29,6 +29,7 @@ from agents_app.tools.mcp_reach import Errors
 from mnesis_core.attached import MOST_TOOLS, AttachedServer, ListedTool, ServerAddress
 from mnesis_core.endings import ToolFailed, ToolServerUnreachable
 
+_HINTS = {"read_only_hint", "destructive_hint", "idempotent_hint", "open_world_hint"}
 LIST_SECONDS = 30.0
 MOST_PAGES = 20
 """Of a list of tools; a server may always name one more."""
@@ -60,7 +61,14 @@ async def _all_pages(client: Client) -> list[ListedTool]:
         request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
         page = await client.session.send_request(request, ListToolsResult)
         found += [
-            ListedTool(name=tool.name, description=tool.description or "", schema=tool.input_schema)
+            ListedTool(
+                name=tool.name,
+                description=tool.description or "",
+                schema=tool.input_schema,
+                hints=tool.annotations.model_dump(by_alias=True, include=_HINTS, exclude_none=True)
+                if tool.annotations
+                else {},
+            )
             for tool in page.tools
         ]
         cursor = page.next_cursor

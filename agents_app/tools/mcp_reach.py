@@ -20,9 +20,9 @@ from mcp.client.stdio import StdioServerParameters, get_default_environment, std
 from mcp.client.streamable_http import streamable_http_client
 
 from mnesis_core.attached import ServerAddress
-from mnesis_core.connecting import pin
 from mnesis_core.endings import ToolServerUnreachable
 from mnesis_core.errors import NotListed
+from mnesis_core.providers.connecting import pin
 from sessions_app.conf import host_lists
 
 MOST_BYTES = 24_000_000

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 
 from mnesis_core.addresses import Network
 from mnesis_core.config import StreamConfig
-from mnesis_core.connecting import pin
 from mnesis_core.endings import ModelError
 from mnesis_core.limits import StatedLimits
 from mnesis_core.llm import LimitSource, ModelSpec, Prices, ReasoningDelta, Reply, Request, TextDelta, Usage
 from mnesis_core.providers.answer import PartialAnswer, believable_usage, estimate_payload, sendable
+from mnesis_core.providers.connecting import pin
 from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of, seconds_of
 from mnesis_core.providers.demo import DEMO_LIMITS
 from mnesis_core.providers.endpoint import key_and_address, provider_of

@@ -44,7 +44,7 @@ def test_a_server_is_attached_asked_changed_and_removed(admin: Client) -> None:
     assert "hostile brings 1 tools." in page
     assert "<code>TOKEN</code> from <code>PATH</code>, set" in page
     assert "hostile__act" in page
-    changed = filled(hostile("lies"), needs_approval="on", read_only="on", name="other")
+    changed = filled(hostile("lies"), needs_approval="on", trust_annotations="on", name="other")
     assert "hostile brings 3 tools, 3 left out." in said(admin, "/tools/servers/hostile/change/", changed)
     [server] = list_servers()
     assert (server.address.name, server.address.needs_approval, server.address.timeout_seconds) == (

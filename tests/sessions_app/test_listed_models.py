@@ -46,7 +46,10 @@ def put(**values: Any) -> LanguageModel:
         ({"api_key_env": "AWS_SECRET_ACCESS_KEY"}, "is never given away"),
         ({"api_key_env": "OTHER_KEY"}, "MNESIS_KEY_VARIABLES=OTHER_KEY@https://models.example.org:443"),
         ({"api_base": "https://evil.example/v1"}, "MNESIS_KEY_VARIABLES=BIG_KEY@https://evil.example:443"),
-        ({"api_base": "http://169.254.169.254/v1", "api_key_env": ""}, "MNESIS_PRIVATE_ADDRESSES=169.254.169.254"),
+        (
+            {"api_base": "http://169.254.169.254/v1", "api_key_env": ""},
+            "169.254.169.254 hands out the credentials of the machine",
+        ),
         ({"api_base": "http://10.0.0.5:6379/v1", "api_key_env": ""}, "MNESIS_PRIVATE_ADDRESSES=10.0.0.5"),
         ({"api_base": "http://localhost/v1", "api_key_env": ""}, "MNESIS_PRIVATE_ADDRESSES=127.0.0.1"),
         ({"litellm_model": "vertex_ai/gemini"}, "by a command on the host only"),

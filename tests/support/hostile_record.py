@@ -17,7 +17,7 @@ from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.models import MessagePart, ModelCall, Turn
-from sessions_app.store.models import Audience, enter_model
+from sessions_app.store.models import Audience, allow_model, put_model
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.operators import settled_run
 
@@ -82,7 +82,8 @@ def _enter_model(owner: User) -> str:
     """A model for a group and for this person; returns its alias."""
     group = Group.objects.create(name=ONE_LINE)
     spec = ModelSpec(alias=HOSTILE[:100], litellm_model=ONE_LINE, context_window=8_000, max_output_tokens=900)
-    enter_model(spec, api_key_env="", audience=Audience(groups=[group], users=[owner]))
+    put_model(spec)
+    allow_model(spec.alias, Audience(groups=[group], users=[owner]))
     return spec.alias
 
 

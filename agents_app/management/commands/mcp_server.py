@@ -1,4 +1,4 @@
-"""``manage.py mcp_server add|list|check|remove``."""
+"""``manage.py mcp_server add|list|tools|check|remove``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from argparse import REMAINDER, ArgumentParser
 from typing import Any
 
 from agents_app import store
-from agents_app.attaching import attach_server, list_again
+from agents_app.attaching import attach_server, list_again, mark_read_only
 from agents_app.command import DoorCommand
-from agents_app.queries import list_servers
+from agents_app.queries import list_servers, load_server
 from agents_app.toolbox import show_servers
-from mnesis_core.attached import AttachedServer, ServerAddress
+from mnesis_core.attached import AttachedServer, ServerAddress, hints_in_words
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.text import printable
 from mnesis_core.visible import excerpt
@@ -39,18 +39,36 @@ class Command(DoorCommand):
         )  # fmt: skip
         add.add_argument("--timeout", type=float, default=60.0, help="seconds that one call may take (60)")
         add.add_argument("--needs-approval", action="store_true", help="a person is asked before each call")
-        add.add_argument("--read-only", action="store_true", help="its tools change nothing")
+        add.add_argument(
+            "--trust-annotations",
+            action="store_true",
+            help="take its own word for which of its tools change nothing (readOnlyHint)",
+        )
         add.add_argument(
             "--program", nargs=REMAINDER, default=[], help="the program to start and its arguments; the last option"
         )
         listing = verbs.add_parser("list", help="list the servers that are attached")
         listing.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
+        tools = verbs.add_parser("tools", help="show a server's tools, or say which of them change nothing")
+        tools.add_argument("name")
+        tools.add_argument(
+            "--read-only",
+            nargs="*",
+            metavar="TOOL",
+            help="exactly these change nothing, as they are listed now; none: no tool",
+        )
         for verb, text in (("check", "ask a server for its tools again"), ("remove", "take a server away")):
             verbs.add_parser(verb, help=text).add_argument("name")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """One verb."""
-        verbs = {"add": self._add, "list": self._list, "check": self._check, "remove": self._remove}
+        verbs = {
+            "add": self._add,
+            "list": self._list,
+            "tools": self._tools,
+            "check": self._check,
+            "remove": self._remove,
+        }
         verbs[options["verb"]](options)
 
     def _add(self, options: dict[str, Any]) -> None:
@@ -61,7 +79,7 @@ class Command(DoorCommand):
             secrets=dict(map(_secret, options["secret"])),
             timeout_seconds=options["timeout"],
             needs_approval=options["needs_approval"],
-            read_only=options["read_only"],
+            trust_annotations=options["trust_annotations"],
             entered_on_host=True,
         )
         self._print(waiting_for(attach_server)(address, errors=_errors()))
@@ -73,6 +91,10 @@ class Command(DoorCommand):
         for server in list_servers():
             self.stdout.write(_line(server))
 
+    def _tools(self, options: dict[str, Any]) -> None:
+        name, marked = options["name"], options["read_only"]
+        self._print(load_server(name) if marked is None else mark_read_only(name, marked))
+
     def _check(self, options: dict[str, Any]) -> None:
         self._print(waiting_for(list_again)(options["name"], errors=_errors()))
 
@@ -83,7 +105,9 @@ class Command(DoorCommand):
     def _print(self, server: AttachedServer) -> None:
         self.stdout.write(_line(server))
         for tool in server.listing.tools:
-            self.stdout.write(f"  {tool.spec.name}: {excerpt(tool.spec.description, 100)}")
+            mark = "read-only" if server.is_read_only(tool) else "not known to be read-only"
+            said = hints_in_words(tool.hints) or "nothing"
+            self.stdout.write(f"  {tool.spec.name} ({mark}; it says: {said}): {excerpt(tool.spec.description, 100)}")
         for sentence in server.listing.left_out:
             self.stdout.write(f"  left out: {excerpt(sentence, 200)}")
 
@@ -104,7 +128,7 @@ def _line(server: AttachedServer) -> str:
     address = server.address
     place = address.url or " ".join(address.argv)
     marks = [f"{len(server.listing.tools)} tools", f"{address.timeout_seconds:g} s"]
-    marks += ["needs approval"] * address.needs_approval + ["read-only"] * address.read_only
+    marks += ["needs approval"] * address.needs_approval + ["trusts its annotations"] * address.trust_annotations
     marks += ["for some people only"] * server.is_restricted
     marks += [f"unreachable: {excerpt(server.problem, 300)}"] if server.problem else []
     return printable(f"{address.name:20} {place} ({', '.join(marks)})")

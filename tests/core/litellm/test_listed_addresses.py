@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from mnesis_core import connecting
 from mnesis_core.addresses import read_networks
 from mnesis_core.llm import Reply, Request, complete
+from mnesis_core.providers import connecting
 from mnesis_core.providers.endpoint import AT_ANY_ADDRESS
 from mnesis_core.providers.litellm_ import LiteLLMModel
 from tests.core.litellm.questions import REQUEST, spec_for
