@@ -30,8 +30,15 @@ def answer(
     """An error as whoever asked can read it; a template may need other values too."""
     if prefers_json(request):
         return json_error(error, status=status)
-    chosen = template or ("absent.html" if error.status == 404 else "error.html")
-    return with_pause(error, render(request, chosen, {"error": error} | values, status=status or error.status))
+    chosen = template or ("absent.html" if error.status == 404 else "wait.html" if pause_of(error) else "error.html")
+    context = {"error": error, "again": request.get_full_path()} | values
+    return with_pause(error, render(request, chosen, context, status=status or error.status))
+
+
+def pause_of(error: MnesisError) -> int:
+    """Seconds after which to ask again; 0 where the error does not say."""
+    seconds = error.details.get("retry_after")
+    return seconds if isinstance(seconds, int) else 0
 
 
 def prefers_json(request: HttpRequest) -> bool:
@@ -41,7 +48,7 @@ def prefers_json(request: HttpRequest) -> bool:
 
 def with_pause(error: MnesisError, response: R) -> R:
     """Say in HTTP's own header when to ask again (RFC 9110, 10.2.3)."""
-    if isinstance(seconds := error.details.get("retry_after"), int):
+    if seconds := pause_of(error):
         response.headers["Retry-After"] = str(seconds)
     return response
 

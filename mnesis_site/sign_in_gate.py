@@ -2,12 +2,13 @@
 
 Whatever refuses a request late has spent milliseconds of the one processor that a process has. So what is sure to be
 refused never gets that far; and while refusals are many, each waits a moment: a client that sends its next request when
-the last one is answered sends no more than one a second.
+the last one is answered sends no more than one in two seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
@@ -29,7 +30,8 @@ from mnesis_site.password_limits import address_of, too_many
 
 PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
 """Where anybody may send a password."""
-HOLD_SECONDS = 1.0
+HOLD_SECONDS = (1.0, 3.0)
+"""At least and at most: of many clients that come at once, few come back together."""
 MOST_HELD = 256
 """Answers that wait at a time in one process; each takes a connection and a few kilobytes."""
 MOST_NETWORKS = 10_000
@@ -66,7 +68,7 @@ class SignInGate:
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
         self.get_response = get_response
-        self._sent, self._refused = Pace(20), Pace(10)
+        self._sent, self._refused = Pace(10), Pace(5)
         self._held = 0
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
@@ -101,7 +103,7 @@ class SignInGate:
             return
         self._held += 1
         try:
-            await asyncio.sleep(HOLD_SECONDS)
+            await asyncio.sleep(random.uniform(*HOLD_SECONDS))  # noqa: S311 - nothing secret
         finally:
             self._held -= 1
 
@@ -116,12 +118,12 @@ def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:
     """The answer, made without a look at the database; nothing that comes after the gate adds to it."""
     if prefers_json(request):
         return json_error(error)
-    response = HttpResponse(_page(type(error), error.message), status=error.status)
+    response = HttpResponse(_page(type(error), error.message, request.path), status=error.status)
     response.headers["Content-Security-Policy"] = build_policy()
     response.headers["X-Content-Type-Options"] = "nosniff"
     return with_pause(error, response)
 
 
 @cache  # the words differ in the seconds only, and those are few
-def _page(kind: type[MnesisError], message: str) -> str:
-    return render_to_string("error.html", {"error": kind(message)})
+def _page(kind: type[MnesisError], message: str, path: str) -> str:
+    return render_to_string("wait.html", {"error": kind(message), "again": path})
