@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.db import close_old_connections
 
 from mnesis_core.errors import PasswordsBusy
 from sessions_app.conf import site_config
@@ -89,4 +90,5 @@ class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
         if lane is None:
             with place(KNOWN):
                 return self.encode(password, salt, iterations)
+        close_old_connections()  # a pool has few, which others need while this waits
         return lane.threads.submit(super().encode, password, salt, iterations).result()

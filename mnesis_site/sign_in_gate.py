@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from csp.utils import build_policy
+from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
@@ -103,6 +104,8 @@ class SignInGate:
             return
         self._held += 1
         try:
+            # Of the thread of this request: a pool has few, which others need while this waits.
+            await sync_to_async(close_old_connections)()
             await asyncio.sleep(random.uniform(*HOLD_SECONDS))  # noqa: S311 - nothing secret
         finally:
             self._held -= 1

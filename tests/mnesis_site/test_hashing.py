@@ -12,12 +12,14 @@ from contextlib import contextmanager
 import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import check_password, make_password
+from django.db import connection
 
 from mnesis_core.errors import PasswordsBusy
 from mnesis_site import settings as shipped
 from mnesis_site.hashing import KNOWN, NICENESS, STRANGERS, THREADS, Lane, place
 from sessions_app.conf import site_config
 from tests.support.hashers import CountingHasher
+from tests.support.kept_connections import new_connections
 
 PLACES = THREADS + site_config().sign_in.waiting
 
@@ -103,3 +105,13 @@ def test_no_more_hash_at_a_time_than_there_are_threads() -> None:
         for _ in range(20):
             people.submit(lambda: STRANGERS.threads.submit(job).result())
     assert most <= THREADS
+
+
+def test_while_a_password_waits_its_thread_keeps_no_connection_to_the_database(transactional_db: None) -> None:
+    def sign_in() -> bool:
+        connection.ensure_connection()
+        make_password("correct horse")
+        return connection.connection is not None
+
+    with new_connections(), ThreadPoolExecutor(1) as person:
+        assert not person.submit(sign_in).result()
