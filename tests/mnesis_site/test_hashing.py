@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import check_password, make_password
-from django.db import connection
+from django.contrib.auth.models import User
+from django.db import connection, transaction
 
 from mnesis_core.errors import PasswordsBusy
 from mnesis_site import settings as shipped
@@ -115,3 +116,10 @@ def test_while_a_password_waits_its_thread_keeps_no_connection_to_the_database(t
 
     with new_connections(), ThreadPoolExecutor(1) as person:
         assert not person.submit(sign_in).result()
+
+
+def test_a_password_that_is_hashed_within_a_transaction_leaves_it_open(transactional_db: None) -> None:
+    with transaction.atomic():  # as the administration does
+        User.objects.create_user("ada", password="correct horse")
+        User.objects.create_user("ben", password="correct horse")
+    assert User.objects.count() == 2
