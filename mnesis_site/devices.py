@@ -24,13 +24,13 @@ MAX_AGE = timedelta(days=400)
 
 def known_device(request: HttpRequest, account: str) -> str:
     """The device's name, if it has signed in to this account before; else empty."""
-    device, _, mark = request.get_signed_cookie(COOKIE, default="", salt=SALT, max_age=MAX_AGE).partition(".")
+    device, _, mark = _cookie(request).partition(".")
     return device if constant_time_compare(mark, _mark_of(account)) else ""
 
 
 def is_known_device(request: HttpRequest) -> bool:
     """Whether this device has signed in to any account before."""
-    return bool(request.get_signed_cookie(COOKIE, default="", salt=SALT, max_age=MAX_AGE))
+    return bool(_cookie(request))
 
 
 def note_sign_in(request: HttpRequest | None, user: User, **_: Any) -> None:
@@ -53,6 +53,10 @@ def remember_device(request: HttpRequest, response: HttpResponseBase) -> HttpRes
             samesite="Lax",
         )
     return response
+
+
+def _cookie(request: HttpRequest) -> str:
+    return request.get_signed_cookie(COOKIE, default="", salt=SALT, max_age=MAX_AGE) or ""
 
 
 def _mark_of(account: str) -> str:

@@ -70,11 +70,16 @@ def _answer(request: HttpRequest, problem: Exception, shape: Shape) -> HttpRespo
     return response
 
 
-def pause_header(error: MnesisError) -> dict[str, str]:
-    """When to ask again, where we can say it (RFC 9110, 10.2.3)."""
+def pause_of(error: MnesisError) -> int:
+    """Seconds after which asking again makes sense, where we can say it; else 0."""
     # A provider's own words for it are text.
     said = error.details.get("retry_after")
-    seconds = said if isinstance(said, int) else error.retry_after
+    return said if isinstance(said, int) else error.retry_after
+
+
+def pause_header(error: MnesisError) -> dict[str, str]:
+    """The same in HTTP's own header (RFC 9110, 10.2.3)."""
+    seconds = pause_of(error)
     return {"Retry-After": str(seconds)} if seconds else {}
 
 

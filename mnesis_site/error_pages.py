@@ -21,7 +21,7 @@ from mnesis_core.errors import (
     PermissionDenied,
     StorageFull,
 )
-from mnesis_site.door_errors import pause_header
+from mnesis_site.door_errors import pause_header, pause_of
 from sessions_app.database import drop_broken
 from sessions_app.outages import log_outage, outage_of
 
@@ -44,8 +44,9 @@ def answer(
     """An error as whoever asked can read it; a template may need other values too."""
     if prefers_json(request):
         return json_error(error, status=status)
-    chosen = template or ("absent.html" if error.status == 404 else "error.html")
-    return with_pause(error, render(request, chosen, {"error": error} | values, status=status or error.status))
+    chosen = template or ("absent.html" if error.status == 404 else "wait.html" if pause_of(error) else "error.html")
+    context = {"error": error, "again": request.get_full_path()} | values
+    return with_pause(error, render(request, chosen, context, status=status or error.status))
 
 
 def prefers_json(request: HttpRequest) -> bool:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.db import connections
 
 from mnesis_core.errors import PasswordsBusy
 from sessions_app.conf import site_config
@@ -80,6 +81,13 @@ def place(lane: Lane) -> Iterator[None]:
         lane.leave()
 
 
+def release_connections() -> None:
+    """Give back this thread's connections to the database: a pool has few, which others need while this one waits."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:  # else Django would close it in the middle of its transaction
+            connection.close_if_unusable_or_obsolete()
+
+
 class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
     """Django's own, in the threads of a lane."""
 
@@ -89,4 +97,5 @@ class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
         if lane is None:
             with place(KNOWN):
                 return self.encode(password, salt, iterations)
+        release_connections()
         return lane.threads.submit(super().encode, password, salt, iterations).result()

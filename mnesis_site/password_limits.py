@@ -46,7 +46,7 @@ class LimitedBackend(ModelBackend):
         return limited(buckets, check, lane=KNOWN if device else STRANGERS)
 
 
-class LimitedPasswordChangeForm(PasswordChangeForm):  # type: ignore[type-arg]
+class LimitedPasswordChangeForm(PasswordChangeForm):
     """Django's own, for which nobody can try out what the old password may be."""
 
     def clean_old_password(self) -> str:

@@ -25,7 +25,7 @@ class FirstSignInToken(PasswordResetTokenGenerator):
 
     key_salt = "mnesis_site.sign_in"
 
-    def _make_hash_value(self, user: User, timestamp: int) -> str:  # type: ignore[override]
+    def _make_hash_value(self, user: User, timestamp: int) -> str:
         # Django's own has the time of the last sign-in in it.
         return f"{user.pk} {user.password} {timestamp}"
 

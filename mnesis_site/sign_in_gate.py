@@ -2,17 +2,18 @@
 
 Whatever refuses a request late has spent milliseconds of the one processor that a process has. So what is sure to be
 refused never gets that far; and while refusals are many, each waits a moment: a client that sends its next request when
-the last one is answered sends no more than one a second.
+the last one is answered sends no more than one in two seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from csp.utils import build_policy
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -24,12 +25,13 @@ from mnesis_core.errors import MnesisError, PasswordsBusy, TooManyAttempts
 from mnesis_core.sign_in_limits import Bucket, decide
 from mnesis_site.devices import is_known_device, remember_device
 from mnesis_site.error_pages import json_error, prefers_json, with_pause
-from mnesis_site.hashing import BUSY_SECONDS, STRANGERS
+from mnesis_site.hashing import BUSY_SECONDS, STRANGERS, release_connections
 from mnesis_site.password_limits import address_of, too_many
 
 PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
 """Where anybody may send a password."""
-HOLD_SECONDS = 1.0
+HOLD_SECONDS = (1.0, 3.0)
+"""At least and at most: of many clients that come at once, few come back together."""
 MOST_HELD = 256
 """Answers that wait at a time in one process; each takes a connection and a few kilobytes."""
 MOST_NETWORKS = 10_000
@@ -66,9 +68,10 @@ class SignInGate:
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
         self.get_response = get_response
-        self._sent, self._refused = Pace(20), Pace(10)
+        self._sent, self._refused = Pace(10), Pace(5)
         self._held = 0
-        if iscoroutinefunction(get_response):
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
@@ -76,7 +79,7 @@ class SignInGate:
         refusal = self._refusal(request)
         response = self.get_response(request) if refusal is None else refused(request, refusal)
         if isinstance(response, HttpResponseBase):
-            return self._later(request, response) if iscoroutinefunction(self) else remember_device(request, response)
+            return self._later(request, response) if self._is_async else remember_device(request, response)
         return self._later(request, response)
 
     async def _later(
@@ -101,7 +104,8 @@ class SignInGate:
             return
         self._held += 1
         try:
-            await asyncio.sleep(HOLD_SECONDS)
+            await sync_to_async(release_connections)()  # in the thread of this request
+            await asyncio.sleep(random.uniform(*HOLD_SECONDS))  # noqa: S311 - nothing secret
         finally:
             self._held -= 1
 
@@ -116,12 +120,12 @@ def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:
     """The answer, made without a look at the database; nothing that comes after the gate adds to it."""
     if prefers_json(request):
         return json_error(error)
-    response = HttpResponse(_page(type(error), error.message), status=error.status)
+    response = HttpResponse(_page(error.code, error.message, request.path), status=error.status)
     response.headers["Content-Security-Policy"] = build_policy()
     response.headers["X-Content-Type-Options"] = "nosniff"
     return with_pause(error, response)
 
 
 @cache  # the words differ in the seconds only, and those are few
-def _page(kind: type[MnesisError], message: str) -> str:
-    return render_to_string("error.html", {"error": kind(message)})
+def _page(code: str, message: str, path: str) -> str:
+    return render_to_string("wait.html", {"error": {"code": code, "message": message}, "again": path})

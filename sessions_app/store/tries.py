@@ -73,10 +73,12 @@ def _write(kept: Mapping[tuple[str, ...], datetime], empty_at: Mapping[tuple[str
 
 def _trim(now: datetime) -> None:
     """Delete rows that mean nothing any more, unless somebody is about to fill them again."""
+    past = TryBucket.objects.filter(empty_at__lt=now)
+    if not past.exists():
+        return
     with transaction.atomic():
-        past = TryBucket.objects.filter(empty_at__lt=now).select_for_update(skip_locked=True)
-        keys = list(past.values_list("key", flat=True)[:MOST_TRIMMED])
-        TryBucket.objects.filter(key__in=keys, empty_at__lt=now).delete()
+        keys = list(past.select_for_update(skip_locked=True).values_list("key", flat=True)[:MOST_TRIMMED])
+        past.filter(key__in=keys).delete()
 
 
 def _rows(names: Iterable[tuple[str, ...]]) -> QuerySet[TryBucket]:

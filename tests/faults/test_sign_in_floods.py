@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import statistics
 import time
@@ -18,11 +19,16 @@ import pytest
 from tests.journeys.conftest import Caller, caller_for
 from tests.support.databases import site_database
 from tests.support.site import running_site, wait_until_ready
+from tests.support.webs import web_server
 
 CLIENTS = 20
-SECONDS = 12.0
+SECONDS = 6.0
+"""Of a stretch with the flood, and of one without."""
+STRETCHES = 4
 MAKE_ADA = "from django.contrib.auth.models import User; User.objects.create_user('ada', password='correct horse')"
 PAUSE = 0.02
+LEAST_P99 = 0.05
+"""Below that a machine's own hiccups are most of it."""
 """Between two calls of the person who is measured."""
 
 pytestmark = pytest.mark.soak
@@ -134,16 +140,21 @@ FLOODS: dict[str, Callable[[Caller], Flood]] = {
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-async def test_a_flood_of_wrong_secrets_moves_somebody_elses_calls_by_no_more_than_two_times(
-    caller: Caller, kind: str
-) -> None:
-    flood = FLOODS[kind](caller)
+async def test_a_flood_of_wrong_secrets_moves_other_calls_by_no_more_than_two_times(caller: Caller, kind: str) -> None:
+    flood, web = FLOODS[kind](caller), web_server(caller.site)
     await calls(caller, 2.0)  # whatever is loaded once is loaded
-    before = await calls(caller, SECONDS)
-    strangers = asyncio.create_task(flood.run())
-    during = await calls(caller, SECONDS)
-    strangers.cancel()
+    quiet, flooded, processor = list[float](), list[float](), 0.0
+    for _ in range(STRETCHES):  # by turns, since whatever else the machine does comes and goes
+        quiet += await calls(caller, SECONDS)
+        used, strangers = sum(web.cpu_times()[:2]), asyncio.create_task(flood.run())
+        flooded += await calls(caller, SECONDS)
+        processor += sum(web.cpu_times()[:2]) - used
+        strangers.cancel()
+    for name, took in (("quiet", quiet), ("flooded", flooded)):
+        print(
+            f"{kind}, {name}: p50 {statistics.median(took) * 1000:.0f} ms, p99 {p99(took) * 1000:.0f} ms of {len(took)}"
+        )
     print(
-        f"{kind}: p50 {statistics.median(before) * 1000:.0f} -> {statistics.median(during) * 1000:.0f} ms, p99 {p99(before) * 1000:.0f} -> {p99(during) * 1000:.0f} ms; {dict(flood.statuses)}, {len(during)} calls"
+        f"{kind}: {dict(flood.statuses)}; processor {processor / SECONDS / STRETCHES:.0%}, load {os.getloadavg()[0]:.0f}"
     )
-    assert p99(during) < 2 * p99(before)
+    assert p99(flooded) < 2 * max(p99(quiet), LEAST_P99)

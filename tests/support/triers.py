@@ -1,0 +1,17 @@
+"""A process that counts tries as fast as it can (``sessions_app.store.tries``)."""
+
+from __future__ import annotations
+
+from mnesis_core.sign_in_limits import Bucket
+from sessions_app.store.tries import count_try
+
+BUCKETS = [
+    Bucket(name=("shared", "one"), tries=7, seconds=3_600.0),
+    Bucket(name=("shared", "two"), tries=1_000, seconds=3_600.0),
+]
+
+
+def main(tries: str) -> int:
+    """Print how many were allowed."""
+    print(sum(not count_try(BUCKETS) for _ in range(int(tries))))
+    return 0
