@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
-from django.db import connections
 
 from mnesis_core.errors import PasswordsBusy
 from sessions_app.conf import site_config
+from sessions_app.database import give_back
 
 THREADS = max(1, (os.cpu_count() or 1) // 2)
 """So that at least as many processors are left for everything else."""
@@ -81,13 +81,6 @@ def place(lane: Lane) -> Iterator[None]:
         lane.leave()
 
 
-def release_connections() -> None:
-    """Give back this thread's connections to the database: a pool has few, which others need while this one waits."""
-    for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:  # else Django would close it in the middle of its transaction
-            connection.close_if_unusable_or_obsolete()
-
-
 class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
     """Django's own, in the threads of a lane."""
 
@@ -97,5 +90,5 @@ class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
         if lane is None:
             with place(KNOWN):
                 return self.encode(password, salt, iterations)
-        release_connections()
+        give_back()
         return lane.threads.submit(super().encode, password, salt, iterations).result()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import cache
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from csp.utils import build_policy
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -25,7 +25,7 @@ from mnesis_core.errors import MnesisError, PasswordsBusy, TooManyAttempts
 from mnesis_core.sign_in_limits import Bucket, decide
 from mnesis_site.devices import is_known_device, remember_device
 from mnesis_site.error_pages import json_error, prefers_json, with_pause
-from mnesis_site.hashing import BUSY_SECONDS, STRANGERS, release_connections
+from mnesis_site.hashing import BUSY_SECONDS, STRANGERS
 from mnesis_site.password_limits import address_of, too_many
 
 PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
@@ -104,7 +104,6 @@ class SignInGate:
             return
         self._held += 1
         try:
-            await sync_to_async(release_connections)()  # in the thread of this request
             await asyncio.sleep(random.uniform(*HOLD_SECONDS))  # noqa: S311 - nothing secret
         finally:
             self._held -= 1

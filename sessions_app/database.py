@@ -77,7 +77,8 @@ class _RequestThread(ThreadPoolExecutor):
 def give_back() -> None:
     """Give a pool its connections back, before a wait that is not for the database; a transaction keeps its own."""
     for own in connections.all(initialized_only=True):
-        if getattr(own, "pool", None):
+        # Django would close one in the middle of its transaction.
+        if getattr(own, "pool", None) and not own.in_atomic_block:
             own.close_if_unusable_or_obsolete()
 
 
