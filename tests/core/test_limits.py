@@ -11,7 +11,7 @@ from mnesis_core.llm import LimitSource, ModelSpec, Prices, Usage, cost_micros
 from mnesis_core.overrides import override
 from tests.core.contexts import spec
 
-CONFIGURED, LITELLM, DEFAULT = LimitSource
+CONFIGURED, LITELLM, DEFAULT, _ = LimitSource
 TABLE = StatedLimits(
     source=LITELLM,
     context_window=128_000,

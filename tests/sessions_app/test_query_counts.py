@@ -28,7 +28,7 @@ from mnesis_core.record import MessageEnd, NewCall, TurnState
 from mnesis_core.retrying import Retry
 from mnesis_core.spending import Spent
 from sessions_app import queries, store
-from sessions_app.forking import find_place, fork_session
+from sessions_app.forking import begin_fork, copy_messages, find_place
 from sessions_app.ledger import Change, change
 from sessions_app.store import Piece
 from tests.support.cast import make_user
@@ -214,12 +214,16 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     ),
     "request_run": (in_change(lambda r, s: compaction_store.request_run(r, trigger="soft")), 5),
     "store_file_reference": (in_change(store_file), (7, 6)),
-    "fork_session, 4 messages": (
-        lambda s: fork_session(
-            queries.load_session(s.idle_id),
-            owner=s.owner,
-            last=find_place(s.idle_id, at_message_id=queries.load_messages(s.idle_id)[3].id, before_message_id=None),
-            title="",
+    "a fork of 4 messages": (
+        lambda s: copy_messages(
+            begin_fork(
+                queries.load_session(s.idle_id),
+                owner=s.owner,
+                last=find_place(
+                    s.idle_id, at_message_id=queries.load_messages(s.idle_id)[3].id, before_message_id=None
+                ),
+                title="",
+            )
         ),
         (29, 29),
     ),

@@ -25,7 +25,7 @@ from mnesis_core.errors import (
 from mnesis_core.messages import Message, Part, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.record import MessageEnd, TurnState, UsageRecord
 from sessions_app import queries, store
-from sessions_app.forking import fork_session
+from sessions_app.forking import begin_fork, copy_messages
 from sessions_app.ledger import Change, change
 from tests.support.inspected import add_summary, claim, finish
 from tests.support.record_model import Said, Talk
@@ -277,9 +277,9 @@ class Walk(RuleBasedStateMachine):
         last = self.one_of(talk.written, pick)
         owner = next(owner for owner in self.owners if owner.pk == talk.owner_id)
         source = queries.load_session(talk.id)
-        fork_id = fork_session(
-            source, owner=owner, last=queries.load_message(last.id, session_id=talk.id), title="fork"
-        )
+        last_message = queries.load_message(last.id, session_id=talk.id)
+        fork_id = begin_fork(source, owner=owner, last=last_message, title="fork")
+        assert copy_messages(fork_id)
         talk.seq += 1
         self.remember(talk)
         copies = queries.load_messages(fork_id)
