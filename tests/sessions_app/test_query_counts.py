@@ -225,7 +225,7 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
                 title="",
             )
         ),
-        (29, 29),
+        (30, 30),
     ),
 }
 """Of two numbers the first is SQLite's, whose search keeps its entries and its words apart."""
