@@ -30,6 +30,8 @@ _RUNNERS = re.compile(
     r"(npx|npm|pnpm|yarn|bunx?|deno|node|uvx?|pipx|python[\d.]*|ruby|perl|php|env|(ba|da|z|fi)?sh)(\.exe)?"
 )
 """Programs whose first argument says what is run: with nothing but ``...`` after one, anything would be."""
+_LAUNCHERS = re.compile(r"npx -y|uvx|python[\d.]* -m")
+"""Those that run packages and modules by name, which is how MCP servers are handed out; an owner may list them open."""
 _NEVER = re.compile(
     r"SECRET_KEY|.*DATABASE_URL|REDIS_URL|PG(PASSWORD|PASSFILE|SERVICEFILE)|KUBECONFIG|BOTO_CONFIG|VAULT_TOKEN"
     r"|GOOGLE_(APPLICATION_)?CREDENTIALS.*|(MNESIS|DJANGO|POSTGRES|AWS|AZURE|ARM|GCP|GCLOUD|CLOUDSDK|GOOGLE_CLOUD|VERTEX"
@@ -191,7 +193,13 @@ def _program(text: str) -> ListedProgram:
     if not words or MORE in words:
         raise ValueError(f"{text!r} is no program; {MORE} stands at the end, if at all")
     runs = [word for word in words[1:] if not word.startswith("-")]
-    if takes_more and not runs and _RUNNERS.fullmatch(PurePath(words[0]).name):
+    runner = PurePath(words[0]).name
+    if (
+        takes_more
+        and not runs
+        and _RUNNERS.fullmatch(runner)
+        and not _LAUNCHERS.fullmatch(" ".join([runner, *words[1:]]))
+    ):
         raise ValueError(f"{text!r} would run anything; name what it runs before the {MORE}")
     return ListedProgram(words=tuple(words), takes_more=takes_more)
 
@@ -222,16 +230,13 @@ PROVIDER_KEYS = (
     *("TOGETHERAI_API_KEY", "XAI_API_KEY", "ZAI_API_KEY"),
 )
 """What litellm calls the keys of well-known providers."""
-SERVERS = ("mcp-server-time", "mcp-server-git")
 
 
 def local_lists(python: str) -> dict[str, str]:
     """What is listed, by setting, where nothing else is said and the site serves its own machine only: people at its pages
-    sit at the host. Still no program that runs or shows what it is told to, and no key to an address of one's own.
+    sit at the host, and attach servers by ``npx``, ``uvx`` or as modules. Still no shell, and no key to an address of one's own.
 
     :param python: of the site's own environment, whose modules its owner installed
     """
-    programs = [f"npx -y @modelcontextprotocol/server-{name}" for name in ("memory", "sequential-thinking")]
-    programs += [f"uvx {name}" for name in SERVERS]
-    programs += [f"{shlex.quote(python)} -m {name.replace('-', '_')}" for name in SERVERS]
+    programs = (f"npx -y {MORE}", f"uvx {MORE}", f"{shlex.quote(python)} -m {MORE}")
     return {PROGRAMS: "; ".join(programs), VARIABLES: ", ".join(PROVIDER_KEYS), ADDRESSES: "loopback, private"}

@@ -58,10 +58,12 @@ def test_what_follows_holds_no_options(rest: str, may: bool) -> None:
     "entry",
     [
         "npx ...",
-        "npx -y ...",
-        "uvx ...",
-        "/usr/bin/python3.11 -m ...",
+        "npx -c ...",
+        "npx -p ...",
+        "uvx --from ...",
         "python ...",
+        "python -c ...",
+        "node -e ...",
         "sh -c ...",
         "env ...",
         "...",
@@ -132,15 +134,15 @@ def test_none_lists_nothing() -> None:
     assert read_lists(programs="none", variables="NONE", addresses=" none ") == HostLists()
 
 
-def test_the_lists_of_a_site_for_its_own_machine_run_nothing_that_it_is_told() -> None:
+def test_the_lists_of_a_site_for_its_own_machine_launch_servers_by_name_and_take_no_options() -> None:
     names = ("programs", "variables", "addresses")
     lists = read_lists(**dict(zip(names, local_lists("/site/bin/python").values(), strict=True)))
-    assert not any(program.takes_more for program in lists.programs)
-    for command in ("npx -y evil", "npx -c id", "uvx --from evil mcp-server-time", "/site/bin/python -m pip install evil",
-                    "/site/bin/python -m timeit x", "python -m mcp_server_time"):  # fmt: skip
+    for command in ("npx -c id", "npx -y -c id", "npx -y server -c id", "uvx --from evil mcp-server-time", "sh -c id",
+                    "/site/bin/python -c pass", "python -m mcp_server_time"):  # fmt: skip
         with pytest.raises(NotListed):
             lists.check_program(command.split())
-    lists.check_program(["/site/bin/python", "-m", "mcp_server_time"])
+    for command in (f"{FILES} /srv/docs", "uvx mcp-server-git", "/site/bin/python -m mcp_server_time"):
+        lists.check_program(command.split())
     lists.check_url("http://127.0.0.1:11434/v1", field="api_base")
     lists.check_variable("OPENAI_API_KEY", field="api_key_env")
     with pytest.raises(NotListed):
