@@ -142,7 +142,8 @@ def _ready() -> Iterator[Check]:
         for sentence in missing.get(part, [])[:SHOWN]:
             to_do = "Run 'manage.py migrate' as the database's owner." if part in ("migrations", "guards") else ""
             yield Check(name=name, state=State.PROBLEM, words=excerpt(sentence, 400), to_do=to_do)
-        if part not in missing and "database" not in missing:
+        is_there = part != "redis" or settings.REDIS_URL
+        if is_there and part not in missing and "database" not in missing:
             yield Check(name=name, state=State.GOOD, words="As it should be.")
 
 
