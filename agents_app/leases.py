@@ -15,6 +15,7 @@ from django.db import connections
 from sessions_app import store
 from sessions_app.conf import site_config
 from sessions_app.database import beside_the_pool
+from sessions_app.outages import log_failure
 
 logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
@@ -72,7 +73,7 @@ class LeaseKeeper:
         seconds = site_config().turn.lease_seconds
         try:
             store.renew_leases(lease_owner=self._owner(), turn_ids=turn_ids, lease_seconds=seconds)
-        except Exception:
+        except Exception as error:
             # A database that is away for a moment: the lease has slack for it.
-            logger.exception("the leases of running turns were not renewed; the next look tries again")
+            log_failure(logger, "The leases of running turns were not renewed; the next look tries again", error)
             connections.close_all()
