@@ -113,7 +113,7 @@ class TurnConfig:
     watches a silent turn for longer."""
     capacity: int = 200
     """Turns that one web process runs at a time. What a session says of it is not asked, nor of the next one."""
-    most_at_once: int = 20
+    most_at_once: int = 100
     """Turns of one person that one web process runs at a time. Those of sub-agents and of runs of operators are not
     counted, nor are those that begin with what waits in an inbox: each of these has limits of its own."""
 

@@ -108,7 +108,11 @@ def test_no_more_hash_at_a_time_than_there_are_threads() -> None:
     assert most <= THREADS
 
 
-def test_while_a_password_waits_its_thread_keeps_no_connection_to_the_database(transactional_db: None) -> None:
+def test_while_a_password_waits_its_thread_keeps_no_connection_of_a_pool(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(connections["default"]), "pool", True, raising=False)
+
     def sign_in() -> bool:
         connection.ensure_connection()
         make_password("correct horse")

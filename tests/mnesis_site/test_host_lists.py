@@ -32,7 +32,7 @@ def token(page: httpx.Response) -> str:
 def entered(site: Site, api_base: str) -> str:
     """What the page says to an administrator who enters a model."""
     with httpx.Client(base_url=site.url, follow_redirects=True, timeout=60) as client:
-        client.get(site.sign_in_link())
+        site.sign_in(client)
         values = ENTERED | {"litellm_model": "openai/ok", "api_base": api_base, "api_key_env": ""}
         sent = values | {"csrfmiddlewaretoken": token(client.get("/models/add/"))}
         page = client.post("/models/add/", data=sent)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.contrib.auth.models import User
 from django.core.signing import get_cookie_signer
-from django.db import close_old_connections, connection
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
@@ -17,7 +15,6 @@ from mnesis_site.devices import COOKIE, SALT
 from mnesis_site.hashing import STRANGERS
 from mnesis_site.sign_in_gate import Pace, SignInGate
 from tests.mnesis_site.test_hashing import full
-from tests.support.kept_connections import new_connections
 
 AT_ONCE = 10
 
@@ -118,31 +115,6 @@ async def test_while_refusals_are_many_they_wait(
     assert bool(held) == is_held
     assert all(1 <= seconds <= 3 for seconds in held)
     assert not is_held or 20 <= len(held) <= 25
-
-
-async def test_an_answer_that_waits_keeps_no_connection_to_the_database(
-    rf: RequestFactory, transactional_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    open_while_held: list[bool] = []
-    is_open = sync_to_async(lambda: connection.connection is not None)
-
-    async def site(request: HttpRequest) -> HttpResponse:
-        await sync_to_async(lambda: connection.ensure_connection())()  # of that thread, not of this one
-        assert await is_open()
-        return HttpResponse(status=429)
-
-    async def sleep(how_long: float) -> None:
-        open_while_held.append(await is_open())
-
-    monkeypatch.setattr(sign_in_gate.asyncio, "sleep", sleep)
-    gate = SignInGate(site)
-    with new_connections():
-        for _ in range(10):
-            async with ThreadSensitiveContext():
-                await gate(rf.get("/sign-in/"))  # type: ignore[misc]
-                await sync_to_async(close_old_connections)()  # as Django does at a request's end
-    assert open_while_held
-    assert not any(open_while_held)
 
 
 def test_no_more_networks_are_kept_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
