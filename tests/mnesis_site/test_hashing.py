@@ -13,7 +13,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import check_password, make_password
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from mnesis_core.errors import PasswordsBusy
 from mnesis_site import settings as shipped
