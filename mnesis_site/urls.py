@@ -18,7 +18,7 @@ urlpatterns = [
     path("sign-in/link/<str:key>/<str:token>/", views.sign_in_link, name="sign-in-link"),
     path("sign-out/", views.sign_out, name="sign-out"),
     path("password/", views.set_password, name="set-password"),
-    path("admin/password_change/", views.set_password),  # one page for it
+    path("admin/password_change/", views.set_password, name="administration-password"),
     path("admin/", admin.site.urls),
     path("api/", api.urls),
     path("v1/", openai_door.urls),

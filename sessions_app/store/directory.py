@@ -82,13 +82,13 @@ class Recorder:
     """Records heads now and then, as long as its process looks."""
 
     def __init__(self) -> None:
-        self._looked_at: float | None = None
+        self._looked_at = time.monotonic()  # not at once: most commands are over before the first look
         self._since: datetime | None = None
 
     def look(self) -> None:
         """Record what has changed, unless that was done a moment ago."""
         now, began = time.monotonic(), timezone.now()
-        if self._looked_at is not None and now - self._looked_at < RECORD_SECONDS:
+        if now - self._looked_at < RECORD_SECONDS:
             return
         self._looked_at = now
         if record_heads(since=self._since) < MOST_RECORDED:

@@ -29,9 +29,9 @@ def test_a_card_leads_to_the_sub_agent_and_back_live_and_by_keyboard(portal: Por
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.goto("/")
     expect(page.locator(".session-link", has_text="Harbour survey")).to_be_visible()
-    expect(page.locator(".session-parent")).to_have_count(0)
+    expect(page.locator(".session-link", has_text="A dozen dozens")).to_have_count(0)
     page.get_by_label("Sub-agents").check()
-    expect(page.locator(".session-parent")).to_have_count(1)
+    expect(page.locator(".session-link", has_text="A dozen dozens")).to_be_visible()
     assert "sub_agents=1" in page.url
 
 

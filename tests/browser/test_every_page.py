@@ -31,7 +31,7 @@ SETTLES = 250
 PAGES: dict[str, tuple[str, ...]] = {
     "session-list": (), "session": ("session_id",), "search": (), "import": (), "health": (), "usage": (), "models": (),
     "model-add": (), "model-change": ("alias",), "model-remove": ("alias",), "tools": (), "server-add": (),
-    "server-change": ("server",), "server-remove": ("server",), "runs": (), "run": ("run_id",),
+    "server-change": ("server",), "server-remove": ("server",), "server-tools": ("server",), "runs": (), "run": ("run_id",),
     "run-item": ("run_id", "number"), "files": (), "file": ("file_id",), "set-password": (),
     "inspect": ("session_id",), "inspect-turn": ("session_id", "turn_id"), "inspect-tombstones": ("session_id",),
     "inspect-summaries": ("session_id",),
@@ -54,7 +54,7 @@ PARTS = {
 """Parts of those pages, and files."""
 ELSEWHERE = {
     "sign-in", "sign-in-link", "sign-out", "rpc", "usage-csv", "model-check", "server-refresh",
-    "summary", "inspect-call-at", "inspect-compaction",
+    "summary", "inspect-call-at", "inspect-compaction", "verify-everything", "other-static", "administration-password",
 }  # fmt: skip
 """Doors of programs, what is asked for by a form, and addresses that lead on to one of the pages."""
 

@@ -44,6 +44,7 @@ BY_OWNER: dict[Query, Ask] = {
     relatives.parent_titles: lambda ask, who, its: ask([queries.load_session(its.helper)], owner_id=who.owner_id),
     queries.find_imported: lambda ask, who, its: ask(owner_id=who.owner_id, origin="import", external_id=SECRET),
     queries.load_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
+    queries.load_forking: lambda ask, who, its: ask(its.fork, owner_id=who.owner_id),
     queries.load_call: lambda ask, who, its: ask(its.call, owner_id=who.owner_id),
     search.search: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET),
     compaction_queries.load_previews: lambda ask, who, its: ask(its.preview, owner_id=who.owner_id),
@@ -337,7 +338,7 @@ def test_the_owner_finds_it_and_nobody_else_does(alice, bob, things):
 
 
 def test_what_is_deleted_is_its_owners_no_more(alice, things):
-    for session_id in (alice.session_id, things.child, things.helper):
+    for session_id in (alice.session_id, things.child, things.helper, things.fork):
         with change(session_id) as record:
             store.soft_delete_session(record)
     for query, ask in BY_OWNER.items():

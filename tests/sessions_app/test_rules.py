@@ -23,7 +23,7 @@ FREE = {
     "Turn": {"lease_owner", "lease_expires_at", "fence"},
     "CompactionRun": {"attempts", "lease_owner", "lease_expires_at", "fence"},
     # What the server said when it was asked, and whether it could be.
-    "McpServer": {"is_restricted", "listing", "listed_at", "problem", "unreachable_since"},
+    "McpServer": {"is_restricted", "listing", "listed_at", "problem", "read_only_tools", "unreachable_since"},
     "OperatorRun": {"reason", "output_file_id", "ended_at", *COUNTED},
     # How far an item is. What it says is the input's content; what came of it is in its tries.
     "OperatorItem": {

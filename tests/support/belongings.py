@@ -15,7 +15,7 @@ from files_app.store import store_file_reference
 from mnesis_core.ids import new_id
 from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
-from mnesis_core.record import SUB_AGENT, MessageEnd, UsageRecord
+from mnesis_core.record import FORK, SUB_AGENT, MessageEnd, UsageRecord
 from sessions_app import queries, store
 from sessions_app.ledger import Change, change
 from tests.support.cast import make_user
@@ -47,6 +47,7 @@ class Things:
     child: str
     helper: str
     """A sub-agent's session, which the tool call launched."""
+    fork: str
     answered: str
     """The turn with the tool call."""
     stub: str
@@ -79,6 +80,7 @@ def belongings(of: Person) -> Things:
         store.update_session(record, hosting=Hosting(is_on=True, name=SECRET))
     message, tool = _said(session_id)
     helper = new_session(owner, title=SECRET, parent_id=session_id, parent_part_id=tool, origin=SUB_AGENT)
+    fork = new_session(owner, title=SECRET, parent_id=session_id, origin=FORK)
     add_run(session_id)
     first, summary, preview, attempt, asked = _compacted(session_id, tool)
     exchange(session_id, SECRET, SECRET)
@@ -98,6 +100,7 @@ def belongings(of: Person) -> Things:
         file=file,
         child=child,
         helper=helper,
+        fork=fork,
         answered=str(queries.load_message(message, session_id=session_id).turn_id),
         stub=stub,
         letter=letter,
