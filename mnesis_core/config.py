@@ -291,7 +291,7 @@ class SignInConfig:
     device_tries: int = 10
     """For one account from a device that has signed in to it before; and for the old password when it is changed."""
     device_seconds: float = 30.0
-    waiting: int = 8
+    waiting: int = 3
     """Passwords that wait to be hashed in one web process; one more is refused. A hash takes about a quarter of a second."""
 
 

@@ -42,9 +42,14 @@ class Lane:
         self._lock = threading.Lock()
 
     @property
+    def places(self) -> int:
+        """Passwords that may be hashed or wait here."""
+        return THREADS + site_config().sign_in.waiting
+
+    @property
     def is_full(self) -> bool:
         """Whether one more would be refused."""
-        return self._taken >= THREADS + site_config().sign_in.waiting
+        return self._taken >= self.places
 
     def enter(self) -> None:
         """:raises PasswordsBusy: there is no place."""

@@ -69,18 +69,26 @@ class SignInGate:
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
         self.get_response = get_response
         self._sent, self._refused = Pace(10), Pace(5)
-        self._held = 0
+        self._held = self._inside = 0
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         """Answer, or pass the request on and look at the response."""
-        refusal = self._refusal(request)
+        is_stranger = _has_password(request) and not is_known_device(request)
+        refusal = self._refusal(request) if is_stranger else None
         response = self.get_response(request) if refusal is None else refused(request, refusal)
         if isinstance(response, HttpResponseBase):
             return self._later(request, response) if self._is_async else remember_device(request, response)
-        return self._later(request, response)
+        return self._later(request, self._counted(response) if is_stranger else response)
+
+    async def _counted(self, answer: Awaitable[HttpResponseBase]) -> HttpResponseBase:
+        self._inside += 1
+        try:
+            return await answer
+        finally:
+            self._inside -= 1
 
     async def _later(
         self, request: HttpRequest, response: Awaitable[HttpResponseBase] | HttpResponseBase
@@ -92,9 +100,8 @@ class SignInGate:
 
     def _refusal(self, request: HttpRequest) -> MnesisError | None:
         """Why a password is not even looked at."""
-        if request.method != "POST" or request.path not in PASSWORD_PATHS or is_known_device(request):
-            return None
-        if STRANGERS.is_full:
+        # Those inside too: of a wave that comes at once nobody has taken a place yet.
+        if STRANGERS.is_full or self._inside >= STRANGERS.places:
             return PasswordsBusy(retry_after=BUSY_SECONDS)
         seconds = self._sent.seconds_to_wait(network_of(address_of(request)))
         return too_many(seconds) if seconds else None
@@ -107,6 +114,10 @@ class SignInGate:
             await asyncio.sleep(random.uniform(*HOLD_SECONDS))  # noqa: S311 - nothing secret
         finally:
             self._held -= 1
+
+
+def _has_password(request: HttpRequest) -> bool:
+    return request.method == "POST" and request.path in PASSWORD_PATHS
 
 
 def _is_refusal(request: HttpRequest, response: HttpResponseBase) -> bool:
