@@ -13,14 +13,14 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import check_password, make_password
 from django.contrib.auth.models import User
-from django.db import connection, connections, transaction
+from django.db import transaction
 
 from mnesis_core.errors import PasswordsBusy
+from mnesis_site import hashing
 from mnesis_site import settings as shipped
 from mnesis_site.hashing import KNOWN, NICENESS, STRANGERS, THREADS, Lane, place
 from sessions_app.conf import site_config
 from tests.support.hashers import CountingHasher
-from tests.support.kept_connections import new_connections
 
 PLACES = THREADS + site_config().sign_in.waiting
 
@@ -108,18 +108,11 @@ def test_no_more_hash_at_a_time_than_there_are_threads() -> None:
     assert most <= THREADS
 
 
-def test_while_a_password_waits_its_thread_keeps_no_connection_of_a_pool(
-    transactional_db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(connections["default"]), "pool", True, raising=False)
-
-    def sign_in() -> bool:
-        connection.ensure_connection()
-        make_password("correct horse")
-        return connection.connection is not None
-
-    with new_connections(), ThreadPoolExecutor(1) as person:
-        assert not person.submit(sign_in).result()
+def test_a_thread_gives_its_connection_back_before_its_password_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[str] = []
+    monkeypatch.setattr(hashing, "give_back", lambda: given_back.append(threading.current_thread().name))
+    make_password("correct horse")
+    assert given_back == [threading.current_thread().name]
 
 
 def test_a_password_that_is_hashed_within_a_transaction_leaves_it_open(transactional_db: None) -> None:
