@@ -28,8 +28,8 @@ WAY_OUT = (
     "The record is never taken back. To return to an earlier version, restore a backup made with it; "
     "to get rid of the record, drop the database with the database's own tools."
 )
-MIGRATING = 7_663_912
-"""The advisory lock of whoever migrates a PostgreSQL database; any number that nobody else uses."""
+MIGRATING = 7_663_913
+"""The advisory lock held while a PostgreSQL database is migrated. Each advisory lock of the site has its own number."""
 SECONDS_BEFORE_SAYING = 1.0
 SECONDS_BETWEEN_LOOKS = 0.1
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}

@@ -11,9 +11,12 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 
+from agents_app import lifecycle
 from sessions_app.known_databases import emptied, is_known, missing_file, name_of, remember
+from sessions_app.migrating import one_at_a_time
 from tests.support.databases import site_database
 from tests.support.site import DATABASE, ROOT, environment_for, free_port, lay_database, manage, stop, wait_until
 
@@ -117,6 +120,16 @@ def test_a_data_directory_is_made_where_there_is_none(tmp_path: Path) -> None:
 
 
 if POSTGRESQL:
+
+    def test_sessions_come_and_go_while_another_process_migrates(transactional_db: None) -> None:
+        ada = User.objects.create_user("ada")
+        with one_at_a_time(connection, print), connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '3s'")
+            try:
+                session = lifecycle.create_session(owner=ada)
+                lifecycle.delete_session(session.id, owner_id=ada.pk)
+            finally:
+                cursor.execute("RESET lock_timeout")
 
     def test_an_empty_database_that_held_a_record_is_not_filled_anew(tmp_path: Path) -> None:
         with site_database("emptied") as database:
