@@ -28,8 +28,16 @@ from sessions_app.queries import load_events, load_turn
 from tests.support.story import say, tool_call
 
 OF_COMPACTION = ("compaction_runs", "summary_nodes", "summary_edges", "django_q")
-BY_THE_CLOCK = ("stream_journal", "lease_owner", "lease_expires_at", "operator_runs", "language_models", "pg_notify")
-"""Sent as time passes (by heartbeats and whoever looks for forgotten work), and as a model's counts are learnt."""
+BY_THE_CLOCK = (
+    "stream_journal",
+    "lease_owner",
+    "lease_expires_at",
+    "operator_runs",
+    "language_models",
+    "pg_notify",
+    '"interrupt_requested_at" IS NOT NULL',
+)
+"""Sent as time passes (by heartbeats, the poll for interrupts and the sweep), and as a model's counts are learnt."""
 READ_OR_WRITE = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 Statements = Callable[[], list[str]]
