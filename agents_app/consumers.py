@@ -23,7 +23,7 @@ from sessions_app.database import AWAY, db
 from sessions_app.faults import as_error
 from sessions_app.follow import Frame, follow
 from sessions_app.outages import log_outage
-from sessions_app.request_rates import request_rates
+from sessions_app.rate_limiter import count_request
 from sessions_app.viewing import check_viewer, viewer_of_socket
 
 NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED = 4401, 4404, 4408, 4409
@@ -77,7 +77,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         try:
             frame = _parse(text_data)
             reference = frame.get("id")
-            request_rates.draw(user_id=self.owner_id, key_prefix=self.scope.get("key_prefix", ""))
+            count_request(user_id=self.owner_id, key_prefix=self.scope.get("key_prefix", ""))
             await self._authorise()
             await self._act(frame)
         except Exception as exception:

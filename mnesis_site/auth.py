@@ -26,7 +26,7 @@ from sessions_app.asking import Caller, check_may_write
 from sessions_app.database import AWAY, db
 from sessions_app.outages import log_outage
 from sessions_app.queries_keys import find_key
-from sessions_app.request_rates import request_rates
+from sessions_app.rate_limiter import count_request
 from sessions_app.store.keys import touch_key
 
 Scope = dict[str, Any]
@@ -36,6 +36,11 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
 READING = ("GET", "HEAD", "OPTIONS")
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The headers of a request or socket by their names in small letters."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def check_key(text: str) -> KeyRecord:
@@ -68,7 +73,7 @@ class KeyAuth(HttpBearer):
         :raises TooManyRequests: it asks too fast.
         """
         record = check_key(token)
-        request_rates.draw(user_id=record.owner_id, key_prefix=record.prefix)
+        count_request(user_id=record.owner_id, key_prefix=record.prefix)
         check_may_write(record.may_write or request.method in READING)
         request.user = get_user_model().objects.get(pk=record.owner_id)
         request.key_prefix = record.prefix  # type: ignore[attr-defined]
@@ -82,7 +87,7 @@ class CookieAuth(SessionAuth):
         """:raises TooManyRequests: who is signed in asks too fast."""
         user = super().authenticate(request, key)
         if user is not None:
-            request_rates.draw(user_id=user.pk)
+            count_request(user_id=user.pk)
         return user
 
 
@@ -93,7 +98,7 @@ def holder_of(token: str) -> Caller:
     :raises TooManyRequests: it asks too fast.
     """
     key = check_key(token)
-    request_rates.draw(user_id=key.owner_id, key_prefix=key.prefix)
+    count_request(user_id=key.owner_id, key_prefix=key.prefix)
     return Caller(user=get_user_model().objects.get(pk=key.owner_id), may_write=key.may_write)
 
 
@@ -113,7 +118,7 @@ def caller_of(request: HttpRequest) -> Caller:
         raise NotSignedIn()
     if check_csrf(request) is not None:
         raise PermissionDenied("CSRF check Failed")
-    request_rates.draw(user_id=request.user.pk)
+    count_request(user_id=request.user.pk)
     return Caller(user=request.user, may_write=True)
 
 
@@ -140,13 +145,13 @@ class SocketAuth:
             await send({"type": "websocket.close", "code": TRY_AGAIN})
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        scheme, _, token = headers.get(b"authorization", "").partition(" ")
+        headers = headers_of(scope)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             await self.application({**scope, **await db(_key_holder, token)}, receive, send)
-        elif (origin := headers.get(b"origin")) is None:
+        elif (origin := headers.get("origin")) is None:
             await self.application({**scope, "user": AnonymousUser(), "may_write": False}, receive, send)
-        elif origin_is_ours(origin, host=headers.get(b"host", "")):
+        elif origin_is_ours(origin, host=headers.get("host", "")):
             await self.with_cookie({**scope, "may_write": True}, receive, send)
         else:
             await self.denied(scope, receive, send)

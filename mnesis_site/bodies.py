@@ -21,7 +21,7 @@ from django.utils.http import parse_header_parameters
 from agents_app.openai_api import openai_error
 from audit_app.imports_api import FORM_BYTES
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, RequestTimeout, RequestTooLarge
-from mnesis_site.auth import Application, Receive, Scope, Send, proven_key
+from mnesis_site.auth import Application, Receive, Scope, Send, headers_of, proven_key
 from mnesis_site.error_pages import PROGRAM_PATHS, json_error
 from mnesis_site.rpc import refusal
 from sessions_app.conf import site_config
@@ -166,11 +166,6 @@ def check_content_type(text: str) -> None:
         is_read = False
     if not is_read:
         raise InvalidRequest("The header Content-Type cannot be read, or names another charset than utf-8.")
-
-
-def headers_of(scope: Scope) -> dict[str, str]:
-    """A request's headers by their names in small letters."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:

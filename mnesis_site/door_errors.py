@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
@@ -22,6 +22,7 @@ from mnesis_core.errors import (
 )
 from sessions_app.faults import as_error, invalid_fields
 
+R = TypeVar("R", bound=HttpResponse)
 Shape = Callable[[MnesisError, int], HttpResponse]
 """The answer of a door for an error, with this HTTP status where it is not 0."""
 
@@ -60,11 +61,9 @@ def _answer(request: HttpRequest, problem: Exception, shape: Shape) -> HttpRespo
     # A method that is not allowed and the like keep the status that ninja gave them.
     status = problem.status_code if isinstance(problem, HttpError) and problem.status_code != 400 else 0
     error = error_for(request, problem)
-    response = shape(error, status)
+    response = with_pause(error, shape(error, status))
     if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
         response.headers["WWW-Authenticate"] = "Bearer"
-    for name, value in pause_header(error).items():
-        response.headers[name] = value
     if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
         response.headers["Content-Range"] = f"bytes */{error.details['size']}"
     return response
@@ -81,6 +80,13 @@ def pause_header(error: MnesisError) -> dict[str, str]:
     """The same in HTTP's own header (RFC 9110, 10.2.3)."""
     seconds = pause_of(error)
     return {"Retry-After": str(seconds)} if seconds else {}
+
+
+def with_pause(error: MnesisError, response: R) -> R:
+    """Add that header to a response."""
+    for name, value in pause_header(error).items():
+        response.headers[name] = value
+    return response
 
 
 def error_for(request: HttpRequest, problem: Exception) -> MnesisError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
@@ -21,7 +21,7 @@ from mnesis_core.errors import (
     PermissionDenied,
     StorageFull,
 )
-from mnesis_site.door_errors import pause_header, pause_of
+from mnesis_site.door_errors import pause_of, with_pause
 from sessions_app.database import drop_broken
 from sessions_app.outages import log_outage, outage_of
 
@@ -30,7 +30,6 @@ PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
 """Where programs ask, and get JSON."""
 KINDS = ["text/html", "application/json"]
 """What an error may be elsewhere: JSON only for who would rather have it."""
-R = TypeVar("R", bound=HttpResponse)
 
 
 def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
@@ -52,13 +51,6 @@ def answer(
 def prefers_json(request: HttpRequest) -> bool:
     """Whether whoever asks is a program."""
     return request.path.startswith(PROGRAM_PATHS) or request.get_preferred_type(KINDS) == KINDS[1]
-
-
-def with_pause(error: MnesisError, response: R) -> R:
-    """Say in HTTP's own header when to ask again (RFC 9110, 10.2.3)."""
-    for name, value in pause_header(error).items():
-        response.headers[name] = value
-    return response
 
 
 def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:

@@ -14,7 +14,7 @@ from django.http.request import split_domain_port, validate_host
 
 from agents_app.jsonrpc import failure, write
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, PermissionDenied
-from mnesis_site.auth import Application, Receive, Scope, Send, holder_of, origin_is_ours
+from mnesis_site.auth import Application, Receive, Scope, Send, headers_of, holder_of, origin_is_ours
 from mnesis_site.door_errors import pause_header
 from sessions_app import loading
 from sessions_app.asking import Caller
@@ -58,14 +58,14 @@ async def _admit(scope: Scope) -> Caller:
     :raises PermissionDenied: a page of somebody else asks.
     :raises NotSignedIn: there is no key, or it is not valid.
     """
-    headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    host = headers.get(b"host", "")
+    headers = headers_of(scope)
+    host = headers.get("host", "")
     domain, _ = split_domain_port(host)
     if not validate_host(domain, settings.ALLOWED_HOSTS):
         raise InvalidRequest()
-    if b"origin" in headers and not origin_is_ours(headers[b"origin"], host=host):
+    if "origin" in headers and not origin_is_ours(headers["origin"], host=host):
         raise PermissionDenied("Pages of other sites may not ask here.")
-    scheme, _, token = headers.get(b"authorization", "").partition(" ")
+    scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotSignedIn()
     return await db(holder_of, token)

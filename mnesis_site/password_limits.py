@@ -13,7 +13,7 @@ from django.http import HttpRequest
 
 from mnesis_core.client_addresses import client_address, network_of
 from mnesis_core.errors import TooManyAttempts
-from mnesis_core.sign_in_limits import Bucket, password_change_buckets, sign_in_buckets
+from mnesis_core.rate_limits import Bucket, password_change_buckets, sign_in_buckets
 from mnesis_site.devices import known_device
 from mnesis_site.hashing import KNOWN, STRANGERS, Lane, place
 from sessions_app.conf import site_config

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST
 from agents_app import jsonrpc
 from mnesis_core.errors import NotSignedIn, RequestTooLarge
 from mnesis_site.auth import caller_of
-from mnesis_site.door_errors import pause_header
+from mnesis_site.door_errors import with_pause
 from sessions_app.database import db
 from sessions_app.faults import as_error
 
@@ -44,6 +44,4 @@ def refusal(exception: Exception) -> HttpResponse:
     response = HttpResponse(jsonrpc.write(jsonrpc.failure(None, error)), content_type=JSON, status=error.status)
     if isinstance(error, NotSignedIn):
         response.headers["WWW-Authenticate"] = "Bearer"
-    for name, value in pause_header(error).items():
-        response.headers[name] = value
-    return response
+    return with_pause(error, response)

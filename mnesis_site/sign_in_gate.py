@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable
 from functools import cache
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -18,15 +17,16 @@ from csp.utils import build_policy
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
-from django.utils import timezone
 
 from mnesis_core.client_addresses import network_of
 from mnesis_core.errors import MnesisError, PasswordsBusy, TooManyAttempts
-from mnesis_core.sign_in_limits import Bucket, decide
+from mnesis_core.rate_limits import Bucket
 from mnesis_site.devices import is_known_device, remember_device
-from mnesis_site.error_pages import json_error, prefers_json, with_pause
+from mnesis_site.door_errors import with_pause
+from mnesis_site.error_pages import json_error, prefers_json
 from mnesis_site.hashing import BUSY_SECONDS, STRANGERS
 from mnesis_site.password_limits import address_of, too_many
+from sessions_app.rate_limiter import RateLimiter
 
 PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
 """Where anybody may send a password."""
@@ -34,30 +34,10 @@ HOLD_SECONDS = (1.0, 3.0)
 """At least and at most: of many clients that come at once, few come back together."""
 MOST_HELD = 256
 """Answers that wait at a time in one process; each takes a connection and a few kilobytes."""
-MOST_NETWORKS = 10_000
-ANYWHERE = ""
-"""Refusals are counted together: a flood may come from an address of its own each time."""
-
-
-class Pace:
-    """How fast each network goes, as far as this process knows: so many at once, then one a second."""
-
-    def __init__(self, tries: int) -> None:
-        self.tries = tries
-        self._empty_at: dict[tuple[str, ...], datetime] = {}
-
-    def seconds_to_wait(self, network: str) -> int:
-        """Until this network may go on; 0: it may, and that is counted."""
-        now = timezone.now()
-        decision = decide([Bucket(name=(network,), tries=self.tries, seconds=1.0)], self._empty_at, now)
-        self._keep(decision.empty_at, now)
-        return decision.wait_seconds
-
-    def _keep(self, empty_at: Mapping[tuple[str, ...], datetime], now: datetime) -> None:
-        if len(self._empty_at) >= MOST_NETWORKS:
-            self._empty_at = {name: until for name, until in self._empty_at.items() if until > now}
-        if len(self._empty_at) < MOST_NETWORKS:
-            self._empty_at |= empty_at
+SENT_AT_ONCE = 10
+"""Passwords from one network, then one a second."""
+REFUSALS = Bucket(name=("refusals",), tries=5, seconds=1.0)
+"""Answered at once. They are counted together: a flood may come from an address of its own each time."""
 
 
 class SignInGate:
@@ -68,7 +48,7 @@ class SignInGate:
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
         self.get_response = get_response
-        self._sent, self._refused = Pace(10), Pace(5)
+        self._sent, self._refused = RateLimiter(), RateLimiter()
         self._held = self._inside = 0
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
@@ -94,7 +74,7 @@ class SignInGate:
         self, request: HttpRequest, response: Awaitable[HttpResponseBase] | HttpResponseBase
     ) -> HttpResponseBase:
         done = response if isinstance(response, HttpResponseBase) else await response
-        if _is_refusal(request, done) and self._refused.seconds_to_wait(ANYWHERE):
+        if _is_refusal(request, done) and self._refused.seconds_to_wait(REFUSALS):
             await self._hold()
         return remember_device(request, done)
 
@@ -103,7 +83,8 @@ class SignInGate:
         # Those inside too: of a wave that comes at once nobody has taken a place yet.
         if STRANGERS.is_full or self._inside >= STRANGERS.places:
             return PasswordsBusy(retry_after=BUSY_SECONDS)
-        seconds = self._sent.seconds_to_wait(network_of(address_of(request)))
+        network = network_of(address_of(request))
+        seconds = self._sent.seconds_to_wait(Bucket(name=(network,), tries=SENT_AT_ONCE, seconds=1.0))
         return too_many(seconds) if seconds else None
 
     async def _hold(self) -> None:

@@ -126,7 +126,7 @@ class SpendingMark(models.Model):
 
 
 class TryBucket(models.Model):
-    """Tries of passwords that were counted (``mnesis_core.sign_in_limits``). A row whose time is past means nothing."""
+    """Tries of passwords that were counted (``mnesis_core.rate_limits``). A row whose time is past means nothing."""
 
     key = models.CharField(primary_key=True, max_length=64)
     """A hash of what is counted: whoever reads the row learns neither names, which may be mistyped passwords, nor addresses."""

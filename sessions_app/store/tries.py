@@ -11,7 +11,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
-from mnesis_core.sign_in_limits import Bucket, decide
+from mnesis_core.rate_limits import Bucket, decide
 from sessions_app.models import TryBucket
 
 MOST_TRIMMED = 100

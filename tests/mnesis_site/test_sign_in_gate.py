@@ -13,7 +13,7 @@ from django.test import RequestFactory
 from mnesis_site import sign_in_gate
 from mnesis_site.devices import COOKIE, SALT
 from mnesis_site.hashing import STRANGERS
-from mnesis_site.sign_in_gate import Pace, SignInGate
+from mnesis_site.sign_in_gate import SignInGate
 from tests.mnesis_site.test_hashing import full
 
 AT_ONCE = 10
@@ -115,14 +115,6 @@ async def test_while_refusals_are_many_they_wait(
     assert bool(held) == is_held
     assert all(1 <= seconds <= 3 for seconds in held)
     assert not is_held or 20 <= len(held) <= 25
-
-
-def test_no_more_networks_are_kept_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sign_in_gate, "MOST_NETWORKS", 100)
-    pace = Pace(1)
-    for number in range(1000):
-        pace.seconds_to_wait(str(number))
-    assert len(pace._empty_at) <= 100
 
 
 @pytest.mark.parametrize("is_https", [False, True])

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from mnesis_core.sign_in_limits import Bucket
+from mnesis_core.rate_limits import Bucket
 from sessions_app.models import TryBucket
 from sessions_app.store import tries
 from sessions_app.store.tries import MOST_TRIMMED, count_try, seconds_to_wait, take_back_try

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mnesis_core.sign_in_limits import Bucket
+from mnesis_core.rate_limits import Bucket
 from sessions_app.store.tries import count_try
 
 BUCKETS = [

@@ -1,13 +1,15 @@
-"""How often passwords may be tried: a table of tries and answers, no clock."""
+"""How often something may be tried: a table of tries and answers, no clock."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mnesis_core.config import SignInConfig
-from mnesis_core.sign_in_limits import Bucket, decide, password_change_buckets, sign_in_buckets
+from mnesis_core.config import RequestConfig, SignInConfig
+from mnesis_core.rate_limits import Bucket, decide, password_change_buckets, request_bucket, sign_in_buckets
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BUCKET = Bucket(name=("a",), tries=3, seconds=10.0)
@@ -53,6 +55,37 @@ def test_whoever_keeps_trying_waits_no_longer_than_the_seconds_of_the_bucket() -
         kept |= decision.empty_at
         now += timedelta(seconds=1)
     assert allowed == 3 + 99  # three at once, and one every ten seconds
+
+
+@pytest.mark.parametrize(("per_second", "burst"), [(50.0, 200), (1.5, 3), (7.0, 10), (0.1, 1)])
+def test_a_burst_of_requests_is_allowed_and_then_one_for_each_that_has_emptied(per_second: float, burst: int) -> None:
+    bucket = request_bucket(RequestConfig(per_second=per_second, burst=burst), ("key", "a"))
+    assert allowed(bucket, [timedelta()] * (burst + 1)) == burst
+    assert (
+        allowed(bucket, [*[timedelta()] * (burst + 1), timedelta(seconds=1.001 / per_second), timedelta()]) == burst + 1
+    )
+    pause = timedelta(seconds=1_000 * burst / per_second)
+    assert allowed(bucket, [*[timedelta()] * (burst + 1), pause, *[timedelta()] * burst]) == 2 * burst
+
+
+@given(st.lists(st.floats(0, 5), max_size=60), st.floats(0.1, 100), st.integers(1, 20))
+def test_nobody_gets_more_than_the_burst_and_what_has_emptied_since(
+    pauses: list[float], per_second: float, burst: int
+) -> None:
+    bucket = request_bucket(RequestConfig(per_second=per_second, burst=burst), ("key", "a"))
+    assert allowed(bucket, [timedelta(seconds=pause) for pause in pauses]) <= burst + sum(pauses) * per_second + 0.001
+
+
+def allowed(bucket: Bucket, pauses: list[timedelta]) -> int:
+    """How many tries are allowed, one after each pause."""
+    kept: dict[tuple[str, ...], datetime] = {}
+    now, count = NOW, 0
+    for pause in pauses:
+        now += pause
+        decision = decide([bucket], kept, now)
+        kept |= decision.empty_at
+        count += not decision.wait_seconds
+    return count
 
 
 def test_of_an_unknown_device_pair_address_and_account_count() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from agents_app import lifecycle
-from mnesis_core.errors import TooManyRequests, TooManyTurns
+from mnesis_core.errors import TooManyTurns
 from mnesis_core.overrides import override
+from mnesis_core.rate_limits import Bucket
 from mnesis_site.asgi import application
 from sessions_app.conf import site_config
 from sessions_app.database import db
-from sessions_app.request_rates import RequestRates, request_rates
+from sessions_app.rate_limiter import RateLimiter, request_limiter
 from sessions_app.store.keys import create_key
 from tests.mnesis_site.test_sockets import open_socket
 
@@ -26,19 +28,22 @@ CODE = "TOO_MANY_REQUESTS"
 class Clock:
     """A clock that goes on when it is told to."""
 
-    now = 100.0
+    now = datetime(2026, 1, 1, tzinfo=UTC)
 
-    def __call__(self) -> float:
+    def __call__(self) -> datetime:
         return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     config = override(site_config(), {"requests": {"per_second": 0.5, "burst": BURST}})
-    monkeypatch.setattr("sessions_app.request_rates.site_config", lambda: config)
-    monkeypatch.setattr(request_rates, "_clock", clock)
-    monkeypatch.setattr(request_rates, "_buckets", {})
+    monkeypatch.setattr("sessions_app.rate_limiter.site_config", lambda: config)
+    monkeypatch.setattr(request_limiter, "_clock", clock)
+    monkeypatch.setattr(request_limiter, "_empty_at", {})
     return clock
 
 
@@ -63,7 +68,7 @@ def test_a_key_that_asks_too_fast_is_refused_and_told_when_to_come_back(program:
     error = refused.json()["error"]
     assert error["code"] == CODE
     assert error["details"] == {"per_second": 0.5, "burst": BURST, "retry_after": 2}
-    clock.now += 2
+    clock.wait(2)
     assert statuses(program, "/api/sessions", 2) == [200, 429]
 
 
@@ -130,7 +135,7 @@ async def test_frames_of_a_socket_count_and_it_stays_open(alice: User, clock: Cl
     told = [await ping() for _ in range(BURST + 1)]
     assert [frame["type"] for frame in told] == ["pong"] * BURST + ["error"]
     assert (told[-1]["error"]["code"], told[-1]["error"]["details"]["retry_after"]) == (CODE, 2)
-    clock.now += 2
+    clock.wait(2)
     assert (await ping())["type"] == "pong"
     await opened.send_input({"type": "websocket.disconnect", "code": 1000})
     await opened.wait()
@@ -146,15 +151,22 @@ def test_too_many_turns_say_when_to_ask_again(alice: User, program: Client, monk
     assert (told.status_code, told.headers["Retry-After"], told.json()["error"]["code"]) == (429, "5", "TOO_MANY_TURNS")
 
 
-def test_who_has_not_asked_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    monkeypatch.setattr("sessions_app.request_rates.MOST_BUCKETS", 2)
-    rates = RequestRates(clock)
-    for person in (1, 2):
-        rates.draw(user_id=person)
-    clock.now += 60
-    rates.draw(user_id=3)
-    assert [*rates._buckets] == ["person:3"]
-    for _ in range(BURST - 1):
-        rates.draw(user_id=3)
-    with pytest.raises(TooManyRequests):
-        rates.draw(user_id=3)
+def test_empty_buckets_are_forgotten(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    monkeypatch.setattr("sessions_app.rate_limiter.MOST_BUCKETS", 2)
+    limiter = RateLimiter(clock)
+    ada, ben, cleo = (Bucket(name=(name,), tries=1, seconds=60) for name in ("ada", "ben", "cleo"))
+    assert [limiter.seconds_to_wait(bucket) for bucket in (ada, ben)] == [0, 0]
+    clock.wait(60)
+    assert [limiter.seconds_to_wait(bucket) for bucket in (cleo, cleo)] == [0, 60]
+    assert [*limiter._empty_at] == [("cleo",)]
+
+
+def test_no_more_buckets_are_kept_than_so_many_and_those_go_on_counting(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr("sessions_app.rate_limiter.MOST_BUCKETS", 100)
+    limiter = RateLimiter(clock)
+    for number in range(1000):
+        limiter.seconds_to_wait(Bucket(name=(str(number),), tries=2, seconds=60))
+    assert len(limiter._empty_at) == 100
+    assert [limiter.seconds_to_wait(Bucket(name=("7",), tries=2, seconds=60)) for _ in range(2)] == [0, 60]

@@ -1,7 +1,8 @@
-"""How often passwords may be tried: so many times at once, then once in so many seconds.
+"""How often something may be tried: so many times at once, then once in so many seconds.
 
-Tries are counted in buckets, each of which empties by itself at a steady pace (the generic cell rate algorithm). All that
-is kept of a bucket is the time at which it is empty again, so one without a time, or with one that is past, is empty.
+Tries of passwords and requests are counted in buckets, each of which empties by itself at a steady pace (the generic cell
+rate algorithm). All that is kept of a bucket is the time at which it is empty again, so a bucket without a time, or with
+one that is past, is empty.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
 
-from mnesis_core.config import SignInConfig
+from mnesis_core.config import RequestConfig, SignInConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +41,18 @@ class Decision:
 
 def decide(buckets: Sequence[Bucket], empty_at: Mapping[tuple[str, ...], datetime], now: datetime) -> Decision:
     """Whether a try may be made that draws on all of these; ``empty_at`` is what is kept of them."""
-    after = {
-        bucket.name: max(empty_at.get(bucket.name, now), now) + timedelta(seconds=bucket.seconds) for bucket in buckets
-    }
-    excess = [(after[bucket.name] - now).total_seconds() - bucket.tries * bucket.seconds for bucket in buckets]
-    wait = max(0, *map(ceil, excess))
+    after, wait = {}, 0
+    for bucket in buckets:
+        # In whole microseconds on both sides: else rounding takes the last try of a burst away.
+        step = timedelta(seconds=bucket.seconds)
+        after[bucket.name] = max(empty_at.get(bucket.name, now), now) + step
+        wait = max(wait, ceil((after[bucket.name] - now - bucket.tries * step) / timedelta(seconds=1)))
     return Decision(wait_seconds=wait) if wait else Decision(empty_at=after)
+
+
+def request_bucket(config: RequestConfig, name: tuple[str, ...]) -> Bucket:
+    """What a request draws on."""
+    return Bucket(name=name, tries=config.burst, seconds=1 / config.per_second)
 
 
 def sign_in_buckets(config: SignInConfig, *, account: str, network: str, device: str) -> list[Bucket]:
