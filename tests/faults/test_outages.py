@@ -36,6 +36,15 @@ CROWD = 8
 LINES_A_SECOND = 3.0
 """That all processes of a site may log together while something is away, and twenty more."""
 
+CONFIG = f"""
+[turn]
+lease_seconds = {LEASE_SECONDS}
+[requests]
+per_second = 1000.0
+burst = 1000
+"""
+"""The driver asks about hundreds of turns in a row, faster than one person may by default."""
+
 LENGTHS = [
     pytest.param(1, SHORT_SECONDS, id="short"),
     *(pytest.param(ROUNDS, seconds, id=f"{seconds:g}s", marks=pytest.mark.soak) for seconds in SOAK_SECONDS),
@@ -69,7 +78,7 @@ def test_a_site_outlasts_an_outage(tmp_path: Path, folder: Path, kind: str, roun
     if kind == "disk" and (os.getuid() != 0 or not shutil.which("mount")):
         pytest.skip("mounting a disk takes root")
     with kinds(folder)[kind]() as outage:
-        (tmp_path / "config.toml").write_text(f"[turn]\nlease_seconds = {LEASE_SECONDS}\n")
+        (tmp_path / "config.toml").write_text(CONFIG)
         settings = {"MNESIS_DATA_DIR": str(folder), "MNESIS_CONFIG": str(tmp_path / "config.toml")} | outage.settings
         if "DATABASE_URL" not in settings:
             lay_database(folder)
