@@ -162,7 +162,7 @@ def fork_session(request: HttpRequest, session_id: str, body: ForkIn) -> Any:
 
 @router.get("/sessions/{session_id}/fork", response={200: ForkingOut, **ERRORS}, summary="How far a fork is copied")
 def read_fork(request: HttpRequest, session_id: str) -> Any:
-    """Of a fork: the session is there once ``copied`` is ``messages``."""
+    """How far a fork is. Its session is there once ``copied`` equals ``messages``."""
     return forking_out(queries.load_forking(session_id, owner_id=owner_id(request)))
 
 

@@ -45,7 +45,7 @@ class LeaseKeeper:
                 self._thread.start()
 
     def end(self) -> None:
-        """No turn runs any more: whoever has a connection gives it back now, not at the next look."""
+        """No turn runs any more, so idle connections are given back now instead of at the next look."""
         if self._has_connection:
             self._wake.set()
 

@@ -101,7 +101,7 @@ class Sessions(Schema):
 
 
 Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
-"""As the session's own tools call it; ``q``, as REST does, is understood too."""
+"""The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too."""
 
 
 class Grep(Search):

@@ -56,7 +56,7 @@ class Runner:
         self._permits: Counter[int | None] = Counter()
         """Turns that are being claimed, by their person."""
         self._owners: dict[str, int] = {}
-        """Of the turns that count for their person: whose they are."""
+        """The owner of each turn that counts towards its person's limit."""
         self._aside: dict[str, int] = {}
         """Turns that hold no permit, and for how many reasons."""
         self._resting: set[str] = set()

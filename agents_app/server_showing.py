@@ -59,7 +59,7 @@ class ShownTool:
     says: str
     """What the server says of it; empty: nothing."""
     digest: str
-    """Of the listing that is shown."""
+    """The digest of the listing that is shown."""
     is_marked: bool
     is_read_only: bool
     was_marked: bool

@@ -16,7 +16,7 @@ from agents_app.schedule import is_cluster_stopping, most_workers, wake_workers
 from mnesis_core.errors import Conflict, SessionNotFoundError
 
 FORK_SECONDS = 60.0
-"""Of one task of a long fork: the worker then makes room for others, and is far from its time limit."""
+"""How long one task of a long fork lasts. The worker then makes room for others, well within its own time limit."""
 
 
 def work(**_later: Any) -> None:

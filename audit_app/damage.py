@@ -42,7 +42,7 @@ def reason_of(error: Exception) -> str:
 
 
 def is_away(using: str) -> bool:
-    """Whether the database does not answer at all, which is no damage."""
+    """Whether the database is away, which is not damage."""
     return connections[using].vendor == "postgresql" and not connections[using].is_usable()
 
 

@@ -51,7 +51,7 @@ def directory_findings(*, using: str) -> Iterator[tuple[str, Finding]]:
 
 
 def findings_of_session(session_id: str, *, using: str) -> Iterator[Finding]:
-    """What a session, which is there, is otherwise than the directory says."""
+    """How an existing session differs from what the directory says."""
     sql = _OF_SESSION.format(at=time_in_sql("d.created_at", connections[using].vendor))
     rows = fetch(sql, [session_id], using=using)
     told: Any = {}

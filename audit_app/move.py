@@ -37,10 +37,10 @@ from mnesis_core.errors import Conflict, InvalidRequest, NotReady, SessionBusy
 from sessions_app import search_index
 
 LOCK_SECONDS = 20
-"""How long the move waits for whoever is writing to the source; on SQLite the settings say as much."""
+"""How long the move waits for writers of the source to finish; SQLite waits as long, by its settings."""
 IDS_A_QUESTION = 500
 MOVER = 7_663_911
-"""The advisory lock that a move holds on both databases; any number that nobody else uses."""
+"""The advisory lock that a move holds on both databases; no other lock has its number."""
 
 Progress = Callable[[str, str, int, int], None]
 """What is done (``copied``, ``compared``, ``indexed``), the table, rows done, rows in all."""

@@ -94,7 +94,7 @@ class AttachedTool:
 
     @property
     def digest(self) -> str:
-        """Of everything that the server says of it: a tool that is listed otherwise is another tool."""
+        """The digest of its whole listing. A tool that is listed differently is another tool."""
         said = json.dumps([self.remote_name, asdict(self.spec), dict(self.hints)], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()
 

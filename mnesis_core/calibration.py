@@ -11,7 +11,7 @@ from mnesis_core.overflow import read_overflow
 SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
 """A provider that claims to count beyond these is not believed."""
 LARGEST_REFUSED = 8.0
-"""Likewise where it refuses a prompt as too long: nobody gains by asking it the same again."""
+"""The largest ratio learnt from a refusal of too long a prompt. Asking the same again would gain nothing."""
 GROWTH = 1.4
 """By how much the ratio is raised over the least that explains such a refusal, when it says no number that does."""
 SMALLEST_WINDOW = 512

@@ -12,7 +12,7 @@ SUBSCRIBER_PREFIX = 64
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
-    """The address of whoever asks.
+    """The address of the client.
 
     Each proxy appends the peer that it saw to ``X-Forwarded-For``, and a client may begin it with anything. So it is read
     from its end, and only as long as a trusted proxy is who says it.

@@ -167,7 +167,7 @@ class WebConfig:
     """What the web server puts up with before it knows who asks. The site's to say: a session changes none of it."""
 
     anonymous_bytes: int = 65_536
-    """Of the body of a request without a valid API key or session cookie; forms to sign in with take less than one."""
+    """The limit of a body without a valid API key or session cookie; a sign-in form takes less than one."""
     body_seconds: float = 20.0
     """How long a body may keep the server waiting, beside the time that its bytes earn by the next value."""
     body_bytes_per_second: int = 500
@@ -177,7 +177,7 @@ class WebConfig:
     idle_seconds: float = 75.0
     """How long a connection is kept between two requests: longer than reverse proxies keep theirs, mostly 60 seconds."""
     waiting_connections: int = 256
-    """Of one address, without a whole request; one more closes the oldest of them. 0: no limit."""
+    """Connections of one address that have sent no whole request; one more closes the oldest of them. 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

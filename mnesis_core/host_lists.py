@@ -31,13 +31,13 @@ _RUNNERS = re.compile(
 )
 """Programs whose first argument says what is run: with nothing but ``...`` after one, anything would be."""
 _LAUNCHERS = re.compile(r"npx -y|uvx|python[\d.]* -m")
-"""Those that run packages and modules by name, which is how MCP servers are handed out; an owner may list them open."""
+"""Programs that run packages and modules by name, as MCP servers are distributed; ``...`` may follow these."""
 _NEVER = re.compile(
     r"SECRET_KEY|.*DATABASE_URL|REDIS_URL|PG(PASSWORD|PASSFILE|SERVICEFILE)|KUBECONFIG|BOTO_CONFIG|VAULT_TOKEN"
     r"|GOOGLE_(APPLICATION_)?CREDENTIALS.*|(MNESIS|DJANGO|POSTGRES|AWS|AZURE|ARM|GCP|GCLOUD|CLOUDSDK|GOOGLE_CLOUD|VERTEX"
     r"|VERTEXAI|OCI|ALIBABA_CLOUD|KUBERNETES|SSH)_.*"
 )
-"""The site's own secrets and the machine's: never given away for somebody else, whoever lists them."""
+"""Secrets of the site and of the machine. They are never given away, even where they are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class Bucket:
     name: tuple[str, ...]
     """What is counted: ``("account", "ada")``."""
     tries: int
-    """As many fit in at once."""
+    """How many fit in at once."""
     seconds: float
     """After which one more fits in."""
     is_own: bool = False
@@ -36,7 +36,7 @@ class Decision:
     wait_seconds: int = 0
     """Until the next one is; 0: this one is allowed."""
     empty_at: Mapping[tuple[str, ...], datetime] = field(default_factory=dict)
-    """Of an allowed try, when each of its buckets will be empty, by name."""
+    """When each bucket of an allowed try will be empty, by name."""
 
 
 def decide(buckets: Sequence[Bucket], empty_at: Mapping[tuple[str, ...], datetime], now: datetime) -> Decision:

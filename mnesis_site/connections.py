@@ -18,7 +18,7 @@ from twisted.web.http import HTTPChannel
 from sessions_app.conf import site_config
 
 BODY_BYTES = 65_536
-"""Of a request's body that wait for the application: then no more is read."""
+"""Bytes of a body that wait for the application. Beyond that no more is read."""
 
 
 class Body:
@@ -75,7 +75,7 @@ class Body:
 
 
 class Request(http_protocol.WebRequest):  # type: ignore[misc]
-    """As Daphne's own, but the application has it before its body, and Django alone reads forms."""
+    """Daphne's request, handed to the application before its body has arrived. Only Django reads forms."""
 
     body: Body | None = None
 
@@ -134,7 +134,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
             self.setTimeout(site_config().web.header_seconds)
 
     def is_asked(self) -> None:
-        """Whoever it is has sent a request."""
+        """The client has sent a request."""
         self.factory.waiting.discard(self)
 
     def allContentReceived(self) -> None:

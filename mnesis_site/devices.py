@@ -19,7 +19,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 COOKIE = "mnesis_device"
 SALT = "mnesis.device"
 MAX_AGE = timedelta(days=400)
-"""As long as browsers keep a cookie."""
+"""The longest that browsers keep a cookie."""
 
 
 def known_device(request: HttpRequest, account: str) -> str:
@@ -40,7 +40,7 @@ def note_sign_in(request: HttpRequest | None, user: User, **_: Any) -> None:
 
 
 def remember_device(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    """The response; to whoever has just signed in, with a cookie for their device."""
+    """The response, with a cookie for the device if somebody has just signed in."""
     account = getattr(request, "signed_in_account", None)
     if account is not None:
         response.set_signed_cookie(

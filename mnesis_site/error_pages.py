@@ -40,7 +40,7 @@ def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
 def answer(
     request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "", **values: Any
 ) -> HttpResponse:
-    """An error as whoever asked can read it; a template may need other values too."""
+    """An error as JSON for programs and as a page for people; a template may need other values too."""
     if prefers_json(request):
         return json_error(error, status=status)
     chosen = template or ("absent.html" if error.status == 404 else "wait.html" if pause_of(error) else "error.html")
@@ -49,7 +49,7 @@ def answer(
 
 
 def prefers_json(request: HttpRequest) -> bool:
-    """Whether whoever asks is a program."""
+    """Whether the client is a program."""
     return request.path.startswith(PROGRAM_PATHS) or request.get_preferred_type(KINDS) == KINDS[1]
 
 
@@ -100,7 +100,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 class NoOutage(logging.Filter):
-    """Of Django's lines for each request, those about something that is away: the log has it already."""
+    """Drops Django's own lines about requests during an outage, which the log tells of already."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""

@@ -65,7 +65,7 @@ class Lane:
 
 
 STRANGERS = Lane("hash-strangers")
-"""For whoever signs in from a device that is not known."""
+"""Hashing for sign-ins from unknown devices."""
 KNOWN = Lane("hash-known")
 """For all others, so that strangers cannot take their places."""
 _lane: ContextVar[Lane | None] = ContextVar("lane", default=None)

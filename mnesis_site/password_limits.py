@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class LimitedBackend(ModelBackend):
-    """Django's own, which looks at a password only as often as ``sign_in_buckets`` permit."""
+    """Django's backend, which checks a password only as often as ``sign_in_buckets`` permit."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any

@@ -21,7 +21,7 @@ from mnesis_site import readiness
 from mnesis_site.readiness import Readiness
 
 LONGEST_SECONDS = 1.5
-"""That a probe waits for a look: with what goes before and after, it is answered within two."""
+"""How long a probe waits for a look, so that it is answered within two seconds in all."""
 SILENT = [f"It did not answer within {LONGEST_SECONDS} seconds."]
 Response = HttpResponseBase | Awaitable[HttpResponseBase]
 

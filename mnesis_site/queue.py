@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Broker(ORM):  # type: ignore[misc]
-    """As the library's own, whose processes end when the database is away, and which asks it before it is needed."""
+    """The library's broker, except that its processes survive an outage and open no connection before they need it."""
 
     @staticmethod
     def get_connection(list_key: str | None = None) -> QuerySet[OrmQ]:
@@ -46,7 +46,7 @@ class Broker(ORM):  # type: ignore[misc]
         return found
 
     def acknowledge(self, task_id: int) -> None:
-        """Take a job that is done out of the queue; where that fails it is done once more, which harms nothing."""
+        """Take a finished job out of the queue. If that fails the job runs once more, which is harmless."""
         try:
             super().acknowledge(task_id)
         except AWAY as error:

@@ -30,7 +30,7 @@ from sessions_app.search_checks import index_differences
 Parts = dict[str, list[str]]
 """Sentences on what is missing, by part."""
 FULL_BYTES = 20_000_000
-"""Of free room, below which a disk counts as full."""
+"""Free bytes below which a disk counts as full."""
 PROBE = "probe"
 """A name that no content of a file has."""
 logger = logging.getLogger(__name__)

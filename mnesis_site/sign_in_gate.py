@@ -41,7 +41,7 @@ REFUSALS = Bucket(name=("refusals",), tries=5, seconds=1.0)
 
 
 class SignInGate:
-    """Middleware: see the module. Whoever has signed in gets a cookie for the device."""
+    """Middleware: see the module. A successful sign-in sets a cookie for the device."""
 
     sync_capable = True
     async_capable = True

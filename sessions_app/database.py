@@ -44,7 +44,7 @@ async def work(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def waiting_for(call: Callable[P, Awaitable[R]], *, own_loop: bool = False) -> Callable[P, R]:
-    """An asynchronous function for synchronous code, which waits for it without a connection of a pool."""
+    """An asynchronous function for synchronous code, which holds no pooled connection while it waits."""
 
     def wait(*args: P.args, **kwargs: P.kwargs) -> R:
         give_back()

@@ -121,7 +121,7 @@ class Recheck:
 
 
 async def _when_back(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Read from the database, for as long as it takes to come back: whoever follows misses nothing by an outage."""
+    """Read from the database, waiting until it is back, so that followers miss nothing in an outage."""
     while True:
         try:
             return await db(call, *args, **kwargs)

@@ -45,7 +45,7 @@ FOREIGN = """
         SELECT FROM pg_depend WHERE classid = 'pg_event_trigger'::regclass AND objid = pg_event_trigger.oid AND deptype = 'e'
     )
     ORDER BY 1"""
-"""Sentences. An event trigger that belongs to an extension is the business of whoever installed that."""
+"""Sentences about event triggers, except those that belong to an extension."""
 
 
 def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]:

@@ -1,4 +1,4 @@
-"""Before ``migrate`` changes anything: one process at a time, never backwards over the record, never from nothing again."""
+"""What ``migrate`` makes sure of first: that it runs alone, never undoes the record, and fills no lost database anew."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def refuse_to_unapply(*, plan: Iterable[tuple[Migration, bool]] = (), **_: Any) 
     """
     if names := unapplied(plan, record_apps()):
         more = f" and {len(names) - 1} more migrations" if len(names) > 1 else ""
-        raise CommandError(f"This would undo {names[0]}{more}, which the record is kept by. {WAY_OUT}")
+        raise CommandError(f"This would undo {names[0]}{more}, and with it tables of the record. {WAY_OUT}")
 
 
 @contextmanager
 def one_at_a_time(connection: BaseDatabaseWrapper, say: Callable[[str], object]) -> Iterator[None]:
-    """Wait until nobody else migrates this database, and keep others waiting; a process that dies gives way."""
+    """Migrate alone: wait for another process that does, and keep others waiting. A process that dies gives way."""
     with _way_in(connection) as enter:
         said, started = False, time.monotonic()
         while not enter():
@@ -108,7 +108,7 @@ def damage_told(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 @contextmanager
 def _way_in(connection: BaseDatabaseWrapper) -> Iterator[Callable[[], bool]]:
-    """Try, without waiting, to be the one who migrates; held until the block ends."""
+    """Yield a function that tries, without waiting, to take the lock, which is then held until the block ends."""
     if connection.vendor == "sqlite":
         # Never removed: who still waits for a removed file and who makes a new one would both be let in.
         with Path(f"{connection.settings_dict['NAME']}.lock").open("a") as file:

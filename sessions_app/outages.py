@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 SAY_AGAIN_SECONDS = 60.0
 PATIENCE_SECONDS = 60.0
-"""That a running turn waits for the database."""
+"""How long a running turn waits for the database."""
 TRY_AGAIN_SECONDS = 1.0
 DISK_FULL = "53100"
 """PostgreSQL's state of a statement for which its disk has no room."""
@@ -39,7 +39,7 @@ def outage_of(exception: BaseException | None) -> NotReady | None:
 
 
 async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """As ``db``; while the server cannot be reached, so that nothing was asked of it, again and again for a minute.
+    """Like ``db``, but tries again for a minute while the server cannot be reached and so was asked nothing.
 
     For what a running turn reads and writes. A call that broke off half way is not repeated: it may have been committed.
     """

@@ -31,11 +31,11 @@ _STRAYS = """
     WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id) GROUP BY e.session_id ORDER BY e.session_id"""
 
 Columns = tuple[Any, ...]
-"""Of an entry, as ``COLUMNS``."""
+"""The values of an entry, in the order of ``COLUMNS``."""
 
 
 def search_differences(session_id: str, *, using: str) -> Iterator[str]:
-    """A sentence for each way in which a session, which is there, is in the index otherwise than it should be."""
+    """A sentence for each way in which the index of an existing session differs from its parts."""
     [(owner_id, last_seq, is_searched)] = fetch(_SESSION, [session_id], using=using)
     # Sums of hashes: what is equal, which is nearly always so, need not be held.
     found = wanted = entries = 0

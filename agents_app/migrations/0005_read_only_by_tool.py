@@ -1,4 +1,4 @@
-"""Which tools change nothing is known of each tool. What was said of whole servers is not kept: nobody looked at each."""
+"""Mark single tools as read-only, not whole servers. Earlier marks are dropped: nobody had looked at each tool."""
 
 from django.db import migrations, models
 

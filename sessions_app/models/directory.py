@@ -18,7 +18,7 @@ class DirectoryEntry(AppendOnlyModel):
     session_id = models.CharField(max_length=ID_LENGTH)
     type = models.CharField(max_length=64)
     entries = models.BigIntegerField()
-    """Of the session by then, as the body says too."""
+    """The number of the session's entries at that time; the body says it too."""
     body = models.TextField()
     """The exact canonical text that was hashed: session, owner, number of entries, head, time; no content."""
     prev_hash = models.CharField(max_length=64)

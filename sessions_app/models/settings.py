@@ -129,7 +129,7 @@ class TryBucket(models.Model):
     """Tries of passwords that were counted (``mnesis_core.rate_limits``). A row whose time is past means nothing."""
 
     key = models.CharField(primary_key=True, max_length=64)
-    """A hash of what is counted: whoever reads the row learns neither names, which may be mistyped passwords, nor addresses."""
+    """A keyed hash of what is counted, so that the row tells neither names (perhaps mistyped passwords) nor addresses."""
     empty_at = models.DateTimeField(db_index=True)
 
     class Meta:

@@ -60,7 +60,7 @@ class Forking:
     """The original of its last message; empty for a fork that begins without any."""
     copied: int
     messages: int
-    """That it will have."""
+    """How many messages it will have."""
 
     @property
     def is_whole(self) -> bool:

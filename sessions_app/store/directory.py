@@ -1,7 +1,7 @@
 """The only writer of the directory: which sessions there are, whose, and how far each was at some time.
 
-Its one chain is that of the whole site, so that writers wait for each other. It is written only when a session comes or
-goes, as the last thing of that transaction, and by a worker now and then: never by a turn.
+There is one chain for the whole site, so writers wait for each other. An entry is written when a session is created,
+imported or deleted, as the last thing of that transaction, and by each web process every five minutes; never by a turn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sessions_app.models import DirectoryEntry
 from sessions_app.statements import Table, fetch, run
 
 WRITER = 7_663_912
-"""The advisory lock of whoever writes on PostgreSQL; any number that nobody else uses. SQLite has one writer anyway."""
+"""The advisory lock that writers take on PostgreSQL; no other lock has its number. SQLite has one writer anyway."""
 RECORD_SECONDS = 300.0
 """Between two looks of a process for sessions that have gone on."""
 MOST_RECORDED = 10_000
@@ -61,7 +61,7 @@ def enter(type: DirectoryType, place: Place) -> None:
 
 
 def enter_imported(session_id: str) -> None:
-    """Tell of a session, which is there as it was elsewhere, and whose it is now."""
+    """Enter a session that was brought here from elsewhere, with its owner here."""
     [(owner_id, entries, head)] = fetch(_SESSION, [session_id])
     place = Place(session_id=session_id, owner_id=owner_id, entries=entries, head=head)
     enter(DirectoryType.SESSION_IMPORTED, place)

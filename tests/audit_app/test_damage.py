@@ -34,7 +34,7 @@ def other_id() -> str:
 
 
 def found() -> list[tuple[str, str]]:
-    """Sessions and words, without the guards, which are away."""
+    """Sessions and words in a database whose guards are away."""
     return [(one.session, f"{one.kind}: {one.detail}") for one in verify_all(jobs=1).problems if one.kind != "guard"]
 
 

@@ -1,4 +1,4 @@
-"""Many answers at once over few database connections: whoever waits for a model, or for a client, holds none."""
+"""Many answers at once over few database connections: waiting for a model or a client holds none."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def server_sent(client: httpx.AsyncClient, session: str, begun: asyncio.Ba
 
 
 async def completion(client: httpx.AsyncClient, begun: asyncio.Barrier, *, stream: bool) -> tuple[str, str]:
-    """Likewise of a chat completion, whose turn has ended well if it stopped by itself."""
+    """The same for a chat completion, whose turn has ended well if it stopped by itself."""
     body = {"model": "demo", "stream": stream, "messages": [{"role": "user", "content": MESSAGE}]}
     if not stream:
         await begun.wait()
@@ -141,7 +141,7 @@ def _end(finish_reason: str) -> str:
 
 
 async def over_socket(caller: Caller, session: str, begun: asyncio.Barrier) -> tuple[str, str]:
-    """Likewise over a websocket."""
+    """The same over a websocket."""
     text = ""
     async with caller.socket(session, open_timeout=PATIENCE_SECONDS, max_size=None) as socket:
         await socket.send(json.dumps({"type": "turn", "message": MESSAGE}))

@@ -30,11 +30,11 @@ ANSWER_SECONDS = 8.0
 BACK_SECONDS = 40.0
 """In which everything works again; a lease and a sweep of five seconds are in it."""
 SURVIVED_SECONDS = 30.0
-"""Of an outage through which a running answer lives, where the database is away altogether."""
+"""The longest outage of the database that a running answer survives."""
 CROWD = 8
 """Requests at once."""
 LINES_A_SECOND = 3.0
-"""That all processes of a site may log together while something is away, and twenty more."""
+"""How much all processes of a site together may log during an outage, and twenty lines more."""
 
 CONFIG = f"""
 [turn]

@@ -23,7 +23,7 @@ from tests.support.webs import web_server
 
 CLIENTS = 20
 SECONDS = 6.0
-"""Of a stretch with the flood, and of one without."""
+"""The length of a stretch with the flood, and of one without."""
 STRETCHES = 4
 MAKE_ADA = "from django.contrib.auth.models import User; User.objects.create_user('ada', password='correct horse')"
 PAUSE = 0.02

@@ -57,7 +57,7 @@ def unbounded(schema: dict[str, Any], name: str, seen: frozenset[str]) -> Iterat
 
 
 def unbounded_object(schema: dict[str, Any], name: str, seen: frozenset[str]) -> Iterator[str]:
-    """Likewise of an object."""
+    """The same for an object."""
     if (more := schema.get("additionalProperties")) and "maxProperties" not in schema:
         yield name
     if isinstance(more, dict):

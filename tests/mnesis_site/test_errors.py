@@ -230,7 +230,7 @@ def test_hostile_values_in_a_form_of_the_administration_are_no_server_error(
 
 
 def fail(*_: Any) -> None:
-    """Of a database that is away, whatever it is asked."""
+    """What a database that is away raises for any statement."""
     raise OperationalError("the server closed the connection")
 
 
