@@ -79,10 +79,11 @@ def list_files(
 
 @router.post("/files", response={201: FileOut, **KEEPING}, summary="Upload a file", openapi_extra=UPLOAD)
 def upload_file(request: HttpRequest) -> Any:
-    """Keep a file: multipart with ``file``, or JSON with ``path``; and the ``session_id`` that it is for.
+    """Keep a file: multipart with ``file``, or JSON with ``path``, and the ``session_id`` that it is for.
 
-    Without one the file gets a new session, named after it, whose id the answer says. A path is one of the server's machine, under a folder that the site allows (``MNESIS_FILE_ROOTS``). A worker
-    explores the file; ``state`` says when it has. Large files: ``/uploads``, which may be broken off and gone on with.
+    Without a session the file gets a new one, named after it; the answer has its id. A path is one of the server's
+    machine, under a folder that the site allows (``MNESIS_FILE_ROOTS``). A worker explores the file; ``state`` says when
+    it has. Large files: ``/uploads``, which can be interrupted and continued.
     """
     owner = owner_id(request)
     if request.content_type != "multipart/form-data":
