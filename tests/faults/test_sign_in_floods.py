@@ -27,9 +27,9 @@ SECONDS = 6.0
 STRETCHES = 4
 MAKE_ADA = "from django.contrib.auth.models import User; User.objects.create_user('ada', password='correct horse')"
 PAUSE = 0.02
+"""Between two calls of the person who is measured."""
 LEAST_P99 = 0.05
 """Below that a machine's own hiccups are most of it."""
-"""Between two calls of the person who is measured."""
 
 pytestmark = pytest.mark.soak
 
