@@ -22,6 +22,7 @@ check: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	cd clients/python && ../../$(BIN)/lint-imports
 	$(BIN)/djlint templates --lint --check --quiet
 	$(BIN)/python manage.py check --fail-level WARNING
 	$(BIN)/python manage.py makemigrations --check --dry-run

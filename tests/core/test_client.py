@@ -1,4 +1,4 @@
-"""The client's own modules: its errors are the registry's, what is made is current, no word comes twice."""
+"""The client's own modules: errors by their code, synchronous sources that are current, and no word that comes twice."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import httpx
 import pytest
 
 import mnesis_client
-from mnesis_client.endings import error_of
-from mnesis_client.streams import Follower, error_in, text_of
-from tests.support.client_sources import CLIENT, written
+from mnesis_client.errors import error_in
+from mnesis_client.streams import Follower, text_of
+from tests.support.client_sources import CLIENT, sync_sources
 from tests.support.error_table import kinds
 
 
-def test_every_code_of_the_registry_is_an_error_of_the_client():
-    for kind in kinds():
-        theirs = error_of(kind.code)
-        assert theirs.code == kind.code, "python -m tests.support.client_sources writes the client's errors anew"
-        assert (type(theirs).__name__, type(theirs).__base__.__name__) == (kind.__name__, kind.__base__.__name__)
-    assert len(mnesis_client.endings.BY_CODE) == len(list(kinds())) + 1, "ConnectionFailed is the client's own"
+def test_the_clients_own_code_is_none_of_the_servers():
+    assert mnesis_client.ConnectionFailed("").code not in {kind.code for kind in kinds()}
 
 
-def test_what_is_made_is_current():
-    for name, text in written().items():
-        current = (CLIENT / name).read_text(encoding="utf-8")
-        assert current == text, f"python -m tests.support.client_sources writes {name} anew"
+def test_the_synchronous_client_is_what_unasync_makes():
+    for name, text in sync_sources().items():
+        assert (CLIENT / "_sync" / name).read_text(encoding="utf-8") == text, f"make format writes {name} anew"
 
 
-def test_an_unknown_code_keeps_its_name():
-    error = error_in({"error": {"code": "OF_TOMORROW", "message": "m", "details": {"a": 1}}}, 409)
-    assert (type(error), error.said_code, error.details) == (mnesis_client.MnesisError, "OF_TOMORROW", {"a": 1})
-    assert error_in("<html>", 502).status == 502
+def test_an_error_has_what_the_server_says_of_it():
+    error = error_in({"error": {"code": "SESSION_BUSY", "message": "m", "details": {"a": 1}}}, 409)
+    assert (error.code, error.status, error.message, error.details) == ("SESSION_BUSY", 409, "m", {"a": 1})
+    assert str(error) == "SESSION_BUSY: m"
+
+
+def test_an_answer_that_says_nothing_is_an_internal_error():
+    error = error_in("<html>", 502)
+    assert (error.code, error.status) == ("INTERNAL_ERROR", 502)
 
 
 def line(type: str, **values: Any) -> str:
@@ -67,7 +67,7 @@ def test_a_part_that_ended_while_the_line_was_down_is_read_whole():
     assert frame is not None
     assert follower.missed(frame) == 7
     message: Any = {"id": "m", "parts": [{"type": "text", "index": 0, "text": "one two"}], "role": "assistant"}
-    assert [text["text"] for text in follower.texts_of(message)] == ["two"]
+    assert [text["text"] for text in follower.missed_texts(message)] == ["two"]
     assert text_of([message]) == "one two"
 
 
@@ -77,7 +77,7 @@ def test_silence_is_given_up():
 
 
 def test_a_stream_that_ends_with_an_error_raises_it_or_is_tried_again():
-    with pytest.raises(mnesis_client.SessionNotFoundError):
+    with pytest.raises(mnesis_client.MnesisError, match="SESSION_NOT_FOUND: gone"):
         Follower(0).read(line("error", error={"code": "SESSION_NOT_FOUND", "message": "gone"}))
     with pytest.raises(httpx.ReadError):
         Follower(0).read(line("error", error={"code": "INTERNAL_ERROR", "message": "reconnect"}))

@@ -8,25 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mnesis_client import (
-    ApprovalNotPending,
-    AsyncClient,
-    Client,
-    ConnectionFailed,
-    FileReferenceNotFoundError,
-    InvalidRequest,
-    NotSignedIn,
-    OperatorRunNotFoundError,
-    OperatorRunNotInState,
-    SessionArchived,
-    SessionBusy,
-    SessionNotFoundError,
-    SessionNotRunning,
-    ToolCallAnswered,
-)
+from mnesis_client import AsyncClient, Client, ConnectionFailed, MnesisError
 from mnesis_client.inputs import Tool, ToolResult
 from tests.journeys.conftest import Caller
 from tests.support.cutting_proxy import CuttingProxy
+
+
+def raises(code: str) -> pytest.RaisesExc[MnesisError]:
+    return pytest.raises(MnesisError, check=lambda error: error.code == code)
 
 
 @pytest.fixture
@@ -87,7 +76,7 @@ def test_an_export_that_breaks_off_leaves_no_file(caller: Caller, client: Client
         proxy.bytes_left = [20_000]
         with pytest.raises(ConnectionFailed):
             other.export_session(session["id"], place)
-    with pytest.raises(SessionNotFoundError):
+    with raises("SESSION_NOT_FOUND"):
         client.export_session("sess_none", place)
     assert list(tmp_path.iterdir()) == []
 
@@ -111,17 +100,17 @@ def test_the_callers_tools_suspend_a_turn_until_they_answer(client: Client):
     turn = next(client.turns(session["id"]))
     [waiting] = turn["waits_for"]
     assert (waiting["tool_name"], waiting["reason"]) == ("weather", "caller")
-    with pytest.raises(SessionBusy) as busy:
+    with raises("SESSION_BUSY") as busy:
         client.start_turn(session["id"], "Never mind")
     assert busy.value.details["turn_id"] == turn["id"]
-    with pytest.raises(ApprovalNotPending):
+    with raises("APPROVAL_NOT_PENDING"):
         client.decide_approval(session["id"], waiting["part_id"], approved=True)
     results: list[ToolResult] = [{"tool_call_id": waiting["tool_call_id"], "output": "Rain in Kiel"}]
     answer = client.wait(client.answer_tools(session["id"], turn["id"], results))
     assert (answer.turn["state"], "Rain in Kiel" in answer.text) == ("completed", True)
-    with pytest.raises(ToolCallAnswered):
+    with raises("TOOL_CALL_ANSWERED"):
         client.answer_tools(session["id"], turn["id"], results)
-    with pytest.raises(SessionNotRunning):
+    with raises("SESSION_NOT_RUNNING"):
         client.interrupt(session["id"])
 
 
@@ -141,7 +130,7 @@ def test_a_file_is_given_read_by_line_searched_and_goes_with_a_message(client: C
     assert client.read_file(file["id"])["state"] == "explored"
     assert [one["id"] for one in client.files(session["id"])] == [file["id"]]
     assert file["id"] in [one["id"] for one in client.files()]
-    with pytest.raises(FileReferenceNotFoundError):
+    with raises("FILE_NOT_FOUND"):
         client.read_file("file_none")
 
 
@@ -165,19 +154,19 @@ async def test_a_large_file_goes_up_without_waiting(caller: Caller, tmp_path: Pa
         file = await client.upload_file(session["id"], place)
         assert (file["size"], [one["id"] async for one in client.files(session["id"])]) == (5_120_000, [file["id"]])
         await client.archive_session(session["id"])
-        with pytest.raises(SessionArchived):
+        with raises("SESSION_ARCHIVED"):
             await client.upload_file(session["id"], place)
 
 
 def test_errors_are_raised_by_their_code(caller: Caller, client: Client):
-    with pytest.raises(SessionNotFoundError) as missing:
+    with raises("SESSION_NOT_FOUND") as missing:
         client.read_session("sess_none")
-    assert (missing.value.status, missing.value.said_code) == (404, "SESSION_NOT_FOUND")
-    with pytest.raises(SessionNotFoundError):
+    assert (missing.value.status, missing.value.code) == (404, "SESSION_NOT_FOUND")
+    with raises("SESSION_NOT_FOUND"):
         next(client.follow("sess_none"))
-    with pytest.raises(InvalidRequest):
+    with raises("INVALID_REQUEST"):
         client.create_session(title="x" * 500)
-    with Client(caller.site.url, key="mns_wrong") as nobody, pytest.raises(NotSignedIn):
+    with Client(caller.site.url, key="mns_wrong") as nobody, raises("NOT_SIGNED_IN"):
         nobody.models()
     with Client("http://127.0.0.1:1", key="") as lost, pytest.raises(ConnectionFailed):
         lost.models()
@@ -210,7 +199,7 @@ async def test_the_same_with_async_and_await(caller: Caller):
         text = "".join(frame.get("text", "") for frame in frames)
         [turn] = [turn async for turn in client.turns(session["id"])]
         assert (await client.wait(turn)).text == text
-        with pytest.raises(SessionNotFoundError):
+        with raises("SESSION_NOT_FOUND"):
             await client.read_turn("sess_none", "turn_none")
 
 
@@ -229,8 +218,8 @@ def test_a_map_from_its_items_to_its_results(client: Client):
     assert client.read_map_item(run["id"], failed["item"])["tries"][0]["accepted"] is False
     assert [known["id"] for known in client.maps(run["session_id"])] == [run["id"]]
     assert client.wait_map(client.retry_map(run["id"]))["counts"]["failed"] == 1
-    with pytest.raises(OperatorRunNotInState):
+    with raises("OPERATOR_RUN_NOT_IN_STATE"):
         client.pause_map(run["id"])
-    with pytest.raises(OperatorRunNotFoundError):
+    with raises("OPERATOR_RUN_NOT_FOUND"):
         list(client.map_results("map_none"))
     assert client.verify(run["session_id"])["ok"]

@@ -34,7 +34,7 @@ Every error has one code, whichever door it leaves by; `mnesis_core/errors.py` (
 REST and `/v1` answer `{"error": {"code", "message", "details"}}` with the HTTP status;
 JSON-RPC has the number in `code`, and the code in `data.code`; MCP a result with `isError` and the error as its value; a websocket
 `{"type": "error", "error"}`; a command prints `CODE: message` and ends with the exit status. A message may say more than the one
-here; the code is what programs should read.
+here; the code is what programs should read. The [Python client](../clients/python/README.md) raises `MnesisError` with that `code`.
 
 | code | message | HTTP | JSON-RPC | exit status |
 |---|---|---|---|---|

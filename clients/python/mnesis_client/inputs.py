@@ -1,4 +1,4 @@
-"""What a caller sends: JSON objects with known fields, as the server takes them."""
+"""The JSON objects that a caller sends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tool(TypedDict):
 
 
 class ToolResult(TypedDict):
-    """What a tool of the caller's answered: ``output``, or ``error``."""
+    """The result of one of the caller's tools: ``output`` or ``error``."""
 
     tool_call_id: str
     output: NotRequired[str]
@@ -23,8 +23,6 @@ class ToolResult(TypedDict):
 
 
 class SessionValues(TypedDict, total=False):
-    """What a session is made with; all of it may be left out."""
-
     model: str
     title: str
     agent: str
@@ -37,8 +35,6 @@ class SessionValues(TypedDict, total=False):
 
 
 class SessionChanges(TypedDict, total=False):
-    """What may change about a session."""
-
     title: str
     labels: dict[str, str]
     config: dict[str, Any]
@@ -47,21 +43,17 @@ class SessionChanges(TypedDict, total=False):
 
 
 class SessionFilters(TypedDict, total=False):
-    """Which sessions are listed."""
-
     label: str
     """``key=value``."""
     q: str
-    """A word of the title."""
+    """A word in the title."""
     archived: bool
     parent_id: str
     sub_agents: bool
-    """True: only what turns have launched; false: nothing of it."""
+    """True for only the sessions that turns have launched, false for only the others."""
 
 
 class Limits(TypedDict, total=False):
-    """The most that a turn may use."""
-
     tokens: int
     cost_micros: int
     seconds: float
@@ -69,20 +61,20 @@ class Limits(TypedDict, total=False):
 
 
 class TurnOptions(TypedDict, total=False):
-    """How a turn differs from its session; ``files`` are ids of files that go with the message."""
+    """Options of one turn. ``files`` are the ids of files that go with the message."""
 
     files: Sequence[str]
     tools: Sequence[Tool]
-    """Tools that the caller runs: a call of one suspends the turn until ``answer_tools``."""
+    """Tools that the caller runs. A call to one suspends the turn until ``answer_tools``."""
     system_prompt: str
     limits: Limits
     on_doom_loop: Literal["continue", "stop"]
     host_mode: bool
-    """Whether the session stays alive for messages of peers from now on; left out: as it does already."""
+    """Switch the host mode of the session on or off, from this turn on."""
     model: str
-    """Who is asked this turn in place of the session's model."""
+    """The model to ask in this turn in place of the session's."""
     idempotency_key: str
-    """Made, if it is not given."""
+    """A random one by default."""
 
 
 Spoken = str | list[dict[str, Any]]
@@ -90,7 +82,7 @@ Spoken = str | list[dict[str, Any]]
 
 
 class Tokens(TypedDict, total=False):
-    """What the caller's provider counted; ``input`` is the whole prompt."""
+    """The counts of the caller's provider. ``input`` is the whole prompt, cached or not."""
 
     input: int
     output: int
@@ -99,22 +91,49 @@ class Tokens(TypedDict, total=False):
 
 
 class RecordedValues(TypedDict, total=False):
-    """What is known of a turn that the caller ran."""
-
     tokens: Tokens
     cost: float
     """In the currency unit of the model's price."""
     finish_reason: str | None
     model: str
     idempotency_key: str
-    """Made, if it is not given."""
+    """A random one by default."""
 
 
 class SearchOptions(TypedDict, total=False):
-    """How a search is made."""
-
     mode: Literal["text", "regex"]
     scope: str
     summary_id: str
     limit: int
     cursor: str
+
+
+class FileSearchOptions(TypedDict, total=False):
+    mode: Literal["text", "regex"]
+    limit: int
+    cursor: str
+
+
+class MapValues(TypedDict, total=False):
+    """Values of a new run. Either ``file_id`` or ``items`` is required."""
+
+    file_id: str
+    items: Sequence[Any]
+    session_id: str
+    output_schema: dict[str, Any]
+    native_schema: bool
+    model: str
+    system_prompt: str
+    concurrency: int
+    max_retries: int
+    timeout_seconds: float
+    temperature: float
+    limits: Limits
+    idempotency_key: str
+    """A random one by default."""
+
+
+class AgenticMapValues(MapValues, total=False):
+    read_only: bool
+    tools: Sequence[str]
+    max_turns: int

@@ -1,4 +1,4 @@
-"""What the server answers, as it sends it: JSON objects with known fields. Fields may be added, none is renamed."""
+"""The JSON objects that the server answers. Fields may be added to them; none is ever renamed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,11 @@ Item = TypeVar("Item")
 
 
 class Page(TypedDict, Generic[Item]):
-    """Some items, and what to ask for the next ones with."""
-
     items: list[Item]
     next_cursor: str | int | None
 
 
 class ErrorInfo(TypedDict):
-    """Why something ended badly."""
-
     code: str
     message: str
     details: NotRequired[dict[str, Any]]
@@ -35,7 +31,7 @@ class Usage(TypedDict):
 
 
 class Session(TypedDict):
-    """A session. What reading one adds is below; lists leave it out."""
+    """A session. Lists leave out the fields that are not required."""
 
     id: str
     state: str
@@ -72,8 +68,6 @@ class Waiting(TypedDict):
 
 
 class Turn(TypedDict):
-    """A turn."""
-
     id: str
     session_id: str
     seq: int
@@ -122,8 +116,6 @@ class Part(TypedDict):
 
 
 class Message(TypedDict):
-    """A message of the record."""
-
     id: str
     seq: int
     turn_id: str | None
@@ -138,8 +130,6 @@ class Message(TypedDict):
 
 
 class ModelCall(TypedDict):
-    """A call to a model."""
-
     id: str
     session_id: str
     turn_id: str | None
@@ -154,7 +144,7 @@ class ModelCall(TypedDict):
     estimated_tokens: int
     usage: Usage
     usage_said: str | None
-    """What the provider said of tokens, as JSON, whether it can be true or not."""
+    """The provider's own token counts as JSON, even those that cannot be true."""
     outcome: str | None
     finish_reason: str | None
     error: ErrorInfo | None
@@ -164,8 +154,6 @@ class ModelCall(TypedDict):
 
 
 class Event(TypedDict):
-    """An entry of a session's ledger."""
-
     seq: int
     type: str
     data: dict[str, Any]
@@ -173,7 +161,7 @@ class Event(TypedDict):
 
 
 class Frame(TypedDict):
-    """What following a session brings: an event, ``caught_up``, or a ``delta`` with more text of a running answer."""
+    """An event, ``caught_up``, or a ``delta`` with more text of a running answer."""
 
     type: str
     seq: NotRequired[int]
@@ -186,7 +174,7 @@ class Frame(TypedDict):
 
 
 class Context(TypedDict):
-    """What the model would see; ``payload`` in a provider's format, else ``messages``."""
+    """What the model would see: ``payload`` in the format of a provider, ``messages`` in that of Mnesis."""
 
     budget: dict[str, Any]
     breakdown: dict[str, int]
@@ -198,8 +186,6 @@ class Context(TypedDict):
 
 
 class Hit(TypedDict):
-    """Something that a search found."""
-
     session_id: str
     session_title: str
     kind: str
@@ -214,7 +200,7 @@ class Hit(TypedDict):
 
 
 class Found(TypedDict):
-    """A page of hits, and how much was searched for them."""
+    """A page of hits, and how much of the record was searched."""
 
     items: list[Hit]
     messages_searched: int
@@ -225,8 +211,6 @@ class Found(TypedDict):
 
 
 class Summary(TypedDict):
-    """A summary."""
-
     id: str
     kind: str
     depth: int
@@ -241,7 +225,7 @@ class Summary(TypedDict):
 
 
 class Expanded(TypedDict):
-    """What a summary stands for: messages or summaries, as ``kind`` says."""
+    """The messages or summaries that a summary stands for; ``kind`` says which."""
 
     kind: str
     items: list[Any]
@@ -249,8 +233,6 @@ class Expanded(TypedDict):
 
 
 class Compaction(TypedDict):
-    """A compaction."""
-
     id: str
     state: str
     trigger: str
@@ -265,8 +247,6 @@ class Compaction(TypedDict):
 
 
 class Model(TypedDict):
-    """A model that may be chosen."""
-
     alias: str
     litellm_model: str
     context_window: int
@@ -274,16 +254,162 @@ class Model(TypedDict):
 
 
 class Verified(TypedDict):
-    """Whether a session's record is as it was written."""
-
     ok: bool
     checked: dict[str, Any]
     problems: list[dict[str, Any]]
 
 
+class File(TypedDict):
+    """A file. ``size`` is in bytes; ``state`` is ``waiting`` until the file was explored."""
+
+    id: str
+    session_id: str
+    content_id: str
+    path: str
+    file_type: str
+    token_count: int
+    state: Literal["waiting", "explored"]
+    exploration_summary: str
+    exploration: dict[str, Any] | None
+    size: int | None
+    created_at: str
+
+
+class FileLine(TypedDict):
+    """A line without its end. ``offset`` is the byte where it begins; ``is_cut`` says that ``text`` is only its beginning."""
+
+    number: int
+    offset: int
+    text: str
+    is_cut: bool
+
+
+class FileLines(TypedDict):
+    """Lines in order. ``total`` counts those of the whole file; it is ``None`` until all are counted."""
+
+    items: list[FileLine]
+    total: int | None
+    next_line: int | None
+
+
+class LineHit(TypedDict):
+    """A matching line, shortened around its first match, which is at byte ``offset``."""
+
+    number: int
+    offset: int
+    text: str
+    matches: list[tuple[int, int]]
+    count: int
+
+
+class FileFound(TypedDict):
+    """A page of matching lines. ``next_cursor`` is ``None`` when all of the file was searched."""
+
+    items: list[LineHit]
+    searched_bytes: int
+    size: int
+    next_cursor: str | None
+
+
+class MapCounts(TypedDict):
+    """The progress of a run. ``items`` is ``None`` while the input is being read."""
+
+    items: int | None
+    completed: int
+    failed: int
+    cancelled: int
+    left: int
+    tries: int
+    tokens_input: int
+    tokens_output: int
+    cost_micros: int
+
+
+class MapFailure(TypedDict):
+    item: int
+    kind: str
+    message: str
+
+
+class MapRun(TypedDict):
+    """A run over many items. Lists leave out ``failures``, which has the first ones."""
+
+    id: str
+    session_id: str
+    turn_id: str
+    part_id: str
+    kind: Literal["llm", "agentic"]
+    state: Literal["pending", "running", "paused", "completed", "cancelled", "failed"]
+    reason: str
+    counts: MapCounts
+    input_file_id: str
+    output_file_id: str
+    error: ErrorInfo | None
+    spec: dict[str, Any]
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    failures: NotRequired[list[MapFailure]]
+
+
+class MapItem(TypedDict):
+    """An item of a run. Lists leave out its ``tries``."""
+
+    item: int
+    state: Literal["pending", "running", "completed", "failed", "cancelled"]
+    attempts: int
+    error_kind: str
+    error: str
+    child_session_id: str
+    offset: int
+    length: int
+    tokens_input: int
+    tokens_output: int
+    cost_micros: int
+    duration_ms: int
+    started_at: str | None
+    ended_at: str | None
+    tries: NotRequired[list[dict[str, Any]]]
+
+
+class MapResult(TypedDict):
+    """A line of the results: ``output``, or ``error`` with its kind and message. Only followed results have ``seq``."""
+
+    seq: NotRequired[int]
+    item: int
+    input: Any
+    output: NotRequired[Any]
+    error: NotRequired[dict[str, str]]
+
+
+class Imported(TypedDict):
+    """A session that an import made, or that was there already."""
+
+    id: str
+    title: str
+
+
+class Import(TypedDict):
+    """An import job. Its progress reads "``done`` of ``total`` ``unit`` ``verb``"; a ``total`` of 0 is not known yet.
+
+    Sessions that were imported before a failure stay, so a failed job may name some in ``sessions``.
+    """
+
+    id: str
+    state: Literal["waiting", "running", "done", "failed"]
+    files: list[str]
+    verb: str
+    unit: str
+    done: int
+    total: int
+    sessions: list[Imported]
+    notes: list[str]
+    error: ErrorInfo | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A turn that has stopped, and what the model said in it."""
+    """A turn that has stopped, and the text that the model wrote in it."""
 
     turn: Turn
     text: str

@@ -1,0 +1,390 @@
+"""The methods of a client, in the order of the REST API: sessions, turns, the record, files, runs, imports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Literal, Unpack, cast
+
+import httpx
+
+from mnesis_client import requests
+from mnesis_client._async.connection import AsyncConnection
+from mnesis_client.errors import ConnectionFailed, MnesisError
+from mnesis_client.files import PIECE_BYTES, LocalFile, opened_files, whole_file
+from mnesis_client.inputs import (
+    AgenticMapValues,
+    FileSearchOptions,
+    MapValues,
+    RecordedValues,
+    SearchOptions,
+    SessionChanges,
+    SessionFilters,
+    SessionValues,
+    Spoken,
+    ToolResult,
+    TurnOptions,
+)
+from mnesis_client.requests import Request
+from mnesis_client.streams import ATTEMPTS, PAUSE_SECONDS, Follower, stops, text_of
+from mnesis_client.values import (
+    Answer,
+    Compaction,
+    Context,
+    Event,
+    Expanded,
+    File,
+    FileFound,
+    FileLines,
+    Found,
+    Frame,
+    Import,
+    InboxMessage,
+    MapItem,
+    MapResult,
+    MapRun,
+    Message,
+    Model,
+    ModelCall,
+    Session,
+    Summary,
+    Turn,
+    Verified,
+)
+
+LOOK_SECONDS = 0.5
+
+
+class AsyncClient(AsyncConnection):
+    """Talks to one server with one key. Close it, or use it as a context manager.
+
+    :raises MnesisError: from every method, when the server answers an error
+    :raises ConnectionFailed: from every method, when no answer arrives
+    """
+
+    async def models(self) -> list[Model]:
+        return await self._items(requests.get("models"))
+
+    async def create_session(self, **values: Unpack[SessionValues]) -> Session:
+        return cast(Session, await self._send(requests.post("sessions", **values)))
+
+    def sessions(self, **filters: Unpack[SessionFilters]) -> AsyncIterator[Session]:
+        """Iterate over every session that passes the filters, latest first."""
+        return self._pages(requests.get("sessions", **filters))
+
+    async def read_session(self, session_id: str) -> Session:
+        """Return a session with its context meter and its bill. This never waits for a running turn."""
+        return cast(Session, await self._send(requests.get("sessions", session_id)))
+
+    async def update_session(self, session_id: str, **changes: Unpack[SessionChanges]) -> Session:
+        return cast(Session, await self._send(requests.patch("sessions", session_id, **changes)))
+
+    async def archive_session(self, session_id: str) -> Session:
+        """Close a session for new turns; it stays readable."""
+        return cast(Session, await self._send(requests.post("sessions", session_id, "archive")))
+
+    async def reopen_session(self, session_id: str) -> Session:
+        """Let an archived session take turns again."""
+        return cast(Session, await self._send(requests.post("sessions", session_id, "reopen")))
+
+    async def fork_session(
+        self, session_id: str, *, at_message_id: str | None = None, before_message_id: str | None = None
+    ) -> Session:
+        """Copy a session up to and including one message, or up to before one, and wait until all is copied."""
+        where = {"at_message_id": at_message_id, "before_message_id": before_message_id}
+        made = await self._send(requests.post("sessions", session_id, "fork", **where))
+        while made.get("copied", 0) < made.get("messages", 0):
+            await asyncio.sleep(PAUSE_SECONDS)
+            made = await self._send(requests.get("sessions", made["id"], "fork"))
+        return await self.read_session(made["id"])
+
+    async def start_turn(self, session_id: str, message: str, **options: Unpack[TurnOptions]) -> Turn:
+        """Start a turn and return at once."""
+        request = requests.post_keyed("sessions", session_id, "turns", message=message, **options)
+        return cast(Turn, await self._send(request))
+
+    async def stream(
+        self, session_id: str, message: str, **options: Unpack[TurnOptions]
+    ) -> AsyncGenerator[Frame, None]:
+        """Start a turn and follow it until it stops."""
+        after = (await self.read_session(session_id))["last_seq"]
+        turn = await self.start_turn(session_id, message, **options)
+        async with aclosing(self._frames(session_id, Follower(after, wants_whole_texts=True))) as frames:
+            async for frame in frames:
+                yield frame
+                if stops(frame, turn["id"]):
+                    return
+
+    async def say(self, session_id: str, message: str, **options: Unpack[TurnOptions]) -> Answer:
+        """Start a turn and wait until it stops."""
+        return await self.wait(await self.start_turn(session_id, message, **options))
+
+    async def wait(self, turn: Turn) -> Answer:
+        """Wait until a turn stops: it has ended, or waits for the caller or for a person."""
+        session_id, turn_id = turn["session_id"], turn["id"]
+        session = await self.read_session(session_id)
+        turn = await self.read_turn(session_id, turn_id)
+        if turn["state"] == "running":
+            async with aclosing(self.follow(session_id, after=session["last_seq"])) as frames:
+                async for frame in frames:
+                    if stops(frame, turn_id):
+                        break
+            turn = await self.read_turn(session_id, turn_id)
+        return Answer(turn=turn, text=text_of(await self._messages_of(turn)))
+
+    async def answer_tools(self, session_id: str, turn_id: str, results: Sequence[ToolResult]) -> Turn:
+        """Give a suspended turn the results of tools that the caller runs."""
+        request = requests.post("sessions", session_id, "turns", turn_id, "tool-results", results=[*results])
+        return cast(Turn, await self._send(request))
+
+    async def decide_approval(self, session_id: str, part_id: str, *, approved: bool, note: str = "") -> Turn:
+        """Approve or refuse a tool call that waits for a decision."""
+        request = requests.post("sessions", session_id, "approvals", part_id, approved=approved, note=note)
+        return cast(Turn, await self._send(request))
+
+    async def read_turn(self, session_id: str, turn_id: str) -> Turn:
+        return cast(Turn, await self._send(requests.get("sessions", session_id, "turns", turn_id)))
+
+    def turns(self, session_id: str) -> AsyncIterator[Turn]:
+        """Iterate over every turn, newest first."""
+        return self._pages(requests.get("sessions", session_id, "turns"))
+
+    async def send_message(
+        self, session_id: str, text: str, *, kind: str = "message", in_reply_to: str | None = None
+    ) -> InboxMessage:
+        """Leave a message for a session in host mode, which reads it in a turn when it is idle."""
+        request = requests.post_keyed("sessions", session_id, "inbox", text=text, kind=kind, in_reply_to=in_reply_to)
+        return cast(InboxMessage, await self._send(request))
+
+    def inbox(self, session_id: str, *, waiting: bool | None = None) -> AsyncIterator[InboxMessage]:
+        """Iterate over the messages to a session, oldest first: those that wait, those that were read, or all."""
+        request = requests.get("sessions", session_id, "inbox", waiting=waiting)
+        return self._pages(request, parameter="after", first=0)
+
+    async def interrupt(self, session_id: str) -> Turn:
+        """End the running turn. What the model wrote is kept."""
+        return cast(Turn, await self._send(requests.post("sessions", session_id, "interrupt")))
+
+    async def record_turn(
+        self, session_id: str, *, user: Spoken, assistant: Spoken, **known: Unpack[RecordedValues]
+    ) -> Turn:
+        """Record a turn that you ran with your own model."""
+        request = requests.post_keyed("sessions", session_id, "record", user=user, assistant=assistant, **known)
+        return cast(Turn, await self._send(request))
+
+    async def context(self, session_id: str, *, format: str = "mnesis", at: int | None = None) -> Context:
+        """Return what the model would see now, or saw as of event ``at``, in the format of a provider."""
+        return cast(Context, await self._send(requests.get("sessions", session_id, "context", format=format, at=at)))
+
+    def messages(self, session_id: str, *, after: int = 0) -> AsyncIterator[Message]:
+        """Iterate over the messages after message ``after``, oldest first."""
+        return self._pages(requests.get("sessions", session_id, "messages"), parameter="after", first=after)
+
+    def events(self, session_id: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """Iterate over the events after event ``after`` that are in the ledger now."""
+        return self._pages(requests.get("sessions", session_id, "events"), parameter="after", first=after)
+
+    def follow(self, session_id: str, *, after: int = 0) -> AsyncGenerator[Frame, None]:
+        """Iterate without end over the events after ``after``, then over new ones and the running answer's text.
+
+        A lost connection is opened again where it broke off. A text that was complete before the call has no deltas.
+
+        :raises ConnectionFailed: several connections in a row brought nothing
+        """
+        return self._frames(session_id, Follower(after))
+
+    def calls(self, session_id: str) -> AsyncIterator[ModelCall]:
+        """Iterate over every model call, newest first."""
+        return self._pages(requests.get("sessions", session_id, "calls"))
+
+    async def call_payload(self, call_id: str) -> dict[str, Any]:
+        """Return what a model was sent, rebuilt from the record, with its digest."""
+        return cast(dict[str, Any], await self._send(requests.get("calls", call_id, "payload")))
+
+    async def compact(self, session_id: str, *, wait: bool = False) -> dict[str, Any]:
+        """Ask for a compaction, and with ``wait`` return only when it is done."""
+        return cast(dict[str, Any], await self._send(requests.post("sessions", session_id, "compact", wait=wait)))
+
+    async def compactions(self, session_id: str) -> list[Compaction]:
+        return await self._items(requests.get("sessions", session_id, "compactions"))
+
+    async def summaries(self, session_id: str) -> list[Summary]:
+        return await self._items(requests.get("sessions", session_id, "summaries"))
+
+    async def expand(self, summary_id: str, *, deep: bool | None = None, cursor: str | None = None) -> Expanded:
+        """Return what a summary stands for, one level down, or the messages with ``deep``."""
+        request = requests.get("summaries", summary_id, "expand", deep=deep, cursor=cursor)
+        return cast(Expanded, await self._send(request))
+
+    async def search(self, q: str, *, session_id: str | None = None, **options: Unpack[SearchOptions]) -> Found:
+        """Search one session or all."""
+        steps = ("sessions", session_id, "search") if session_id else ("search",)
+        return cast(Found, await self._send(requests.get(*steps, q=q, **options)))
+
+    async def verify(self, session_id: str) -> Verified:
+        """Prove that a session's record is as it was written."""
+        return cast(Verified, await self._send(requests.post("sessions", session_id, "verify")))
+
+    async def upload_file(self, session_id: str, path: str | Path, *, name: str | None = None) -> File:
+        """Give a session a file of this machine. A large one resumes after a lost connection."""
+        source = LocalFile(path, name)
+        if source.size <= PIECE_BYTES:
+            return cast(File, await self._send(requests.upload(session_id, source.name, source.piece(0))))
+        return await self._upload_in_pieces(session_id, source)
+
+    def files(self, session_id: str | None = None) -> AsyncIterator[File]:
+        """Iterate over every file of a session, or of all, newest first."""
+        return self._pages(requests.get("files", session_id=session_id))
+
+    async def read_file(self, file_id: str) -> File:
+        """Return what is known of a file, not its content."""
+        return cast(File, await self._send(requests.get("files", file_id)))
+
+    async def file_lines(self, file_id: str, *, first: int = 1, limit: int | None = None) -> FileLines:
+        """Return lines of a file from line number ``first`` on."""
+        return cast(FileLines, await self._send(requests.get("files", file_id, "lines", first=first, limit=limit)))
+
+    async def search_file(self, file_id: str, q: str, **options: Unpack[FileSearchOptions]) -> FileFound:
+        return cast(FileFound, await self._send(requests.get("files", file_id, "search", q=q, **options)))
+
+    async def llm_map(self, template: str, **values: Unpack[MapValues]) -> MapRun:
+        """Begin to ask a model about each item; workers do it after this returns."""
+        return cast(MapRun, await self._send(requests.post_keyed("operators", "llm-map", template=template, **values)))
+
+    async def agentic_map(self, template: str, **values: Unpack[AgenticMapValues]) -> MapRun:
+        """Begin to have a sub-agent work on each item; workers do it after this returns."""
+        request = requests.post_keyed("operators", "agentic-map", template=template, **values)
+        return cast(MapRun, await self._send(request))
+
+    async def read_map(self, run_id: str) -> MapRun:
+        """Return a run with its progress and its first failures."""
+        return cast(MapRun, await self._send(requests.get("operators", run_id)))
+
+    def maps(self, session_id: str | None = None) -> AsyncIterator[MapRun]:
+        """Iterate over every run of a session, or of all, newest first."""
+        return self._pages(requests.get("operators", session_id=session_id))
+
+    async def wait_map(self, run: MapRun) -> MapRun:
+        """Wait until a run is over or paused."""
+        while (run := await self.read_map(run["id"]))["state"] in ("pending", "running"):
+            await asyncio.sleep(LOOK_SECONDS)
+        return run
+
+    async def pause_map(self, run_id: str) -> MapRun:
+        """Begin no more items of a run; those that have begun are completed."""
+        return cast(MapRun, await self._send(requests.post("operators", run_id, "pause")))
+
+    async def resume_map(self, run_id: str) -> MapRun:
+        """Go on with a run that was paused or cancelled."""
+        return cast(MapRun, await self._send(requests.post("operators", run_id, "resume")))
+
+    async def cancel_map(self, run_id: str) -> MapRun:
+        """Stop a run; its results are kept."""
+        return cast(MapRun, await self._send(requests.post("operators", run_id, "cancel")))
+
+    async def retry_map(self, run_id: str) -> MapRun:
+        """Try the failed items again."""
+        return cast(MapRun, await self._send(requests.post("operators", run_id, "retry")))
+
+    def map_items(self, run_id: str, *, state: str | None = None) -> AsyncIterator[MapItem]:
+        """Iterate over all items or those in one state, in the order of the input."""
+        return self._pages(requests.get("operators", run_id, "items", state=state), parameter="after", first=0)
+
+    async def read_map_item(self, run_id: str, item: int) -> MapItem:
+        """Return one item with every try at it."""
+        return cast(MapItem, await self._send(requests.get("operators", run_id, "items", str(item))))
+
+    def map_results(self, run_id: str) -> AsyncGenerator[MapResult, None]:
+        """Iterate over the results that there are now, in the order of the input."""
+        return self._results(requests.get("operators", run_id, "output.jsonl"))
+
+    def follow_map(self, run_id: str, *, after: int = 0) -> AsyncGenerator[MapResult, None]:
+        """Iterate over results as their items end, until the run is over. A paused run is waited for.
+
+        :param after: the ``seq`` of a result; only results of later events come
+        :raises ConnectionFailed: the connection broke off; go on after the ``seq`` before the last one
+        """
+        return self._results(requests.get("operators", run_id, "results.jsonl", after=after))
+
+    async def export_session(
+        self, session_id: str, path: str | Path, *, format: Literal["jsonl", "markdown", "html"] = "jsonl"
+    ) -> Path:
+        """Write a whole session into a file. Only ``jsonl`` may be imported again."""
+        request = requests.get("sessions", session_id, "export", format=format)
+        with whole_file(path) as file:
+            async with aclosing(self._bytes(request)) as pieces:
+                async for piece in pieces:
+                    file.write(piece)
+        return Path(path)
+
+    async def import_files(self, *paths: str | Path, model: str | None = None) -> Import:
+        """Begin to import exports of a site and conversations of other programs; a worker does it after this returns.
+
+        Repeating an import adds only what is new.
+
+        :param model: the model of the sessions that conversations of other programs become
+        """
+        with opened_files(paths) as files:
+            return cast(Import, await self._send(requests.import_files(files, model)))
+
+    async def read_import(self, import_id: str) -> Import:
+        """Return the progress of an import, which is known for a day."""
+        return cast(Import, await self._send(requests.get("sessions", "import", import_id)))
+
+    async def wait_import(self, begun: Import) -> Import:
+        """Wait until an import is done or has failed."""
+        while (begun := await self.read_import(begun["id"]))["state"] in ("waiting", "running"):
+            await asyncio.sleep(LOOK_SECONDS)
+        return begun
+
+    async def _messages_of(self, turn: Turn) -> list[Message]:
+        # They are the last of the session, unless another turn came after this one.
+        count = (await self.read_session(turn["session_id"]))["message_count"]
+        for after in (max(0, count - len(turn["message_ids"])), 0):
+            messages = self.messages(turn["session_id"], after=after)
+            found = [message async for message in messages if message["turn_id"] == turn["id"]]
+            if len(found) >= len(turn["message_ids"]):
+                break
+        return found
+
+    async def _upload_in_pieces(self, session_id: str, source: LocalFile) -> File:
+        begun = await self._answer(requests.begin_upload(session_id, source.name, source.size))
+        upload_id, offset, left = begun.headers["Location"].rpartition("/")[2], 0, ATTEMPTS
+        while True:
+            try:
+                answer = await self._answer(requests.upload_piece(upload_id, offset, source.piece(offset)))
+                left = ATTEMPTS
+            except MnesisError as problem:
+                left -= 1
+                # A request that was cut off may hold the upload for a moment; conflicts with another code stay.
+                if not left or not (isinstance(problem, ConnectionFailed) or problem.code == "CONFLICT"):
+                    raise
+                await asyncio.sleep(PAUSE_SECONDS)
+                try:
+                    answer = await self._answer(requests.upload_offset(upload_id))
+                except MnesisError as gone:
+                    if gone.status != httpx.codes.NOT_FOUND:
+                        raise
+                    return await self._uploaded(session_id, source)
+            offset = int(answer.headers["Upload-Offset"])
+            if file_id := answer.headers.get("Mnesis-File"):
+                return await self.read_file(file_id)
+
+    async def _uploaded(self, session_id: str, source: LocalFile) -> File:
+        """Return the file of an upload that was complete when only the answer was lost."""
+        digest = source.digest()
+        async for file in self.files(session_id):
+            if file["content_id"] == digest:
+                return file
+        raise MnesisError("UPLOAD_NOT_FOUND", "The upload is gone. Begin it again.", status=httpx.codes.NOT_FOUND)
+
+    async def _results(self, request: Request) -> AsyncGenerator[MapResult, None]:
+        async with aclosing(self._bytes(request)) as pieces:
+            rest = b""
+            async for piece in pieces:
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    yield cast(MapResult, json.loads(line))
