@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mnesis_core.llm import Model, ModelSpec
-from mnesis_core.providers.demo_model import DemoModel
+from mnesis_core.providers.demo import DemoModel
 from mnesis_core.providers.endpoint import provider_of
 from mnesis_core.providers.litellm_ import LiteLLMModel
 

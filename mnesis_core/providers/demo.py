@@ -1,7 +1,7 @@
-"""The demo model ``demo/chat``: offline, deterministic, shipped. What it answers is a pure function.
+"""The demo model ``demo/chat``: offline, deterministic, shipped. Its answer is a pure function of the request.
 
 It finds things in the conversation that it is shown and repeats them; it does sums, uses tools that it
-is offered and summarises. It never invents. Commands inside the last user message, for trying things out:
+is offered and summarises. It never invents. The last user message may hold commands, for trying things out:
 
 * ``!slow N``: N milliseconds for each word
 * ``!think``: some reasoning before the answer
@@ -12,24 +12,45 @@ is offered and summarises. It never invents. Commands inside the last user messa
 
 A system message that holds the line ``MNESIS-SUMMARISE`` makes it summarise what stands between
 ``<conversation>``, ``<summaries>`` or ``<file_text>`` tags in the user message, within ``Target: N tokens``. One with the
-line ``MNESIS-MAP`` makes it answer about one item of an operator, as the JSON Schema at its end wants it.
+line ``MNESIS-MAP`` makes it answer about one item of an operator, as the JSON Schema at its end requires.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from bisect import bisect_right
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mnesis_core.config import StreamConfig
+from mnesis_core.endings import (
+    ContextWindowExceeded,
+    ModelAuthenticationFailed,
+    ModelError,
+    ModelRateLimited,
+    ModelUnavailable,
+)
 from mnesis_core.limits import StatedLimits
-from mnesis_core.llm import LimitSource, Prices, ToolCall
-from mnesis_core.providers import demo_replies
-from mnesis_core.providers.demo_extract import find_source, find_target, summarise
-from mnesis_core.providers.demo_map import map_answer
-from mnesis_core.providers.demo_prose import GREETING, prose
-from mnesis_core.providers.demo_recall import conversation, text_of
+from mnesis_core.llm import (
+    LimitSource,
+    ModelSpec,
+    Prices,
+    ReasoningDelta,
+    Reply,
+    Request,
+    Source,
+    TextDelta,
+    ToolCall,
+    Usage,
+)  # fmt: skip
+from mnesis_core.providers import demo_replies as replies
+from mnesis_core.providers.answer import PartialAnswer, estimate_payload, sendable
+from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of, seconds_of
+from mnesis_core.providers.demo_text import find_source, find_target, summarise
+from mnesis_core.providers.litellm_faults import out_of_time
 from mnesis_core.tokens import estimate_text
 
 DEMO_LIMITS = StatedLimits(
@@ -38,21 +59,27 @@ DEMO_LIMITS = StatedLimits(
 SUMMARISE_MARKER = "MNESIS-SUMMARISE"
 MAP_MARKER = "MNESIS-MAP"
 SCHEMA_FOLLOWS = "fits this JSON Schema, and with nothing before or after it:"
-FAILURES = ("401", "429", "500", "long", "cut", "empty")
-LONGEST_PROSE = 20_000
-"""Words."""
-SLOWEST_WORD = 10_000
-"""Milliseconds."""
+LONGEST_PROSE_WORDS = 20_000
+SLOWEST_WORD_MS = 10_000
+LONGEST_ITEM_TEXT = 200
+"""The most characters of an item's question that come back."""
+DEEPEST_SCHEMA = 8
+
+_STATUS_FAILURES: dict[str, tuple[type[ModelError], str]] = {
+    "401": (ModelAuthenticationFailed, "The demo model refuses this key, as it was asked to."),
+    "429": (ModelRateLimited, "The demo model has had too many requests, as it was asked to say."),
+    "500": (ModelUnavailable, "The demo model has an internal error, as it was asked to."),
+}
+FAILURES = (*_STATUS_FAILURES, "long", "cut", "empty")
 
 _COMMAND = re.compile(r"(?<!\S)!(?:(slow|long|fail)[ \t]+(\w+)|(fail|think)\b)", re.IGNORECASE)
 _TOOL_COMMAND = re.compile(r"(?<!\S)!tool[ \t]+([\w.-]+)\s*(\{.*\})?", re.DOTALL)
 _WORD = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
+_NUMBER = re.compile(r"-?\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoAnswer:
-    """What the demo model does in one call."""
-
     text: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -63,45 +90,63 @@ class DemoAnswer:
 
     @property
     def finish_reason(self) -> str:
-        """What it says at its end."""
         if self.is_shortened:
             return "length"
         return "tool_calls" if self.tool_calls else "stop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Commands:
-    """What the last user message asks for beside its words."""
+class DemoModel:
+    """See ``mnesis_core.llm.Model``. It is reached without litellm, which takes seconds to load and 200 MB to hold."""
 
-    text: str
-    slow: int = 0
-    long: int = 0
-    fail: str = ""
-    think: bool = False
+    def __init__(self, spec: ModelSpec, *, max_answer_characters: int = StreamConfig().max_answer_characters) -> None:
+        self.spec = spec
+        self._limit = max_answer_characters
+
+    async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        partial = PartialAnswer(limit=request.max_characters or self._limit)
+        deadline = deadline_of(self.spec, request)
+        given, failure = DemoAnswer(), None
+        try:
+            # In a thread: a long context takes longer to search than the event loop may be held up.
+            given = await before(deadline, asyncio.to_thread(_answer_request, request))
+            given, failure = _failure(given, request, self.spec)
+            for word in words(given.reasoning):
+                for reasoning in partial.add_reasoning(word):
+                    yield reasoning
+                await before(deadline, asyncio.sleep(given.word_delay_seconds))
+            for word in words(given.text):
+                for text in partial.add_text(word):
+                    yield text
+                await before(deadline, asyncio.sleep(given.word_delay_seconds))
+        except DeadlinePassed:
+            failure = out_of_time(self.spec, seconds_of(self.spec, request), has_begun=partial.has_begun)
+        for index, call in enumerate(given.tool_calls):
+            partial.add_fragment(index=index, id=call.id, name=call.name, arguments=call.arguments)
+        yield _finished(request, given, partial, failure)
 
 
 def answer(messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> DemoAnswer:
-    """What the demo model says to messages and tools in the shape of OpenAI Chat Completions."""
-    if _is_summary_request(messages):
-        return DemoAnswer(text=_summary(messages))
-    shown = conversation(messages)
+    """Answer messages and tools in the shape of OpenAI Chat Completions."""
+    texts = [(message.get("role"), replies.text_of(message)) for message in messages]
+    if any(role in ("system", "developer") and SUMMARISE_MARKER in text for role, text in texts):
+        return DemoAnswer(text=_summary([text for _, text in texts]))
+    shown = replies.conversation(messages)
     asked = [said.text for said in shown if said.role == "user" and not said.is_summary]
-    commands = _read_commands(asked[-1] if asked else "")
-    reply = _reply(messages, commands, tools or [])
+    text, commands = _read_commands(asked[-1] if asked else "")
     return replace(
-        reply,
-        reasoning=demo_replies.reasoning(commands.text, shown) if commands.think else "",
-        word_delay_seconds=commands.slow / 1000,
+        _reply(messages, text, commands, tools or []),
+        reasoning=replies.reasoning(text, shown) if "think" in commands else "",
+        word_delay_seconds=_number(commands.get("slow", ""), SLOWEST_WORD_MS) / 1000,
     )
 
 
 def words(text: str) -> list[str]:
-    """The text in the pieces that are streamed: words with the space before them. Joined, they are the text."""
+    """Split a text into the pieces that are streamed: words with the space before them. Joined, they are the text."""
     return _WORD.findall(text)
 
 
 def shortened(given: DemoAnswer, max_tokens: int) -> DemoAnswer:
-    """The answer cut at a word to ``max_tokens``; 0 means no limit."""
+    """Cut an answer at a word to ``max_tokens``; 0 means no limit."""
     if not max_tokens or estimate_text(given.text) <= max_tokens:
         return given
     pieces = words(given.text)
@@ -109,96 +154,76 @@ def shortened(given: DemoAnswer, max_tokens: int) -> DemoAnswer:
     return replace(given, text="".join(pieces[:fitting]), is_shortened=True)
 
 
-def _reply(messages: list[dict[str, Any]], commands: _Commands, tools: list[dict[str, Any]]) -> DemoAnswer:
-    if not commands.fail and (answered := _reply_of_sub_agent(messages, tools)):
-        return answered
-    if messages and messages[-1].get("role") == "tool":
-        wanted = _TOOL_COMMAND.search(commands.text)
-        question = demo_replies.readable(wanted[2] or "") if wanted else commands.text
-        return DemoAnswer(text=demo_replies.from_tool_results(question, messages))
-    if commands.fail:
-        return _failing(commands.fail)
-    if system := _map_system(messages):
-        return DemoAnswer(text=map_answer(system, _first_question(messages)))
-    if wanted := _TOOL_COMMAND.search(commands.text):
-        return _tool_command(wanted[1], wanted[2] or "{}", tools, len(messages))
-    if commands.long:
-        return DemoAnswer(text=prose(commands.long))
-    if not commands.text.strip():
-        return DemoAnswer(text=GREETING)
-    return _from_words(messages, commands.text, tools)
+def _answer_request(request: Request) -> DemoAnswer:
+    payload = sendable(request.payload)
+    return shortened(answer(payload["messages"], payload.get("tools")), request.max_output_tokens)
 
 
-def _from_words(messages: list[dict[str, Any]], text: str, tools: list[dict[str, Any]]) -> DemoAnswer:
-    shown = conversation(messages)
-    earlier = shown[:-1] if shown and not shown[-1].is_summary else shown
-    if known := demo_replies.small_talk(text) or demo_replies.about_conversation(text, earlier):
-        return DemoAnswer(text=known)
-    if tools and demo_replies.asks_for_tools(text):
-        return DemoAnswer(text=demo_replies.list_tools(tools))
-    if expression := demo_replies.expression_in(text):
-        if call := _call("calculator", expression, tools, len(messages)):
-            return DemoAnswer(tool_calls=(call,))
-        return DemoAnswer(text=demo_replies.calculated(expression))
-    if not demo_replies.wants_recall(text):
-        return DemoAnswer(text=demo_replies.beyond_me(text) or demo_replies.reflection(text, earlier))
-    found = demo_replies.recalled(text, earlier) or demo_replies.beyond_me(text)
-    pattern = demo_replies.search_pattern(text)
-    is_elsewhere = not found and any(said.is_summary for said in earlier)
-    if is_elsewhere and pattern and (call := _call("lcm_grep", pattern, tools, len(messages), name="pattern")):
-        return DemoAnswer(text="I do not see that any more, so I search the whole record. ", tool_calls=(call,))
-    return DemoAnswer(text=found or demo_replies.not_found(text, earlier))
+def _failure(given: DemoAnswer, request: Request, spec: ModelSpec) -> tuple[DemoAnswer, ModelError | None]:
+    if given.failure == "long":
+        tokens, most = estimate_payload(request.payload), spec.context_window // 2
+        if tokens <= most:
+            return replace(given, text="This prompt fits into half of my window, so I take it.", failure=""), None
+        said = f"prompt is too long: {tokens} tokens > {most} maximum"
+        text = f'The demo model refuses this prompt, as it was asked to: "{said}"'
+        return given, ContextWindowExceeded(text, model=spec.alias, status=400)
+    if given.failure not in _STATUS_FAILURES:
+        return given, None
+    kind, text = _STATUS_FAILURES[given.failure]
+    return given, kind(text, model=spec.alias, status=int(given.failure))
 
 
-def _is_summary_request(messages: list[dict[str, Any]]) -> bool:
-    return any(
-        message.get("role") in ("system", "developer") and SUMMARISE_MARKER in text_of(message) for message in messages
-    )
+def _finished(request: Request, given: DemoAnswer, partial: PartialAnswer, failure: ModelError | None) -> Reply:
+    tokens = estimate_payload(request.payload)
+    if failure or given.failure:
+        return partial.finish(finish_reason="", usage=None, request_tokens=tokens, failure=failure)
+    calls = "".join(call.name + call.arguments for call in given.tool_calls)
+    written = estimate_text(given.text + given.reasoning + calls)
+    usage = Usage(input_tokens=tokens, output_tokens=written, source=Source.PROVIDER)
+    return partial.finish(finish_reason=given.finish_reason, usage=usage, request_tokens=tokens, failure=None)
 
 
-def _map_system(messages: list[dict[str, Any]]) -> str:
-    """What an operator says of how to answer; empty where none asks."""
-    systems = [text_of(message) for message in messages if message.get("role") == "system"]
-    return next((text for text in systems if MAP_MARKER in text), "")
-
-
-def _reply_of_sub_agent(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> DemoAnswer | None:
-    """What is said to a task that ends with the JSON Schema of its answer; ``None`` where there is no such task."""
-    task, asks, schema = _first_question(messages).rpartition(SCHEMA_FOLLOWS)
-    if not asks:
-        return None
-    is_told = messages[-1].get("role") == "tool"
-    if not is_told and (wanted := _TOOL_COMMAND.search(task)):
-        return _tool_command(wanted[1], wanted[2] or "{}", tools, len(messages))
-    return DemoAnswer(text=map_answer(schema, text_of(messages[-1]) if is_told else task))
-
-
-def _first_question(messages: list[dict[str, Any]]) -> str:
-    asked = next((text_of(message) for message in messages if message.get("role") == "user"), "")
-    return _read_commands(asked).text
-
-
-def _summary(messages: list[dict[str, Any]]) -> str:
-    texts = [text_of(message) for message in messages]
+def _summary(texts: list[str]) -> str:
     source = next((found for text in reversed(texts) if (found := find_source(text))), texts[-1])
     # Without its source, which may itself speak of a target.
-    asked = "\n".join(text.replace(source, "") for text in texts)
-    return summarise(source, find_target(asked))
+    return summarise(source, find_target("\n".join(text.replace(source, "") for text in texts)))
 
 
-def _read_commands(text: str) -> _Commands:
+def _read_commands(text: str) -> tuple[str, dict[str, str]]:
+    """Return a message without its commands, and their arguments by their names."""
     found = {(name or bare).lower(): value.lower() for name, value, bare in _COMMAND.findall(text)}
-    return _Commands(
-        text=_COMMAND.sub("", text).strip() if found else text,
-        slow=_number(found.get("slow", ""), SLOWEST_WORD),
-        long=_number(found.get("long", ""), LONGEST_PROSE),
-        fail=found.get("fail") or ("?" if "fail" in found else ""),
-        think="think" in found,
-    )
+    return (_COMMAND.sub("", text).strip() if found else text), found
 
 
 def _number(digits: str, largest: int) -> int:
     return min(largest, int(digits[:9])) if digits.isascii() and digits.isdigit() else 0
+
+
+def _reply(
+    messages: list[dict[str, Any]], text: str, commands: dict[str, str], tools: list[dict[str, Any]]
+) -> DemoAnswer:
+    is_told = bool(messages) and messages[-1].get("role") == "tool"
+    first = next((replies.text_of(message) for message in messages if message.get("role") == "user"), "")
+    first, _ = _read_commands(first)
+    task, asks, schema = first.rpartition(SCHEMA_FOLLOWS)
+    if asks and "fail" not in commands:  # the task of a sub-agent, which ends with the JSON Schema of its answer
+        if not is_told and (wanted := _TOOL_COMMAND.search(task)):
+            return _tool_command(wanted, tools, len(messages))
+        return DemoAnswer(text=_item_answer(schema, replies.text_of(messages[-1]) if is_told else task))
+    wanted = _TOOL_COMMAND.search(text)
+    if is_told:
+        question = replies.readable(wanted[2] or "") if wanted else text
+        return DemoAnswer(text=replies.from_tool_results(question, messages))
+    if "fail" in commands:
+        return _failing(commands["fail"])
+    systems = (replies.text_of(message) for message in messages if message.get("role") == "system")
+    if system := next((said for said in systems if MAP_MARKER in said), ""):
+        return DemoAnswer(text=_item_answer(system, first))
+    if wanted:
+        return _tool_command(wanted, tools, len(messages))
+    if count := _number(commands.get("long", ""), LONGEST_PROSE_WORDS):
+        return DemoAnswer(text=replies.prose(count))
+    return _from_words(messages, text, tools) if text.strip() else DemoAnswer(text=replies.GREETING)
 
 
 def _failing(kind: str) -> DemoAnswer:
@@ -208,13 +233,9 @@ def _failing(kind: str) -> DemoAnswer:
     return DemoAnswer(text=text, failure=kind)
 
 
-def answer_to_short(given: DemoAnswer) -> DemoAnswer:
-    """What is said in place of a refusal of a prompt that is not too long."""
-    return replace(given, text="This prompt fits into half of my window, so I take it.", failure="")
-
-
-def _tool_command(name: str, arguments: str, tools: list[dict[str, Any]], place: int) -> DemoAnswer:
-    offered = demo_replies.tool_names(tools)
+def _tool_command(wanted: re.Match[str], tools: list[dict[str, Any]], place: int) -> DemoAnswer:
+    name, arguments = wanted[1], wanted[2] or "{}"
+    offered = [str(function.get("name", "")) for function in replies.functions(tools)]
     if name not in offered:
         known = ", ".join(f"`{tool}`" for tool in offered) or "none"
         return DemoAnswer(text=f"I am not offered a tool called `{name}`. I am offered: {known}.")
@@ -225,11 +246,87 @@ def _tool_command(name: str, arguments: str, tools: list[dict[str, Any]], place:
     return DemoAnswer(tool_calls=(ToolCall(id=f"call_demo_{place}", name=name, arguments=arguments),))
 
 
-def _call(tool: str, value: str, tools: list[dict[str, Any]], place: int, *, name: str = "") -> ToolCall | None:
-    """A call of the tool with one argument, when it is offered."""
-    for function in demo_replies.functions(tools):
+def _from_words(messages: list[dict[str, Any]], text: str, tools: list[dict[str, Any]]) -> DemoAnswer:
+    shown = replies.conversation(messages)
+    earlier = shown[:-1] if shown and not shown[-1].is_summary else shown
+    if known := replies.small_talk(text) or replies.about_conversation(text, earlier):
+        return DemoAnswer(text=known)
+    if tools and replies.asks_for_tools(text):
+        return DemoAnswer(text=replies.list_tools(tools))
+    if expression := replies.expression_in(text):
+        if call := _call("calculator", expression, tools, len(messages)):
+            return DemoAnswer(tool_calls=(call,))
+        return DemoAnswer(text=replies.calculated(expression))
+    if not replies.wants_recall(text):
+        return DemoAnswer(text=replies.beyond_me(text) or replies.reflection(text, earlier))
+    found = replies.recalled(text, earlier) or replies.beyond_me(text)
+    pattern = replies.search_pattern(text)
+    is_elsewhere = not found and any(said.is_summary for said in earlier)
+    if is_elsewhere and pattern and (call := _call("lcm_grep", pattern, tools, len(messages), argument="pattern")):
+        return DemoAnswer(text="I do not see that any more, so I search the whole record. ", tool_calls=(call,))
+    return DemoAnswer(text=found or replies.not_found(text, earlier))
+
+
+def _call(tool: str, value: str, tools: list[dict[str, Any]], place: int, *, argument: str = "") -> ToolCall | None:
+    """Call a tool, if it is offered, with one argument: the first of its parameters unless another is named."""
+    for function in replies.functions(tools):
         if function.get("name") == tool:
-            argument = name or demo_replies.first_parameter(function)
-            arguments = json.dumps({argument: value}, ensure_ascii=False)
+            parameters = function.get("parameters") or {}
+            names = [*(parameters.get("required") or ()), *(parameters.get("properties") or ()), "expression"]
+            arguments = json.dumps({argument or str(names[0]): value}, ensure_ascii=False)
             return ToolCall(id=f"call_demo_{place}", name=tool, arguments=arguments)
     return None
+
+
+def _item_answer(system: str, question: str) -> str:
+    """Answer about one item of an operator: the smallest value that fits the schema in the last line of ``system``."""
+    text = " ".join(question.split())[:LONGEST_ITEM_TEXT]
+    last = system.strip().rpartition("\n")[2]
+    try:
+        schema = json.loads(last) if last.startswith("{") else None
+    except (ValueError, RecursionError):
+        schema = None
+    if schema is None:
+        return text or "Nothing is asked."
+    return json.dumps(_value(schema, schema, text, DEEPEST_SCHEMA), ensure_ascii=False)
+
+
+def _value(schema: Any, root: Any, text: str, depth: int) -> Any:
+    if not isinstance(schema, dict) or depth == 0:
+        return None
+    if "const" in schema:
+        return schema["const"]
+    if choices := schema.get("enum"):
+        return next((one for one in choices if str(one).lower() in text.lower()), choices[0])
+    if inner := _referred(schema, root):
+        return _value(inner, root, text, depth - 1)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    match str(kind[0] if isinstance(kind, list) and kind else kind):
+        case "object":
+            inside = schema.get("properties", {})
+            return {name: _value(inner, root, text, depth - 1) for name, inner in inside.items()}
+        case "array":
+            least = min(10, max(0, int(schema.get("minItems", 0))))
+            return [_value(schema.get("items", {}), root, text, depth - 1) for _ in range(least)]
+        case simple:
+            return _simple_value(simple, schema, text)
+
+
+def _simple_value(kind: str, schema: dict[str, Any], text: str) -> Any:
+    if kind in ("integer", "number"):
+        found = _NUMBER.search(text)
+        return max(int(found[0]) if found else 0, int(schema.get("minimum", -(10**9))))
+    if kind == "boolean":
+        return False
+    return None if kind == "null" else text[: int(schema.get("maxLength", LONGEST_ITEM_TEXT))]
+
+
+def _referred(schema: dict[str, Any], root: Any) -> Any:
+    """Return the schema that stands for one that only refers to others."""
+    for name in ("anyOf", "oneOf", "allOf"):
+        if isinstance(schema.get(name), list) and schema[name]:
+            return schema[name][0]
+    found = root
+    for step in str(schema.get("$ref", "")).split("/")[1:]:
+        found = found.get(step) if isinstance(found, dict) else None
+    return found if "$ref" in schema and found is not root else None

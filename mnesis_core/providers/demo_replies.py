@@ -1,4 +1,4 @@
-"""What the demo model says, kind by kind. Every function is pure; an empty text means: not mine to answer."""
+"""What the demo model says, kind by kind. A function that returns an empty text leaves the answer to another."""
 
 from __future__ import annotations
 
@@ -7,19 +7,110 @@ import json
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal, DecimalException, localcontext
+from itertools import islice
 from typing import Any
 
-from mnesis_core.providers.demo_extract import HEADINGS, choose_points, summarise
-from mnesis_core.providers.demo_prose import ABOUT, GREETING, MARKDOWN
-from mnesis_core.providers.demo_recall import Hit, Said, is_question, recall, text_of
-from mnesis_core.providers.demo_text import sentences, shorten, terms
+from mnesis_core.providers.demo_text import HEADINGS, choose_points, rarity, sentences, shorten, summarise, terms
+
+WHAT_TO_TRY = """\
+- **Tell me a few things** ("My cat is called Tom. The launch is on 4 May."), then ask **"What did I say about the launch?"**
+- Ask **"Summarise our conversation"**, **"What was my first message?"** or **"How many messages do you see?"**
+- Ask for a sum, such as **"What is 12 * (7 + 1)?"**
+- Say **"Show me markdown"** to see what answers can look like.
+- Write a lot: when the context fills up, older messages become a summary. Nothing is lost, and you can look into it."""
+
+GREETING = f"""\
+Hello! I am the **demo model** of Mnesis. I run inside this server: no key, no network, no cost.
+
+I am no large language model. I find things in our conversation and repeat them honestly, which is enough to see how \
+sessions, context and memory work here. Things to try:
+
+{WHAT_TO_TRY}"""
+
+ABOUT = f"""\
+I am the **demo model** of Mnesis, a small offline program that stands in until you choose a real model. I remember \
+what is in this conversation, look it up, do sums, and summarise.
+
+{WHAT_TO_TRY}
+
+For testing there are commands: `!slow 80` (milliseconds per word), `!think`, `!long 500` (words), \
+`!tool NAME {{"argument": 1}}`, and `!fail 401`, `429`, `500`, `cut` or `empty`."""
+
+MARKDOWN = """\
+Here is some of it.
+
+## A list
+
+1. Plain text, **bold**, *italic* and `code`.
+2. A [link](https://commonmark.org/help/) that you may follow.
+   - Lists may hold lists.
+
+## Code
+
+```python
+def fibonacci(count: int) -> list[int]:
+    numbers = [0, 1]
+    while len(numbers) < count:
+        numbers.append(numbers[-1] + numbers[-2])
+    return numbers[:count]
+```
+
+## A table
+
+| Level | Who writes the summary | Can it fail? |
+|---|---|---|
+| 1 | a model, with structure | yes, then level 2 |
+| 2 | a model, in short points | yes, then level 3 |
+| 3 | plain code | no |
+
+> What was said stays on record. Only what a model is shown changes."""
+
+_OPENINGS = (
+    "In the morning", "After the rain", "Near the harbour", "By lamplight", "On most days", "Once a year",
+    "Now and then",
+)  # fmt: skip
+_SUBJECTS = (
+    "the old archivist", "a patient clerk", "the night train", "every careful gardener", "the harbour master",
+    "a travelling printer", "the youngest reader", "some quiet engineer", "the lighthouse keeper", "a retired judge",
+    "the choir",
+)  # fmt: skip
+_VERBS = (
+    "writes down", "remembers", "sorts", "carries", "repairs", "measures", "describes", "forgives", "keeps",
+    "questions",
+)  # fmt: skip
+_OBJECTS = (
+    "every letter that arrived", "the names of the ships", "a box of maps", "three kinds of silence",
+    "the long way home", "the price of salt", "what the others left out", "an unfinished song",
+    "the weather of last spring", "a key without a door", "the first draft", "two small rivers", "the count of steps",
+)  # fmt: skip
+_ENDINGS = (
+    "without haste", "for the record", "with a smile", "as agreed", "twice", "in plain words", "before supper",
+    "with care",
+)  # fmt: skip
+
+SMALLEST_COVERAGE = 0.4
+"""The share of a question's telling words, by weight, that a sentence must hold to be an answer."""
+LONGEST_MESSAGE = 400_000
+"""The most characters of one message that are read."""
+LONGEST_SEARCH = 4_000
+"""The most sentences that are searched, the newest first."""
+
+_LAST_SEQ = re.compile(r'\bmessages="\d+-(\d{1,9})"')
+_GAP = "[Left out here"
+"""The beginning of the note that stands where messages had to be left out."""
+_OWN_WORDS = ("Ask me later", "I find nothing about", "I searched the whole record", WHAT_TO_TRY)
+"""Words of this model's own messages that only repeat what others said."""
+_QUESTION_END = re.compile(r"[?\uff1f]\W{0,20}$")
+_QUESTION_START = re.compile(
+    r"\s{0,20}(?:what|who|when|where|which|why|how|do you|did i|was|wer|wann|wo)\b", re.IGNORECASE
+)
 
 LONGEST_QUOTE = 240
-"""Characters."""
 LONGEST_REQUEST = 300
-"""Characters; longer messages are taken as something told, not as one of the small requests below."""
+"""Longer messages are taken as statements, not as one of the small requests below."""
 LONGEST_TOPIC, LONGEST_TOPIC_TEXT = 24, 100_000
 SUMMARY_TOKENS = 220
 
@@ -79,8 +170,128 @@ _TASK = _pattern(
 _NOTHING_FOUND = _pattern(r"^\W*(?:no (?:match|result|hit)|nothing|0 (?:match|result|hit)|\[\]|\{\}|null|none)")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One message. ``number`` is its place in the conversation, from 1, as far as it can be known; 0 for a summary."""
+
+    number: int
+    role: str
+    text: str
+
+    @property
+    def is_summary(self) -> bool:
+        return self.number == 0
+
+    @property
+    def place(self) -> str:
+        if self.is_summary:
+            return "the summary of older messages"
+        return f"message {self.number}, {'you' if self.role == 'user' else 'me'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    said: Said
+    sentence: str
+    score: float
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """Return the text of a message of OpenAI Chat Completions, whose content may be a list of parts."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+
+
+def conversation(messages: list[dict[str, Any]]) -> list[Said]:
+    """Return what user and assistant said, and the summaries that stand for older messages."""
+    found: list[Said] = []
+    number = 0
+    for message in messages:
+        role, text = str(message.get("role", "")), text_of(message)
+        if role not in ("user", "assistant"):
+            continue
+        summaries, own_text = _split(text[:LONGEST_MESSAGE])
+        for attributes, body in summaries:
+            if last_seq := _LAST_SEQ.search(attributes):
+                number = int(last_seq[1])
+            found.append(Said(number=0, role="user", text=body))
+        if own_text.startswith(_GAP):
+            found.append(Said(number=0, role="user", text=""))
+        elif own_text or not summaries:
+            number += 1
+            found.append(Said(number=number, role=role, text=own_text))
+    return [said for said in found if said.text or said.is_summary]
+
+
+def _split(text: str) -> tuple[list[tuple[str, str]], str]:
+    """Return the summaries in a message (attributes, text) and its own words, in linear time."""
+    summaries, rest, at = [], [], 0
+    while (start := text.find("<summary ", at)) >= 0 and (end := text.find("</summary>", start)) >= 0:
+        attributes, _, body = text[start:end].partition(">")
+        # The lines above the rule say what a summary is; they are no part of it.
+        summaries.append((attributes, (body.partition("\n---\n")[2] or body).strip()))
+        rest.append(text[at:start])
+        at = end + len("</summary>")
+    return summaries, "".join([*rest, text[at:]]).strip()
+
+
+def is_question(text: str) -> bool:
+    return _QUESTION_START.match(text) is not None or _QUESTION_END.search(text[-100:]) is not None
+
+
+def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3) -> list[Hit]:
+    """Return the sentences that best fit a question, best first, of ``role`` or of both when that is empty."""
+    wanted = set(terms(question))
+    pool = list(islice(_searched(earlier, role), LONGEST_SEARCH))
+    weights = rarity(words for _, _, words in pool)
+    hits = [
+        Hit(said=said, sentence=sentence, score=score)
+        for said, sentence, words in pool
+        if (score := _score(said, sentence, words, wanted, weights)) > 0
+    ]
+    return _different(sorted(hits, key=lambda hit: -hit.score), limit)
+
+
+def _searched(earlier: list[Said], role: str) -> Iterator[tuple[Said, str, set[str]]]:
+    for said in reversed(earlier):
+        is_echo = said.role == "assistant" and any(words in said.text for words in _OWN_WORDS)
+        if (role in ("", said.role) or said.is_summary) and not is_echo:
+            for sentence in reversed(sentences(said.text)):
+                yield said, sentence, set(terms(sentence))
+
+
+def _score(said: Said, sentence: str, words: set[str], wanted: set[str], weights: dict[str, float]) -> float:
+    rarest = max(weights.values(), default=1.0)
+    total = sum(weights.get(term, rarest) for term in wanted)
+    shared = sum(weights[term] for term in wanted & words)
+    if not total or shared / total < SMALLEST_COVERAGE:
+        return 0.0
+    score = shared / total / (1 + len(words) / 40)
+    # An earlier question, or our own quoting of it, shares all words with this one and answers nothing.
+    if is_question(sentence):
+        score *= 0.3
+    if said.role == "assistant" and not said.is_summary:
+        score *= 0.5
+    return score
+
+
+def _different(hits: list[Hit], limit: int) -> list[Hit]:
+    found: list[Hit] = []
+    for hit in hits:
+        words = set(terms(hit.sentence))
+        if hit.score < found[0].score * 0.5 if found else False:
+            break
+        if all(len(words & set(terms(other.sentence))) < 0.7 * len(words) for other in found):
+            found.append(hit)
+        if len(found) == limit:
+            break
+    return found
+
+
 def small_talk(text: str) -> str:
-    """Greetings, thanks, what it is, what markdown looks like."""
     if len(text) > LONGEST_REQUEST:
         return ""
     if _MARKDOWN.search(text):
@@ -95,13 +306,18 @@ def small_talk(text: str) -> str:
 
 
 def about_conversation(text: str, earlier: list[Said]) -> str:
-    """The first or the last message, how many there are, and a summary of them."""
     if _SUMMARISE.search(text[:LONGEST_REQUEST]):
         return _summary_of(text, earlier)
     if len(text) > LONGEST_REQUEST:
         return ""
     if _COUNT.search(text):
-        return _counted(earlier)
+        yours, mine = (
+            sum(not said.is_summary and said.role == role for said in earlier) for role in ("user", "assistant")
+        )
+        summaries = sum(said.is_summary for said in earlier)
+        verb = "summary stands" if summaries == 1 else "summaries stand"
+        older = f" {summaries} {verb} for older ones." if summaries else ""
+        return f"Before this one I see {yours + mine} messages: {yours} from you and {mine} from me.{older}"
     wants_first = _FIRST.search(text) is not None
     if not wants_first and not _LAST.search(text):
         return ""
@@ -114,7 +330,7 @@ def about_conversation(text: str, earlier: list[Said]) -> str:
 
 
 def beyond_me(text: str) -> str:
-    """What to say to a task that takes a real model: writing, translating, explaining."""
+    """Decline a task that takes a real model: writing, translating, explaining."""
     if len(text) > LONGEST_REQUEST or not _TASK.search(text):
         return ""
     return (
@@ -124,12 +340,10 @@ def beyond_me(text: str) -> str:
 
 
 def asks_for_tools(text: str) -> bool:
-    """Whether it wants to know which tools there are."""
     return len(text) <= LONGEST_REQUEST and _TOOLS.search(text) is not None
 
 
 def list_tools(tools: list[dict[str, Any]]) -> str:
-    """The tools that are offered, with the first line of what they say of themselves."""
     lines = [
         f"- `{function.get('name', '')}`: {shorten(str(function.get('description', '')), 160)}"
         for function in functions(tools)
@@ -138,7 +352,7 @@ def list_tools(tools: list[dict[str, Any]]) -> str:
 
 
 def expression_in(text: str) -> str:
-    """The sum that the whole message asks for, in plain signs; empty when it asks for something else."""
+    """Return the sum that the whole message asks for, in plain signs."""
     if len(text) > LONGEST_REQUEST:
         return ""
     for pattern, sign in _WORD_OPERATORS:
@@ -150,7 +364,6 @@ def expression_in(text: str) -> str:
 
 
 def calculated(expression: str) -> str:
-    """The value of a sum."""
     try:
         with localcontext() as context:
             context.prec = 2 * LONGEST_REQUEST  # no product of what fits into a request is rounded
@@ -158,20 +371,15 @@ def calculated(expression: str) -> str:
             is_whole = value == value.to_integral_value()
     except (SyntaxError, ValueError, RecursionError, DecimalException):
         return f"I cannot work out `{expression}`."
-    return (
-        f"`{expression}` is **{value:.0f}**."
-        if is_whole
-        else f"`{expression}` is **{round(value, 10).normalize():f}**."
-    )
+    result = f"{value:.0f}" if is_whole else f"{round(value, 10).normalize():f}"
+    return f"`{expression}` is **{result}**."
 
 
 def wants_recall(text: str) -> bool:
-    """Whether it asks for something that may have been said."""
     return is_question(text) or _RECALL.search(text) is not None
 
 
 def recalled(text: str, earlier: list[Said]) -> str:
-    """What was said about the subject of a question; empty when nothing was."""
     hits = recall(text, earlier, role=_asked_role(text, ""))
     if not hits:
         return ""
@@ -182,14 +390,13 @@ def recalled(text: str, earlier: list[Said]) -> str:
 
 
 def search_pattern(text: str) -> str:
-    """The most telling word of a question, to search the record for; empty when it has none."""
+    """Return the most telling word of a question, to search the record for."""
     # A name tells most, else the longest word. Its stem finds its other forms too.
     named = [term for word in _TOPIC.findall(text)[1:] if word[0].isupper() for term in terms(word)]
     return max(named or terms(text), key=len, default="")
 
 
 def not_found(text: str, earlier: list[Said]) -> str:
-    """Nothing was said about it."""
     if not terms(text):
         return "I can only look things up in our conversation. Ask me about something that was said, by its name."
     shown = sum(not said.is_summary for said in earlier)
@@ -202,7 +409,7 @@ def not_found(text: str, earlier: list[Said]) -> str:
 
 
 def reflection(text: str, earlier: list[Said]) -> str:
-    """A short answer to something told: what was understood, and what it goes with."""
+    """Answer a statement with what was understood of it, and what it goes with."""
     points = choose_points(text, 60)
     if not terms(text) or (not points and len(text) > LONGEST_REQUEST):
         return "I have noted that. Tell me something, then ask me what you said about it."
@@ -215,7 +422,7 @@ def reflection(text: str, earlier: list[Said]) -> str:
 
 
 def from_tool_results(question: str, messages: list[dict[str, Any]]) -> str:
-    """An answer from what the tools said, which stands at the messages' end."""
+    """Answer from the results of tools at the end of the messages."""
     names = {
         str(call.get("id")): str(call.get("function", {}).get("name", "tool"))
         for message in messages
@@ -231,7 +438,6 @@ def from_tool_results(question: str, messages: list[dict[str, Any]]) -> str:
 
 
 def reasoning(text: str, shown: list[Said]) -> str:
-    """Some thinking aloud."""
     kind = "a question" if wants_recall(text) else "something to take note of"
     return (
         f"The last message has {len(text.split())} words and looks like {kind}. I see {len(shown)} messages in all. "
@@ -240,27 +446,14 @@ def reasoning(text: str, shown: list[Said]) -> str:
 
 
 def functions(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The tools' own descriptions, without their wrapping."""
     return [tool.get("function") or {} for tool in tools]
-
-
-def tool_names(tools: list[dict[str, Any]]) -> list[str]:
-    """What the tools are called."""
-    return [str(function.get("name", "")) for function in functions(tools)]
-
-
-def first_parameter(function: dict[str, Any]) -> str:
-    """The name of a tool's first argument."""
-    parameters = function.get("parameters") or {}
-    names = [*(parameters.get("required") or ()), *(parameters.get("properties") or ())]
-    return str(names[0]) if names else "expression"
 
 
 def _summary_of(text: str, earlier: list[Said]) -> str:
     if len(text) > LONGEST_REQUEST:
         return f"In short:\n\n{summarise(text, SUMMARY_TOKENS)}"
     told = [said for said in earlier if said.role == "user" or said.is_summary]
-    lines = [line for said in told for line in sentences(said.text) if not is_question(line) and not _is_request(line)]
+    lines = [line for said in told for line in sentences(said.text) if not _is_request(line)]
     points = choose_points("\n".join(lines), SUMMARY_TOKENS)
     if not points:
         return "There is not much to summarise yet. Tell me something first."
@@ -272,20 +465,11 @@ def _summary_of(text: str, earlier: list[Said]) -> str:
 
 def _is_request(line: str) -> bool:
     return (
-        line.startswith("!")
+        is_question(line)
+        or line.startswith("!")
         or line in HEADINGS
         or any(kind.search(line) for kind in (_SUMMARISE, _RECALL, _MARKDOWN, _TASK, _THANKS))
     )
-
-
-def _counted(earlier: list[Said]) -> str:
-    mine = sum(said.role == "assistant" and not said.is_summary for said in earlier)
-    yours = sum(said.role == "user" and not said.is_summary for said in earlier)
-    summaries = sum(said.is_summary for said in earlier)
-    older = (
-        f" {summaries} {'summary stands' if summaries == 1 else 'summaries stand'} for older ones." if summaries else ""
-    )
-    return f"Before this one I see {yours + mine} messages: {yours} from you and {mine} from me.{older}"
 
 
 def _from_result(name: str, result: str, question: str) -> str:
@@ -305,7 +489,7 @@ def _from_result(name: str, result: str, question: str) -> str:
 
 
 def _from_search(result: str, question: str) -> str:
-    """An answer from the hits of a search of the record; empty when it is no such search."""
+    """Answer from the hits of a search of the record."""
     hits = [Said(number=int(hit[1]), role=hit[2], text=hit[3]) for hit in _SEARCH_HIT.finditer(result)]
     told = [said for said in hits if said.text.strip() != question.strip()]
     if not hits:
@@ -318,7 +502,7 @@ def _from_search(result: str, question: str) -> str:
 
 
 def readable(result: str) -> str:
-    """JSON as lines of text, one for each value in it; anything else as it is."""
+    """Return JSON as lines of text, one for each value in it, and anything else as it is."""
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):
@@ -358,7 +542,6 @@ def _source_of(hit: Hit) -> str:
 
 
 def _topics(text: str, count: int = 3, join: str = "and") -> str:
-    """The telling words of a text as they were written, for a person."""
     found = Counter(
         word for word in _TOPIC.findall(text[:LONGEST_TOPIC_TEXT]) if len(word) <= LONGEST_TOPIC and terms(word)
     )
@@ -372,3 +555,24 @@ def _topics(text: str, count: int = 3, join: str = "and") -> str:
 
 def _quoted(text: str) -> str:
     return f"“{shorten(sentences(text)[0] if len(text) > LONGEST_QUOTE else text, LONGEST_QUOTE)}”"
+
+
+def prose(words: int) -> str:
+    """Write ``words`` words of prose, the same for the same number, with hardly a sentence that repeats."""
+    written: list[str] = []
+    sentence = 0
+    while len(written) < words:
+        written += _sentence(sentence).split()
+        sentence += 1
+        if sentence % 5 == 0:
+            written[-1] += "\n\n"
+    text = " ".join(written[:words]).replace("\n\n ", "\n\n").strip()
+    return text if text.endswith(".") else text + "."
+
+
+def _sentence(index: int) -> str:
+    # The lists' lengths share no factor that matters, so it takes thousands of sentences to come round. The page makes
+    # every sentence one that can be searched for.
+    opening, subject, verb = _OPENINGS[index % 7], _SUBJECTS[index * 3 % 11], _VERBS[index * 7 % 10]
+    thing, ending = _OBJECTS[index * 5 % 13], _ENDINGS[(index * 3 + index // 8) % 8]
+    return f"{opening}, on page {index + 1}, {subject} {verb} {thing}, {ending}."

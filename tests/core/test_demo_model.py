@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mnesis_core.providers.demo import DemoAnswer, answer, shortened, words
-from mnesis_core.providers.demo_extract import summarise
-from mnesis_core.providers.demo_prose import prose
+from mnesis_core.providers.demo_replies import prose
+from mnesis_core.providers.demo_text import summarise
 from mnesis_core.tokens import estimate_text
 
 FILE_ID = "file_01ARZ3NDEKTSV4RRFFQ69G5FAV"

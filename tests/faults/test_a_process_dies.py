@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from mnesis_core.config import StreamConfig
 from mnesis_core.providers.demo import words
-from mnesis_core.providers.demo_prose import prose
+from mnesis_core.providers.demo_replies import prose
 from tests.faults.conftest import LEASE_SECONDS
 from tests.journeys.conftest import Caller
 from tests.support.openai_server import OpenAIServer
