@@ -193,7 +193,8 @@ class Said:
 class Hit:
     said: Said
     sentence: str
-    score: float
+    words: frozenset[str] = frozenset()
+    score: float = 0.0
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -244,51 +245,37 @@ def is_question(text: str) -> bool:
 
 def recall(question: str, earlier: list[Said], *, role: str = "", limit: int = 3) -> list[Hit]:
     """Return the sentences that best fit a question, best first, of ``role`` or of both when that is empty."""
-    wanted = set(terms(question))
     pool = list(islice(_searched(earlier, role), LONGEST_SEARCH))
-    weights = rarity(words for _, _, words in pool)
-    hits = [
-        Hit(said=said, sentence=sentence, score=score)
-        for said, sentence, words in pool
-        if (score := _score(said, sentence, words, wanted, weights)) > 0
-    ]
-    return _different(sorted(hits, key=lambda hit: -hit.score), limit)
-
-
-def _searched(earlier: list[Said], role: str) -> Iterator[tuple[Said, str, set[str]]]:
-    for said in reversed(earlier):
-        is_echo = said.role == "assistant" and any(words in said.text for words in _OWN_WORDS)
-        if (role in ("", said.role) or said.is_summary) and not is_echo:
-            for sentence in reversed(sentences(said.text)):
-                yield said, sentence, set(terms(sentence))
-
-
-def _score(said: Said, sentence: str, words: set[str], wanted: set[str], weights: dict[str, float]) -> float:
+    wanted, weights = set(terms(question)), rarity(words for _, _, words in pool)
     rarest = max(weights.values(), default=1.0)
     total = sum(weights.get(term, rarest) for term in wanted)
-    shared = sum(weights[term] for term in wanted & words)
-    if not total or shared / total < SMALLEST_COVERAGE:
-        return 0.0
-    score = shared / total / (1 + len(words) / 40)
-    # An earlier question, or our own quoting of it, shares all words with this one and answers nothing.
-    if is_question(sentence):
-        score *= 0.3
-    if said.role == "assistant" and not said.is_summary:
-        score *= 0.5
-    return score
-
-
-def _different(hits: list[Hit], limit: int) -> list[Hit]:
+    hits: list[Hit] = []
+    for said, sentence, words in pool:
+        share = sum(weights[term] for term in wanted & words) / total if total else 0.0
+        if share >= SMALLEST_COVERAGE:
+            score = share / (1 + len(words) / 40)
+            # An earlier question, or our own quoting of it, shares all words with this one and answers nothing.
+            score *= 0.3 if is_question(sentence) else 1
+            score *= 0.5 if said.role == "assistant" and not said.is_summary else 1
+            hits.append(Hit(said=said, sentence=sentence, words=words, score=score))
     found: list[Hit] = []
-    for hit in hits:
-        words = set(terms(hit.sentence))
-        if hit.score < found[0].score * 0.5 if found else False:
+    for hit in sorted(hits, key=lambda hit: -hit.score):
+        if len(found) == limit or (found and hit.score < found[0].score * 0.5):
             break
-        if all(len(words & set(terms(other.sentence))) < 0.7 * len(words) for other in found):
+        if all(len(hit.words & other.words) < 0.7 * len(hit.words) for other in found):
             found.append(hit)
-        if len(found) == limit:
-            break
     return found
+
+
+def _searched(earlier: list[Said], role: str) -> Iterator[tuple[Said, str, frozenset[str]]]:
+    """Yield sentences with their telling words, the newest first, and none that this model only repeated."""
+    for said in reversed(earlier):
+        if role and said.role != role and not said.is_summary:
+            continue
+        if said.role == "assistant" and any(words in said.text for words in _OWN_WORDS):
+            continue
+        for sentence in reversed(sentences(said.text)):
+            yield said, sentence, frozenset(terms(sentence))
 
 
 def small_talk(text: str) -> str:
@@ -496,7 +483,7 @@ def _from_search(result: str, question: str) -> str:
         return ""
     if not told:
         return f"I searched the whole record: nothing else was said about {_topics(question)}."
-    best = recall(question, told) or [Hit(said=said, sentence=said.text, score=0) for said in told[:2]]
+    best = recall(question, told) or [Hit(said=said, sentence=said.text) for said in told[:2]]
     lines = [f"- {_source_of(hit)}: {_quoted(hit.sentence)}" for hit in best]
     return f"I searched the whole record for {_topics(question)}:\n\n" + "\n".join(lines)
 
