@@ -113,7 +113,7 @@ async def _run_all(parent: _Parent, handovers: Sequence[Handover]) -> list[Answe
     seconds = parent.config.delegation.timeout_seconds
     launching = asyncio.Lock()  # one after the other: sessions are listed in the order of their tasks
     try:
-        with runner.aside(parent.context.turn_id):
+        with runner.release_slot(parent.context.turn_id):
             async with asyncio.timeout(seconds):
                 return await side_by_side(_run(parent, handover, launching) for handover in handovers)
     except TimeoutError:
@@ -130,7 +130,7 @@ async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> 
 
 async def _finished(parent: _Parent, turn: TurnRecord) -> TurnRecord:
     """Set a sub-agent's turn going and wait for its end; it ends with whoever waits."""
-    with runner.aside(turn.id):
+    with runner.release_slot(turn.id):
         runner.start(turn)
         try:
             return await _ended(parent, turn)

@@ -111,7 +111,7 @@ async def _run(context: ToolContext, asked: runs.MapRequest, wait_seconds: float
     try:
         run = await asyncio.shield(begun)
         # Its permit is another turn's meanwhile, and what it asks of models the run's.
-        with runner.aside(context.turn_id), runner.rest(context.turn_id):
+        with runner.release_slot(context.turn_id), runner.mark_waiting(context.turn_id):
             run = await runs.wait(run.id, owner_id=context.owner_id, seconds=wait_seconds)
     except asyncio.CancelledError:
         await _end_with_turn(context, begun)

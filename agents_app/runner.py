@@ -1,4 +1,4 @@
-"""The turns that run in this process: asyncio tasks of their own, detached from whoever asked (decision 11)."""
+"""The turns that run in this process: asyncio tasks of their own, detached from the request that began them (decision 11)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from sessions_app.queries import interrupted_turns
 
 SWEEP_SECONDS = 5.0
 SESSIONS_A_SWEEP = 50
-"""For which messages wait: leases must not wait long for them."""
+"""The most sessions with waiting messages that one sweep looks at: leases must not wait long for them."""
 LATER_SECONDS = 5
-"""After which somebody with too many turns may ask again: nobody knows when one of them ends."""
+"""What ``Retry-After`` says to a person with too many turns: no one knows when one of them ends."""
 logger = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ class Runner:
     def __init__(self) -> None:
         self._owner, self._owner_pid = "", 0
         self._tasks: dict[str, asyncio.Task[bool]] = {}
-        self._heart: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
         self.takes_messages = False
         """Whether sessions in host mode may live here: in a process that stays, as one that serves the web does."""
         self._called = asyncio.Event()
@@ -54,12 +54,12 @@ class Runner:
         self._interrupted: set[str] = set()
         self._is_stopping = False
         self._permits: Counter[int | None] = Counter()
-        """Turns that are being claimed, by their person."""
+        """The number of turns that are being claimed, by their person."""
         self._owners: dict[str, int] = {}
         """The owner of each turn that counts towards its person's limit."""
-        self._aside: dict[str, int] = {}
-        """Turns that hold no permit, and for how many reasons."""
-        self._resting: set[str] = set()
+        self._without_slot: dict[str, int] = {}
+        """Turns that take no slot, and for how many reasons."""
+        self._waiting: set[str] = set()
         self._leases = LeaseKeeper(owner=lambda: self.owner, held=lambda: list(self._tasks))
 
     @property
@@ -71,14 +71,14 @@ class Runner:
 
     @contextmanager
     def permit(self, owner_id: int | None = None) -> Iterator[None]:
-        """Room for one more turn, kept while it is claimed and set going.
+        """Reserve room for one more turn while it is claimed and started.
 
-        :param owner_id: the person for whom it counts; ``None``: it counts for nobody
+        :param owner_id: the person whose limit it counts towards, if any
         :raises AtCapacity: as many turns run here as may.
         :raises TooManyTurns: as many of this person's.
         """
         config = site_config().turn
-        if len(self._tasks.keys() - self._aside.keys()) + self._permits.total() >= config.capacity:
+        if len(self._tasks.keys() - self._without_slot.keys()) + self._permits.total() >= config.capacity:
             raise AtCapacity()
         if owner_id is not None and self._turns_of(owner_id) >= config.most_at_once:
             raise TooManyTurns(limit=config.most_at_once, retry_after=LATER_SECONDS)
@@ -89,35 +89,32 @@ class Runner:
             self._permits -= Counter([owner_id])
 
     def _turns_of(self, owner_id: int) -> int:
-        """Turns that run here or are being claimed, and count for this person."""
         return sum(owner == owner_id for owner in self._owners.values()) + self._permits[owner_id]
 
     @contextmanager
-    def aside(self, turn_id: str) -> Iterator[None]:
-        """A turn holds no permit meanwhile: it waits for sub-agents, or has a permit of another kind."""
-        self._aside[turn_id] = self._aside.get(turn_id, 0) + 1
+    def release_slot(self, turn_id: str) -> Iterator[None]:
+        """Take no slot of this process for a turn meanwhile: it waits for sub-agents, or has a permit of a map's run."""
+        self._without_slot[turn_id] = self._without_slot.get(turn_id, 0) + 1
         try:
             yield
         finally:
-            self._aside[turn_id] -= 1
-            if not self._aside[turn_id]:
-                del self._aside[turn_id]
+            self._without_slot[turn_id] -= 1
+            if not self._without_slot[turn_id]:
+                del self._without_slot[turn_id]
 
     @contextmanager
-    def rest(self, turn_id: str) -> Iterator[None]:
-        """A turn waits for a run of an operator meanwhile: nobody asks a model for it."""
-        self._resting.add(turn_id)
+    def mark_waiting(self, turn_id: str) -> Iterator[None]:
+        """Say that a turn waits for a map's run meanwhile and asks no model."""
+        self._waiting.add(turn_id)
         try:
             yield
         finally:
-            self._resting.discard(turn_id)
+            self._waiting.discard(turn_id)
 
-    def rests(self, turn_id: str) -> bool:
-        """Whether a turn waits for a run of an operator."""
-        return turn_id in self._resting
+    def is_waiting(self, turn_id: str) -> bool:
+        return turn_id in self._waiting
 
     def has(self, turn_id: str) -> bool:
-        """Whether a turn runs here."""
         return turn_id in self._tasks
 
     def _has_or_may(self, turn_id: str) -> bool:
@@ -125,7 +122,7 @@ class Runner:
         return turn_id in self._tasks or self._permits.total() > 0
 
     def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
-        """Set a claimed turn going. The task belongs to this runner, not to the caller.
+        """Start a claimed turn. The task belongs to this runner, not to the caller.
 
         :param owner_id: as for ``permit``
         """
@@ -140,12 +137,12 @@ class Runner:
             self._owners[turn.id] = owner_id
         self._leases.begin()
         task.add_done_callback(partial(self._forget, session_id=turn.session_id))
-        self.beat()
+        self.start_heartbeat()
 
     def _forget(self, task: asyncio.Task[bool], session_id: str) -> None:
         turn_id = task.get_name()
         if not task.cancelled() and task.result():
-            self.look(session_id)
+            self.check_inbox(session_id)
         # A turn that was suspended here may have been resumed before its first task came to its last line.
         if self._tasks.get(turn_id) is task:
             del self._tasks[turn_id]
@@ -154,19 +151,20 @@ class Runner:
         if not self._tasks:
             self._leases.end()
 
-    def look(self, session_id: str) -> None:
-        """Have messages that wait for a session taken at once, if it is idle and they may be taken here."""
+    def check_inbox(self, session_id: str) -> None:
+        """Take the messages that wait for a session now, if it is idle and this process takes messages."""
         if self.takes_messages and not self._is_stopping:
             self._due.add(session_id)
-            self.beat()
+            self.start_heartbeat()
             self._called.set()
 
-    def beat(self) -> None:
-        """Start the heart, if it does not beat: interrupts, and the sweep for what others left behind."""
+    def start_heartbeat(self) -> None:
+        """Start the heartbeat if it does not run: interrupts, and the sweep for what dead processes left behind."""
         loop = asyncio.get_running_loop()
-        if self._heart is None or self._heart.done() or self._heart.get_loop() is not loop:
+        if self._heartbeat is None or self._heartbeat.done() or self._heartbeat.get_loop() is not loop:
             self._called = asyncio.Event()
-            self._heart = loop.create_task(self._run_heart(), name="turn heartbeat", context=contextvars.Context())
+            context = contextvars.Context()
+            self._heartbeat = loop.create_task(self._run_heartbeat(), name="turn heartbeat", context=context)
 
     async def wait(self, turn_id: str) -> None:
         """Wait until a turn that runs here has ended."""
@@ -183,8 +181,8 @@ class Runner:
         """Cancel every turn, wait until each has written what it has, and end what tools have started."""
         self._is_stopping = True
         self._due.clear()
-        if self._heart is not None:
-            self._heart.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
         tasks = list(self._tasks.values())
         for turn_id in self._tasks:
             self.interrupt(turn_id)
@@ -193,13 +191,13 @@ class Runner:
         await close_connections()
         self._is_stopping = False
 
-    async def _run_heart(self) -> None:
+    async def _run_heartbeat(self) -> None:
         config = site_config().turn
         while True:
             try:
-                await self._beat_once()
+                await self._beat()
             except Exception as error:
-                # A database that is away for a moment must not stop the heart; the lease has slack for it.
+                # A database that is away for a moment must not stop the heartbeat; the lease has slack for it.
                 log_failure(logger, "The heartbeat of the turns failed and tries again", error)
             await self._pause(config.heartbeat_seconds if self._tasks else SWEEP_SECONDS)
 
@@ -209,7 +207,7 @@ class Runner:
                 await self._called.wait()
         self._called.clear()
 
-    async def _beat_once(self) -> None:
+    async def _beat(self) -> None:
         if self._tasks:
             for turn_id in await db(interrupted_turns, list(self._tasks)):
                 self.interrupt(turn_id)
@@ -225,13 +223,13 @@ class Runner:
             await self._take_messages(self._due.pop())
 
     def _find_due(self) -> set[str]:
-        """The next of the sessions for which messages wait: each gets its turn, however many may not begin."""
+        """Return the next sessions for which messages wait: each comes round, however many cannot begin."""
         found = waiting_sessions(after=self._looked_up_to, limit=SESSIONS_A_SWEEP)
         self._looked_up_to = found[-1] if len(found) == SESSIONS_A_SWEEP else ""
         return set(found)
 
     async def _take_messages(self, session_id: str) -> None:
-        """Begin a turn that reads what waits for a session; what cannot be taken now waits for the next sweep."""
+        """Start a turn that reads what waits for a session; what cannot be taken now waits for the next sweep."""
         try:
             with self.permit():
                 turn = await db(claim_waiting, session_id, lease_owner=self.owner)

@@ -23,5 +23,5 @@ async def send_message(
     :raises InvalidRequest: the text is empty or too long, or a response answers nothing.
     """
     message = await db(deliver, session_id, owner_id=owner_id, draft=draft, idempotency_key=idempotency_key)
-    runner.look(session_id)
+    runner.check_inbox(session_id)
     return message

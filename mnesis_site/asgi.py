@@ -48,7 +48,7 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 async def begin() -> None:
     """What a web process does first: close turns that were left, take messages that wait, say what is not guarded, load the large libraries."""
     runner.takes_messages = True
-    runner.beat()
+    runner.start_heartbeat()
     await db(report_unguarded)
     if settings.WARM_UP:
         with suppress(*AWAY):  # then the first question warms up

@@ -118,7 +118,7 @@ class AgenticTries:
     @property
     def resting(self) -> int:
         """Sub-agents that wait for runs of their own."""
-        return sum(runner.rests(turn.id) for turn in list(self._turns.values()))
+        return sum(runner.is_waiting(turn.id) for turn in list(self._turns.values()))
 
     def prepare(self, items: Sequence[ItemRecord]) -> tuple[list[Ready[Task]], list[Ended]]:
         """Read, render, and look how far an earlier worker came."""
@@ -257,12 +257,12 @@ class AgenticTries:
     async def _run_turn(self, begun: Begun[Task]) -> TurnRecord:
         """The turn that was left behind when it has ended, or else a new one."""
         if (left := begun.ready.question.left) is not None:
-            runner.beat()  # its sweep ends the turns of dead workers
+            runner.start_heartbeat()  # its sweep ends the turns of dead workers
             ended = await self._end_of(begun, left)
             if ended.state not in _CUT_SHORT:
                 return ended
         turn = await launched(self._claim, begun.ready)
-        with runner.aside(turn.id):
+        with runner.release_slot(turn.id):
             runner.start(turn)
             return await self._end_of(begun, turn)
 

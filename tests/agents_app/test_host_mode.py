@@ -156,7 +156,7 @@ async def test_a_process_that_dies_over_a_turn_loses_and_doubles_nothing(
     await send(ida, "the second")
     assert await db(recover_turns, lease_owner=runner.owner) == 1
     monkeypatch.setattr(runner, "takes_messages", True)
-    runner.look(ida.id)
+    runner.check_inbox(ida.id)
     turns = await turns_ended(ida, 2)
     assert [turn.state for turn in turns] == [TurnState.INTERRUPTED, TurnState.COMPLETED]
     assert [message.turn_id for message in await inbox(ida)] == [turn.id for turn in turns]
@@ -175,7 +175,7 @@ async def test_what_another_process_left_is_taken_by_the_sweep(
     monkeypatch.setattr(runner, "takes_messages", False)
     await send(ida, "from a command")
     monkeypatch.setattr(runner, "takes_messages", True)
-    runner.beat()
+    runner.start_heartbeat()
     [turn] = await turns_ended(ida, 1)
     assert turn.state == TurnState.COMPLETED
 

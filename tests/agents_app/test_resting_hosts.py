@@ -102,7 +102,7 @@ async def test_while_nothing_may_be_spent_messages_wait_and_nothing_runs(host: M
     assert not await db(list_turns, ida.id)
     assert model.requests == []
     await db(lifecycle.update_session, ida.id, owner_id=ida.owner_id, config={})
-    runner.look(ida.id)
+    runner.check_inbox(ida.id)
     [turn] = await turns_ended(ida, 1)
     assert turn.state == TurnState.COMPLETED
 
