@@ -39,7 +39,7 @@ from sessions_app.conf import session_config
 from sessions_app.ledger import change
 from sessions_app.queries import list_turns, load_session, load_turn, peer_names
 from sessions_app.ready import make_all_ready
-from sessions_app.spending import look, purses_of
+from sessions_app.spending import limits_for, look
 
 MOST_TAKEN = 100
 """Messages that one turn reads."""
@@ -141,12 +141,12 @@ def _readable(session: SessionRecord, config: Config) -> list[InboxMessage]:
 
 def _is_affordable(session: SessionRecord, text: str) -> bool:
     """Whether a call that reads this passes no limit: else it waits until the day is over, or somebody allows more."""
-    purses = purses_of(session)
-    if not purses:
+    limits = limits_for(session)
+    if not limits:
         return True
     state = read_newest_state(load_frame(session.id))
     most = Usage(
         input_tokens=min(meter_of(state).used_tokens + estimate_text(text), state.budget.usable),
         output_tokens=state.budget.reserved_output,
     )
-    return passed_by(highest_of(most.total_tokens, cost_micros(state.spec, most)), look(purses)) is None
+    return passed_by(highest_of(most.total_tokens, cost_micros(state.spec, most)), look(limits)) is None

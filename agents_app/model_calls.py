@@ -9,7 +9,6 @@ from agents_app import steps
 from agents_app.answer import Answer
 from agents_app.asking import ask, learn_refusal, next_model
 from agents_app.progress import OpenCall, Progress
-from agents_app.purse import TurnPurse
 from agents_app.steps import Step
 from compaction_app.compact import relieve
 from compaction_app.context import BuiltContext, Frame, read_state
@@ -26,6 +25,7 @@ from mnesis_core.tokens import estimate_message
 from mnesis_core.turn_options import TurnOptions
 from sessions_app.live import hub
 from sessions_app.outages import patiently
+from sessions_app.spending import TurnSpending
 
 SMALLER_TRIES = 3
 """How often a model that refuses a prompt as too long is asked again, each time with a smaller one."""
@@ -44,9 +44,9 @@ class ModelCalls:
         options: TurnOptions,
         tool_specs: Sequence[ToolSpec],
         progress: Progress,
-        purse: TurnPurse,
+        spending: TurnSpending,
     ) -> None:
-        """``home`` is the session's own frame, ``frame`` that of the turn's model; ``progress`` counts the calls and what they use; ``purse`` says what they may."""
+        """``home`` is the session's own frame, ``frame`` that of the turn's model; ``progress`` counts the calls and what they use; ``spending`` says what they may."""
         self.turn = turn
         self.options = options
         self.frame = _with_own_prompt(frame, options)
@@ -61,7 +61,7 @@ class ModelCalls:
         """Who is asked when the model gives nothing; then it stays asked until the turn ends or waits."""
         self.tool_specs = tool_specs
         self.progress = progress
-        self.purse = purse
+        self.spending = spending
         self.step: Step | None = None
         """The call that runs; it stays when it is cut off."""
         self.learnt = Calibration()
@@ -148,9 +148,15 @@ class ModelCalls:
         )
         system_prompt = self.options.system_prompt
         message_id, call_id = await patiently(
-            steps.begin_step, self.turn, self.spec, context, request, purse=self.purse, system_prompt=system_prompt
+            steps.begin_step,
+            self.turn,
+            self.spec,
+            context,
+            request,
+            spending=self.spending,
+            system_prompt=system_prompt,
         )
-        self.purse.wind()
+        self.spending.start_timer()
         self.progress.steps += 1
         answer = Answer(session_id=self.session.id, message_id=message_id, config=self.config.stream)
         self.step = Step(

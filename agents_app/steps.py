@@ -11,7 +11,6 @@ from typing import Any
 
 from agents_app.answer import Answer
 from agents_app.progress import OpenCall
-from agents_app.purse import TurnPurse
 from agents_app.recovery import close_open_rows
 from agents_app.results import long_result, write_result
 from compaction_app.context import BuiltContext, Frame
@@ -30,6 +29,7 @@ from sessions_app import store
 from sessions_app.ledger import Change, change
 from sessions_app.queries import unanswered_tools, unfinished_messages
 from sessions_app.ready import make_all_ready
+from sessions_app.spending import TurnSpending, warn
 
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)
@@ -86,7 +86,7 @@ def begin_step(
     context: BuiltContext,
     request: Request,
     *,
-    purse: TurnPurse,
+    spending: TurnSpending,
     system_prompt: str | None = None,
 ) -> tuple[str, str]:
     """Write the assistant's stub and the call before the model is asked; returns their ids.
@@ -100,7 +100,7 @@ def begin_step(
     if system_prompt is not None:
         texts["system"] = system_prompt
     with held(turn) as record:
-        purse.draw(record, highest)
+        spending.draw(record, highest)
         stub = Message(role="assistant", parts=())
         message_id = store.append_message(record, turn_id=turn.id, message=stub, model=spec.alias)
         call_id = store.start_call(
@@ -148,13 +148,13 @@ def note_retry(turn: TurnRecord, step: Step, retry: Retry) -> None:
         store.note_retry(record, step.call_id, retry)
 
 
-def start_tool(turn: TurnRecord, part_id: str, *, purse: TurnPurse, repeats: int | None) -> None:
+def start_tool(turn: TurnRecord, part_id: str, *, spending: TurnSpending, repeats: int | None) -> None:
     """Mark a tool call as running; ``repeats`` is set when the model goes round in circles (seed 000 "doom loop").
 
     :raises BudgetExhausted: no more tool calls may be made; this one still waits.
     """
     with held(turn) as record:
-        purse.draw(record, ONE_TOOL_CALL)
+        spending.draw(record, ONE_TOOL_CALL)
         store.start_tool(record, part_id)
         if repeats is not None:
             record.publish(EventType.DOOM_LOOP_DETECTED, turn_id=turn.id, part_id=part_id, repeats=repeats)
@@ -212,7 +212,7 @@ def finish_turn(
     *,
     step: Step | None,
     usage: UsageRecord,
-    purse: TurnPurse | None = None,
+    spending: TurnSpending | None = None,
     ratio: float | None = None,
     context: tuple[Frame, Size] | None = None,
 ) -> None:
@@ -237,8 +237,8 @@ def finish_turn(
         )
         if ratio is not None:
             store.share_ratio(turn.model, ratio)
-        if purse is not None:
-            purse.warn(record)
+        if spending is not None:
+            warn(record, spending.limits)
         if end.exhausted is not None:
             record.publish(EventType.BUDGET_EXHAUSTED, turn_id=turn.id, **end.exhausted)
         act_on(record, trigger)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from agents_app import steps
 from agents_app.progress import OpenCall
-from agents_app.purse import TurnPurse
 from agents_app.tools import Tool, ToolContext, call_tool, not_offered
 from mnesis_core.config import TurnConfig
 from mnesis_core.doom_loop import Made, call_made, repeats
@@ -25,6 +24,7 @@ from mnesis_core.llm import ToolCall
 from mnesis_core.outputs import cap_output
 from mnesis_core.record import TurnRecord
 from sessions_app.outages import patiently
+from sessions_app.spending import TurnSpending
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -72,7 +72,7 @@ class ToolCalls:
         *,
         owner_id: int,
         tools: dict[str, Tool],
-        purse: TurnPurse,
+        spending: TurnSpending,
         callers: frozenset[str],
         config: TurnConfig,
         depth: int = 0,
@@ -86,7 +86,7 @@ class ToolCalls:
         self.config = config
         self.depth = depth
         self.made = list(made)
-        self.purse = purse
+        self.spending = spending
         self.exhausted: BudgetExhausted | None = None
 
     async def run(self, calls: Sequence[OpenCall]) -> Ran:
@@ -118,13 +118,13 @@ class ToolCalls:
         repeated = self.config.doom_loop_threshold if is_loop else None
         inline = self.config.tool_output_inline
         try:
-            await patiently(steps.start_tool, self.turn, open_call.part_id, purse=self.purse, repeats=repeated)
+            await patiently(steps.start_tool, self.turn, open_call.part_id, spending=self.spending, repeats=repeated)
         except BudgetExhausted as problem:
             self.exhausted, said = problem, f"{problem.code}: {problem.message}"
             return await patiently(
                 steps.finish_tool, self.turn, open_call.part_id, output=None, error=said, inline=inline
             )
-        self.purse.wind()
+        self.spending.start_timer()
         output, error = (None, GOING_ROUND) if is_loop else await self._result(open_call.call, open_call.part_id)
         return await patiently(
             steps.finish_tool, self.turn, open_call.part_id, output=output, error=error, inline=inline

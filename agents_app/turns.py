@@ -14,7 +14,6 @@ from dataclasses import replace
 from agents_app import steps
 from agents_app.model_calls import ModelCalls
 from agents_app.progress import Progress, load_progress
-from agents_app.purse import TurnPurse
 from agents_app.steps import TurnEnd
 from agents_app.tool_calls import ToolCalls
 from agents_app.tools import Tool, offered_tools, permitted_tools
@@ -28,7 +27,7 @@ from mnesis_core.turn_options import read_options
 from sessions_app.conf import get_model
 from sessions_app.outages import log_failure, outage_of, patiently
 from sessions_app.queries import load_depth
-from sessions_app.spending import purses_of
+from sessions_app.spending import TurnSpending, limits_for
 
 logger = logging.getLogger(__name__)
 
@@ -54,27 +53,27 @@ class TurnRun:
         tools: dict[str, Tool],
         progress: Progress,
         depth: int,
-        purse: TurnPurse,
+        spending: TurnSpending,
     ) -> None:
         options, config = read_options(turn.options), frame.config.turn
         self.turn = turn
         self.is_host = frame.session.host_mode
         self.progress = progress
-        self.purse = purse
+        self.spending = spending
         self.max_steps = config.max_steps
         self.stops_when_going_round = (options.on_doom_loop or config.on_doom_loop) == "stop"
         # The caller's own tool takes the place of the session's of the same name.
         tools = {name: tool for name, tool in tools.items() if name not in options.tool_names}
         specs = (*(tool.spec for tool in tools.values()), *options.tools)
         self.model_calls = ModelCalls(
-            turn, frame, asked, model, options=options, tool_specs=specs, progress=progress, purse=purse
+            turn, frame, asked, model, options=options, tool_specs=specs, progress=progress, spending=spending
         )
         self.tool_calls = ToolCalls(
             turn,
             owner_id=frame.session.owner_id,
             depth=depth,
             tools=tools,
-            purse=purse,
+            spending=spending,
             callers=options.tool_names,
             config=config,
             made=progress.made,
@@ -87,7 +86,7 @@ class TurnRun:
 
         :raises BudgetExhausted: what may be spent is used up, also in the middle of an answer.
         """
-        async with self.purse.hard_stop():
+        async with self.spending.hard_stop():
             return await self._go_on()
 
     async def _go_on(self) -> TurnEnd | None:
@@ -116,7 +115,7 @@ class TurnRun:
             end,
             step=asked.step,
             usage=add_usage(self.progress.usage, asked.cut_off),
-            purse=self.purse,
+            spending=self.spending,
             ratio=asked.shared_ratio,
             context=asked.context_now(),
         )
@@ -159,10 +158,10 @@ def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
     names = (*frame.config.turn.tools, *(PEER_TOOLS if frame.session.host_mode else ()))
     tools = permitted_tools(offered_tools(names, user_id=frame.session.owner_id, depth=depth), frame.config.turn)
     progress = load_progress(turn) if is_resumed else Progress()
-    purse = TurnPurse(purses_of(frame.session, turn=turn))
+    spending = TurnSpending(limits_for(frame.session, turn=turn))
     asked = frame if turn.model == frame.session.model else load_frame(turn.session_id, model=turn.model)
     model = get_model(turn.model, user_id=frame.session.owner_id)
-    run = TurnRun(turn, frame, asked, model, tools, progress, depth, purse)
+    run = TurnRun(turn, frame, asked, model, tools, progress, depth, spending)
     if not progress.open_calls:
         run.model_calls.build_ahead()
     return run

@@ -47,7 +47,7 @@ from sessions_app import store as record_store
 from sessions_app.conf import get_model, get_spec_to_read, site_config
 from sessions_app.database import in_waiting_thread
 from sessions_app.ledger import Change, change
-from sessions_app.spending import draw, midnight, running_purses
+from sessions_app.spending import draw, load_limits, midnight
 
 
 class Work(Protocol):
@@ -204,9 +204,9 @@ class RecordedTries:
         reason = refusal(self._own_allowances(), highest)
         if reason is not None:
             raise BudgetExhausted(reason=reason)
-        purses = running_purses(self.attempt.session_id)
+        limits = load_limits(self.attempt.session_id)
         with self.attempt.held() as record:
-            time_limit = draw(record, purses, highest)
+            time_limit = draw(record, limits, highest)
             call_id = self._write_call(record, asked.spec, question, highest)
         return call_id, self._seconds(None if time_limit is None else time_limit.left)
 

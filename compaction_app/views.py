@@ -16,7 +16,7 @@ from mnesis_core.spending import lines_of
 from sessions_app.inspect_queries import spans_out_of_context
 from sessions_app.queries import load_session
 from sessions_app.rendering import format_count
-from sessions_app.spending import look, purses_now
+from sessions_app.spending import limits_now, look
 from sessions_app.views import number_in, reader_of, signed_in
 
 SEGMENTS = {
@@ -159,6 +159,6 @@ def shown_allowances(session: SessionRecord) -> list[ShownLimit]:
             is_near=line.is_near,
             unpriced_calls=allowance.spent.unpriced_calls if line.measure == "cost_micros" else 0,
         )
-        for allowance in look(purses_now(session))
+        for allowance in look(limits_now(session))
         for line in lines_of([allowance])
     ]

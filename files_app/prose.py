@@ -34,7 +34,7 @@ from sessions_app.conf import get_model, get_spec_to_read, session_config, site_
 from sessions_app.database import in_waiting_thread, waiting_for
 from sessions_app.ledger import Change, change
 from sessions_app.queries import load_session, running_file_calls
-from sessions_app.spending import draw, running_purses
+from sessions_app.spending import draw, load_limits
 
 CALL_SECONDS = 60.0
 """The longest that one call may take, and all that are made for one file together."""
@@ -231,11 +231,11 @@ class _Asking:
         """
         most = Usage(input_tokens=question.tokens, output_tokens=question.request.max_output_tokens)
         highest = highest_of(most.total_tokens, cost_micros(spec, most))
-        purses = running_purses(self.file.session_id)
+        limits = load_limits(self.file.session_id)
         with change(self.file.session_id) as record:
             if not is_waiting(self.file.id) or running_file_calls(self.file.session_id, self.file.id):
                 raise AlreadyAsked
-            time_limit = draw(record, purses, highest)
+            time_limit = draw(record, limits, highest)
             call_id = self._write_call(record, spec, question, highest)
         left = CALL_SECONDS - (time.monotonic() - self.began)
         return call_id, max(0.0, left if time_limit is None else min(left, time_limit.left))

@@ -13,7 +13,7 @@ from mnesis_core.record import SessionRecord
 from mnesis_core.spending import Allowance, PaidCall, Spent, lines_of, sum_of
 from mnesis_core.text import printable
 from sessions_app.queries import load_paid_calls, titles_of
-from sessions_app.spending import look, midnight, purses_now, purses_of_person
+from sessions_app.spending import limits_for_person, limits_now, look, midnight
 
 
 class LimitOut(Schema):
@@ -61,7 +61,7 @@ class UsageList(Schema):
 
 def budget_of(session: SessionRecord) -> list[dict[str, Any]]:
     """The limits that a session's next call draws on, as JSON; nothing is asked where there are none."""
-    return budget_out(look(purses_now(session)))
+    return budget_out(look(limits_now(session)))
 
 
 def budget_out(allowances: Iterable[Allowance]) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
     return {
         "day": began.date(),
         "ends_at": began + timedelta(days=1),
-        "budget": budget_out(look(purses_of_person(owner_id))),
+        "budget": budget_out(look(limits_for_person(owner_id))),
         "total": _spent_out(sum_of(calls, now=now, apart=True)),
         "items": [
             {"session_id": id, "title": printable(titles.get(id, ""))} | _spent_out(by_session[id]) for id in largest

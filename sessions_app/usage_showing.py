@@ -24,7 +24,7 @@ from sessions_app.queries.spent import (
 )
 from sessions_app.relatives import shown_title
 from sessions_app.rendering import format_money, show_invisible
-from sessions_app.spending import look, purses_of_person
+from sessions_app.spending import limits_for_person, look
 from sessions_app.usage_charts import Chart, draw_money, draw_tokens
 
 PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Runs"}
@@ -230,5 +230,5 @@ def _names_of(user_ids: Iterable[int]) -> dict[int, str]:
 
 
 def _limits(owner_id: int) -> list[ShownLimit]:
-    allowances = look(purses_of_person(owner_id))
+    allowances = look(limits_for_person(owner_id))
     return [ShownLimit(words=line.words, is_near=line.is_near) for line in lines_of(allowances)]

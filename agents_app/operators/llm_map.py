@@ -40,12 +40,12 @@ from mnesis_core.spending import Allowance, Spent, highest_of, passed_by
 from sessions_app.conf import get_model, session_config, site_config
 from sessions_app.ledger import Change
 from sessions_app.queries import load_session, most_of_calls
-from sessions_app.spending import Purse, draw, exhausted_at, running_purses
+from sessions_app.spending import SpendingLimit, draw, exhausted_at, load_limits
 
 logger = logging.getLogger(__name__)
 MOST_REFUSALS = 8
 """Answers "too many requests" to one call, after which its try has failed."""
-PURSES_SECONDS = 1.0
+LIMITS_SECONDS = 1.0
 """How long a change of limits may go unseen."""
 
 
@@ -88,15 +88,15 @@ class LlmTries:
         self._gate = gate_of(alias)
         self._schema = schema_of(run.spec)
         self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
-        self._purses: tuple[Purse, ...] = ()
-        self._purses_at = 0.0
+        self._limits: tuple[SpendingLimit, ...] = ()
+        self._limits_at = 0.0
 
     def prepare(self, items: Sequence[ItemRecord]) -> tuple[list[Ready[Question]], list[Ended]]:
         """Read and render."""
         if not items:
             return [], []
-        if time.monotonic() - self._purses_at > PURSES_SECONDS:
-            self._purses, self._purses_at = running_purses(self.run.session_id), time.monotonic()
+        if time.monotonic() - self._limits_at > LIMITS_SECONDS:
+            self._limits, self._limits_at = load_limits(self.run.session_id), time.monotonic()
         tried = load_tries(self.run.id, [item.number for item in items if item.attempts > 1])
         ready, hopeless = [], []
         for item, line in lines_of_items(self._content_id, items):
@@ -227,7 +227,7 @@ class LlmTries:
             return count
 
     def _draw(self, record: Change, most: Spent) -> None:
-        draw(record, self._purses, most)
+        draw(record, self._limits, most)
         if self.run.spec.limits.is_none:
             return
         allowance = Allowance(scope="run", limits=self.run.spec.limits, spent=spent_by(self.run.id))

@@ -33,7 +33,7 @@ def alice(db: None) -> User:
 
 
 def lines(session_id: str) -> list[Line]:
-    return lines_of(spending.look(spending.purses_of(load_session(session_id))))
+    return lines_of(spending.look(spending.limits_for(load_session(session_id))))
 
 
 def warnings(session_id: str) -> list[tuple[str, str]]:
@@ -85,7 +85,7 @@ def test_a_price_that_nobody_knows_counts_as_nothing_and_is_said(alice: User) ->
     turn = open_turn(session)
     call = begin_call(turn, micros=None)
     end_call(turn, call, tokens=10, micros=None)
-    [allowance] = spending.look(spending.purses_of(load_session(session)))
+    [allowance] = spending.look(spending.limits_for(load_session(session)))
     assert (allowance.spent.cost_micros, allowance.spent.unpriced_calls) == (0, 1)
 
 
@@ -152,8 +152,8 @@ def test_the_narrower_limit_may_only_tighten(
     store.put_account_limits(alice.pk, account)
     id = new_session(alice, config={"limits": session})
     callers = write_options(TurnOptions(limits=TurnLimits(tokens=turn)))
-    purses = spending.purses_of(load_session(id), turn=open_turn(id, options=callers))
-    assert [purse.limits.tokens for purse in purses] == ([] if limit is None else [limit])
+    limits = spending.limits_for(load_session(id), turn=open_turn(id, options=callers))
+    assert [one.limits.tokens for one in limits] == ([] if limit is None else [limit])
 
 
 def test_a_limit_of_a_person_that_is_none_is_refused(alice: User) -> None:
@@ -172,7 +172,7 @@ def test_each_limit_is_warned_of_once_at_four_fifths_and_again_when_it_was_raise
     assert warnings(session) == [("day", "tokens")]
     with change(session) as record:
         store.update_session(record, config={"limits": {"session": {"tokens": 1_000}, "day": {"tokens": 600}}})
-        spending.warn(record, spending.purses_of(load_session(session), turn=turn))
+        spending.warn(record, spending.limits_for(load_session(session), turn=turn))
     assert warnings(session) == [("day", "tokens"), ("day", "tokens")]
 
 
@@ -180,12 +180,12 @@ def test_tool_calls_count_when_they_begin(alice: User) -> None:
     session = new_session(alice, config={"limits": {"turn": {"tool_calls": 1}}})
     turn = open_turn(session)
     parts = [ask_tool(turn) for _ in range(2)]
-    purses = spending.purses_of(load_session(session), turn=turn)
+    limits = spending.limits_for(load_session(session), turn=turn)
     with change(session) as record:
-        spending.draw(record, purses, ONE_TOOL_CALL)
+        spending.draw(record, limits, ONE_TOOL_CALL)
         store.start_tool(record, parts[0])
     with pytest.raises(BudgetExhausted, match="1 of 1 tool calls in a turn"), change(session) as record:
-        spending.draw(record, purses, ONE_TOOL_CALL)
+        spending.draw(record, limits, ONE_TOOL_CALL)
     spend(turn, 10)
 
 
@@ -194,9 +194,9 @@ def test_time_counts_while_a_model_is_asked_or_a_tool_runs(alice: User) -> None:
     turn, now = open_turn(session), timezone.now()
     call = begin_call(turn, at=now - timedelta(seconds=90))
     end_call(turn, call, tokens=1, at=now - timedelta(seconds=60))
-    purses = spending.purses_of(load_session(session), turn=turn)
+    limits = spending.limits_for(load_session(session), turn=turn)
     with change(session) as record:
-        left = spending.draw(record, purses, ONE_TOOL_CALL)
+        left = spending.draw(record, limits, ONE_TOOL_CALL)
     assert left is not None
     assert left.left == pytest.approx(55, abs=1)
     begin_call(turn, at=now - timedelta(seconds=80))
@@ -211,13 +211,13 @@ def test_a_long_history_is_added_up_once(alice: User, monkeypatch: pytest.Monkey
     turn, now = open_turn(session), timezone.now()
     for minutes in range(60, 30, -1):
         spend(turn, minutes, at=now - timedelta(minutes=minutes))
-    [purse] = spending.purses_of(load_session(session))
-    whole = spending.look([purse])
+    [limit] = spending.limits_for(load_session(session))
+    whole = spending.look([limit])
     [mark] = SpendingMark.objects.filter(until__isnull=False)
-    assert (mark.id, len(purse.paid_calls(mark.until))) == (f"user:{alice.pk}", 9)
+    assert (mark.id, len(limit.paid_calls(mark.until))) == (f"user:{alice.pk}", 9)
     assert whole[0].spent.tokens == sum(range(31, 61))
     SpendingMark.objects.all().delete()
-    assert spending.look([purse]) == whole
+    assert spending.look([limit]) == whole
 
 
 def test_a_call_that_still_runs_keeps_what_came_after_it_from_being_settled(
@@ -243,9 +243,9 @@ def test_without_limits_nothing_is_asked_and_with_them_as_much_for_a_long_histor
         turn = turns[session]
         for _ in range(calls):
             spend(turn, 1)
-        purses = spending.purses_of(load_session(session), turn=turn)
+        limits = spending.limits_for(load_session(session), turn=turn)
         with change(session) as record, CaptureQueriesContext(connection) as captured:
-            spending.draw(record, purses, ONE_TOOL_CALL)
+            spending.draw(record, limits, ONE_TOOL_CALL)
         costs.append(len(captured))
     assert costs == [0, 4, 4]
 

@@ -32,9 +32,9 @@ def begin_call(turn: TurnRecord, *, tokens: int = MOST, micros: int | None = 0, 
 
     :raises BudgetExhausted: a limit would be passed.
     """
-    purses = spending.purses_of(load_session(turn.session_id), turn=turn)
+    limits = spending.limits_for(load_session(turn.session_id), turn=turn)
     with change(turn.session_id, now=at) as record:
-        spending.draw(record, purses, highest_of(tokens, micros))
+        spending.draw(record, limits, highest_of(tokens, micros))
         message_id = store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
         return store.start_call(
             record,
