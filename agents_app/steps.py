@@ -1,35 +1,35 @@
-"""The transactions of a turn. Each first makes sure that the turn is still ours, and is short."""
+"""The transactions of a turn. Each first checks that this process still has the turn, and is short."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from agents_app.answer import Answer
 from agents_app.progress import OpenCall
 from agents_app.recovery import close_open_rows
 from agents_app.results import long_result, write_result
-from compaction_app.context import BuiltContext, Frame
+from compaction_app.context import Frame
 from compaction_app.schedule import act_on, trigger_after
 from mnesis_core.events import EventType
-from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, Usage, cost_micros, write_tools
+from mnesis_core.llm import Outcome, Reply, Usage, cost_micros
 from mnesis_core.measure import Size
-from mnesis_core.messages import Message, ToolPart
+from mnesis_core.messages import ToolPart
 from mnesis_core.outputs import cap_output
 from mnesis_core.record import MessageEnd, TurnRecord, TurnState, UsageRecord
 from mnesis_core.recording import end_of_reply, usage_record
-from mnesis_core.retrying import Retry
-from mnesis_core.spending import ONE_TOOL_CALL, highest_of
+from mnesis_core.spending import ONE_TOOL_CALL, Line
 from mnesis_core.tokens import estimate_text
 from sessions_app import store
 from sessions_app.ledger import Change, change
+from sessions_app.model_calls import RunningCall
 from sessions_app.queries import unanswered_tools, unfinished_messages
 from sessions_app.ready import make_all_ready
-from sessions_app.spending import TurnSpending, warn
+from sessions_app.spending import SpendingLimit, TurnSpending, draw, warn
 
 logger = logging.getLogger(__name__)
 LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)
@@ -49,29 +49,24 @@ class TurnEnd:
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One model call of a turn."""
+    """One model call of a turn and the answer that it streams."""
 
     message_id: str
-    call_id: str
+    call: RunningCall
     answer: Answer
-    spec: ModelSpec
-    """Of who is asked."""
-    prompt_tokens: int
-    """Estimated."""
-    attempts: int = 1
     is_counted: bool = False
     """Whether the turn's usage has it already."""
 
     def used_so_far(self) -> UsageRecord:
-        """What a call that is cut off took, by our own estimate: no provider sends a bill for what it did not finish."""
+        """Return what a call that is cut off took, by our estimate: no provider bills what it did not finish."""
         said = sum(estimate_text(part.text) for part in self.answer.parts)
-        usage = Usage(input_tokens=self.prompt_tokens, output_tokens=said)
-        return usage_record(usage, cost=cost_micros(self.spec, usage))
+        usage = Usage(input_tokens=self.call.planned.prompt_tokens, output_tokens=said)
+        return usage_record(usage, cost=cost_micros(self.call.planned.spec, usage))
 
 
 @contextmanager
 def held(turn: TurnRecord) -> Iterator[Change]:
-    """A change of the turn's session, if this process still holds the turn.
+    """Change the turn's session, if this process still has the turn.
 
     :raises Conflict: it has ended, or was taken over.
     """
@@ -80,84 +75,34 @@ def held(turn: TurnRecord) -> Iterator[Change]:
         yield record
 
 
-def begin_step(
-    turn: TurnRecord,
-    spec: ModelSpec,
-    context: BuiltContext,
-    request: Request,
-    *,
-    spending: TurnSpending,
-    system_prompt: str | None = None,
-) -> tuple[str, str]:
-    """Write the assistant's stub and the call before the model is asked; returns their ids.
-
-    :param system_prompt: the turn's own, if it has one in place of the session's
-    :raises BudgetExhausted: the call could pass a limit, so it is not made.
-    """
-    most = Usage(input_tokens=context.assembled.used_tokens, output_tokens=request.max_output_tokens)
-    highest = highest_of(most.total_tokens, cost_micros(spec, most))
-    texts = {"tools": write_tools(context.assembled.tools)} if context.assembled.tools else {}
-    if system_prompt is not None:
-        texts["system"] = system_prompt
-    with held(turn) as record:
-        spending.draw(record, highest)
-        stub = Message(role="assistant", parts=())
-        message_id = store.append_message(record, turn_id=turn.id, message=stub, model=spec.alias)
-        call_id = store.start_call(
-            record,
-            turn_id=turn.id,
-            message_id=message_id,
-            model=spec.alias,
-            provider_model=spec.litellm_model,
-            parameters={
-                "max_output_tokens": request.max_output_tokens,
-                "tool_tokens": context.assembled.breakdown.tools,
-                "calibration": asdict(context.calibration),
-                **highest.as_parameters(),
-                **({"in_place_of": turn.model} if spec.alias != turn.model else {}),
-                **({} if request.temperature is None else {"temperature": request.temperature}),
-            },
-            manifest=list(context.assembled.manifest),
-            context_seq=context.context_seq,
-            digest=context.digest,
-            estimated_tokens=context.estimated_tokens,
-            texts=texts,
-        )
-    return message_id, call_id
-
-
-def end_step(turn: TurnRecord, spec: ModelSpec, step: Step, reply: Reply) -> list[OpenCall]:
-    """Fold what was streamed into parts and write every number, once; returns the tool calls, which are to be run."""
-    end = end_of_reply(reply, spec)
+def end_step(turn: TurnRecord, step: Step, reply: Reply) -> list[OpenCall]:
+    """Make parts of what was streamed and write every number, once; return the tool calls, which are to be run."""
+    end = end_of_reply(reply, step.call.planned.spec)
     calls = list(reply.tool_calls) if reply.error is None else []
     tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
     parts = make_all_ready([*step.answer.parts, *tools])
     with held(turn) as record:
         part_ids = store.append_parts(record, message_id=step.message_id, parts=parts)
         store.finalize_message(record, step.message_id, end)
-        store.finish_call(record, step.call_id, end, attempts=step.attempts)
+        store.finish_call(record, step.call.id, end, attempts=step.call.attempts)
         if step.answer.is_journalled:
             store.delete_journal(message_id=step.message_id)
     made = zip(calls, part_ids[len(part_ids) - len(tools) :], strict=True)
     return [OpenCall(call=call, part_id=part_id) for call, part_id in made]
 
 
-def note_retry(turn: TurnRecord, step: Step, retry: Retry) -> None:
-    """Tell followers that the call is tried again, and after what pause."""
-    with held(turn) as record:
-        store.note_retry(record, step.call_id, retry)
+def start_tool(turn: TurnRecord, part_id: str, *, limits: Sequence[SpendingLimit], repeats: int | None) -> Line | None:
+    """Mark a tool call as running; return the limit of the time that it may take, if there is one.
 
-
-def start_tool(turn: TurnRecord, part_id: str, *, spending: TurnSpending, repeats: int | None) -> None:
-    """Mark a tool call as running; ``repeats`` is set when the model goes round in circles (seed 000 "doom loop").
-
+    :param repeats: set when the model goes round in circles (seed 000 "doom loop")
     :raises BudgetExhausted: no more tool calls may be made; this one still waits.
     """
     with held(turn) as record:
-        spending.draw(record, ONE_TOOL_CALL)
+        time_limit = draw(record, limits, ONE_TOOL_CALL)
         store.start_tool(record, part_id)
         if repeats is not None:
             record.publish(EventType.DOOM_LOOP_DETECTED, turn_id=turn.id, part_id=part_id, repeats=repeats)
+    return time_limit
 
 
 def finish_tool(turn: TurnRecord, part_id: str, *, output: str | None, error: str | None, inline: int) -> int:
@@ -257,5 +202,5 @@ def _close_step(record: Change, turn: TurnRecord, step: Step, end: TurnEnd) -> N
     )
     store.append_parts(record, message_id=step.message_id, parts=step.answer.parts)
     store.finalize_message(record, step.message_id, message_end)
-    store.finish_call(record, step.call_id, message_end, attempts=step.attempts)
+    store.finish_call(record, step.call.id, message_end, attempts=step.call.attempts)
     store.delete_journal(message_id=step.message_id)

@@ -118,13 +118,16 @@ class ToolCalls:
         repeated = self.config.doom_loop_threshold if is_loop else None
         inline = self.config.tool_output_inline
         try:
-            await patiently(steps.start_tool, self.turn, open_call.part_id, spending=self.spending, repeats=repeated)
+            limits = self.spending.limits
+            time_limit = await patiently(
+                steps.start_tool, self.turn, open_call.part_id, limits=limits, repeats=repeated
+            )
         except BudgetExhausted as problem:
             self.exhausted, said = problem, f"{problem.code}: {problem.message}"
             return await patiently(
                 steps.finish_tool, self.turn, open_call.part_id, output=None, error=said, inline=inline
             )
-        self.spending.start_timer()
+        self.spending.start_timer(time_limit)
         output, error = (None, GOING_ROUND) if is_loop else await self._result(open_call.call, open_call.part_id)
         return await patiently(
             steps.finish_tool, self.turn, open_call.part_id, output=output, error=error, inline=inline

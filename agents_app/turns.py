@@ -102,7 +102,7 @@ class TurnRun:
                 return None if state is TurnState.SUSPENDED else CANCELLED
             if self.progress.steps >= self.max_steps:
                 return _end_of_error(StepLimitReached(steps=self.max_steps), TurnState.INCOMPLETE)
-            reply, calls = await self.model_calls.ask()
+            reply, calls = await self.model_calls.ask_model()
             if reply.error is not None or not calls:
                 return _end_of(reply)
 

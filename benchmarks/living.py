@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from agents_app.steps import TurnEnd, finish_turn
-from compaction_app.compact import relieve
+from compaction_app.compact import compact_before_call
 from compaction_app.context import load_state, size_of
 from compaction_app.queries import live_run
 from compaction_app.tasks import compact
@@ -73,7 +73,7 @@ def _make_room(session_id: str) -> None:
     """What a turn does before it asks a model."""
     state = load_state(session_id)
     if state.build().pressure is Pressure.HARD:
-        asyncio.run(relieve(session_id, size=size_of(state)))
+        asyncio.run(compact_before_call(session_id, size=size_of(state)))
 
 
 def _say(life: Life, record: Change, turn_id: str, message: TranscriptMessage) -> None:

@@ -97,7 +97,7 @@ def _compact_to_an_end(attempt: Attempt) -> None:
             store.fail_run(record, attempt.run_id, reason, fence=attempt.fence)
 
 
-async def relieve(session_id: str, *, size: Size) -> None:
+async def compact_before_call(session_id: str, *, size: Size) -> None:
     """Bring a context of this size below its hard threshold before a call: compact here, or wait for who does.
 
     Returns after ``wait_seconds`` at the latest, while the compaction goes on. The call can be made even then:

@@ -152,15 +152,11 @@ class TurnSpending:
         # Not timeout(None), which needs a running loop: this is made in a database thread.
         self._timer = asyncio.Timeout(None)
 
-    def draw(self, record: Change, coming: Spent) -> Line | None:
-        """Draw on the limits as the function ``draw`` does, and keep the time that is left for ``start_timer``."""
-        self._time = draw(record, self.limits, coming)
-        return self._time
-
-    def start_timer(self) -> None:
-        """Set the timer to the time that was left at the last ``draw``."""
-        if self._time is not None:
-            self._timer.reschedule(asyncio.get_running_loop().time() + self._time.left)
+    def start_timer(self, time_limit: Line | None) -> None:
+        """Set the timer to the time that ``draw`` says is left."""
+        self._time = time_limit
+        if time_limit is not None:
+            self._timer.reschedule(asyncio.get_running_loop().time() + time_limit.left)
 
     @asynccontextmanager
     async def hard_stop(self) -> AsyncIterator[None]:

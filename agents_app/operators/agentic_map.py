@@ -17,7 +17,6 @@ from django.contrib.auth import get_user_model
 
 from agents_app import lifecycle, store
 from agents_app.claiming import claim_turn
-from agents_app.gates import Gate
 from agents_app.launching import end_turn, last_text, launched
 from agents_app.operators.items import lines_of_items
 from agents_app.operators.llm_map import failed_try
@@ -54,6 +53,7 @@ from sessions_app.conf import get_spec, session_config
 from sessions_app.database import db
 from sessions_app.ledger import Change
 from sessions_app.queries import list_turns, load_events, load_session, load_turn
+from sessions_app.rate_limit_pauses import RateLimitPause
 from sessions_app.spending import exhausted_at
 
 logger = logging.getLogger(__name__)
@@ -98,13 +98,13 @@ class Answered:
 class AgenticTries:
     """See ``Trying``: the sub-agents of one run."""
 
-    def __init__(self, run: RunRecord, *, gate_of: Callable[[str], Gate]) -> None:
+    def __init__(self, run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
         """:raises ModelNotFoundError: the run's model is not there any more."""
         self._session = load_session(run.session_id)
         self._config = session_config(self._session.config)
         self.run = run
         self.spec = get_spec(run.spec.model or self._session.model, user_id=run.owner_id)
-        self._gate = gate_of(self.spec.alias)
+        self._pause = pause_of(self.spec.alias)
         self._schema = schema_of(run.spec)
         self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
         self._turns: dict[int, TurnRecord] = {}
@@ -149,7 +149,7 @@ class AgenticTries:
         """Run a turn to its end, no longer than the run allows."""
         self._parts[begun.ready.item.number] = begun.ready.question.limits
         seconds = self.run.spec.timeout_seconds
-        await self._gate.wait()  # its own calls wait there too, but a turn's time is better spent on asking
+        await self._pause.wait()  # its own calls wait there too, but a turn's time is better spent on asking
         try:
             async with asyncio.timeout(seconds):
                 turn = await self._run_turn(begun)

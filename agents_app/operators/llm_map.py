@@ -1,22 +1,22 @@
-"""Story: LLMMap. One question to a model for each item, its answer judged, and asked again with what was wrong with it.
+"""LLMMap: one question to a model for each item, its answer judged, and asked again with what was wrong with it.
 
 Every question is a row before it is asked, drawn on whatever limits there are; what the run itself may spend is one more.
 """
 
 from __future__ import annotations
 
-import logging
+import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.utils import timezone
 
 from agents_app import store
-from agents_app.gates import Gate
 from agents_app.operators.items import lines_of_items
 from agents_app.operators.trying import Begun, Ended, Ready, hopeless_item
 from agents_app.queries import call_ids_in_flight, load_run, load_tries
@@ -24,7 +24,7 @@ from files_app.queries import load_file_reference
 from mnesis_core.endings import BudgetExhausted, ModelCallAbandoned, ModelRateLimited, TurnCancelled
 from mnesis_core.errors import MnesisError
 from mnesis_core.limits import spec_in_session
-from mnesis_core.llm import Outcome, Reply, Request, Usage, complete, cost_micros
+from mnesis_core.llm import Outcome, Reply, Request, Usage, cost_micros
 from mnesis_core.operators.deciding import Failure, failure_of_call, is_deadly, pause_before_try
 from mnesis_core.operators.input_lines import read_item
 from mnesis_core.operators.prompts import map_payload, schema_of
@@ -36,13 +36,14 @@ from mnesis_core.record import MessageEnd, NewCall
 from mnesis_core.recording import end_of_reply, usage_record
 from mnesis_core.rendering import digest
 from mnesis_core.retrying import Patience
-from mnesis_core.spending import Allowance, Spent, highest_of, passed_by
+from mnesis_core.spending import Allowance, Spent, passed_by
 from sessions_app.conf import get_model, session_config, site_config
 from sessions_app.ledger import Change
+from sessions_app.model_calls import complete_or_abandon, most_of_call
 from sessions_app.queries import load_session, most_of_calls
+from sessions_app.rate_limit_pauses import RateLimitPause
 from sessions_app.spending import SpendingLimit, draw, exhausted_at, load_limits
 
-logger = logging.getLogger(__name__)
 MOST_REFUSALS = 8
 """Answers "too many requests" to one call, after which its try has failed."""
 LIMITS_SECONDS = 1.0
@@ -76,7 +77,7 @@ class LlmTries:
 
     resting = 0
 
-    def __init__(self, run: RunRecord, *, gate_of: Callable[[str], Gate]) -> None:
+    def __init__(self, run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> None:
         """:raises ModelNotFoundError: the run's model is not there any more."""
         session = load_session(run.session_id)
         config = session_config(session.config)
@@ -85,7 +86,7 @@ class LlmTries:
         self.model = get_model(alias, user_id=run.owner_id)
         self.spec = spec_in_session(self.model.spec, config) if alias == session.model else self.model.spec
         self._config = site_config().operators
-        self._gate = gate_of(alias)
+        self._pause = pause_of(alias)
         self._schema = schema_of(run.spec)
         self._content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
         self._limits: tuple[SpendingLimit, ...] = ()
@@ -116,15 +117,14 @@ class LlmTries:
         return [Begun(ready=each, call_id=calls[each.item.number]) for each in allowed]
 
     async def ask(self, begun: Begun[Question]) -> Answer:
-        """Ask, and again while the model says "too many requests"."""
-        asked = 0
-        while True:
-            await self._gate.wait()
-            asked, began = asked + 1, timezone.now()
-            reply = await self._reply(begun.ready.question)
+        """Ask, and again while the model says "too many requests"; whatever breaks, the item has an end."""
+        question = begun.ready.question
+        ask = partial(complete_or_abandon, self.model, question.request, prompt_tokens=question.tokens)
+        for asked in itertools.count(1):
+            reply = await self._pause.ask(ask, attempts=asked)
             if not isinstance(reply.error, ModelRateLimited) or asked > MOST_REFUSALS:
-                return Answer(reply=reply, asked=asked, duration_ms=begun.duration_ms)
-            await self._gate.refuse(reply.error, in_a_row=asked, began=began)
+                break
+        return Answer(reply=reply, asked=asked, duration_ms=begun.duration_ms)
 
     def settle(self, begun: Begun[Question], answer: Answer) -> Settlement:
         """Judge the answer."""
@@ -173,8 +173,7 @@ class LlmTries:
             temperature=self.run.spec.temperature,
             seconds=self.run.spec.timeout_seconds,
         )
-        usage = Usage(input_tokens=tokens, output_tokens=output)
-        most = highest_of(usage.total_tokens, cost_micros(self.spec, usage))
+        most = most_of_call(self.spec, tokens, output)
         return Question(request=request, digest=digest(payload), tokens=tokens, most=most)
 
     def _new_call(self, ready: Ready[Question]) -> NewCall:
@@ -192,14 +191,6 @@ class LlmTries:
             digest=question.digest,
             estimated_tokens=question.tokens,
         )
-
-    async def _reply(self, question: Question) -> Reply:
-        try:
-            return await complete(self.model, question.request)
-        except Exception:  # whatever breaks in an adapter, the item has an end
-            logger.exception("a call of run %s broke", self.run.id)
-            usage = Usage(input_tokens=question.tokens, output_tokens=0)
-            return Reply(text="", usage=usage, outcome=Outcome.BROKEN, error=ModelCallAbandoned())
 
     def _failure_of(self, reply: Reply) -> Failure | None:
         if reply.error is not None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agents_app.gates import Gate
 from agents_app.operators.agentic_map import AgenticTries
 from agents_app.operators.llm_map import LlmTries
 from agents_app.operators.trying import Trying
 from mnesis_core.operators.values import OperatorKind, RunRecord
+from sessions_app.rate_limit_pauses import RateLimitPause
 
 
-def tries_of(run: RunRecord, *, gate_of: Callable[[str], Gate]) -> Trying[Any, Any]:
+def tries_of(run: RunRecord, *, pause_of: Callable[[str], RateLimitPause]) -> Trying[Any, Any]:
     """The way to try the items of a run.
 
-    :param gate_of: the gate of a model, by its alias
+    :param pause_of: the rate-limit pause of a model, by its alias
     :raises ModelNotFoundError: the run's model is not there any more.
     """
     if run.kind is OperatorKind.AGENTIC:
-        return AgenticTries(run, gate_of=gate_of)
-    return LlmTries(run, gate_of=gate_of)
+        return AgenticTries(run, pause_of=pause_of)
+    return LlmTries(run, pause_of=pause_of)

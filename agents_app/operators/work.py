@@ -1,6 +1,6 @@
 """Story: a worker works on all live runs at once, in one loop, for a slice of time.
 
-Its heart renews what it holds, a second at a time, and brings it what was decided elsewhere: how much it may have in
+Its heartbeat renews what it holds, a second at a time, and brings what was decided elsewhere: how much it may have in
 flight, what was paused or cancelled, which workers died.
 """
 
@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from agents_app import store
-from agents_app.gates import Gate, drop_gates, gate_of
 from agents_app.operators.output import write_output
 from agents_app.operators.running import Mode, RunWork
 from agents_app.operators.tries import tries_of
@@ -41,6 +40,7 @@ from sessions_app.database import AWAY, Hand
 from sessions_app.ledger import change
 from sessions_app.outages import log_failure
 from sessions_app.owners import new_owner
+from sessions_app.rate_limit_pauses import RateLimitPause, drop_pauses, keep_pause
 
 RUNS_AT_ONCE = 8
 """Of one worker: each has a thread with a connection to the database."""
@@ -68,9 +68,9 @@ class News:
     states: dict[str, RunState]
     permits: dict[str, int]
     lost: dict[str, dict[int, int]]
-    """Items that somebody else has by now."""
+    """Items that another worker has by now."""
     brakes: dict[str, datetime]
-    """Until when nobody may ask a model, by its alias."""
+    """Until when no worker may ask a model, by its alias."""
 
 
 @dataclass(slots=True)
@@ -83,9 +83,9 @@ class Worker:
     _works: dict[str, RunWork] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _hand: Hand = field(default_factory=Hand)
-    _heart_hand: Hand = field(default_factory=Hand)
+    _heartbeat_hand: Hand = field(default_factory=Hand)
     """Another one: leases must not wait while an output is written."""
-    _gates: dict[str, Gate] = field(default_factory=dict)
+    _pauses: dict[str, RateLimitPause] = field(default_factory=dict)
     """By the aliases of models."""
     _stops: bool = False
     _is_full: bool = False
@@ -95,25 +95,25 @@ class Worker:
 
     async def run(self) -> bool:
         """See ``work_for_a_slice``."""
-        heart = asyncio.create_task(self._run_heart())
+        heartbeat = asyncio.create_task(self._run_heartbeat())
         try:
-            await self._hand(release_forgotten)  # where no run is live the heart ends before it beats
+            await self._hand(release_forgotten)  # where no run is live no heartbeat comes
             await self._work()
             return bool(await self._hand(live_runs))
         finally:
             # Where it ended well none of them is left.
-            for task in (heart, *self._tasks.values()):
+            for task in (heartbeat, *self._tasks.values()):
                 task.cancel()
-            await asyncio.gather(heart, *self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(heartbeat, *self._tasks.values(), return_exceptions=True)
             await close_connections()
             if self._has_agents:
                 await runner.shutdown()
-            drop_gates(self._gates)
+            drop_pauses(self._pauses)
             with suppress(*AWAY):
-                # By the heart's own hand: a last beat may still be on its way there, and would take them again.
-                await self._heart_hand(store.drop_shares, self.owner)
+                # In the heartbeat's own thread: a last one may still be on its way there, and would take them again.
+                await self._heartbeat_hand(store.drop_shares, self.owner)
             await self._hand.close()
-            await self._heart_hand.close()
+            await self._heartbeat_hand.close()
 
     async def _work(self) -> None:
         began, leave_at = time.monotonic(), math.inf
@@ -122,7 +122,7 @@ class Worker:
             if not self._tasks or time.monotonic() > leave_at:
                 return
             await asyncio.wait(self._tasks.values(), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            await self._bury()
+            await self._reap()
             if await self._hand(self.must_stop):
                 leave_at = min(leave_at, time.monotonic() + LEAVE_SECONDS)
             if not self._stops and (leave_at < math.inf or await self._is_to_stop(time.monotonic() - began)):
@@ -162,7 +162,7 @@ class Worker:
 
     async def _begin(self, run: RunRecord) -> None:
         try:
-            trying = await self._hand(tries_of, run, gate_of=self._gate)
+            trying = await self._hand(tries_of, run, pause_of=self._pause_of)
         except MnesisError as error:
             await self._hand(pause_for_error, run, error)
             return
@@ -170,7 +170,7 @@ class Worker:
         self._works[run.id] = work
         self._tasks[run.id] = asyncio.create_task(work.go(), name=run.id)
 
-    async def _bury(self) -> None:
+    async def _reap(self) -> None:
         for run_id, task in list(self._tasks.items()):
             if not task.done():
                 continue
@@ -181,24 +181,24 @@ class Worker:
             elif error is not None:
                 logger.error("this worker's part in run %s broke off", run_id, exc_info=error)
 
-    def _gate(self, alias: str) -> Gate:
-        return self._gates.setdefault(alias, gate_of(alias))
+    def _pause_of(self, alias: str) -> RateLimitPause:
+        return self._pauses.setdefault(alias, keep_pause(alias, share=store.brake_model))
 
-    async def _run_heart(self) -> None:
+    async def _run_heartbeat(self) -> None:
         while True:
             await asyncio.sleep(self.config.heartbeat_seconds)
             try:
                 await self._beat()
             except Exception as error:
-                # A database that is away for a moment must not stop the heart; the leases have slack for it.
+                # A database that is away for a moment must not stop the heartbeat; the leases have slack for it.
                 log_failure(logger, "The heartbeat of a worker failed and tries again", error)
 
     async def _beat(self) -> None:
         works = dict(self._works)
         held = {run_id: work.held for run_id, work in works.items()}
-        news = await self._heart_hand(self._renew, [work.demand for work in works.values()], held)
+        news = await self._heartbeat_hand(self._renew, [work.demand for work in works.values()], held)
         for alias, until in news.brakes.items():
-            self._gate(alias).shut(until)
+            self._pause_of(alias).extend(until)
         for run_id, work in works.items():
             work.lose(news.lost[run_id])
             work.turn(_mode_for(news.states.get(run_id), stops=self._stops and not _is_waited_for(work.run)))
@@ -211,7 +211,7 @@ class Worker:
             lost[run_id] = {item: attempts for item, attempts in items.items() if item not in kept}
         release_forgotten()
         permits = store.renew_shares(self.owner, demands, self.config)
-        brakes = braked_until(list(self._gates))
+        brakes = braked_until(list(self._pauses))
         return News(states=run_states(list(held)), permits=permits, lost=lost, brakes=brakes)
 
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from agents_app import lifecycle
-from agents_app.asking import next_model
+from agents_app.model_calls import next_model
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.limits import settle_limits
 from mnesis_core.llm import ModelSpec

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from django.db import connections
 from django.utils import timezone
 
 from agents_app import store
-from agents_app.gates import Gate
 from agents_app.lifecycle import create_session
 from agents_app.models import OperatorBrake, OperatorItem, OperatorShare
 from agents_app.operators.reading import read_input
@@ -44,6 +44,7 @@ from sessions_app.conf import site_config
 from sessions_app.ledger import change
 from sessions_app.models import ModelCall
 from sessions_app.queries import list_calls, load_events, load_paid_calls
+from sessions_app.rate_limit_pauses import RateLimitPause
 from sessions_app.store import soft_delete_session
 from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run, claim
@@ -302,7 +303,7 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     run_id = start(session, 1)
     read_input(run_id, may_go_on=lambda: True)
     run = load_run(run_id)
-    tries = tries_of(run, gate_of=Gate)
+    tries = tries_of(run, pause_of=partial(RateLimitPause, share=store.brake_model))
     work = RunWork(run, owner="worker-1", config=site_config().operators, trying=tries)
     assert work.demand == Demand(
         run_id=run_id,

@@ -1,0 +1,231 @@
+"""The one way to ask a model: the call is a row before the model is asked, and its end is written once.
+
+``ModelCaller.ask_model`` draws on the spending limits and writes the call, waits while the model's rate-limit pause lasts,
+asks, asks again where that may help, and goes on with a shorter prompt or with the next model of the chain. Each kind of
+call (a turn's, a summary's, a file's description) is a subclass that says what differs. Maps write and end many calls in
+one change, so they use ``most_of_call``, ``complete_or_abandon`` and the pause, and have a loop of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from mnesis_core.config import Config
+from mnesis_core.endings import ModelCallAbandoned
+from mnesis_core.errors import ModelNotFoundError
+from mnesis_core.llm import Model, ModelSpec, Outcome, Reply, Request, Usage, complete, cost_micros
+from mnesis_core.record import SessionRecord
+from mnesis_core.retrying import Patience, Retry, fallbacks_of, is_too_long, may_ask_another, pause_before_retry
+from mnesis_core.spending import Line, Spent, highest_of
+from sessions_app import store
+from sessions_app.conf import get_model, get_spec_to_read
+from sessions_app.ledger import Change
+from sessions_app.rate_limit_pauses import find_pause
+from sessions_app.spending import SpendingLimit, draw
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    """What a model is to be asked, and what the call's row says of it."""
+
+    model: Model
+    spec: ModelSpec
+    """The model's, with the prices and the window that count for this session."""
+    request: Request
+    purpose: str
+    prompt_tokens: int
+    """Estimated; the most that the call can take is counted from them."""
+    estimated_tokens: int
+    """The estimate that the row keeps."""
+    parameters: Mapping[str, Any]
+    """Those of the row, beside ``max_output_tokens`` and the most that the call can take."""
+    manifest: Sequence[Mapping[str, Any]]
+    digest: str
+    context_seq: int | None = None
+    """The event as of which the context was read; ``None``: the newest when the call is written."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningCall:
+    """A call whose row is written, until its end is."""
+
+    id: str
+    planned: PlannedCall
+    message_id: str | None
+    """The message that the answer becomes, in a turn."""
+    time_limit: Line | None
+    """The spending limit on the time that the call may take."""
+    attempts: int = 1
+
+
+class ModelCaller(ABC, Generic[A]):
+    """One kind of model call: what differs between the kinds, and the loop that they share."""
+
+    patience: Patience
+    turn_id: str | None = None
+    waits_for_pause = False
+    """Whether the model's rate-limit pause is waited for."""
+
+    async def ask_model(self) -> A:
+        """Return what came of the last call that was made.
+
+        :raises BudgetExhausted: a limit would be passed; the call is not made.
+        """
+        while True:
+            call = await self.in_thread(self._start, await self.plan())
+            self.started(call)
+            reply = await self._ask_patiently(call)
+            answer = await self.finish(call, reply)
+            if is_too_long(reply) and await self.shorten_prompt():
+                continue
+            if may_ask_another(reply) and await self.use_next_model():
+                continue
+            return answer
+
+    @abstractmethod
+    async def plan(self) -> PlannedCall:
+        """Return the next call to the model that is asked now."""
+
+    @abstractmethod
+    async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a function that uses the database."""
+
+    @abstractmethod
+    def held(self) -> AbstractContextManager[Change]:
+        """Return a change of the session that is refused if the work is not this process's any more."""
+
+    @abstractmethod
+    def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
+        """Return what a call draws on; read before the change begins.
+
+        :raises BudgetExhausted: a limit of the caller's own would be passed.
+        """
+
+    def check(self, record: Change) -> None:
+        """Refuse the call in the change that would write it, by raising."""
+
+    def begin_message(self, record: Change, planned: PlannedCall) -> str | None:
+        """Write the message that the answer becomes, and return its id."""
+        return None
+
+    def started(self, call: RunningCall) -> None:
+        """Note that the call is written and about to be made."""
+
+    @abstractmethod
+    def seconds(self, call: RunningCall) -> float:
+        """Return how long the call may take, all attempts and the waits between them included."""
+
+    async def receive(self, call: RunningCall, request: Request) -> Reply:
+        """Ask the model once."""
+        return await complete(call.planned.model, request)
+
+    @abstractmethod
+    async def finish(self, call: RunningCall, reply: Reply) -> A:
+        """Write how the call ended, and return what came of it."""
+
+    async def shorten_prompt(self) -> bool:
+        """Have the next call plan a shorter prompt, since this one was refused as too long; return whether it will."""
+        return False
+
+    @abstractmethod
+    async def use_next_model(self) -> bool:
+        """Ask the next model of the chain from now on; return whether there is one."""
+
+    def _start(self, planned: PlannedCall) -> RunningCall:
+        spec, request = planned.spec, planned.request
+        highest = most_of_call(spec, planned.prompt_tokens, request.max_output_tokens)
+        limits = self.limits(highest)
+        with self.held() as record:
+            self.check(record)
+            time_limit = draw(record, limits, highest)
+            message_id = self.begin_message(record, planned)
+            call_id = store.start_call(
+                record,
+                turn_id=self.turn_id,
+                message_id=message_id,
+                purpose=planned.purpose,
+                model=spec.alias,
+                provider_model=spec.litellm_model,
+                parameters={
+                    "max_output_tokens": request.max_output_tokens,
+                    **highest.as_parameters(),
+                    **planned.parameters,
+                },
+                manifest=list(planned.manifest),
+                context_seq=record.event_seq if planned.context_seq is None else planned.context_seq,
+                digest=planned.digest,
+                estimated_tokens=planned.estimated_tokens,
+                texts=planned.texts,
+            )
+        return RunningCall(id=call_id, planned=planned, message_id=message_id, time_limit=time_limit)
+
+    async def _ask_patiently(self, call: RunningCall) -> Reply:
+        """Ask, and again while that may help, until the deadline of the whole call."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self.seconds(call)
+        pause = find_pause(call.planned.spec.alias) if self.waits_for_pause else None
+        while True:
+            request = replace(call.planned.request, seconds=deadline - clock())
+            if pause is None:
+                reply = await self.receive(call, request)
+            else:
+                reply = await pause.ask(partial(self.receive, call, request), attempts=call.attempts)
+            wait = pause_before_retry(
+                reply,
+                self.patience,
+                attempts=call.attempts,
+                seconds_left=deadline - clock(),
+                now=datetime.now(UTC),
+                chance=random.random(),  # noqa: S311 - a pause is no secret
+            )
+            if wait is None or reply.error is None:
+                return reply
+            retry = Retry(attempt=call.attempts, error=reply.error, pause_seconds=wait)
+            await self.in_thread(self._record_retry, call.id, retry)
+            call.attempts += 1
+            await asyncio.sleep(wait)
+
+    def _record_retry(self, call_id: str, retry: Retry) -> None:
+        with self.held() as record:
+            store.note_retry(record, call_id, retry)
+
+
+def most_of_call(spec: ModelSpec, prompt_tokens: int, max_output_tokens: int) -> Spent:
+    """Return the most that a call can take."""
+    most = Usage(input_tokens=prompt_tokens, output_tokens=max_output_tokens)
+    return highest_of(most.total_tokens, cost_micros(spec, most))
+
+
+def load_fallbacks(alias: str, session: SessionRecord, config: Config) -> list[Model]:
+    """Return the models to ask when one gives nothing, in order, without those that its owner may not use."""
+    of_session = config.fallbacks if alias == session.model else ()
+    models = []
+    for name in fallbacks_of(alias, of_session=of_session, of_entry=get_spec_to_read(alias).fallbacks):
+        with suppress(ModelNotFoundError):
+            models.append(get_model(name, user_id=session.owner_id))
+    return models
+
+
+async def complete_or_abandon(model: Model, request: Request, *, prompt_tokens: int) -> Reply:
+    """Return the whole answer, or a broken reply with ``ModelCallAbandoned`` where the adapter raised an exception."""
+    try:
+        return await complete(model, request)
+    except Exception:
+        logger.exception("a call to %s broke", model.spec.alias)
+        usage = Usage(input_tokens=prompt_tokens, output_tokens=0)
+        return Reply(text="", usage=usage, outcome=Outcome.BROKEN, error=ModelCallAbandoned())
