@@ -6,16 +6,19 @@ PORT ?= 8000
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps
 UV := .venv/lock/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --quiet --upgrade
 
-.PHONY: run test check soak bench lock format
+.PHONY: run test test-all check soak bench lock format
 
 run: .venv/installed
 	@exec $(BIN)/python manage.py up --host "$(HOST)" --port "$(PORT)"
 
 test: .venv/installed-dev
 	@$(BIN)/python -m tests.everything $(ARGS)
+
+test-all: .venv/installed-dev
+	@$(BIN)/python -m tests.everything --all $(ARGS)
 
 check: .venv/installed-dev
 	$(BIN)/ruff format --check .

@@ -15,13 +15,17 @@ import pytest
 import redis
 from django.conf import settings
 from django.db import connection
+from xdist.scheduler import LoadScopeScheduling
 
 from sessions_app.authorizer import lifted
 from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER
 from tests.support.site_role import acting_as, drop_role, make_site_role
 
-MISSING_DATA = pytest.StashKey[int]()
+DATABASE_FIXTURES = {"db", "transactional_db", "site"}
+"""Who asks for one of these uses the database that ``DATABASE_URL`` names, in this process or in a site's."""
+SHARED_SITES = ("tests/browser/", "tests/faults/", "tests/journeys/")
+"""Directories whose tests share a site, and so a worker."""
 
 hypothesis.settings.register_profile("soak", max_examples=2_000, deadline=None)
 hypothesis.settings.register_profile("suite", max_examples=25, deadline=None)
@@ -88,19 +92,32 @@ def _rights(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what reads the sample files, and leave it out where there are none (a clone has none)."""
-    reads = [
-        item
-        for item in items
-        if "real_data" in getattr(item, "fixturenames", ()) or item.get_closest_marker("real_data")
-    ]
-    for item in reads:
-        item.add_marker("real_data")
-    if FOLDER.is_dir():
-        return
-    config.stash[MISSING_DATA] = len(reads)
-    config.hook.pytest_deselected(items=reads)
-    items[:] = [item for item in items if item not in reads]
+    """Mark what uses the database or the sample files, and leave out the latter where there are none, as in a clone."""
+    for item in items:
+        fixtures = {*getattr(item, "fixturenames", ())}
+        if fixtures & DATABASE_FIXTURES or item.get_closest_marker("django_db"):
+            item.add_marker("uses_database")
+        if "real_data" in fixtures:
+            item.add_marker("real_data")
+    if not FOLDER.is_dir():
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("real_data")])
+        items[:] = [item for item in items if not item.get_closest_marker("real_data")]
+    # What shares a site is one long piece of work: the pool begins with it.
+    items.sort(key=lambda item: not item.nodeid.startswith(SHARED_SITES))
+
+
+class BySite(LoadScopeScheduling):
+    """Give a worker one file after the other, and the files that share a site together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in SHARED_SITES if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BySite:
+    """Keep the order in which tests were collected."""
+    config.option.loadscopereorder = False
+    return BySite(config, log)
 
 
 def pytest_collection_finish() -> None:
@@ -109,11 +126,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was not tested."""
-    if count := config.stash.get(MISSING_DATA, 0):
+    if not FOLDER.is_dir():
         terminalreporter.section("NO SAMPLE FILES")
-        terminalreporter.line(f"{count} tests on real transcripts were left out: {FOLDER} does not exist")
+        terminalreporter.line(f"tests on real transcripts were left out: {FOLDER} does not exist")
     if os.environ.get("MNESIS_REQUIRE_ALL") and terminalreporter.stats.get("skipped"):
         terminalreporter.section("SKIPPED, BUT THIS RUN MUST TEST EVERYTHING", red=True)
 

@@ -1,4 +1,6 @@
-"""The whole suite on every database there is, and a loud word on what that left out: ``python -m tests.everything``.
+"""Run the suite on both kinds of database: ``python -m tests.everything``, with ``--all`` the slow tests too.
+
+On SQLite everything runs; on PostgreSQL what is marked ``both_databases``, and with ``--all`` whatever uses a database.
 
 PostgreSQL and Redis are looked for on this machine; TEST_POSTGRES_URL and TEST_REDIS_URL name others.
 """
@@ -17,23 +19,12 @@ from typing import IO
 import psycopg
 import redis
 
-NO_DATABASE = [
-    *("tests/core", "tests/test_architecture.py", "tests/browser", "tests/mnesis_site/test_up.py"),
-    *("tests/mnesis_site/test_processes.py", "tests/mnesis_site/test_server.py", "tests/mnesis_site/test_settings.py"),
-    *("tests/sessions_app/test_rendering.py", "tests/sessions_app/test_loading.py", "tests/sessions_app/test_maths.py"),
-    *("tests/defects/test_the_process.py", "tests/defects/test_the_table.py", "tests/files_app/test_s3.py"),
-    *("tests/agents_app/test_mcp_calls.py", "tests/agents_app/test_models_of_litellm.py"),
-    *("tests/agents_app/test_calling_tools.py", "tests/agents_app/operators/test_charts.py"),
-    "tests/audit_app/test_move.py",  # goes from each to the other by itself
-    *("tests/audit_app/test_progress.py", "tests/compaction_app/test_occupancy.py"),
-    *("tests/journeys/test_ctrl_c.py", "tests/journeys/test_examples.py"),
-    *("tests/journeys/test_importing.py", "tests/journeys/test_models_that_fail.py"),
-    *("tests/journeys/test_history_without_end.py", "tests/faults/test_clients_that_do_not_read.py"),
-    *("tests/faults/test_many_streams.py", "tests/faults/test_power_cut.py", "tests/faults/test_full_disk.py"),
-    "tests/faults/test_large_uploads.py",
-]
-"""What cannot come out differently on another database, or brings its own."""
-_WITHOUT = [f"--ignore={path}" for path in NO_DATABASE]
+WORKERS = 2
+"""Processes of each pool: more would only take turns at two cores, and fewer would leave them idle while tests wait."""
+ALL = "--all"
+"""The argument of ``make test-all``: with slow tests, and on PostgreSQL with everything that uses the database."""
+NO_TESTS = 5
+"""pytest's exit status when it selected no test."""
 DROPPED = ("DATABASE_URL", "REDIS_URL", "PYTHONDONTWRITEBYTECODE")
 """Names of the environment that the suite does without: compiling anew makes each process that a test starts slower."""
 
@@ -68,58 +59,64 @@ def find_redis() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of the suite that runs in a process of its own."""
+class Pool:
+    """One pytest with its workers, on one kind of database."""
 
     title: str
     process: subprocess.Popen[str]
     output: IO[str] | None
-    """Where what it prints waits for its turn; ``None`` is the terminal."""
+    """Where its output waits for its turn; ``None`` is the terminal."""
 
 
-def start(title: str, arguments: list[str], environment: dict[str, str], *, is_shown: bool = False) -> Part:
-    """Start a part of the suite."""
+def start(title: str, marks: str, environment: dict[str, str], *, is_shown: bool = False) -> Pool:
+    """Start the tests that a mark expression selects."""
     output = None if is_shown else tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed where it is read
-    command = [sys.executable, "-m", "pytest", *arguments, *sys.argv[1:]]
+    options = ["--numprocesses", str(WORKERS), "--max-worker-restart", "0", "-m", marks]
+    command = [sys.executable, "-m", "pytest", *options, *arguments()]
     process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
-    return Part(title, process, output)
+    return Pool(title, process, output)
 
 
-def finish(part: Part) -> int:
-    """Wait for a part and print what it said."""
-    print(f"\n=== {part.title} ===", flush=True)
-    status = part.process.wait()
-    if part.output is not None:
-        with part.output as output:
+def arguments() -> list[str]:
+    """Return what is passed on to pytest."""
+    return [argument for argument in sys.argv[1:] if argument != ALL]
+
+
+def finish(pool: Pool) -> int:
+    """Wait for a pool, print its output, and return its exit status."""
+    print(f"\n=== {pool.title} ===", flush=True)
+    status = pool.process.wait()
+    if pool.output is not None:
+        with pool.output as output:
             output.seek(0)
             shutil.copyfileobj(output, sys.stdout)
     return status
 
 
 def main() -> int:
-    """Run the suite on SQLite and, beside it, on PostgreSQL with Redis where they are; say what was missing."""
+    """Run the suite on SQLite and, beside it, on PostgreSQL with Redis where they are; say what was left out."""
     postgres, redis_server = find_postgres(), find_redis()
     shared = {name: value for name, value in os.environ.items() if name not in DROPPED}
     shared |= {"TEST_POSTGRES_URL": postgres, "TEST_REDIS_URL": redis_server}
-    statuses = [finish(part) for part in start_all(shared)]
+    statuses = {finish(pool) for pool in start_all(shared)}
+    if ALL not in sys.argv:
+        print("\nLeft out: slow tests, and PostgreSQL where the database makes no difference. make test-all runs them.")
+    if arguments() and len(statuses) > 1:
+        statuses.discard(NO_TESTS)  # a part of the suite may have tests on one database only
     missing = [name for name, url in (("PostgreSQL", postgres), ("Redis", redis_server)) if not url]
     return max(statuses) or report(missing)
 
 
-def start_all(shared: dict[str, str]) -> list[Part]:
-    """Start everything at the same time, since most of a test is waiting; what is on SQLite is seen as it runs."""
-    if sys.argv[1:]:
-        parts = [start("On SQLite", [], shared, is_shown=True)]
-    else:
-        parts = [
-            start("The suite on SQLite", _WITHOUT, shared, is_shown=True),
-            start("What no database can change", NO_DATABASE, shared),
-        ]
+def start_all(shared: dict[str, str]) -> list[Pool]:
+    """Start both pools at the same time; the output of the one on SQLite is seen as it runs."""
+    speed = "not soak" if ALL in sys.argv else "not slow and not soak"
+    pools = [start("SQLite", speed, shared, is_shown=True)]
     if url := shared["TEST_POSTGRES_URL"]:
         name = f"test_mnesis_{os.getpid()}"
         names = {"DATABASE_URL": url, "REDIS_URL": shared["TEST_REDIS_URL"], "MNESIS_TEST_DATABASE": name}
-        parts.append(start("The suite on PostgreSQL", _WITHOUT, shared | names))
-    return parts
+        scope = "(both_databases or uses_database)" if ALL in sys.argv else "both_databases"
+        pools.append(start("PostgreSQL", f"{scope} and {speed}", shared | names))
+    return pools
 
 
 def report(missing: list[str]) -> int:

@@ -21,6 +21,8 @@ from sessions_app import store
 from sessions_app.database import db
 from sessions_app.queries import journal_texts
 
+pytestmark = pytest.mark.both_databases
+
 SAID = "Rain fell on the roof all night, and the cat slept through all of it."
 ASKED = Request(payload={"messages": [{"role": "user", "content": "Go"}]}, max_output_tokens=100)
 

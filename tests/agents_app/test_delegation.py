@@ -29,6 +29,8 @@ from sessions_app.queries import list_sessions, list_turns, load_events, load_se
 from sessions_app.search import Scope, search
 from tests.support.story import begin, ended, frames_until, history, say, spoken
 
+pytestmark = pytest.mark.both_databases
+
 written: list[str] = []
 CAREFUL = {"turn": {"tools": ["task", "write_carefully"]}}
 

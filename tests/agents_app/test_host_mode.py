@@ -30,6 +30,8 @@ from sessions_app.transcript import load_message
 from tests.support.hosts import OTHERS, Make, _hosts, asked, call, host, inbox, offered, send, turns_ended
 from tests.support.story import ended, history, say, spoken
 
+pytestmark = pytest.mark.both_databases
+
 __all__ = ["_hosts", "host"]
 
 

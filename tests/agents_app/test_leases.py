@@ -30,6 +30,8 @@ from tests.support.story import begin, ended
 from tests.support.waiting import until
 from tests.support.writers import end_turn, stream_answer
 
+pytestmark = pytest.mark.both_databases
+
 LEASE_SECONDS, BUSY_SECONDS = 6.0, 4.0
 
 

@@ -22,7 +22,7 @@ from sessions_app.database import db
 from tests.support.mcp_servers import hostile
 from tests.support.story import history, say, tool_call
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 NOWHERE = ServerAddress(name="away", argv=("/no/such/program",), entered_on_host=True)
 
 

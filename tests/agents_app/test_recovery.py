@@ -21,6 +21,8 @@ from sessions_app.models import StreamJournal, Turn
 from sessions_app.queries import load_messages, load_session, load_turn
 from tests.support.story import say, spoken
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def left_behind(session: SessionRecord) -> TurnRecord:

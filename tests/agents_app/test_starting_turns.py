@@ -33,6 +33,8 @@ from sessions_app.store import put_model
 from tests.support.story import ended, history, say, spoken
 from tests.support.talks import new_session
 
+pytestmark = pytest.mark.both_databases
+
 
 async def test_a_retry_with_the_same_key_never_doubles_the_message(session, script):
     script("one")

@@ -27,6 +27,8 @@ from sessions_app.ledger import change
 from sessions_app.queries import load_events, load_turn
 from tests.support.story import begin, ended, history, part_when, say, tool_call
 
+pytestmark = pytest.mark.both_databases
+
 WEATHER = ToolSpec(name="weather", description="The weather of a town.", parameters={"type": "object"})
 
 

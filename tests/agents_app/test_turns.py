@@ -29,6 +29,8 @@ from sessions_app.queries import (
 )
 from tests.support.story import begin, ended, frames_until, history, say, spoken
 
+pytestmark = pytest.mark.both_databases
+
 
 async def test_an_answer_is_recorded_with_its_numbers_and_their_source(session, script):
     usage = Usage(input_tokens=11, output_tokens=7, source=Source.PROVIDER)

@@ -16,6 +16,8 @@ from sessions_app.conf import site_config
 from sessions_app.database import db
 from tests.support.story import begin, ended, tool_call
 
+pytestmark = pytest.mark.both_databases
+
 MOST = 3
 
 

@@ -21,7 +21,7 @@ from tests.support.commands import printed
 from tests.support.databases import ask, execute
 from tests.support.inspected import add_session, add_turn
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
 FLIPS, SOAK_FLIPS = 40, int(os.environ.get("MNESIS_SOAK_FLIPS", "2000"))
 
 

@@ -28,7 +28,7 @@ from tests.support.databases import execute
 from tests.support.inspected import add_session, add_turn
 from tests.support.tampered import as_if_never_here, chain_again, erase
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 
 @pytest.fixture

@@ -41,6 +41,8 @@ from tests.support.operators import add_run
 from tests.support.sample_record import HOSTILE, Sample, make_sample
 from tests.support.site_role import acting_as
 
+pytestmark = pytest.mark.both_databases
+
 Exported = tuple[Sample, list[bytes], dict[str, Any]]
 
 

@@ -35,7 +35,7 @@ from tests.support.inspected import add_session, add_summary, add_turn, claim
 from tests.support.operators import add_run, paused_run
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.support.commands import printed
 from tests.support.inspected import add_session, add_turn
 from tests.support.tampered import make_rich_session
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 
 def told() -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ from tests.sessions_app.record_rows import other_value, plain
 from tests.support.cast import make_user
 from tests.support.tampered import chain_again, found, make_rich_session, undone, write_body
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 NOT_PROVEN = {"updated_at", "lease_owner", "lease_expires_at", "fence", "interrupt_requested_at", "attempts"}
 """Columns that say how something is worked on, not what was said."""

@@ -21,7 +21,7 @@ from tests.support.children import run_child
 from tests.support.inspected import add_session, add_turn, tool_part
 from tests.support.tampered import chain_again, found, make_rich_session, undone, write_body
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True), pytest.mark.owner]
 
 
 @pytest.mark.parametrize(

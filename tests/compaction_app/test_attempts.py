@@ -43,6 +43,8 @@ from tests.support.attempts import (
 from tests.support.inspected import revise
 from tests.support.story import say
 
+pytestmark = pytest.mark.both_databases
+
 MOMENT_SECONDS = 1
 
 

@@ -33,6 +33,8 @@ from sessions_app.models import ContextItem, MessagePart
 from sessions_app.queries import load_context_items, load_events, load_messages
 from tests.support.story import history, say, spoken
 
+pytestmark = pytest.mark.both_databases
+
 WORDS = "The harbour office moved its ledgers to the new building in March, and Ines checked every one of them. "
 
 

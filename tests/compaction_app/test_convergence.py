@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from django.contrib.auth.models import User
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -24,6 +25,8 @@ from sessions_app.ledger import change
 from sessions_app.queries import load_messages
 from tests.support.histories import Exchange, exchanges
 from tests.support.hostile_models import MODELS, hang
+
+pytestmark = pytest.mark.both_databases
 
 KINDS = {**MODELS, "hanging": hang}
 

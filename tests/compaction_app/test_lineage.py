@@ -20,6 +20,8 @@ from sessions_app.store import soft_delete_session
 from tests.support.commands import printed
 from tests.support.inspected import add_session, add_summary, add_turn, claim, finish
 
+pytestmark = pytest.mark.both_databases
+
 
 class Tree:
     """Twelve messages: ten behind two leaves and a condensed summary over them, two verbatim."""

@@ -25,7 +25,7 @@ from tests.support.cast import make_user
 from tests.support.inspected import add_summary, add_turn, claim
 from tests.support.talks import new_session, tool
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 
 
 @pytest.fixture

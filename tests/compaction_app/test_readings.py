@@ -24,7 +24,7 @@ from sessions_app.ledger import change
 from sessions_app.queries import list_calls, load_messages
 from tests.compaction_app.test_compaction import WORDS, add_turns
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 def summary_calls(session: SessionRecord) -> list[CallRecord]:

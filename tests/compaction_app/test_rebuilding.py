@@ -24,6 +24,8 @@ from sessions_app.models import PromptText
 from sessions_app.queries import list_calls
 from tests.support.story import say
 
+pytestmark = pytest.mark.both_databases
+
 SUM = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 
 

@@ -22,6 +22,8 @@ from tests.support.attempts import SUMMARY, elsewhere, is_whole, lose_lease
 from tests.support.site import wait_until
 from tests.support.story import history, say, spoken
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def full(session: SessionRecord) -> SessionRecord:

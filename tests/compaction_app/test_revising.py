@@ -32,6 +32,8 @@ from tests.compaction_app.test_lineage import Tree, get
 from tests.compaction_app.test_revisions import prove, stale, standing
 from tests.support.commands import printed
 
+pytestmark = pytest.mark.both_databases
+
 PROMPT = """version: 7
 
 # System

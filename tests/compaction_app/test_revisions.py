@@ -24,6 +24,8 @@ from tests.compaction_app.test_lineage import Tree, command, get
 from tests.support.inspected import add_summary, claim, finish
 from tests.support.talks import new_session
 
+pytestmark = pytest.mark.both_databases
+
 REVISION = Revision(
     id="",
     summary_id="",

@@ -16,6 +16,8 @@ from mnesis_core.messages import TextPart
 from sessions_app.ledger import change
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def talk(owner: User) -> str:

@@ -19,6 +19,8 @@ from sessions_app.ledger import change
 from sessions_app.queries import load_events, load_messages
 from tests.compaction_app.test_compaction import add_turns, model_of
 
+pytestmark = pytest.mark.both_databases
+
 END = "END-OF-THE-LEDGER"
 OUTPUT = "row of the ledger " * 400 + END
 CONFIG = {"context_window": 64_000, "prune": {"protect_tokens": 0, "minimum_tokens": 0}}

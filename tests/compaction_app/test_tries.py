@@ -34,6 +34,8 @@ from sessions_app.queries import list_calls, load_events
 from tests.compaction_app.test_compaction import WORDS, add_turns
 from tests.support import story
 
+pytestmark = pytest.mark.both_databases
+
 COUNTED = Usage(input_tokens=1_000, output_tokens=100, source=Source.PROVIDER)
 
 

@@ -25,6 +25,8 @@ from sessions_app.queries import load_events
 from tests.compaction_app.test_compaction import WORDS, add_turns, is_summary_request, model_of
 from tests.support.story import say
 
+pytestmark = pytest.mark.both_databases
+
 LARGE = WORDS * 90
 """More than a third of what the demo's window has room for."""
 

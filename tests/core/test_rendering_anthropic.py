@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
-from anthropic.types import MessageParam, TextBlockParam, ToolParam, ToolResultBlockParam, ToolUseBlockParam
 from hypothesis import given
 from pydantic import ValidationError
 
@@ -18,8 +18,14 @@ from tests.core import contexts as make
 from tests.core.sdk import accepts
 from tests.core.test_rendering import any_prompt
 
-# A message's own type also takes blocks as a reply brings them, with whatever keys.
-BLOCKS = list[TextBlockParam | ToolUseBlockParam | ToolResultBlockParam]
+
+@cache
+def types() -> tuple[Any, Any, Any]:
+    """Return the types of messages, of tools and of blocks; importing them takes more than a second."""
+    from anthropic.types import MessageParam, TextBlockParam, ToolParam, ToolResultBlockParam, ToolUseBlockParam
+
+    # A message's own type also takes blocks as a reply brings them, with whatever keys.
+    return list[MessageParam], list[ToolParam], list[TextBlockParam | ToolUseBlockParam | ToolResultBlockParam]
 
 
 def rendered(*messages: ContextMessage) -> dict[str, Any]:
@@ -49,13 +55,14 @@ def test_every_payload_is_one_that_the_provider_accepts(prompt: Prompt) -> None:
 
 def assert_accepted(made: dict[str, Any]) -> None:
     assert set(made) <= {"system", "messages", "tools"}
-    accepts(list[MessageParam], made["messages"])
-    accepts(list[ToolParam], made.get("tools", []))
+    messages, tools, blocks = types()
+    accepts(messages, made["messages"])
+    accepts(tools, made.get("tools", []))
     assert made.get("system", "x").strip()
     roles = [message["role"] for message in made["messages"]]
     assert roles == [("user", "assistant")[index % 2] for index in range(len(roles))]
     for message in made["messages"]:
-        accepts(BLOCKS, message["content"])
+        accepts(blocks, message["content"])
         assert message["content"]
         for block in message["content"]:
             assert_sound(block, message["role"])
@@ -89,7 +96,7 @@ def test_the_types_refuse_what_is_not_theirs() -> None:
     call = {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {}}
     for block in ({"type": "text", "text": "x", "colour": 1}, {"type": "text"}, call | {"input": "{}"}):
         with pytest.raises(ValidationError):
-            accepts(BLOCKS, [block])
+            accepts(types()[2], [block])
 
 
 def test_the_system_prompt_stands_apart_and_a_later_one_in_its_place() -> None:

@@ -9,16 +9,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
 
-import anthropic
-import openai
 import pytest
-from google import genai
-from google.genai import errors, types
 
 from mnesis_core.assembly import assemble
 from mnesis_core.rendering import render
 from tests.core import contexts as make
 
+# Each sender imports its client when it is called: that takes a second, which other runs do not need.
 Send = Callable[[str, dict[str, Any]], None]
 
 
@@ -54,11 +51,15 @@ def server() -> Iterator[Server]:
 
 
 def send_openai(url: str, payload: dict[str, Any]) -> None:
+    import openai
+
     with suppress(openai.InternalServerError), openai.OpenAI(api_key="key", base_url=url, max_retries=0) as client:
         client.responses.create(model="gpt", **payload)
 
 
 def send_anthropic(url: str, payload: dict[str, Any]) -> None:
+    import anthropic
+
     with (
         suppress(anthropic.InternalServerError),
         anthropic.Anthropic(api_key="key", base_url=url, max_retries=0) as client,
@@ -67,6 +68,9 @@ def send_anthropic(url: str, payload: dict[str, Any]) -> None:
 
 
 def send_gemini(url: str, payload: dict[str, Any]) -> None:
+    from google import genai
+    from google.genai import errors, types
+
     config = types.GenerateContentConfig.model_validate(
         {"systemInstruction": payload["systemInstruction"], "tools": payload["tools"]}
     )

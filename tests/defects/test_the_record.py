@@ -26,6 +26,8 @@ from tests.defects.talks import add_turn
 from tests.support.inspected import add_summary, claim
 from tests.support.story import ended, frames_until, history, spoken
 
+pytestmark = pytest.mark.both_databases
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

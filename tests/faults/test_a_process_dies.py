@@ -22,6 +22,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.site import Site, wait_until
 from tests.support.webs import children, end_web, wait_until_it_runs_again
 
+pytestmark = pytest.mark.both_databases
+
 SWEEP_SECONDS = 5
 STORY = "The harbour office moved its ledgers to the new building in March, and Ines checked every one of them. "
 WORDS = 1_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -20,6 +21,8 @@ from sessions_app.queries import list_turns, load_events, load_session
 from tests.support.children import run_child
 from tests.support.databases import ask
 from tests.support.record_check import faults_of_record
+
+pytestmark = pytest.mark.both_databases
 
 MOST_COMMITS = 16
 STEPS = {

@@ -17,6 +17,8 @@ from tests.journeys.conftest import Caller
 from tests.support.children import RUN
 from tests.support.site import ROOT, Site
 
+pytestmark = pytest.mark.both_databases
+
 CORES = os.cpu_count() or 1
 SOAK_BUSY = int(os.environ.get("MNESIS_SOAK_BUSY", "40"))
 MESSAGE = "!slow 100 !long 60"

@@ -26,6 +26,8 @@ from tests.support.compactors import SUMMARY, add_turn
 from tests.support.databases import ask
 from tests.support.record_check import faults_of_record
 
+pytestmark = pytest.mark.both_databases
+
 WORKERS, SESSIONS, LEASE_SECONDS = 8, 3, 0.25
 EVENTS = 12
 SOAK_EVENTS = int(os.environ.get("MNESIS_SOAK_COMPACTORS", "400"))

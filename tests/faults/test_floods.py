@@ -19,6 +19,8 @@ from tests.journeys.conftest import Caller
 from tests.support.site import ROOT, Site, free_port, stop, wait_until
 from tests.support.webs import web_server
 
+pytestmark = pytest.mark.both_databases
+
 MEGABYTE = 1 << 20
 FLOOD = 600 * MEGABYTE
 MOST_SENT = 8 * MEGABYTE

@@ -17,6 +17,8 @@ from sessions_app.queries import load_messages
 from tests.support.story import spoken
 from tests.support.writers import end_turn, first_words, stream_answer
 
+pytestmark = pytest.mark.both_databases
+
 
 def test_a_piece_that_comes_after_recovery_is_refused(session: SessionRecord) -> None:
     turn = claim_turn(

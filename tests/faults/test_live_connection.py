@@ -12,6 +12,8 @@ from sessions_app.database import db
 from sessions_app.live import hub, watch_postgresql
 from tests.support.databases import ask
 
+pytestmark = pytest.mark.both_databases
+
 NAME = "hears of news"
 
 

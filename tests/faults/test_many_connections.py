@@ -16,6 +16,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.site import running_site, wait_until, wait_until_ready
 from tests.support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.both_databases
+
 STREAMS = 64
 MESSAGE = "!slow 50 !long 60"
 ASKED_AGAIN = 3

@@ -12,6 +12,8 @@ from tests.support.promises import Word, broken_promises
 from tests.support.record_check import faults_of_record
 from tests.support.writers import CLAIMED, question
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_retry_after_a_kill_at_commit_gives_one_turn(session: SessionRecord, moment: str) -> None:

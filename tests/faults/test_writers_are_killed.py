@@ -21,6 +21,8 @@ from tests.support.promises import Word, broken_promises
 from tests.support.record_check import faults_of_record
 from tests.support.writers import COMMITS
 
+pytestmark = pytest.mark.both_databases
+
 LEASE_SECONDS = 0.1
 KILLS = 12
 SOAK_KILLS = int(os.environ.get("MNESIS_SOAK_KILLS", "1000"))

@@ -21,6 +21,8 @@ from sessions_app.ledger import change
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 
+pytestmark = pytest.mark.both_databases
+
 WORDS = "Ä — 漢字 🦋 plain "
 
 

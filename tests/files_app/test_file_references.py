@@ -21,7 +21,7 @@ from sessions_app.search_index import rebuild
 from tests.support.cast import make_user
 from tests.support.talks import exchange, new_session
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 
 ONE, OTHER = "a1" * 32, "b2" * 32
 

@@ -19,7 +19,7 @@ from sessions_app.queries import load_session
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 
 
 def upload(program: Client, session_id: str, name: str, data: bytes) -> Any:

@@ -13,7 +13,7 @@ from files_app.queries import load_file_reference
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 PIECE = "application/offset+octet-stream"
 
 

@@ -11,12 +11,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from mnesis_core.transcripts.values import ParseResult, Report, Transcript
-from mnesis_site.api import api
 from sessions_app.importing import store_transcripts
 from sessions_app.queries import load_session
 from sessions_app.store.keys import create_key
+from tests.support.openapi_document import openapi_document
 
-DOCUMENT = api.get_openapi_schema()
 CHECKED_BELOW = {
     "by limits.message_characters or limits.title_characters": {
         "message", "parts", "parts[]", "system_prompt", "title", "user", "assistant", "text", "output", "error", "input", "results[].output",
@@ -42,7 +41,7 @@ def unbounded(schema: dict[str, Any], name: str, seen: frozenset[str]) -> Iterat
     if reference := schema.get("$ref"):
         kind = reference.rpartition("/")[2]
         if kind not in seen:
-            yield from unbounded(DOCUMENT["components"]["schemas"][kind], name, seen | {kind})
+            yield from unbounded(openapi_document()["components"]["schemas"][kind], name, seen | {kind})
         return
     for choice in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
         yield from unbounded(choice, name, seen)
@@ -69,7 +68,7 @@ def unbounded_object(schema: dict[str, Any], name: str, seen: frozenset[str]) ->
 def test_every_field_of_a_request_has_bounds() -> None:
     found = {
         field
-        for path in DOCUMENT["paths"].values()
+        for path in openapi_document()["paths"].values()
         for operation in path.values()
         for content in operation.get("requestBody", {}).get("content", {}).values()
         for field in unbounded(content["schema"], "", frozenset())

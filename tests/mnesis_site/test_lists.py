@@ -13,13 +13,13 @@ from agents_app import lifecycle
 from agents_app.jsonrpc import METHODS
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.text import write_time
-from mnesis_site.api import api
 from sessions_app import store
 from sessions_app.ledger import change
 from sessions_app.schemas import JSONEncoder
 from tests.support.cast import make_user
+from tests.support.openapi_document import openapi_document
 
-SCHEMA = api.get_openapi_schema()
+SCHEMA = openapi_document()
 MESSAGES = 5
 
 

@@ -20,6 +20,8 @@ from sessions_app.migrating import one_at_a_time
 from tests.support.databases import site_database
 from tests.support.site import DATABASE, ROOT, environment_for, free_port, lay_database, manage, stop, wait_until
 
+pytestmark = pytest.mark.both_databases
+
 POSTGRESQL = connection.vendor == "postgresql"
 HOLD = """
 import time

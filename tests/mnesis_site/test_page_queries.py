@@ -25,6 +25,8 @@ from tests.support.hostile_record import HOSTILE, write
 from tests.support.inspected import add_session, add_summary, add_turn, claim, finish, tool_part
 from tests.support.operators import settled_run
 
+pytestmark = pytest.mark.both_databases
+
 __all__ = ["ada", "inspector"]
 
 MANY = 8

@@ -21,6 +21,8 @@ from sessions_app.rate_limiter import RateLimiter, request_limiter
 from sessions_app.store.keys import create_key
 from tests.mnesis_site.test_sockets import open_socket
 
+pytestmark = pytest.mark.both_databases
+
 BURST = 3
 CODE = "TOO_MANY_REQUESTS"
 

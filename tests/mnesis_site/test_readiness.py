@@ -25,6 +25,8 @@ from sessions_app.ledger import change
 from sessions_app.models import Message
 from tests.support.talks import new_session
 
+pytestmark = pytest.mark.both_databases
+
 
 class Cluster:
     """A worker cluster as ``Stat`` looks at the real one."""

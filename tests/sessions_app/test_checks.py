@@ -16,6 +16,8 @@ from sessions_app import checks
 from sessions_app.guards import remove_guards
 from sessions_app.models import Event
 
+pytestmark = pytest.mark.both_databases
+
 
 def connect(**entry: Any) -> Any:
     """A connection of its own, made from a DATABASES entry."""

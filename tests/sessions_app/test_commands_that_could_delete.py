@@ -21,7 +21,7 @@ from tests.support.site import environment_for, manage
 
 POSTGRESQL = connection.vendor == "postgresql"
 # Commands are run by the owner of the tables. On SQLite it is the authorizer that tells one command from another.
-pytestmark = [pytest.mark.owner] if POSTGRESQL else []
+pytestmark = [pytest.mark.both_databases, *([pytest.mark.owner] if POSTGRESQL else [])]
 
 READS = {
     *("check", "diffsettings", "dumpdata", "inspectdb", "showmigrations", "sqlflush", "sqlmigrate", "sqlsequencereset"),

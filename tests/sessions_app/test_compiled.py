@@ -13,7 +13,7 @@ from sessions_app.queries import list_sessions, load_session
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from mnesis_site.readiness import missing_parts
 from sessions_app.guards import foreign_triggers, guard_differences
 from tests.support.databases import execute
 
-pytestmark = pytest.mark.owner
+pytestmark = [pytest.mark.both_databases, pytest.mark.owner]
 
 REWRITES = "CREATE FUNCTION rewrites() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.body = 1; RETURN NEW; END'"
 FIRES = "CREATE FUNCTION fires() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'"

@@ -28,6 +28,8 @@ from tests.support.commands import printed
 from tests.support.databases import execute
 from tests.support.site_role import acting_as
 
+pytestmark = pytest.mark.both_databases
+
 REFUSED = {
     "frozen_column": "UPDATE messages SET role = 'forged'",
     "frozen_column_among_others": "UPDATE turns SET fence = 2, origin = 'forged'",

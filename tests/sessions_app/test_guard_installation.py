@@ -32,7 +32,7 @@ from sessions_app.models import Event, Session, Turn
 from tests.sessions_app.record_rows import insert_rows, plain
 from tests.support.databases import execute, unmigrate
 
-pytestmark = pytest.mark.owner
+pytestmark = [pytest.mark.both_databases, pytest.mark.owner]
 
 POSTGRESQL = connection.vendor == "postgresql"
 DROP = "DROP TRIGGER guard_events_frozen" + (" ON events" if POSTGRESQL else "")

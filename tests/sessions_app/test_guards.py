@@ -31,7 +31,7 @@ from sessions_app.refusals import Column, Model
 from tests.sessions_app.record_rows import MAIN_MODELS, NOW, Rows, insert_rows, other_value, plain, stored
 
 # So that what refuses here is a trigger.
-pytestmark = pytest.mark.owner
+pytestmark = [pytest.mark.both_databases, pytest.mark.owner]
 
 TARGET: dict[type[models.Model], str] = {
     Session: "model",

@@ -26,6 +26,8 @@ from sessions_app import inspect_queries, places, queries, queries_keys, relativ
 from sessions_app.ledger import change
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 
+pytestmark = pytest.mark.both_databases
+
 MODULES = (
     *(queries, queries_keys, inspect_queries, search, transcript, places, relatives),
     *(compaction_queries, run_queries, summary_queries, context, lineage, file_queries, agent_queries, operator_pages),

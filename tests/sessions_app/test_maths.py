@@ -94,15 +94,15 @@ def test_a_formula_that_stays_tex_is_shown_whole() -> None:
     assert "a secret" in render_markdown("$$\nx % a secret\n$$")
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("wrap", WRAPS)
-def test_hostile_text_in_a_formula_stays_text(wrap: str, payload: str) -> None:
-    tex = wrap.replace("%s", payload)
-    assert_harmless(draw_formula(tex, is_block=True) or "")
-    html = render_markdown(f"$${tex}$$\n\nso $${tex}$$ and ${tex}$")
-    names = {name for _, name, _ in TAG.findall(html)}
-    assert names <= TAGS | {"p", "figure", "pre", "code", "br"}, html
-    assert not re.search(r"\s(?:on\w+|style|href|src)=", " ".join(rest for _, _, rest in TAG.findall(html))), html
+def test_hostile_text_in_a_formula_stays_text(wrap: str) -> None:
+    for payload in PAYLOADS:
+        tex = wrap.replace("%s", payload)
+        assert_harmless(draw_formula(tex, is_block=True) or "")
+        html = render_markdown(f"$${tex}$$\n\nso $${tex}$$ and ${tex}$")
+        names = {name for _, name, _ in TAG.findall(html)}
+        assert names <= TAGS | {"p", "figure", "pre", "code", "br"}, html
+        assert not re.search(r"\s(?:on\w+|style|href|src)=", " ".join(rest for _, _, rest in TAG.findall(html))), html
 
 
 def test_formulas_of_anything_are_harmless_and_end() -> None:

@@ -19,6 +19,8 @@ from sessions_app import outages
 from sessions_app.outages import log_failure, log_outage, outage_of, patiently
 from sessions_app.pool import ServerUnreachable
 
+pytestmark = pytest.mark.both_databases
+
 logger = logging.getLogger("tests.outages")
 
 

@@ -13,7 +13,7 @@ from tests.support.cast import make_user
 from tests.support.inspected import add_summary, claim
 from tests.support.talks import exchange, new_session, say, tool
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 
 
 @pytest.fixture

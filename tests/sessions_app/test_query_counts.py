@@ -35,6 +35,8 @@ from tests.support.cast import make_user
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.talks import new_session, tool
 
+pytestmark = pytest.mark.both_databases
+
 TEXT = Message(role="user", parts=(TextPart(text="tide"),))
 MANY = Message(role="assistant", parts=(*(tool(output="high") for _ in range(20)), TextPart(text="tide")))
 END = MessageEnd(outcome="complete")

@@ -11,6 +11,8 @@ from sessions_app.guards import guarded_models
 from sessions_app.ledger import change
 from sessions_app.models import ContextItem
 
+pytestmark = pytest.mark.both_databases
+
 COUNTED = {
     *("completed_count", "failed_count", "cancelled_count", "try_count"),
     *("tokens_input", "tokens_output", "cost_micros"),

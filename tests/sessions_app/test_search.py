@@ -18,6 +18,8 @@ from sessions_app.models import MessagePart
 from sessions_app.search import Hit, Scope, SearchResult, search
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
+pytestmark = pytest.mark.both_databases
+
 CORPUS = {
     "plain": "The quick brown fox jumps over the lazy dog.",
     "reversed": "A dog, lazy and quick; the fox was brown.",

@@ -21,6 +21,8 @@ from sessions_app.search_checks import fts5_errors, index_differences
 from sessions_app.search_engines import Postgresql, engine
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
+pytestmark = pytest.mark.both_databases
+
 ENTRY = ("session_id", "kind", "source_id", "field", "first_seq", "last_seq", "start")
 
 

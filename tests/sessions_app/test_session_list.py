@@ -24,7 +24,7 @@ from sessions_app.models import Session
 from sessions_app.store import put_model
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 Ask = Callable[..., str]
 READING_A_SESSION = 2
 """Queries that every page asks first: the cookie's session and its user."""

@@ -23,6 +23,8 @@ from tests.support.children import run_child
 from tests.support.spenders import MOST, ask_tool, begin_call, end_call, open_turn, spend
 from tests.support.talks import new_session
 
+pytestmark = pytest.mark.both_databases
+
 PROCESSES = 8
 DAY = 5_050
 

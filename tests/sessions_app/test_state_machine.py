@@ -29,6 +29,8 @@ from tests.support.cast import make_user
 from tests.support.record_model import Talk
 from tests.support.record_walk import Action, Walk, on
 
+pytestmark = pytest.mark.both_databases
+
 
 class Store(Walk):
     """The walk, and all that is wrong on its way."""

@@ -18,7 +18,7 @@ from sessions_app.models import Message as MessageRow
 from sessions_app.statements import ROWS_A_STATEMENT, Table
 from tests.support.cast import make_user
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from sessions_app.ledger import Change, change
 from sessions_app.models import Event, MessagePart, Session
 from tests.support.cast import make_user
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from sessions_app.store.tries import MOST_TRIMMED, count_try, seconds_to_wait, t
 from tests.support.children import run_child
 from tests.support.triers import BUCKETS
 
+pytestmark = pytest.mark.both_databases
+
 PROCESSES = 4
 OWN = Bucket(name=("own",), tries=2, seconds=60.0, is_own=True)
 SHARED = Bucket(name=("shared",), tries=3, seconds=60.0)

@@ -21,6 +21,8 @@ from sessions_app.ledger import change
 from sessions_app.models import ModelCall
 from tests.support.cast import make_user
 
+pytestmark = pytest.mark.both_databases
+
 HOSTILE = "<script>alert(1)</script>\u202egpj"
 
 

@@ -32,6 +32,8 @@ from sessions_app.queries import (
 from sessions_app.relatives import list_children
 from tests.support.talks import exchange, new_session, say, tool
 
+pytestmark = pytest.mark.both_databases
+
 HOSTILE = "␛0000 \x00 \ud800"
 
 

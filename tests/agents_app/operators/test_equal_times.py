@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Protocol
 
+import pytest
 from django.contrib.auth.models import User
 
 from agents_app import store
@@ -17,6 +18,8 @@ from sessions_app.queries import list_calls
 from tests.support.cast import owner
 from tests.support.operators import add_run, claim
 from tests.support.talks import new_session
+
+pytestmark = pytest.mark.both_databases
 
 __all__ = ["owner"]
 

@@ -17,6 +17,8 @@ from agents_app.store import Demand, brake_model, drop_shares, renew_shares
 from mnesis_core.config import OperatorConfig
 from mnesis_core.operators.sharing import permits
 
+pytestmark = pytest.mark.both_databases
+
 ONE = Demand(run_id="one", wanted=100, in_flight=0, concurrency=16, model="demo", provider="demo", owner_id=1)
 TWO = replace(ONE, run_id="two")
 CONFIG = OperatorConfig()

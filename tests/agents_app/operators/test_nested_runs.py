@@ -31,6 +31,8 @@ from tests.agents_app.operators.test_runs_in_a_worker import until, working
 from tests.support.maps import output_of, start, worked
 from tests.support.story import alice, begin, ended, script, tool_call
 
+pytestmark = pytest.mark.both_databases
+
 __all__ = ["alice", "script"]
 
 Script = Callable[..., ScriptedModel]

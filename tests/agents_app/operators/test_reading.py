@@ -14,6 +14,8 @@ from mnesis_core.record import SessionRecord
 from tests.support.maps import start
 from tests.support.story import alice, session
 
+pytestmark = pytest.mark.both_databases
+
 __all__ = ["alice", "session"]
 
 

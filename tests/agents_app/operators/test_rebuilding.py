@@ -16,6 +16,8 @@ from sessions_app.queries import load_call, load_session
 from tests.support.operators import SCHEMA, accept, add_run, claim, refuse, settle
 from tests.support.talks import new_session
 
+pytestmark = pytest.mark.both_databases
+
 TEMPLATE = "Say {{ item }} \ud800 \x00 é"
 
 

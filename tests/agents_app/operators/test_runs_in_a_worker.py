@@ -50,6 +50,8 @@ from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
 
+pytestmark = pytest.mark.both_databases
+
 __all__ = ["alice", "script", "session"]
 
 Script = Callable[..., ScriptedModel]

@@ -33,6 +33,8 @@ from tests.support.children import another_process
 from tests.support.operators import SCHEMA, WORKER, accept, add_run, claim, finish, new_call, refuse, settle
 from tests.support.talks import new_session
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def session_id(db: None) -> str:

@@ -31,6 +31,8 @@ from tests.support.maps import start
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
 
+pytestmark = pytest.mark.both_databases
+
 __all__ = ["alice", "script", "session"]
 
 Script = Callable[..., ScriptedModel]
