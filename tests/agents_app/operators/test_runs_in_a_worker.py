@@ -55,6 +55,8 @@ pytestmark = pytest.mark.both_databases
 __all__ = ["alice", "script", "session"]
 
 Script = Callable[..., ScriptedModel]
+LOOK_SECONDS = 0.01
+"""Between two looks at what runs: far shorter than a call, and long enough to leave the workers the processor."""
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -207,6 +209,7 @@ def test_never_more_calls_are_in_flight_than_the_run_allows(session: SessionReco
     with working() as worker:
         while worker.is_alive():
             seen.add(calls(session, state="running"))
+            time.sleep(LOOK_SECONDS)
     assert (load_run(run_id).counts.completed, max(seen)) == (40, 4)
     assert not OperatorShare.objects.exists()
 
@@ -296,6 +299,7 @@ def test_two_workers_share_a_run_and_make_each_call_once(session: SessionRecord,
     with working() as one, working() as other:
         while one.is_alive() and other.is_alive():
             seen.add(calls(session, state="running"))
+            time.sleep(LOOK_SECONDS)
     run = load_run(run_id)
     assert (run.state, run.counts.completed, calls(session)) == (RunState.COMPLETED, 100, 100)
     assert 4 < max(seen) <= 8, "of both together"
