@@ -15,7 +15,6 @@ import pytest
 import redis
 from django.conf import settings
 from django.db import connection
-from xdist.scheduler import LoadScopeScheduling
 
 from sessions_app.authorizer import lifted
 from tests.support.kept_connections import kept_connections
@@ -24,8 +23,8 @@ from tests.support.site_role import acting_as, drop_role, make_site_role
 
 DATABASE_FIXTURES = {"db", "transactional_db", "site"}
 """Who asks for one of these uses the database that ``DATABASE_URL`` names, in this process or in a site's."""
-SHARED_SITES = ("tests/browser/", "tests/faults/", "tests/journeys/")
-"""Directories whose tests share a site, and so a worker."""
+FIRST = ("faults", "browser", "journeys")
+"""Directories whose tests take longest and share a site."""
 
 hypothesis.settings.register_profile("soak", max_examples=2_000, deadline=None)
 hypothesis.settings.register_profile("suite", max_examples=25, deadline=None)
@@ -102,22 +101,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not FOLDER.is_dir():
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("real_data")])
         items[:] = [item for item in items if not item.get_closest_marker("real_data")]
-    # What shares a site is one long piece of work: the pool begins with it.
-    items.sort(key=lambda item: not item.nodeid.startswith(SHARED_SITES))
-
-
-class BySite(LoadScopeScheduling):
-    """Give a worker one file after the other, and the files that share a site together."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in SHARED_SITES if nodeid.startswith(folder)), nodeid.partition("::")[0])
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BySite:
-    """Keep the order in which tests were collected."""
-    config.option.loadscopereorder = False
-    return BySite(config, log)
+    # A worker that keeps to a directory starts its site once.
+    order = {directory: place for place, directory in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(item.nodeid.split("/")[1], len(FIRST)))
 
 
 def pytest_collection_finish() -> None:

@@ -19,8 +19,8 @@ from typing import IO
 import psycopg
 import redis
 
-WORKERS = 2
-"""Processes of each pool: more would only take turns at two cores, and fewer would leave them idle while tests wait."""
+POOLED = ["--numprocesses=2", "--max-worker-restart=0", "--dist=loadfile", "--no-loadscope-reorder"]
+"""Two processes for each kind of database keep two cores busy while tests wait; files are handed out in their order."""
 ALL = "--all"
 """The argument of ``make test-all``: with slow tests, and on PostgreSQL with everything that uses the database."""
 NO_TESTS = 5
@@ -71,8 +71,7 @@ class Pool:
 def start(title: str, marks: str, environment: dict[str, str], *, is_shown: bool = False) -> Pool:
     """Start the tests that a mark expression selects."""
     output = None if is_shown else tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed where it is read
-    options = ["--numprocesses", str(WORKERS), "--max-worker-restart", "0", "-m", marks]
-    command = [sys.executable, "-m", "pytest", *options, *arguments()]
+    command = [sys.executable, "-m", "pytest", *POOLED, "-m", marks, *arguments()]
     process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
     return Pool(title, process, output)
 
