@@ -22,7 +22,7 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.site import Site, wait_until
 from tests.support.webs import children, end_web, wait_until_it_runs_again
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 SWEEP_SECONDS = 5
 STORY = "The harbour office moved its ledgers to the new building in March, and Ines checked every one of them. "

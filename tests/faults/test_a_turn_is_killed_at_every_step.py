@@ -22,7 +22,7 @@ from tests.support.children import run_child
 from tests.support.databases import ask
 from tests.support.record_check import faults_of_record
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 MOST_COMMITS = 16
 STEPS = {

@@ -17,7 +17,7 @@ from tests.journeys.conftest import Caller
 from tests.support.children import RUN
 from tests.support.site import ROOT, Site
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 CORES = os.cpu_count() or 1
 SOAK_BUSY = int(os.environ.get("MNESIS_SOAK_BUSY", "40"))

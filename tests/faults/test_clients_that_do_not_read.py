@@ -17,6 +17,8 @@ from tests.journeys.conftest import Caller
 from tests.support.site import Site, wait_until
 from tests.support.webs import web_server
 
+pytestmark = pytest.mark.slow
+
 ECHO_BYTES = 400_000
 DEAF, SENT = 10, 40
 

@@ -26,7 +26,7 @@ from tests.support.compactors import SUMMARY, add_turn
 from tests.support.databases import ask
 from tests.support.record_check import faults_of_record
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 WORKERS, SESSIONS, LEASE_SECONDS = 8, 3, 0.25
 EVENTS = 12

@@ -19,7 +19,7 @@ from tests.journeys.conftest import Caller
 from tests.support.site import ROOT, Site, free_port, stop, wait_until
 from tests.support.webs import web_server
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 MEGABYTE = 1 << 20
 FLOOD = 600 * MEGABYTE

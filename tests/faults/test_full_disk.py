@@ -10,6 +10,8 @@ import pytest
 from tests.support.children import run_child
 from tests.support.recorded_writers import WRITERS
 
+pytestmark = pytest.mark.slow
+
 
 # The larger one is full only after the log was moved into the database for the first time.
 @pytest.mark.parametrize("room", [1_500_000, pytest.param(5_000_000, marks=pytest.mark.soak)])

@@ -19,6 +19,8 @@ from tests.journeys.conftest import Caller
 from tests.support.site import Site, wait_until
 from tests.support.webs import end_web, wait_until_it_runs_again, web_server
 
+pytestmark = pytest.mark.slow
+
 MEGABYTE = 1 << 20
 MOST_MEMORY = 150 * MEGABYTE
 PIECE_BYTES = 8 * MEGABYTE

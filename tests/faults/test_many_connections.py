@@ -16,7 +16,7 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.site import running_site, wait_until, wait_until_ready
 from tests.support.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 STREAMS = 64
 MESSAGE = "!slow 50 !long 60"

@@ -18,6 +18,8 @@ from tests.support.databases import site_database
 from tests.support.site import UNLIMITED, Site, running_site, wait_until_ready
 from tests.support.webs import web_server
 
+pytestmark = pytest.mark.slow
+
 FEW, MANY = 20, 500
 AT_THE_DOOR = 20
 MESSAGE = "!slow 20 !long 120"

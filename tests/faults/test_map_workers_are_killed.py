@@ -27,7 +27,7 @@ from tests.support.maps import output_of, start
 from tests.support.record_check import faults_of_record
 from tests.support.site import Site, wait_until
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 WORKERS, LEASE_SECONDS = 3, 1.0
 SOAK_ITEMS = int(os.environ.get("MNESIS_SOAK_MAP_ITEMS", "10000"))

@@ -22,6 +22,8 @@ from tests.journeys.conftest import Caller, caller_for
 from tests.support.outages import SPARE_BYTES, FullDisk, Outage, own_line, own_postgres, own_redis, small_disk
 from tests.support.site import Site, lay_database, running_site, wait_until
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = int(os.environ.get("MNESIS_SOAK_OUTAGE_ROUNDS", "10"))
 SOAK_SECONDS = [float(text) for text in os.environ.get("MNESIS_SOAK_OUTAGE_SECONDS", "5,30,120").split(",")]
 SHORT_SECONDS = 4.0

@@ -22,6 +22,8 @@ from tests.support.power_cut import Disk
 from tests.support.promises import Word, broken_promises
 from tests.support.record_check import faults_of_record
 
+pytestmark = pytest.mark.slow
+
 TURNS, CUTS = 32, 40
 SOAK_TURNS, SOAK_CUTS, SOAK_RUNS = 120, int(os.environ.get("MNESIS_SOAK_CUTS", "10000")), 5
 DATABASE = "mnesis.sqlite3"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.outages import FrozenBackends, own_postgres, own_redis
 from tests.support.site import Site, running_site, wait_until, wait_until_ready
+
+pytestmark = pytest.mark.slow
 
 ANSWER_SECONDS = 8.0
 """In which a probe is answered on a busy machine; without a limit it never is."""

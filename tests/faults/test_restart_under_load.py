@@ -11,7 +11,7 @@ from tests.journeys.conftest import Caller
 from tests.support.site import Site, wait_until
 from tests.support.webs import end_web, wait_until_it_runs_again
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 SWEEP_SECONDS = 5
 

@@ -21,7 +21,7 @@ from tests.support.promises import Word, broken_promises
 from tests.support.record_check import faults_of_record
 from tests.support.writers import COMMITS
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 LEASE_SECONDS = 0.1
 KILLS = 12

@@ -26,7 +26,7 @@ from tests.sessions_app.record_rows import everything, other_value, plain
 from tests.support.databases import unmigrate
 from tests.support.site_role import with_the_sites_rights
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 APPS = {model._meta.app_label for model in guarded_models()}
 OF_ONE_DATABASE = {
