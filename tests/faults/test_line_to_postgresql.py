@@ -23,7 +23,7 @@ from tests.support.promises import Word, broken_promises
 from tests.support.record_check import faults_of_record
 from tests.support.writers import append_turn
 
-pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
+pytestmark = [pytest.mark.both_databases]
 
 CLIENTS = 3
 LEASE_SECONDS = 0.1
