@@ -10,7 +10,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
-from agents_app.operator_charts import draw
 from agents_app.operator_items import read_input, read_inputs
 from agents_app.operator_showing import (
     EXCERPT,
@@ -25,16 +24,16 @@ from agents_app.operator_texts import shown_prompt, shown_spec, shown_text, show
 from agents_app.queries import operator_pages, operators
 from compaction_app.rebuilding import rebuild_payload
 from files_app.queries import load_file_references
-from files_app.showing import format_size
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.operators.pace import spread, stretches_of
 from mnesis_core.operators.values import ItemRecord, ItemState, RunRecord, RunState
 from mnesis_core.record import FileReference
 from mnesis_core.text import printable
+from sessions_app.charts import draw_run
 from sessions_app.listing import place_of, read_place
 from sessions_app.queries import load_call, load_session, titles_of
 from sessions_app.relatives import shown_title
-from sessions_app.rendering import show_invisible
+from sessions_app.rendering import format_size, show_invisible
 from sessions_app.views import number_in, reader_of, signed_in
 
 PAGE = 50
@@ -198,8 +197,12 @@ def _progress(run: ShownRun) -> dict[str, Any]:
 def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
     endings = endings_of(sample)
     spell = spell_of(run, endings, timezone.now())
-    charts = draw(stretches_of(endings, spell, most=STRETCHES))
-    return {"charts": charts, "sampled": f"{len(endings):,}" if len(endings) < spell.ended else ""}
+    throughput, spending = draw_run(stretches_of(endings, spell, most=STRETCHES)) or (None, None)
+    return {
+        "throughput": throughput,
+        "spending": spending,
+        "sampled": f"{len(endings):,}" if len(endings) < spell.ended else "",
+    }
 
 
 def _items(request: HttpRequest, run: ShownRun) -> dict[str, Any]:

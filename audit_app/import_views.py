@@ -8,11 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from audit_app.imports import Import, follow_import
-from files_app.showing import format_size
 from sessions_app.conf import default_model, list_models, site_config
 from sessions_app.queries import titles_of
 from sessions_app.relatives import shown_title
-from sessions_app.rendering import show_invisible
+from sessions_app.rendering import format_size, show_invisible
 from sessions_app.views import model_label, reader_of, signed_in
 
 MOST_SHOWN = 200

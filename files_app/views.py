@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
 
-from files_app.contents import find_size
+from files_app.contents import find_size, read_content
 from files_app.lines import read_lines
 from files_app.queries import list_files, load_file_reference, versions_of
-from files_app.showing import (
-    HEX_BYTES,
-    ShownFile,
-    ShownLine,
-    format_size,
-    leading_lines,
-    may_be_text,
-    shown_bytes,
-    shown_file,
-    shown_lines,
-)
 from mnesis_core.errors import FileNotText
+from mnesis_core.exploration.detection import BY_NAME, is_text
 from mnesis_core.file_lines import FileLine
 from mnesis_core.record import FileReference
 from mnesis_core.text import printable
+from sessions_app.colours import LONGEST_LINE, colour_lines
 from sessions_app.queries import load_session, messages_naming, titles_of
-from sessions_app.relatives import shown_title
+from sessions_app.rendering import format_size, show_invisible
 from sessions_app.views import number_in, reader_of, signed_in
 
 PAGE = 50
@@ -41,6 +36,29 @@ LONGEST_QUERY = 200
 """Characters."""
 REFERENCES = 20
 VERSIONS = 50
+LEXED = {
+    **{
+        kind: kind for kind in ("python", "javascript", "typescript", "tsx", "rust", "go", "java", "c", "cpp", "csharp")
+    },
+    **{kind: kind for kind in ("ruby", "php", "json", "yaml", "toml", "xml", "html", "sql", "markdown")},
+    "shell": "bash",
+    "jsonl": "json",
+    "notebook": "json",
+}
+"""The kinds that have colours, and the lexer of each. A list, so that no name of a file picks any other."""
+LEADING = 100
+"""Lines before a stretch that are read along, so that a comment or text that began there has its colour."""
+HEX_BYTES = 4_096
+HEX_ROW = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColouredLine:
+    """One line of a text with its colours."""
+
+    number: int
+    html: SafeString
+    is_cut: bool
 
 
 @signed_in
@@ -68,10 +86,10 @@ def file_page(request: HttpRequest, file_id: str) -> HttpResponse:
     number = next(index for index, version in enumerate(versions, 1) if version.id == file.id)
     titles = titles_of([file.session_id], owner_id=reader_of(request))
     context = {
-        "file": shown_file(file),
-        "title": shown_title(titles.get(file.session_id, "")),
+        "file": file,
+        "title": titles.get(file.session_id, ""),
         "version": number,
-        "versions": [(index, shown_file(version)) for index, version in enumerate(versions, 1)][-VERSIONS:],
+        "versions": list(enumerate(versions, 1))[-VERSIONS:],
         "version_count": len(versions),
     }
     return render(request, "files_app/file.html", context | _content(request, file))
@@ -99,10 +117,10 @@ def _content(request: HttpRequest, file: FileReference) -> dict[str, Any]:
     if not size:
         return {"content": "missing" if size is None else "empty"}
     with suppress(FileNotText):
-        if may_be_text(file):
+        if file.file_type not in BY_NAME or is_text(file.file_type):
             return _text(file, _first(request))
     rest = format_size(HEX_BYTES) if size > HEX_BYTES else ""
-    return {"content": "bytes", "bytes": shown_bytes(file.content_id), "only": rest}
+    return {"content": "bytes", "bytes": _hex_rows(read_content(file.content_id, 0, HEX_BYTES)), "only": rest}
 
 
 def _text(file: FileReference, first: int) -> dict[str, Any]:
@@ -118,8 +136,8 @@ def _text(file: FileReference, first: int) -> dict[str, Any]:
     }
 
 
-def _lines(file: FileReference, first: int) -> list[ShownLine]:
-    leading = min(leading_lines(file.file_type), first - 1)
+def _lines(file: FileReference, first: int) -> list[ColouredLine]:
+    leading = min(LEADING if file.file_type in LEXED else 0, first - 1)
     lines: list[FileLine] = []
     wanted: int | None = first - leading
     # One reading gives fewer lines where they are very long, or where its time was over.
@@ -129,7 +147,30 @@ def _lines(file: FileReference, first: int) -> list[ShownLine]:
         found = read_lines(file.id, first_line=wanted, lines=LINES + leading - len(lines), session_id=file.session_id)
         lines += found.lines
         wanted = found.next_line
-    return shown_lines(lines, file_type=file.file_type, leading=leading)
+    colours = _coloured(lines, file.file_type) or [escape(show_invisible(line.text)) for line in lines]
+    coloured = [
+        ColouredLine(number=line.number, html=html, is_cut=line.is_cut)
+        for line, html in zip(lines, colours, strict=True)
+    ]
+    return coloured[leading:]
+
+
+def _coloured(lines: Sequence[FileLine], file_type: str) -> list[SafeString] | None:
+    if file_type not in LEXED or any(len(line.text) > LONGEST_LINE for line in lines):
+        return None
+    html = colour_lines("\n".join(show_invisible(line.text) for line in lines), LEXED[file_type])
+    return [mark_safe(line) for line in html] if len(html) == len(lines) else None  # noqa: S308 - escaped
+
+
+def _hex_rows(data: bytes) -> str:
+    """Return bytes as offsets, hexadecimal digits and ASCII characters."""
+    return "\n".join(_hex_row(offset, data[offset : offset + HEX_ROW]) for offset in range(0, len(data), HEX_ROW))
+
+
+def _hex_row(offset: int, row: bytes) -> str:
+    left, right = (row[begin : begin + 8].hex(" ").ljust(23) for begin in (0, 8))
+    letters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in row)
+    return f"{offset:08x}  {left}  {right}  {letters}"
 
 
 def _first(request: HttpRequest) -> int:
@@ -143,17 +184,13 @@ def _found(request: HttpRequest) -> dict[str, Any]:
     files = list_files(
         owner_id=owner, session_id=session_id or None, query=query, before=cursor or None, limit=PAGE + 1
     )
-    shown = [shown_file(file) for file in files[:PAGE]]
+    page = files[:PAGE]
+    titles = titles_of({file.session_id for file in page}, owner_id=owner) if page else {}
     return {
-        "files": _with_titles(shown, owner),
-        "next_cursor": files[PAGE - 1].id if len(files) > PAGE else "",
+        "files": [(file, titles.get(file.session_id, "")) for file in page],
+        "next_cursor": page[-1].id if len(files) > PAGE else "",
         "is_first_page": not cursor,
         "q": printable(query),
         "session": session_id,
-        "session_title": "" if session is None else shown_title(session.title),
+        "session_title": "" if session is None else session.title,
     }
-
-
-def _with_titles(files: list[ShownFile], owner_id: int) -> list[tuple[ShownFile, str]]:
-    titles = titles_of({file.session_id for file in files}, owner_id=owner_id) if files else {}
-    return [(file, shown_title(titles.get(file.session_id, ""))) for file in files]

@@ -25,7 +25,6 @@ from agents_app.queries import forgotten_runs, run_states
 from audit_app.queries import EVERYTHING, count_verifications, find_verification
 from audit_app.signs import Check, State
 from compaction_app.queries import longest_wait, stale_runs
-from files_app.showing import format_size
 from mnesis_core.budget import Budget, make_budget
 from mnesis_core.ids import first_id
 from mnesis_core.visible import excerpt
@@ -34,7 +33,7 @@ from sessions_app.binding import time_in_sql
 from sessions_app.conf import get_spec_to_read, site_config
 from sessions_app.inspecting import address_of
 from sessions_app.queries import expired_turns
-from sessions_app.rendering import format_counted, format_duration
+from sessions_app.rendering import format_counted, format_duration, format_size
 from sessions_app.statements import fetch
 
 KEPT_SECONDS = 5

@@ -13,9 +13,9 @@ from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.visible import excerpt
 from sessions_app.administering import administrators, may_administer
 from sessions_app.checking import check_model
+from sessions_app.conf import list_models
 from sessions_app.model_forms import ModelForm
-from sessions_app.model_showing import show_entries, show_entry, show_models
-from sessions_app.queries.models import ModelEntry, find_model_entry
+from sessions_app.queries.models import ModelEntry, find_model_entry, list_model_entries
 from sessions_app.store.models import enter_model, remove_model
 from sessions_app.views import reader_of, signed_in
 
@@ -27,9 +27,9 @@ NAME_LENGTH = 60
 def models(request: HttpRequest) -> HttpResponse:
     """The models that the reader may use; for who may change them, every model with how it is reached."""
     if not may_administer(request, CHANGE):
-        return render(request, "sessions_app/models.html", {"models": show_models(reader_of(request))})
+        return render(request, "sessions_app/models.html", {"models": list_models(user_id=reader_of(request))})
     may = {"may_add": may_administer(request, ADD), "may_remove": may_administer(request, REMOVE)}
-    return render(request, "sessions_app/model_entries.html", {"entries": show_entries()} | may)
+    return render(request, "sessions_app/model_entries.html", {"entries": list_model_entries()} | may)
 
 
 @administrators(ADD)
@@ -67,7 +67,7 @@ def model_remove(request: HttpRequest, alias: str) -> HttpResponse:
     if entry.is_shipped:
         raise Http404
     if request.method != "POST":
-        return render(request, "sessions_app/model_remove.html", {"entry": show_entry(entry)})
+        return render(request, "sessions_app/model_remove.html", {"entry": entry})
     remove_model(alias)
     messages.success(request, f"{excerpt(alias, NAME_LENGTH)} is removed: no session can use it from now on.")
     return redirect("models")
@@ -83,8 +83,7 @@ def _entry(alias: str) -> ModelEntry:
 def _entered(request: HttpRequest, entry: ModelEntry | None) -> HttpResponse:
     form = ModelForm(request.POST if request.method == "POST" else None, entry=entry)
     if request.method != "POST" or not form.is_valid():
-        shown = None if entry is None else show_entry(entry)
-        return render(request, "sessions_app/model_form.html", {"form": form, "entry": shown})
+        return render(request, "sessions_app/model_form.html", {"form": form, "entry": entry})
     enter_model(form.spec, api_key_env=form.cleaned_data["api_key_env"], audience=form.chosen_audience)
     alias = form.spec.alias
     messages.success(request, f"{excerpt(alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")

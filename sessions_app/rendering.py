@@ -135,6 +135,15 @@ def format_characters(number: int) -> str:
     return f"{format_count(number)} character{'' if number == 1 else 's'}"
 
 
+def format_size(size: int) -> str:
+    """Bytes for people: ``842 B``, ``12.4 KB``, ``1.2 MB`` (of a thousand)."""
+    for unit, least in (("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)):
+        if size >= least:
+            number = size / least
+            return (f"{number:.1f}".removesuffix(".0") if number < 99.95 else f"{number:.0f}") + f" {unit}"
+    return f"{size} B"
+
+
 def format_money(micros: int | None) -> str:
     """Micro-units of money in dollars, as precise as small sums need; empty when it is not known."""
     if micros is None:

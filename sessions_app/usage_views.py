@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, timedelta
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
@@ -12,10 +17,23 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.spending import lines_of
 from mnesis_core.text import encode_text
+from sessions_app.charts import draw_days
 from sessions_app.inspecting import sees_records
+from sessions_app.queries import titles_of
+from sessions_app.queries.spent import (
+    MOST_SESSIONS,
+    Taken,
+    TakenBySession,
+    launchers_of,
+    sum_of_taken,
+    taken_by_day,
+    taken_by_session,
+)
+from sessions_app.relatives import shown_title
 from sessions_app.rendering import show_invisible
-from sessions_app.usage_showing import show_usage, usage_rows
+from sessions_app.spending import look, purses_of_person
 from sessions_app.views import reader_of, signed_in
 
 DAYS, MOST_DAYS = 30, 366
@@ -23,6 +41,16 @@ STRETCHES = (7, 30, 90, 365)
 EVERYBODY = "*"
 MOST_PEOPLE = 500
 """Suggested by name; others are typed."""
+PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Runs"}
+SHOWN_SESSIONS, SHOWN_PEOPLE = 20, 50
+DEEPEST = 20
+"""Sub-agents of sub-agents; more than anything permits."""
+HEADER = (
+    *("day", "model", "purpose", "calls", "tokens_input", "tokens_output", "tokens_cache_read", "cost_micros"),
+    "calls_without_price",
+)
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+_Key = TypeVar("_Key", int, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +73,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     sees_all = sees_records(request)
     context = {
         "asked": asked,
-        "person": show_invisible(asked.person),
-        "usage": show_usage(first=asked.first, last=asked.last, owner_id=asked.owner_id),
+        "usage": _usage(asked),
         "sees_all": sees_all,
         "people": _people() if sees_all else [],
         "is_own": asked.owner_id == reader_of(request),
@@ -62,8 +89,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 def usage_csv(request: HttpRequest) -> HttpResponse:
     """The same by day, model and purpose, to go on with elsewhere."""
     asked = _read(request)
-    rows = usage_rows(first=asked.first, last=asked.last, owner_id=asked.owner_id)
-    answer = StreamingHttpResponse(rows, content_type="text/csv; charset=utf-8")
+    answer = StreamingHttpResponse(_csv_rows(asked), content_type="text/csv; charset=utf-8")
     answer.headers["Content-Disposition"] = f'attachment; filename="usage-{asked.first}-{asked.last}.csv"'
     return answer  # type: ignore[return-value]
 
@@ -131,3 +157,116 @@ def _query(asked: Asked, *, days: int = 0) -> str:
     else:
         values |= {"from": asked.first.isoformat(), "to": asked.last.isoformat()}
     return urlencode(values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """One line of a table."""
+
+    name: str
+    taken: Taken
+    link: str = ""
+    """The id of a session that may be opened, or the name of a person."""
+    sub_agents: int = 0
+    owner: str = ""
+
+
+def _usage(asked: Asked) -> dict[str, Any]:
+    """What one person, or everybody, spent: eight statements at most beyond the limits', however many calls there were."""
+    days = {"first": asked.first, "last": asked.last}
+    by_day = taken_by_day(**days, owner_id=asked.owner_id)
+    by_session = taken_by_session(**days, owner_id=asked.owner_id)
+    total = sum_of_taken(each.taken for each in by_day)
+    measures = ("Tokens", "Cost") if total.cost_micros else ("Tokens",)
+    models = _sums((each.model, each.taken) for each in by_day)
+    purposes = _sums((PURPOSES.get(each.purpose, each.purpose), each.taken) for each in by_day)
+    limits = [] if asked.owner_id is None else lines_of(look(purses_of_person(asked.owner_id)))
+    return {
+        "total": total,
+        "charts": [draw_days(by_day, measure, **days) for measure in measures],
+        "models": [UsageRow(name=name, taken=taken) for name, taken in models],
+        "purposes": [UsageRow(name=name, taken=taken) for name, taken in purposes],
+        "people": [] if asked.owner_id is not None else _by_person(by_session),
+        "sessions": _by_top_session(by_session, asked.owner_id),
+        "is_cut": len(by_session) == MOST_SESSIONS,
+        "limits": limits,
+    }
+
+
+def _sums(taken: Iterable[tuple[_Key, Taken]]) -> list[tuple[_Key, Taken]]:
+    """Return what each took, the largest first."""
+    sums: dict[_Key, Taken] = {}
+    for key, each in taken:
+        sums[key] = sums.get(key, Taken()) + each
+    return sorted(sums.items(), key=lambda item: (-item[1].cost_micros, -item[1].tokens, item[0]))
+
+
+def _by_person(by_session: Sequence[TakenBySession]) -> list[UsageRow]:
+    largest = _sums((each.owner_id, each.taken) for each in by_session)[:SHOWN_PEOPLE]
+    names = _names_of(id for id, _ in largest)
+    return [UsageRow(name=names[id], taken=taken, link=names[id]) for id, taken in largest]
+
+
+def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) -> list[UsageRow]:
+    """Return the sessions that took most, each with what its sub-agents took."""
+    tops = _tops(by_session)
+    largest = _sums((tops[each.session_id], each.taken) for each in by_session)[:SHOWN_SESSIONS]
+    sub_agents = Counter(tops[each.session_id] for each in by_session if tops[each.session_id] != each.session_id)
+    owners = {tops[each.session_id]: each.owner_id for each in by_session}
+    titles = titles_of([id for id, _ in largest], owner_id=owner_id)
+    names = _names_of({owners[id] for id, _ in largest}) if owner_id is None else {}
+    return [
+        UsageRow(
+            name=shown_title(titles[id]) if id in titles else "A deleted session",
+            taken=taken,
+            link=id if id in titles else "",
+            sub_agents=sub_agents[id],
+            owner=names.get(owners[id], ""),
+        )
+        for id, taken in largest
+    ]
+
+
+def _tops(by_session: Sequence[TakenBySession]) -> dict[str, str]:
+    """Return by session the one at the top that launched it, or the one that launched that."""
+    launched_by = {each.session_id: each.launched_by for each in by_session}
+    for _ in range(DEEPEST):
+        missing = {parent for parent in launched_by.values() if parent is not None and parent not in launched_by}
+        if not missing:
+            break
+        launched_by |= dict.fromkeys(missing) | launchers_of(missing)
+    return {each.session_id: _top(each.session_id, launched_by) for each in by_session}
+
+
+def _top(session_id: str, launched_by: dict[str, str | None]) -> str:
+    for _ in range(DEEPEST):
+        parent = launched_by.get(session_id)
+        if parent is None:
+            break
+        session_id = parent
+    return session_id
+
+
+def _names_of(user_ids: Iterable[int]) -> dict[int, str]:
+    return dict(User.objects.filter(pk__in=list(user_ids)).values_list("pk", "username"))
+
+
+def _csv_rows(asked: Asked) -> Iterator[str]:
+    """Yield what was spent by day, model and purpose as lines of CSV, the header first."""
+    yield _csv_line(HEADER)
+    for each in taken_by_day(first=asked.first, last=asked.last, owner_id=asked.owner_id):
+        taken = each.taken
+        numbers = (taken.calls, taken.tokens_input, taken.tokens_output, taken.tokens_cached, taken.cost_micros)
+        yield _csv_line((each.day.isoformat(), _cell(each.model), _cell(each.purpose), *numbers, taken.unpriced))
+
+
+def _csv_line(cells: Sequence[object]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerow(cells)
+    return text.getvalue()
+
+
+def _cell(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula."""
+    shown = show_invisible(text)
+    return f"'{shown}" if shown.startswith(_FORMULAS) else shown
