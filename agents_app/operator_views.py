@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,30 +13,21 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 
-from agents_app.operator_items import read_input, read_inputs
-from agents_app.operator_showing import (
-    EXCERPT,
-    ShownRun,
-    endings_of,
-    estimate,
-    shown_item,
-    shown_run,
-    spell_of,
-)
-from agents_app.operator_texts import shown_prompt, shown_spec, shown_text, shown_try
 from agents_app.queries import operator_pages, operators
+from agents_app.run_presenter import RunView, facts_of, texts_of
+from agents_app.templatetags.runs import HEAD, head_of
 from compaction_app.rebuilding import rebuild_payload
+from files_app.contents import read_content, reading
 from files_app.queries import load_file_references
-from mnesis_core.errors import InvalidRequest
-from mnesis_core.operators.pace import spread, stretches_of
+from mnesis_core.errors import FileContentNotFound, InvalidRequest
+from mnesis_core.operators.pace import Ending, Spell, seconds_left, spread, stretches_of
 from mnesis_core.operators.values import ItemRecord, ItemState, RunRecord, RunState
 from mnesis_core.record import FileReference
 from mnesis_core.text import printable
 from sessions_app.charts import draw_run
 from sessions_app.listing import place_of, read_place
 from sessions_app.queries import load_call, load_session, titles_of
-from sessions_app.relatives import shown_title
-from sessions_app.rendering import format_size, show_invisible
+from sessions_app.rendering import format_size
 from sessions_app.views import number_in, reader_of, signed_in
 
 PAGE = 50
@@ -43,8 +37,10 @@ SAMPLE = 400
 """Items that the charts and the estimate look at."""
 STRETCHES = 40
 FAILURES = 3
-HEAD = 20_000
-"""Characters of an input or an answer that come with its page."""
+EXCERPT = 160
+"""Characters of an input, an output or an error in a line of the list."""
+NEAR = 4_194_304
+"""Bytes: lines that are further from the first one are not looked up for the sake of a list."""
 TRIES = 50
 UNREAD = "They stand here when the input has been read."
 NOTHING = {
@@ -77,11 +73,12 @@ def run_page(request: HttpRequest, run_id: str) -> HttpResponse:
     sample = _sample(run)
     shown = _shown(run, sample)
     context = {
-        "title": shown_title(session.title),
+        "title": session.title,
         # Before the parts were read: an event that comes in between is heard, and they are read again.
         "event_seq": session.event_seq,
-        "model": show_invisible(run.spec.model or session.model),
-        "spec": shown_spec(run.spec, run.kind),
+        "model": run.spec.model or session.model,
+        "texts": texts_of(run.spec),
+        "facts": facts_of(run.spec, run.kind),
     }
     parts = _progress(shown) | _charts(run, sample) | _items(request, shown)
     return render(request, "agents_app/run.html", context | parts)
@@ -118,16 +115,13 @@ def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
     run = _run(request, run_id)
     item = operators.load_item(run.id, number)
     file = _file(run)
-    heads = operator_pages.load_try_heads(run.id, number, length=HEAD, most=TRIES)
-    tries = [shown_try(head, most=HEAD) for head in heads]
+    tries = operator_pages.load_try_heads(run.id, number, length=HEAD, most=TRIES)
     context = {
-        "run": shown_run(run, file),
-        "item": shown_item(item),
-        "title": shown_title(titles_of([run.session_id], owner_id=run.owner_id).get(run.session_id, "")),
-        "input": shown_text(
-            read_input(file, item, most=HEAD), is_cut=item.length > HEAD, size=format_size(item.length)
-        ),
-        "accepted": next((entry for entry in tries if entry.entry.accepted), None),
+        "run": RunView(record=run, file=file),
+        "item": item,
+        "title": titles_of([run.session_id], owner_id=run.owner_id).get(run.session_id, ""),
+        "input": head_of(_read_input(file, item, most=HEAD), is_cut=item.length > HEAD, size=format_size(item.length)),
+        "accepted": next((entry for entry in tries if entry.accepted), None),
         "tries": tries,
         "previous": number - 1 if number > 1 else None,
         "next": number + 1 if number < (run.counts.items or 0) else None,
@@ -140,7 +134,7 @@ def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
     """An item's line, whole."""
     run = _run(request, run_id)
     item = operators.load_item(run.id, number)
-    return _plain(read_input(_file(run), item, most=item.length))
+    return _plain(_read_input(_file(run), item, most=item.length))
 
 
 @signed_in
@@ -156,7 +150,7 @@ def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> 
     run = _run(request, run_id)
     call_id = operator_pages.load_try_call(run.id, number, attempt)
     rebuilt = rebuild_payload(load_call(call_id, owner_id=run.owner_id))
-    context = {"messages": shown_prompt(rebuilt.payload or {}, most=HEAD), "problems": rebuilt.problems}
+    context = {"messages": (rebuilt.payload or {}).get("messages", []), "problems": rebuilt.problems}
     return render(request, "agents_app/_try_prompt.html", context | {"call_id": call_id})
 
 
@@ -183,15 +177,15 @@ def _sample(run: RunRecord) -> list[ItemRecord]:
     return operators.load_items(run.id, spread(reach, most=SAMPLE))
 
 
-def _shown(run: RunRecord, sample: list[ItemRecord]) -> ShownRun:
+def _shown(run: RunRecord, sample: list[ItemRecord]) -> RunView:
     running = operator_pages.count_running(run.id) if run.counts.left else 0
     left = estimate(run, endings_of(sample), timezone.now()) if run.state is RunState.RUNNING else None
-    return shown_run(run, _file(run), running=running, left=left)
+    return RunView(record=run, file=_file(run), running=running, seconds_left=left)
 
 
-def _progress(run: ShownRun) -> dict[str, Any]:
-    failures = operators.first_failures(run.id, limit=FAILURES) if run.failed_count else []
-    return {"run": run, "failures": [shown_item(item) for item in failures]}
+def _progress(run: RunView) -> dict[str, Any]:
+    failures = operators.first_failures(run.record.id, limit=FAILURES) if run.record.counts.failed else []
+    return {"run": run, "failures": failures}
 
 
 def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
@@ -205,29 +199,29 @@ def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
     }
 
 
-def _items(request: HttpRequest, run: ShownRun) -> dict[str, Any]:
+def _items(request: HttpRequest, run: RunView) -> dict[str, Any]:
     state = _state_in(request)
     start, before = number_in(request, "from"), number_in(request, "before")
-    rows = operator_pages.page_of_items(run.id, start=max(1, start or 1), before=before, state=state, limit=ITEMS + 1)
+    rows = operator_pages.page_of_items(
+        run.record.id, start=max(1, start or 1), before=before, state=state, limit=ITEMS + 1
+    )
     items = rows[-ITEMS:] if before is not None else rows[:ITEMS]
-    inputs = read_inputs(_file(run.run), items, most=4 * EXCERPT)
+    inputs = _read_inputs(_file(run.record), items, most=4 * EXCERPT)
     numbers = [item.number for item in items if item.state is ItemState.COMPLETED]
-    outputs = operator_pages.load_result_heads(run.id, numbers, length=4 * EXCERPT) if numbers else {}
+    outputs = operator_pages.load_result_heads(run.record.id, numbers, length=4 * EXCERPT) if numbers else {}
     name = state.value if state else ""
     return {
         "run": run,
-        "items": [
-            shown_item(item, input=inputs.get(item.number, ""), output=outputs.get(item.number, "")) for item in items
-        ],
+        "items": [(item, inputs.get(item.number, ""), outputs.get(item.number, "")) for item in items],
         "state": name,
         "states": run.states,
         "from": start or "",
         "here": _query(state=name, **{"from": start or "", "before": before or ""}),
         "first": f"{items[0].number:,}" if items else "",
         "last": f"{items[-1].number:,}" if items else "",
-        "earlier": _earlier(run.id, items, state),
-        "later": _later(run, items, state, has_more=len(rows) > ITEMS, before=before),
-        "nothing": UNREAD if run.run.state is RunState.PENDING else NOTHING[name],
+        "earlier": _earlier(run.record.id, items, state),
+        "later": _later(items, state, has_more=len(rows) > ITEMS, before=before),
+        "nothing": UNREAD if run.record.state is RunState.PENDING else NOTHING[name],
     }
 
 
@@ -239,9 +233,7 @@ def _earlier(run_id: str, items: list[ItemRecord], state: ItemState | None) -> s
     return _query(state=state.value if state else "", before=items[0].number)
 
 
-def _later(
-    run: ShownRun, items: list[ItemRecord], state: ItemState | None, *, has_more: bool, before: int | None
-) -> str:
+def _later(items: list[ItemRecord], state: ItemState | None, *, has_more: bool, before: int | None) -> str:
     if not items or not (has_more or before is not None):
         return ""
     return _query(state=state.value if state else "", **{"from": items[-1].number + 1})
@@ -269,23 +261,78 @@ def _found(request: HttpRequest) -> dict[str, Any]:
     page = runs[:PAGE]
     titles = {} if session or not page else titles_of({run.session_id for run in page}, owner_id=owner_id)
     return {
-        "runs": [(run, shown_title(titles.get(run.session_id, "")) if not session else "") for run in _named(page)],
+        "runs": [(run, None if session else titles.get(run.record.session_id, "")) for run in _named(page)],
         "next_cursor": place_of(page[-1].created_at, page[-1].id) if len(runs) > PAGE else "",
         "is_first_page": not cursor,
         "session": session,
-        "session_title": "" if session is None else shown_title(session.title),
+        "session_title": "" if session is None else session.title,
     }
 
 
-def _named(runs: list[RunRecord]) -> list[ShownRun]:
+def _named(runs: list[RunRecord]) -> list[RunView]:
     """Runs by the names of their inputs, which one query finds."""
     if not runs:
         return []
     session_ids = list({run.session_id for run in runs})
     files = load_file_references([run.input_file_id for run in runs], session_ids=session_ids)
-    return [shown_run(run, files.get(run.input_file_id)) for run in runs]
+    return [RunView(record=run, file=files.get(run.input_file_id)) for run in runs]
 
 
 def _plain(text: str) -> HttpResponse:
     # "nosniff" (settings) keeps browsers from reading markup into it.
     return HttpResponse(printable(text), content_type="text/plain; charset=utf-8")
+
+
+def spell_of(run: RunRecord, endings: Sequence[Ending], now: datetime) -> Spell:
+    """What is known of a run's time as a whole; one that stands still has lasted until the last of these endings."""
+    counts = run.counts
+    stood_still = max((ending.at for ending in endings), default=now)
+    return Spell(
+        began=run.started_at or run.created_at,
+        until=run.ended_at or (now if run.state.is_live else stood_still),
+        ended=counts.completed + counts.failed,
+        tokens=counts.tokens_input + counts.tokens_output,
+        cost_micros=counts.cost_micros,
+    )
+
+
+def endings_of(items: Sequence[ItemRecord]) -> list[Ending]:
+    """Those of some items that have ended, well or not."""
+    return [
+        Ending(
+            at=item.ended_at,
+            is_failed=item.state is ItemState.FAILED,
+            tokens=item.tokens_input + item.tokens_output,
+            cost_micros=item.cost_micros,
+        )
+        for item in items
+        if item.ended_at is not None and item.state in (ItemState.COMPLETED, ItemState.FAILED)
+    ]
+
+
+def estimate(run: RunRecord, endings: Sequence[Ending], now: datetime) -> float | None:
+    """Seconds that the open items of a run will take; ``None`` where nobody can say."""
+    return seconds_left(endings, spell_of(run, endings, now), open_items=run.counts.left)
+
+
+def _read_input(file: FileReference | None, item: ItemRecord, *, most: int) -> str:
+    """The line of an item, ``most`` bytes of it at the most; empty where the input is not kept here."""
+    if file is None:
+        return ""
+    with suppress(FileContentNotFound):
+        return _text(read_content(file.content_id, item.offset, min(item.length, most)))
+    return ""
+
+
+def _read_inputs(file: FileReference | None, items: Sequence[ItemRecord], *, most: int) -> dict[int, str]:
+    """How the lines of some items begin, by their numbers; those that are too far apart are absent."""
+    if file is None or not items:
+        return {}
+    near = [item for item in items if item.offset - items[0].offset < NEAR]
+    with suppress(FileContentNotFound), reading(file.content_id) as read:
+        return {item.number: _text(read(item.offset, min(item.length, most))) for item in near}
+    return {}
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace").rstrip("\r\n")

@@ -12,8 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents_app import store
-from agents_app.operator_showing import spell_of
-from agents_app.operator_views import PAGE
+from agents_app.operator_views import PAGE, spell_of
 from agents_app.queries import load_run
 from mnesis_core.messages import TextPart, ToolPart, ToolState
 from mnesis_core.operators.pace import Ending

@@ -1,0 +1,87 @@
+"""Filters that put items of a run and what was tried at them on a page: all of it is other people's text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django import template
+
+from agents_app.queries.operator_pages import TryHead
+from mnesis_core.operators.values import ErrorKind, ItemRecord
+from sessions_app.rendering import format_characters, format_count, format_duration, format_money, show_invisible
+
+HEAD = 20_000
+"""Characters of an input or an answer that come with its page."""
+DEEPEST = 40
+"""Levels of JSON that is laid out in lines: indents of deeper ones are longer than what they say."""
+
+register = template.Library()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextHead:
+    """The beginning of a text, and the size of the whole in words."""
+
+    text: str
+    is_cut: bool
+    size: str
+
+
+def head_of(text: str, *, is_cut: bool, size: str) -> TextHead:
+    """Return a text to be shown, JSON in lines and indents where it is whole."""
+    return TextHead(text=show_invisible(text if is_cut else lay_out(text)), is_cut=is_cut, size=size)
+
+
+def lay_out(text: str) -> str:
+    """Return JSON in lines and indents; anything else, and what is nested deeply, as it is."""
+    depth = deepest = 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        deepest = max(deepest, depth)
+    if not 0 < deepest <= DEEPEST:
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+@register.filter
+def said(content: Any) -> TextHead:
+    """Return what a message of a rebuilt payload says."""
+    text = content if isinstance(content, str) else json.dumps(content or "", ensure_ascii=False)
+    return head_of(text[:HEAD], is_cut=len(text) > HEAD, size=format_characters(len(text)))
+
+
+@register.filter
+def answer(entry: TryHead) -> TextHead | None:
+    """Return what the model said in a try; ``None`` where it said nothing."""
+    length = entry.output_length
+    return head_of(entry.output, is_cut=length > HEAD, size=format_characters(length)) if length else None
+
+
+@register.filter
+def error_words(kind: ErrorKind | None) -> str:
+    return "" if kind is None else kind.value.replace("_", " ").replace("llm", "LLM")
+
+
+@register.filter
+def in_and_out(record: ItemRecord | TryHead) -> str:
+    """Return the tokens in and out, where any are known."""
+    if record.tokens_input is record.tokens_output is None:
+        return ""
+    return f"{format_count(record.tokens_input)} in, {format_count(record.tokens_output)} out"
+
+
+@register.filter
+def facts(entry: TryHead) -> list[str]:
+    """Return the numbers of a try that are known."""
+    known = (in_and_out(entry), format_money(entry.cost_micros), format_duration(entry.duration_ms / 1000))
+    return [fact for fact in known if fact]
+
+
+@register.filter
+def item_took(item: ItemRecord) -> str:
+    return format_duration(item.duration_ms / 1000) if item.attempts and item.state.is_end else ""
