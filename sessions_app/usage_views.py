@@ -33,7 +33,7 @@ from sessions_app.queries.spent import (
 )
 from sessions_app.relatives import shown_title
 from sessions_app.rendering import show_invisible
-from sessions_app.spending import look, purses_of_person
+from sessions_app.spending import limits_for_person, look
 from sessions_app.views import reader_of, signed_in
 
 DAYS, MOST_DAYS = 30, 366
@@ -180,7 +180,7 @@ def _usage(asked: Asked) -> dict[str, Any]:
     measures = ("Tokens", "Cost") if total.cost_micros else ("Tokens",)
     models = _sums((each.model, each.taken) for each in by_day)
     purposes = _sums((PURPOSES.get(each.purpose, each.purpose), each.taken) for each in by_day)
-    limits = [] if asked.owner_id is None else lines_of(look(purses_of_person(asked.owner_id)))
+    limits = [] if asked.owner_id is None else lines_of(look(limits_for_person(asked.owner_id)))
     return {
         "total": total,
         "charts": [draw_days(by_day, measure, **days) for measure in measures],
