@@ -8,7 +8,6 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from compaction_app.admin.payload import may_see_payload, payload_file
 from compaction_app.inspector.call_texts import (
     CHANGES,
     ShownCall,
@@ -21,6 +20,7 @@ from compaction_app.inspector.call_texts import (
 )
 from compaction_app.inspector.occupancy import call_at, load_occupancy, place_of, size_of_call
 from compaction_app.inspector.opened import OpenedCall, compare, load_call_of, open_call, pretty
+from compaction_app.inspector.payload import may_see_payload, payload_file
 from compaction_app.inspector.scrub import ScrubBar, draw
 from mnesis_core.errors import CallNotFoundError
 from mnesis_core.record import CallRecord

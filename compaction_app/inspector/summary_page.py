@@ -184,8 +184,12 @@ def _summaries(session_id: str, ids: list[str]) -> list[Source]:
 
 def name_of(kind: str, first: int, last: int) -> str:
     """``Leaf of messages 1–20``."""
-    span = f"message {first:,}" if first == last else f"messages {first:,}–{last:,}"
-    return f"{kind.capitalize()} of {span}"
+    return f"{kind.capitalize()} of {span_name(first, last)}"
+
+
+def span_name(first: int, last: int) -> str:
+    """``messages 1–20``, or ``message 3``."""
+    return f"message {first:,}" if first == last else f"messages {first:,}–{last:,}"
 
 
 def _run(summary: SummaryRecord) -> RunRecord | None:

@@ -1,20 +1,27 @@
-"""Stored text on an inspector's page: decoded, with hidden characters marked, long ones folded."""
+"""Stored values on a page of the admin: decoded, with hidden characters marked, long texts folded."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import F, QuerySet, TextField, Value
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.db.models import F, Field, ForeignKey, Model, QuerySet, TextField, Value
 from django.db.models.fields.json import JSONField
 from django.db.models.functions import Left, Length, Replace
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from mnesis_core.text import ESCAPE, decode_text
-from mnesis_core.visible import Run, visible_runs
+from mnesis_core.visible import visible_runs
 
 FOLD_CHARACTERS = 20_000
+EMPTY = "—"
 _ENCODED_LENGTH = 5
 """The longest that ``encode_text`` makes of one character."""
 
@@ -36,38 +43,52 @@ class ShownText:
     """A text as a page shows it."""
 
     label: str
-    runs: list[Run]
-    pretty: list[Run] | None = None
+    exact: SafeString
+    pretty: SafeString | None = None
     """The same, indented, if it is JSON and short enough to be shown whole."""
     length: int
     """Characters of the whole text."""
-    is_folded: bool
     url: str = ""
     """Where the whole text is, as a file."""
 
     @property
-    def size(self) -> str:
-        """How long it is, in words."""
-        return "1 character" if self.length == 1 else f"{self.length:,} characters"
+    def is_folded(self) -> bool:
+        return self.length > FOLD_CHARACTERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A label and a value, perhaps with a link."""
+
+    label: str
+    value: SafeString
+    url: str = ""
+    name: str = ""
+    """The column, for the style sheet."""
+
+
+def marked(text: str) -> SafeString:
+    """Return decoded text as HTML in which a mark stands for each hidden character."""
+    mark = '<mark class="hidden-character" title="{}">{}</mark>'
+    runs = visible_runs(text)
+    return format_html_join("", "{}", ((format_html(mark, r.code, r.text) if r.is_mark else r.text,) for r in runs))
 
 
 def show_text(text: str, *, label: str, length: int | None = None, pretty: bool = False, url: str = "") -> ShownText:
-    """A text that is decoded already; ``length`` is that of the whole, if this is only its beginning."""
+    """Return a decoded text as it is shown; ``length`` is that of the whole, if this is only its beginning."""
     whole = len(text) if length is None else length
-    is_folded = whole > FOLD_CHARACTERS
-    indented = None if is_folded or not pretty else _indented(text)
+    indented = _indented(text) if pretty and whole <= FOLD_CHARACTERS else None
     return ShownText(
         label=label,
-        runs=visible_runs(text[:FOLD_CHARACTERS]),
-        pretty=None if indented in (None, text) else visible_runs(indented or ""),
+        exact=marked(text[:FOLD_CHARACTERS]),
+        pretty=None if indented in (None, text) else marked(indented or ""),
         length=whole,
-        is_folded=is_folded,
         url=url,
     )
 
 
 def with_beginnings(rows: QuerySet[Any], columns: Sequence[TextColumn]) -> QuerySet[Any]:
-    """Rows without their long texts, annotated with where each begins (``NAME_start``) and its ``NAME_length``."""
+    """Return rows without their long texts, annotated with where each begins (``NAME_start``) and its ``NAME_length``."""
     for column in columns:
         if isinstance(rows.model._meta.get_field(column.name), JSONField):
             continue
@@ -82,10 +103,12 @@ def with_beginnings(rows: QuerySet[Any], columns: Sequence[TextColumn]) -> Query
     return rows
 
 
-def show_column(row: Any, column: TextColumn, *, url: str) -> ShownText | None:
-    """One long text of a row that ``with_beginnings`` loaded; ``None`` where nothing is written."""
+def show_column(row: Any, column: TextColumn) -> ShownText | None:
+    """Return one long text of a row that ``with_beginnings`` loaded; ``None`` where nothing is written."""
+    url = admin_url(row, "text", quote(row.pk), column.name)
     if isinstance(row._meta.get_field(column.name), JSONField):
-        return _show_json(getattr(row, column.name), column, url)
+        value = getattr(row, column.name)
+        return show_text(whole_text(value, column), label=column.label, url=url) if value else None
     start = getattr(row, f"{column.name}_start")
     if not start:
         return None
@@ -96,17 +119,59 @@ def show_column(row: Any, column: TextColumn, *, url: str) -> ShownText | None:
     return show_text(start, label=column.label, length=length, pretty=column.pretty, url=url)
 
 
+def show_columns(row: Any, columns: Sequence[TextColumn]) -> list[ShownText]:
+    return [text for text in (show_column(row, column) for column in columns) if text]
+
+
 def whole_text(value: Any, column: TextColumn) -> str:
-    """The exact text of a column, or its value as indented JSON."""
-    if not isinstance(value, str):
-        value = _dump(value)
-    return decode_text(value) if column.encoded else value
+    """Return the exact text of a column, or its value as indented JSON."""
+    text = value if isinstance(value, str) else _dump(value)
+    return decode_text(text) if column.encoded else text
 
 
-def _show_json(value: Any, column: TextColumn, url: str) -> ShownText | None:
-    if value in (None, {}, []):
-        return None
-    return show_text(decode_text(_dump(value)), label=column.label, url=url)
+def facts_of(row: Model, *, hidden: Collection[str]) -> list[Fact]:
+    """Return every column of a row but the hidden ones, so that a new column is shown without asking."""
+    return [_fact(row, column) for column in row._meta.concrete_fields if column.name not in hidden]
+
+
+def _fact(row: Model, column: Field[Any, Any]) -> Fact:
+    value, url = getattr(row, column.attname), ""
+    if isinstance(column, ForeignKey) and value is not None:
+        url = record_url(column.related_model, value)
+        # A record's own name is its id; a person's is a name.
+        value = value if isinstance(value, str) else getattr(row, column.name)
+    label = str(column.verbose_name)
+    return Fact(
+        label=label[:1].upper() + label[1:], value=marked(_words(value, column.name)), url=url, name=column.name
+    )
+
+
+def _words(value: Any, name: str) -> str:
+    if value is None or value == "":
+        return EMPTY
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d} UTC"
+    return f"{value:,}" if isinstance(value, int) and name != "id" else decode_text(str(value))
+
+
+def admin_url(model: Any, view: str, *values: Any, **query: Any) -> str:
+    """Return the address of a view of a table's admin; empty for a table that has none."""
+    opts = model._meta
+    if not admin.site.is_registered(model if isinstance(model, type) else type(model)):
+        return ""
+    return reverse(f"admin:{opts.app_label}_{opts.model_name}_{view}", args=values, query=query or None)
+
+
+def record_url(model: Any, pk: Any) -> str:
+    """Return the address of a row's page."""
+    return admin_url(model, "change", quote(pk))
+
+
+def list_url(model: Any, **lookups: Any) -> str:
+    """Return the address of a list, narrowed."""
+    return admin_url(model, "changelist", **lookups)
 
 
 def _indented(text: str) -> str | None:

@@ -18,7 +18,6 @@ from django.test import Client
 
 from agents_app import store
 from agents_app.attaching import attach_server, list_again
-from agents_app.models import McpServer
 from agents_app.queries import list_servers, load_server
 from mnesis_core.attached import ServerAddress
 from mnesis_core.endings import ToolServerUnreachable
@@ -27,12 +26,11 @@ from mnesis_core.providers import connecting
 from sessions_app.database import db
 from tests.agents_app.test_mcp_admin import filled
 from tests.support.cast import make_user
-from tests.support.inspected import list_of, page_of
 from tests.support.listed import list_on_host
 from tests.support.mcp_servers import example_over_http, hostile
 
 pytestmark = pytest.mark.django_db(transaction=True)
-DOORS = ("/tools/servers/add/", list_of(McpServer, "add"))
+DOOR = "/tools/servers/add/"
 GOOD = shlex.join(hostile("plain").argv)
 
 
@@ -63,48 +61,44 @@ def refused(browser: Client, path: str, **values: Any) -> str:
     return words
 
 
-@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     "command",
     ["sh -c {}", "{python} -c pass {}", "npx -c {}", "npx --package evil {}", "uvx --from evil {}", GOOD + " {}"],
 )
 def test_a_page_starts_no_program_that_is_not_listed(
-    door: str, command: str, staff: Client, settings: Any, tmp_path: Path
+    command: str, staff: Client, settings: Any, tmp_path: Path
 ) -> None:
     proof = tmp_path / "proof"
     list_on_host(settings, programs=GOOD)
-    words = refused(staff, door, program=command.format(shlex.quote(f"id > {proof}"), python=sys.executable))
+    words = refused(staff, DOOR, program=command.format(shlex.quote(f"id > {proof}"), python=sys.executable))
     assert "MNESIS_MCP_PROGRAMS=" in words
     assert (list_servers(), proof.exists()) == ([], False)
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_page_starts_what_is_listed(door: str, staff: Client, settings: Any) -> None:
+def test_a_page_starts_what_is_listed(staff: Client, settings: Any) -> None:
     list_on_host(settings, programs=GOOD, variables="LANG")
-    page = staff.post(door, filled(hostile("plain"), secrets="TOKEN=LANG"), follow=True)
+    page = staff.post(DOOR, filled(hostile("plain"), secrets="TOKEN=LANG"), follow=True)
     assert page.status_code == 200
     assert load_server("hostile").address.argv == hostile("plain").argv
     assert not load_server("hostile").address.entered_on_host
 
 
-@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("variable", ["SECRET_KEY", "DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "OTHER_KEY"])
 def test_a_page_sends_no_variable_that_is_not_listed_for_its_address(
-    door: str, variable: str, staff: Client, settings: Any
+    variable: str, staff: Client, settings: Any
 ) -> None:
     list_on_host(settings, variables="OTHER_KEY@mcp.example.org, OTHER_KEY")
-    refused(staff, door, url="https://evil.example/mcp", secrets=f"X-Steal={variable}")
+    refused(staff, DOOR, url="https://evil.example/mcp", secrets=f"X-Steal={variable}")
     assert list_servers() == []
 
 
-@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     "url",
     ["http://169.254.169.254/mcp", "http://127.0.0.1:6379/", "http://2130706433/", "http://[::ffff:10.0.0.1]/mcp"],
 )
-def test_a_page_names_no_address_inside_the_network(door: str, url: str, staff: Client, settings: Any) -> None:
+def test_a_page_names_no_address_inside_the_network(url: str, staff: Client, settings: Any) -> None:
     list_on_host(settings)
-    words = refused(staff, door, url=url)
+    words = refused(staff, DOOR, url=url)
     assert ("MNESIS_PRIVATE_ADDRESSES=" in words) is ("169.254" not in url)
 
 
@@ -146,19 +140,16 @@ def test_a_command_on_the_host_attaches_what_it_likes(settings: Any, over_http: 
     assert not [server.problem for server in list_servers() if server.problem]
 
 
-@pytest.mark.parametrize("is_portal", [True, False])
 def test_a_page_changes_how_far_a_hosts_server_is_trusted_and_not_how_it_is_reached(
-    is_portal: bool, staff: Client, settings: Any
+    staff: Client, settings: Any
 ) -> None:
     list_on_host(settings)
     store.put_server(hostile("plain", secrets={"TOKEN": "PATH"}))
-    row = McpServer.objects.get()
-    path = "/tools/servers/hostile/change/" if is_portal else page_of(row)
+    path = "/tools/servers/hostile/change/"
     same = {"program": GOOD, "secrets": "TOKEN=PATH"}
     staff.post(path, filled(hostile("plain"), **same, needs_approval="on"))
     server = load_server("hostile")
     assert (server.address.needs_approval, server.address.entered_on_host, server.problem) == (True, True, "")
-    path = path if is_portal else page_of(McpServer.objects.get(removed_at=None))
     for changed in (
         {"program": f"{GOOD} more"},
         {"secrets": "TOKEN=HOME"},

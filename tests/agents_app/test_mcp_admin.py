@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.test import Client
+from django.urls import reverse
 
 from agents_app import store
 from agents_app.models import McpServer
@@ -58,37 +60,25 @@ def listed(name: str, description: str = "") -> ListedTool:
     return ListedTool(name=name, description=description, schema={"type": "object", "properties": {"path": {}}})
 
 
-def test_a_server_is_added_asked_changed_and_removed(admin, ask):
-    added = admin.post(list_of(McpServer, "add"), filled(hostile("plain"), secrets="TOKEN=PATH\n"), follow=True)
-    assert "hostile brings 1 tools." in added.content.decode()
-    row = McpServer.objects.get()
-    server = load_server("hostile")
-    assert (server.address.argv, server.address.secrets) == (hostile("plain").argv, {"TOKEN": "PATH"})
-    shown = ask(page_of(row))
-    assert "hostile__act" in shown
-    assert "PATH (set)" in shown
-    changed = filled(hostile("lies"), needs_approval="on", name="other")
-    said = admin.post(page_of(row), changed, follow=True).content.decode()
-    assert "hostile brings 3 tools, 3 left out." in said
-    assert [server.address.needs_approval for server in list_servers()] == [True]
-    row.refresh_from_db()
-    assert row.removed_at is not None
-    newest = McpServer.objects.get(removed_at=None)
-    admin.post(list_of(McpServer), {"action": "remove", "_selected_action": [newest.pk]})
-    assert list_servers() == []
-    assert "There is no" not in ask(page_of(newest))
-    assert 'name="program"' not in ask(page_of(newest))
-    assert admin.post(page_of(newest), filled(hostile("plain"))).status_code == 403
-
-
-def test_one_that_cannot_be_asked_says_why_and_can_be_asked_again(admin):
-    away = ServerAddress(name="away", argv=("/no/such/program",))
-    said = unescape(admin.post(list_of(McpServer, "add"), filled(away), follow=True).content.decode())
-    assert "away cannot be asked for its tools: away: there is no program /no/such/program here" in said
-    assert load_server("away").unreachable_since is not None
-    row = McpServer.objects.get()
-    again = admin.post(list_of(McpServer), {"action": "ask_again", "_selected_action": [row.pk]}, follow=True)
-    assert "away cannot be asked for its tools" in again.content.decode()
+def test_a_server_can_be_looked_at_and_its_forms_are_the_page_of_tools(admin, ask):
+    attach("files", listed("read", EVIL))
+    store.put_server(replace(load_server("files").address, secrets={"TOKEN": "PATH"}))
+    old = McpServer.objects.get(removed_at__isnull=False)
+    row = McpServer.objects.get(removed_at=None)
+    page = ask(page_of(row))
+    assert "PATH (set)" in page
+    assert reverse("server-change", args=["files"]) in page
+    assert reverse("server-remove", args=["files"]) in page
+    assert admin.get(list_of(McpServer, "add")).headers["Location"] == reverse("server-add")
+    assert admin.post(page_of(row), filled(hostile("plain"))).status_code == 403
+    shown = ask(page_of(old))
+    assert "read-only" not in shown
+    assert "read" in shown
+    assert "\u202e" not in shown
+    assert "Change it" not in shown
+    listing = ask(list_of(McpServer))
+    assert "not asked yet" in listing
+    assert "127.0.0.1:9" in listing
 
 
 @pytest.mark.parametrize(
@@ -105,7 +95,7 @@ def test_one_that_cannot_be_asked_says_why_and_can_be_asked_again(admin):
 )
 def test_mistakes_are_said_at_the_form(admin, values, words):
     attach("taken")
-    answer = admin.post(list_of(McpServer, "add"), filled(hostile("plain"), **values))
+    answer = admin.post(reverse("server-add"), filled(hostile("plain"), **values))
     assert answer.status_code == 200
     assert words in unescape(answer.content.decode())
     assert McpServer.objects.count() == 1

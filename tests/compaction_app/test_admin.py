@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from compaction_app.admin.context import ITEMS_PER_PAGE, ContextView
-from compaction_app.admin.outline import Line, Node, outline_of
+from compaction_app.admin import ITEMS_PER_PAGE
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview
-from mnesis_core.graph import Span
 from mnesis_core.messages import TextPart
 from sessions_app import store
 from sessions_app.ledger import change
@@ -40,25 +39,20 @@ def session_id(ada: User) -> str:
     return add_session(ada)
 
 
-def context_at(inspector: Client, session_id: str, query: str = "") -> ContextView:
-    """What the context page was given to show."""
+def context_at(inspector: Client, session_id: str, query: str = "") -> Any:
+    """What the context page was given to show: ``items``, what the event ``added`` and ``removed``, and the rest."""
     answer = inspector.get(f"{reverse('admin:inspect_context', args=[session_id])}{query}")
     assert answer.status_code == 200
-    view = answer.context["view"]
-    assert isinstance(view, ContextView)
-    return view
+    given = {name: answer.context[name] for name in ("page", "tokens", "steps", "is_now", "measured")}
+    tables = {verb or "items": items for verb, _, items in answer.context["tables"]}
+    totals = {f"total_{verb or 'items'}": total for verb, total, _ in answer.context["tables"]}
+    return SimpleNamespace(**{"added": [], "removed": []} | given | tables | totals)
 
 
 def drawing(inspector: Client, session_id: str) -> dict[str, Any]:
     """The values that the browser draws."""
     values: dict[str, Any] = inspector.get(reverse("admin:inspect_drawing", args=[session_id])).json()
     return values
-
-
-def outline(inspector: Client, session_id: str) -> list[Line]:
-    """The list beside the drawing."""
-    lines: list[Line] = inspector.get(reverse("admin:inspect_summaries", args=[session_id])).context["outline"]
-    return lines
 
 
 def ids(items: list[Any]) -> list[str]:
@@ -87,8 +81,8 @@ def test_the_context_is_shown_as_of_any_event(session_id: str, inspector: Client
     assert context_at(inspector, session_id, "?at=0").items == []
     changed = context_at(inspector, session_id, f"?at={swap}")
     assert ids(changed.items) == [summary, *second]
-    assert (ids(changed.added.items), ids(changed.removed.items)) == ([summary], first)
-    assert [item.is_new for item in changed.items] == [True, False, False]
+    assert (ids(changed.added), ids(changed.removed)) == ([summary], first)
+    assert [item.record.added_seq == swap for item in changed.items] == [True, False, False]
 
 
 def test_each_item_says_what_it_is_and_what_it_takes(session_id: str, inspector: Client) -> None:
@@ -155,8 +149,8 @@ def test_a_long_context_comes_in_pages(session_id: str, inspector: Client) -> No
     ]
     ContextItem.objects.bulk_create(rows)
     first, second = context_at(inspector, session_id, "?at=1"), context_at(inspector, session_id, "?at=1&page=2")
-    assert (len(first.items), len(second.items), first.page.total) == (ITEMS_PER_PAGE, 5, ITEMS_PER_PAGE + 5)
-    assert first.added.total == ITEMS_PER_PAGE + 5
+    assert (len(first.items), len(second.items), first.total_items) == (ITEMS_PER_PAGE, 5, ITEMS_PER_PAGE + 5)
+    assert first.total_added == ITEMS_PER_PAGE + 5
     assert second.items[0].text == "There is no such message."
 
 
@@ -176,31 +170,13 @@ def test_the_context_page_asks_the_database_as_often_for_many_items(
     assert queries(session_id) == queries(other)
 
 
-def test_the_outline_has_every_summary_and_what_it_stands_for(session_id: str, inspector: Client) -> None:
+def test_the_drawing_has_every_summary_and_does_not_hide_a_gap(session_id: str, inspector: Client) -> None:
     messages = [id for n in range(3) for id in add_turn(session_id, f"Question {n}")]
-    run = claim(session_id)
-    leaves = [add_summary(session_id, run, messages[n : n + 2], (n + 1, n + 2), level=n // 2 + 1) for n in (0, 2, 4)]
-    top = add_summary(session_id, run, leaves[:2], (1, 4), kind="condensed")
-    assert set(drawing(inspector, session_id)["id"]) == {*leaves, top}
-    lines = outline(inspector, session_id)
-    nodes = {line.node.id: line.node for line in lines if line.node}
-    assert [nodes[id].level for id in leaves] == [1, 2, 3]
-    assert [id for id in nodes if nodes[id].is_active] == [top, leaves[2]]
-    assert nodes[top].url == reverse("admin:compaction_app_summarynode_change", args=[top.replace("_", "_5F")])
-    assert written_lines(lines) == (
-        f"{top}({leaves[0]}(messages 1–2 ){leaves[1]}(messages 3–4 )){leaves[2]}(messages 5–6 )"
-    )
-    span = next(line for line in lines if line.span_name == "messages 3–4")
-    assert [row.seq for row in inspector.get(span.span_url).context["cl"].result_list] == [3, 4]
-
-
-def test_the_outline_does_not_hide_a_gap(session_id: str, inspector: Client) -> None:
-    messages = [id for n in range(3) for id in add_turn(session_id, f"Question {n}")]
-    run = claim(session_id)
-    leaf = add_summary(session_id, run, [*messages[:2], messages[4]], (1, 5), count=3)
-    assert written_lines(outline(inspector, session_id)) == f"{leaf}(messages 1–2 message 5 )"
+    leaf = add_summary(session_id, claim(session_id), [*messages[:2], messages[4]], (1, 5), count=3)
     values = drawing(inspector, session_id)
-    assert (values["span"], values["count"]) == ([4], [3])
+    assert (values["id"], values["span"], values["count"]) == ([leaf], [4], [3])
+    page = inspector.get(reverse("admin:inspect_summaries", args=[session_id])).content.decode()
+    assert f'href="{reverse("admin:compaction_app_summarynode_changelist")}?session={session_id}"' in page
 
 
 def test_what_is_chosen_in_the_drawing_leads_to_its_record(session_id: str, ada: User, inspector: Client) -> None:
@@ -227,7 +203,7 @@ def test_hundreds_of_summaries_cost_as_many_queries_as_one(session_id: str, ada:
     def queries(session: str) -> int:
         with CaptureQueriesContext(connection) as captured:
             drawing(inspector, session)
-            outline(inspector, session)
+            inspector.get(reverse("admin:inspect_summaries", args=[session]))
         return len(captured)
 
     other = add_session(ada)
@@ -253,11 +229,12 @@ def test_a_summary_shows_its_text_its_sources_and_what_stands_for_it(session_id:
     finish(session_id, run)
     page = inspector.get(reverse("admin:compaction_app_summarynode_change", args=[leaf])).content.decode()
     assert texts_in(page, "pre") == ["</pre><script>alert(1)</script>U+202E"]
-    assert "message 1 · user" in page
+    assert "Message 1, user" in page
     assert "How high?" in page
     assert reverse("admin:compaction_app_summarynode_change", args=[top.replace("_", "_5F")]) in page
     above = inspector.get(reverse("admin:compaction_app_summarynode_change", args=[top])).content.decode()
-    assert f"summary {leaf}" in above
+    assert "Leaf of messages 1–2" in above
+    assert page_of(SummaryNode.objects.get(id=leaf)) in above
 
 
 def test_a_compaction_shows_what_was_tried(session_id: str, inspector: Client) -> None:
@@ -289,71 +266,6 @@ def test_the_pages_are_only_for_who_may_see_what_they_show(name: str, session_id
     assert client.get(reverse(f"admin:{name}", args=["sess_none"])).status_code == 404
 
 
-def node(id: str, span: Span, *, summary_ids: tuple[str, ...] = (), spans: tuple[Span, ...] = ()) -> Node:
-    """A summary for the drawing alone."""
-    return Node(
-        id=id, kind="condensed" if summary_ids else "leaf", depth=0, level=1, first_seq=span[0], last_seq=span[1],
-        token_count=9, superseded_seq=None, url=f"/{id}", summary_ids=summary_ids, spans=spans,
-    )  # fmt: skip
-
-
-def written(nodes: list[Node]) -> str:
-    """The outline as nested brackets."""
-    return written_lines(outline_of(nodes, lambda span: ""))
-
-
-def written_lines(lines: list[Line]) -> str:
-    """Lines of an outline as nested brackets."""
-    text = ""
-    for line in lines:
-        text += (line.node.id if line.node else line.span_name) + ("*" if line.is_repeated else "")
-        text += "(" if line.opens else " "
-        text += ")" * len(line.closes)
-    return text
-
-
-def test_the_outline_nests_sources_under_what_stands_for_them() -> None:
-    nodes = [
-        node("top", (1, 4), summary_ids=("a", "b")),
-        node("a", (1, 2), spans=((1, 2),)),
-        node("b", (3, 4), spans=((3, 4),)),
-        node("alone", (5, 5), spans=((5, 5),)),
-    ]
-    assert written(nodes) == "top(a(messages 1–2 )b(messages 3–4 ))alone(message 5 )"
-
-
-def test_a_summary_with_two_parents_is_written_out_once() -> None:
-    nodes = [
-        node("old", (1, 2), summary_ids=("a",)),
-        node("new", (1, 2), summary_ids=("a",)),
-        node("a", (1, 2), spans=((1, 2),)),
-    ]
-    assert written(nodes) == "old(a(messages 1–2 ))new(a* )"
-
-
-def test_a_chain_deeper_than_pythons_stack_is_written_out() -> None:
-    chain = [node(f"n{n}", (1, 1), summary_ids=(f"n{n + 1}",)) for n in range(5000)] + [node("n5000", (1, 1))]
-    lines = outline_of(chain, lambda span: "")
-    assert len(lines) == 5001
-    assert sum(line.opens for line in lines) == sum(len(line.closes) for line in lines) == 5000
-
-
-def test_a_revision_is_listed_in_place_with_what_it_took_the_place_of_under_it(
-    session_id: str, inspector: Client
-) -> None:
-    first, second = add_turn(session_id, "One"), add_turn(session_id, "Two")
-    run = claim(session_id)
-    leaves = [add_summary(session_id, run, first, (1, 2)), add_summary(session_id, run, second, (3, 4))]
-    top = add_summary(session_id, run, leaves, (1, 4), kind="condensed")
-    newer = revise(session_id, leaves[0], first)
-    lines = outline(inspector, session_id)
-    nodes = {line.node.id: line.node for line in lines if line.node}
-    assert written_lines(lines) == f"{top}({newer}({leaves[0]} messages 1–2 ){leaves[1]}(messages 3–4 ))"
-    assert nodes[top].state == "in the context now, stale"
-    assert nodes[newer].state == ""
-    assert nodes[leaves[0]].state.startswith("superseded at event")
-
-
 def test_a_summarys_page_leads_to_its_revisions_and_previews(session_id: str, inspector: Client) -> None:
     messages = add_turn(session_id, "One")
     run = claim(session_id)
@@ -362,8 +274,10 @@ def test_a_summarys_page_leads_to_its_revisions_and_previews(session_id: str, in
     top = add_summary(session_id, run, [newer], (1, 2), kind="condensed")
     preview = add_preview(session_id, newer, messages, text="Other <b>words\u202e.\nThe same.")
     page = inspector.get(page_of(SummaryNode.objects.get(id=summary)))
-    assert [revision["name"] for revision in page.context["revisions"]] == [summary, newer]
-    assert [url for url, _ in page.context["parents"]] == [page_of(SummaryNode.objects.get(id=top))]
+    groups = {heading: [url for url, *_ in lines] for heading, lines in page.context["groups"]}
+    assert groups["Revisions"] == [page_of(SummaryNode.objects.get(id=newer))]
+    assert groups["Summaries that stand for this one"] == [page_of(SummaryNode.objects.get(id=top))]
+    assert reverse("inspect-summary", args=[session_id, summary]) in page.content.decode()
     shown = inspector.get(page_of(SummaryPreview.objects.get(id=preview))).content.decode()
     assert "+Other &lt;b&gt;words" in shown
     assert "\u202e" not in shown

@@ -179,14 +179,14 @@ def test_another_sessions_summaries_and_texts_are_not_read(session, bob):
 def test_the_inspector_shows_a_payload_and_what_is_wrong_with_it(session, client, admin_user):
     client.force_login(admin_user)
     call_id = add_call(session.id, [])
-    page = client.get(reverse("admin:inspect_payload", args=[call_id])).content.decode()
+    page = client.get(reverse("admin:inspect_payload", args=[call_id]), follow=True).content.decode()
     assert "This is not what the model was sent" in page
     assert "&quot;messages&quot;" in page
     assert client.get(reverse("admin:inspect_payload_file", args=[call_id])).json() == {"messages": []}
     listed = client.get(reverse("admin:sessions_app_modelcall_change", args=[call_id])).content.decode()
     assert reverse("admin:inspect_payload", args=[call_id]) in listed
     broken = add_call(session.id, [7])
-    assert "row 1" in client.get(reverse("admin:inspect_payload", args=[broken])).content.decode()
+    assert "row 1" in client.get(reverse("admin:inspect_payload", args=[broken]), follow=True).content.decode()
     assert client.get(reverse("admin:inspect_payload_file", args=[broken])).status_code == 404
     assert client.get(reverse("admin:inspect_payload", args=["call_x"])).status_code == 404
     assert client.post(reverse("admin:inspect_payload", args=[call_id])).status_code == 403

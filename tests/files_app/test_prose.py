@@ -330,7 +330,7 @@ def test_pages_and_lists_of_calls_show_it(told, script):
     page = door.get(reverse("admin:sessions_app_modelcall_change", args=[quote(call.id)]))
     assert page.status_code == 200
     assert call.digest in page.content.decode()
-    payload = door.get(reverse("admin:inspect_payload", args=[call.id]))
+    payload = door.get(reverse("admin:inspect_payload", args=[call.id]), follow=True)
     assert (payload.status_code, "Portwell" in payload.content.decode()) == (200, True)
 
 
@@ -345,4 +345,4 @@ def test_who_may_see_payloads_but_no_files_does_not_see_what_was_read_of_one(tol
     door, page = signed_in(told), reverse("admin:inspect_payload", args=[call.id])
     assert door.get(page).status_code == 403
     person.user_permissions.add(Permission.objects.get(codename="view_filereference"))
-    assert door.get(page).status_code == 200
+    assert door.get(page, follow=True).status_code == 200

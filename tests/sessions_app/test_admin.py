@@ -25,7 +25,8 @@ from mnesis_core.inbox import Draft
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
 from sessions_app import store
-from sessions_app.admin import ReadOnlyAdmin
+from sessions_app.admin.read_only import ReadOnlyAdmin
+from sessions_app.admin.settings import PortalAdmin
 from sessions_app.admin.texts import FOLD_CHARACTERS
 from sessions_app.ledger import change
 from sessions_app.models import (
@@ -58,7 +59,11 @@ from tests.support.inspected import (
     tool_part,
 )
 
-RECORD_MODELS = [model for model, page in admin.site._registry.items() if isinstance(page, ReadOnlyAdmin)]
+RECORD_MODELS = [
+    model
+    for model, page in admin.site._registry.items()
+    if isinstance(page, ReadOnlyAdmin) and not isinstance(page, PortalAdmin)
+]
 HOSTILE = "</pre><script>alert(1)</script> {{ 7|add:7 }} \x00 \u202e \ud800 &lt; ␛"
 SHOWN = "</pre><script>alert(1)</script> {{ 7|add:7 }} ␀ U+202E U+D800 &lt; ␛"
 
@@ -271,19 +276,24 @@ def test_a_tombstoned_output_is_marked_and_shown_whole(session_id: str, inspecto
     part = only_part(session_id, part_type="tool")
     before = shown(inspector, page_of(part.message))
     assert ORIGINAL in before
-    assert "tombstoned" not in before
+    assert "Tombstoned by" not in before
     with change(session_id) as record:
         store.tombstone_parts(record, [part.id])
-    for url in (page_of(part.message), page_of(part), reverse("admin:inspect_tombstones", args=[session_id])):
+    for url in (page_of(part.message), page_of(part)):
         page = shown(inspector, url)
         assert ORIGINAL in texts_in(page, "pre")
         assert "Tombstoned by" in page
         assert f"event {only_part(session_id, part_type='tool').compacted_seq}" in page
+    listed = inspector.get(reverse("admin:inspect_tombstones", args=[session_id]), follow=True)
+    assert [row.pk for row in listed.context["cl"].result_list] == [part.id]
+    assert ORIGINAL in listed.content.decode()
 
 
 def test_a_session_without_tombstones_says_so(ada: User, inspector: Client) -> None:
-    page = shown(inspector, reverse("admin:inspect_tombstones", args=[add_session(ada)]))
-    assert "No output of this session was ever tombstoned." in page
+    session_id = add_session(ada)
+    add_turn(session_id, "Go", tool_part())
+    page = inspector.get(reverse("admin:inspect_tombstones", args=[session_id]), follow=True)
+    assert "0 message parts" in page.content.decode()
     assert inspector.get(reverse("admin:inspect_tombstones", args=["sess_none"])).status_code == 404
 
 
@@ -310,15 +320,20 @@ def test_a_forged_event_is_called_one(ada: User, inspector: Client) -> None:
     assert "DOES NOT FOLLOW THE ENTRY BEFORE" in page
 
 
-def test_a_turn_shows_its_usage_with_sources_and_its_calls_with_manifests(session_id: str, inspector: Client) -> None:
-    page = shown(inspector, page_of(Turn.objects.get(session_id=session_id, seq=1)))
+def test_a_turn_shows_its_usage_and_leads_to_its_messages_and_calls(session_id: str, inspector: Client) -> None:
+    turn = Turn.objects.get(session_id=session_id, seq=1)
+    page = shown(inspector, page_of(turn))
     facts = dict(zip(texts_in(page, "dt"), (text.strip() for text in texts_in(page, "dd")), strict=True))
-    assert facts["Tokens input"] == "1,200"
-    assert facts["Source"] == "provider"
-    assert facts["Digest"] == "ab" * 32
+    assert (facts["Tokens input"], facts["Usage source"]) == ("1,200", "provider")
+    for model, rows in ((Message, 2), (ModelCall, 1)):
+        url = f"{list_of(model)}?session={session_id}&turn={turn.pk}"
+        assert url.replace("&", "&amp;") in page
+        assert inspector.get(url).context["cl"].result_count == rows
+    assert reverse("inspect-turn", args=[session_id, turn.pk]) in page
+    call = shown(inspector, page_of(ModelCall.objects.get(turn=turn)))
     message = Message.objects.get(session_id=session_id, seq=1)
-    assert json.dumps([{"id": message.id}], indent=2) in texts_in(page, "pre")
-    assert "How high is the tide?" in page
+    assert json.dumps([{"id": message.id}], indent=2) in texts_in(call, "pre")
+    assert "ab" * 32 in call
 
 
 def test_a_deleted_session_can_still_be_inspected(session_id: str, inspector: Client) -> None:

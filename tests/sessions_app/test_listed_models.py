@@ -14,14 +14,12 @@ from mnesis_core.llm import ModelSpec
 from sessions_app.conf import get_spec
 from sessions_app.models import LanguageModel
 from sessions_app.store.models import put_model
-from tests.sessions_app.test_admin_access import MODEL
 from tests.sessions_app.test_models_page import ENTERED
-from tests.support.inspected import list_of, page_of
 from tests.support.listed import list_on_host
 from tests.support.openai_server import OpenAIServer
 
 PLACE = {"litellm_model": "openai/big", "api_base": "https://models.example.org/v1", "api_key_env": "BIG_KEY"}
-DOORS = {"/models/add/": ENTERED, list_of(LanguageModel, "add"): MODEL}
+DOOR = "/models/add/"
 
 
 def entered(browser: Client, path: str, values: dict[str, Any]) -> str:
@@ -38,7 +36,6 @@ def put(**values: Any) -> LanguageModel:
     return LanguageModel.objects.get()
 
 
-@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize(
     ("changed", "setting"),
     [
@@ -59,20 +56,17 @@ def put(**values: Any) -> LanguageModel:
     ],
 )
 def test_a_page_names_nothing_that_is_not_listed(
-    door: str, changed: dict[str, str], setting: str, inspector: Client, settings: Any
+    changed: dict[str, str], setting: str, inspector: Client, settings: Any
 ) -> None:
     list_on_host(settings, variables="BIG_KEY@models.example.org, BIG_KEY")
-    assert setting in entered(inspector, door, DOORS[door] | PLACE | changed)
+    assert setting in entered(inspector, DOOR, ENTERED | PLACE | changed)
     assert not LanguageModel.objects.exists()
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_page_names_what_is_listed(
-    door: str, inspector: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_names_what_is_listed(inspector: Client, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIG_KEY", "the-key")
     list_on_host(settings, variables="BIG_KEY@models.example.org")
-    entered(inspector, door, DOORS[door] | PLACE)
+    entered(inspector, DOOR, ENTERED | PLACE)
     spec = get_spec("big", user_id=None)
     assert (spec.api_key, spec.refusal, spec.listed_addresses, spec.entered_on_host) == ("the-key", "", (), False)
 
@@ -82,7 +76,7 @@ def test_a_list_that_became_shorter_holds_for_what_was_entered_before(
 ) -> None:
     monkeypatch.setenv("BIG_KEY", "the-key")
     list_on_host(settings, variables="BIG_KEY@models.example.org")
-    entered(inspector, "/models/add/", ENTERED | PLACE)
+    entered(inspector, DOOR, ENTERED | PLACE)
     list_on_host(settings)
     spec = get_spec("big", user_id=None)
     assert spec.api_key == ""
@@ -99,30 +93,24 @@ def test_the_key_of_a_hosts_model_is_not_led_elsewhere_by_a_page(
     row = put(api_key_env="HOSTS_KEY", api_base="https://models.example.org/v1")
     named = {"api_key_env": "HOSTS_KEY", "api_base": "https://models.example.org/v1"}
     with OpenAIServer() as evil:
-        for path, values in (("/models/big/change/", ENTERED), (page_of(row), MODEL)):
-            words = entered(inspector, path, values | named | {"api_base": evil.base_url})
-            assert "MNESIS_KEY_VARIABLES=HOSTS_KEY@" in words
-            assert "MNESIS_KEY_VARIABLES=HOSTS_KEY" in entered(inspector, path, values | named | {"api_base": ""})
-            other = {"litellm_model": "groq/x"}
-            assert "MNESIS_KEY_VARIABLES=HOSTS_KEY" in entered(
-                inspector, path, values | named | other | {"api_base": ""}
-            )
+        path, values = "/models/big/change/", ENTERED | named
+        assert "MNESIS_KEY_VARIABLES=HOSTS_KEY@" in entered(inspector, path, values | {"api_base": evil.base_url})
+        for changed in ({"api_base": ""}, {"api_base": "", "litellm_model": "groq/x"}):
+            assert "MNESIS_KEY_VARIABLES=HOSTS_KEY" in entered(inspector, path, values | changed)
         inspector.post("/models/big/check/")
         assert evil.requests == []
     row.refresh_from_db()
     assert (row.api_base, row.entered_on_host) == ("https://models.example.org/v1", True)
 
 
-@pytest.mark.parametrize("is_portal", [True, False])
 def test_what_else_there_is_of_a_hosts_model_is_changed_by_a_page(
-    is_portal: bool, inspector: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+    inspector: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOSTS_KEY", "the-key")
     list_on_host(settings)
-    row = put(api_key_env="HOSTS_KEY", api_base="http://10.0.0.5/v1")
-    path, values = ("/models/big/change/", ENTERED) if is_portal else (page_of(row), MODEL)
+    put(api_key_env="HOSTS_KEY", api_base="http://10.0.0.5/v1")
     same = {"api_key_env": "HOSTS_KEY", "api_base": "http://10.0.0.5/v1", "litellm_model": "openai/big"}
-    entered(inspector, path, values | same | {"context_window": "9999"})
+    entered(inspector, "/models/big/change/", ENTERED | same | {"context_window": "9999"})
     spec = get_spec("big", user_id=None)
     assert (spec.context_window, spec.entered_on_host, spec.api_key, spec.refusal) == (9999, True, "the-key", "")
 

@@ -1,0 +1,423 @@
+"""Compactions and summaries in the admin, the drawing of a session's summaries, and its context at any event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Page
+from django.db.models import Exists, OuterRef, QuerySet, Sum
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.views.decorators.gzip import gzip_page
+
+from compaction_app.context import load_frame
+from compaction_app.drawing import load_drawing
+from compaction_app.inspect_queries import load_heads
+from compaction_app.inspector.payload import SEES_PAYLOADS, may_see_payload, payload_file
+from compaction_app.inspector.summary_page import SOURCES, load_sources, name_of, span_name
+from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
+from compaction_app.queries import load_graph, load_summary
+from compaction_app.rebuilding import rebuild_payload
+from mnesis_core.calibration import words_of
+from mnesis_core.compaction import Outcome
+from mnesis_core.errors import CallNotFoundError, SessionNotFoundError
+from mnesis_core.graph import Node
+from mnesis_core.record import CallRecord, ContextItemRecord
+from mnesis_core.revision import difference
+from mnesis_core.text import decode_text, encode_text
+from mnesis_core.visible import excerpt
+from sessions_app import inspect_queries
+from sessions_app.admin.read_only import (
+    ReadOnlyAdmin,
+    column,
+    fixed_filter,
+    page_of,
+    parse_seq,
+    presence_filter,
+    require_reading,
+)
+from sessions_app.admin.records import context_facts
+from sessions_app.admin.texts import Fact, TextColumn, list_url, record_url, show_text
+from sessions_app.inspect_queries import NOW, SessionHeading, load_heading, preview_messages
+from sessions_app.inspecting import address_of, inspected
+from sessions_app.queries import load_call
+
+ITEMS_PER_PAGE = 200
+CHANGES_SHOWN = 50
+PREVIEW = 160
+CHOSEN_TEXT = 600
+"""Characters that are shown of what was chosen in the drawing."""
+BATCH = 1000
+"""SQLite allows 32,766 variables in one statement."""
+SEES_CONTEXT = (
+    "sessions_app.view_contextitem", "sessions_app.view_message", "sessions_app.view_messagepart",
+    "compaction_app.view_summarynode",
+)  # fmt: skip
+LEVELS = fixed_filter("level", "level", ("1", "2", "3"))
+
+
+@admin.register(CompactionRun)
+class CompactionRunAdmin(ReadOnlyAdmin):
+    """Compactions: why, what was tried, what came of it."""
+
+    list_display = (
+        "shown_id", "in_session", "trigger", "state", "outcome", "level", "tokens_before", "tokens_after", "source_count",
+        "pruned_parts", "created",
+    )  # fmt: skip
+    list_filter = (
+        "state",
+        "trigger",
+        fixed_filter("outcome", "outcome", tuple(Outcome)),
+        fixed_filter("level", "level", ("0", "1", "2", "3")),
+    )
+    session_ordering = ("pk",)
+    texts = (
+        TextColumn(name="error_message", label="Error"),
+        TextColumn(name="summary_ids", label="Summaries written"),
+    )
+
+    def page(self, request: HttpRequest, row: CompactionRun) -> dict[str, Any]:
+        links: list[Any] = [
+            ("Its summaries", list_url(SummaryNode, run=row.id), None),
+            ("What was tried", list_url(SummaryTry, run=row.id), None),
+        ]
+        if row.end_seq is not None:
+            url = reverse("admin:inspect_context", args=[row.session_id], query={"at": row.end_seq})
+            links.append(("The context when it ended", url, None))
+        return {"links": links}
+
+
+@admin.register(SummaryTry)
+class SummaryTryAdmin(ReadOnlyAdmin):
+    """Attempts at summaries, the rejected ones included."""
+
+    list_display = (
+        "shown_id", "in_session", "kind", "level", "piece", "accepted", "reason", "tokens_input", "tokens_output",
+        "cost_micros", "created",
+    )  # fmt: skip
+    list_filter = ("accepted", LEVELS, "reason")
+    link_lookups = ("session", "run", "summary_id")
+    session_ordering = ("pk",)
+    texts = (
+        TextColumn(name="text", label="Reply"),
+        TextColumn(name="reasoning", label="Reasoning"),
+        TextColumn(name="tool_calls", label="Tool calls"),
+    )
+
+
+@admin.register(SummaryPreview)
+class SummaryPreviewAdmin(ReadOnlyAdmin):
+    """What summaries would say in a revision, applied or not."""
+
+    list_display = (
+        "shown_id", "in_session", "summary_id", "level", "model", "prompt_version", "token_count", "cost_micros", "applied",
+        "created",
+    )  # fmt: skip
+    list_filter = ("model",)
+    link_lookups = ("session", "summary", "batch_id")
+    session_ordering = ("pk",)
+    texts = (TextColumn(name="text", label="Text"), TextColumn(name="source_ids", label="What was read"))
+    applied = column("Applied", lambda row: "yes" if row.is_applied else "")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        revision = SummaryNode.objects.filter(id=OuterRef("pk"))
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(is_applied=Exists(revision))
+        return rows
+
+    def page_title(self, row: SummaryPreview) -> str:
+        return f"Preview of the summary of {_span(row.summary)}"
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        lines = difference(decode_text(row.summary.text), decode_text(row.text))
+        links = [("All that is applied together", list_url(SummaryPreview, batch_id=row.batch_id), None)]
+        if row.is_applied:
+            links.append(("The revision", record_url(SummaryNode, row.id), None))
+        label = "Difference from the summary whose place it would take"
+        return {"links": links, "more_texts": [show_text("\n".join(lines) or "The same text.", label=label)]}
+
+
+@admin.register(SummaryNode)
+class SummaryNodeAdmin(ReadOnlyAdmin):
+    """Summaries, each with its sources in order."""
+
+    list_display = (
+        "shown_id", "in_session", "kind", "depth", "level", "messages", "token_count", "source_tokens", "superseded_seq",
+        "freshness", "created",
+    )  # fmt: skip
+    list_filter = ("kind", LEVELS, "model", presence_filter("superseded_seq", "superseded"), "freshness")
+    link_lookups = ("session", "run")
+    session_ordering = ("pk",)
+    texts = (TextColumn(name="text", label="Text"),)
+    messages = column("Stands for", lambda row: _span(row), "first_seq")
+
+    def page_title(self, row: SummaryNode) -> str:
+        return f"{row.kind.capitalize()} summary of {_span(row)}"
+
+    def facts(self, row: SummaryNode) -> list[Fact]:
+        return [*super().facts(row), *context_facts(row.session_id, row.id)]
+
+    def page(self, request: HttpRequest, row: SummaryNode) -> dict[str, Any]:
+        """Return its revisions, the summaries that stand for it, and its sources a page at a time."""
+        graph, summary = load_graph(row.session_id), load_summary(row.id)
+        page = page_of(request, summary.source_ids, SOURCES)
+        sources = load_sources(summary, offset=page.start_index() - 1).items if page.object_list else []
+        may_preview = request.user.has_perms(SEES_CONTEXT)
+        story = address_of("inspect-summary", row.session_id, row.id)
+        return {
+            "page": page,
+            "groups": [
+                ("Revisions", [_revision(node) for node in graph.history(row.id) if node.id != row.id]),
+                ("Summaries that stand for this one", [_revision(node) for node in graph.parents(row.id)]),
+                (
+                    f"Sources ({page.paginator.count:,})",
+                    [
+                        (_item_url(s.type, s.id), *((s.name, s.text) if may_preview else (f"{s.type} {s.id}", "")))
+                        for s in sources
+                    ],
+                ),
+            ],
+            "links": [
+                ("Its previews", list_url(SummaryPreview, summary=row.id), None),
+                *([("How it was written", story, None)] if story else []),
+            ],
+        }
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return the admin's own, the pages about a session, and what a call was sent."""
+        wrap = self.admin_site.admin_view
+        return [
+            path("inspect/<path:call_id>/payload/", wrap(payload_view), name="inspect_payload"),
+            path("inspect/<path:call_id>/payload.json", wrap(payload_file_view), name="inspect_payload_file"),
+            path("inspect/<path:session_id>/context/", wrap(self.context_view), name="inspect_context"),
+            path("inspect/<path:session_id>/summaries/", wrap(self.drawing_view), name="inspect_summaries"),
+            path("inspect/<path:session_id>/summaries/drawing.json", wrap(drawing_values_view), name="inspect_drawing"),
+            path("inspect/<path:session_id>/summaries/messages/<int:seq>/", wrap(message_view), name="inspect_message"),
+            path("inspect/<path:session_id>/summaries/<str:summary_id>/", wrap(summary_view), name="inspect_summary"),
+            *super().get_urls(),
+        ]
+
+    def context_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
+        """Return the active context, now or as of the event ``?at=``.
+
+        :raises PermissionDenied: something was sent, or this person may not see contexts.
+        :raises Http404: there is no such session.
+        """
+        about = _session(request, session_id)
+        return self._page(request, "context", about, "Context", _context(request, about))
+
+    def drawing_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
+        """Return the summary DAG, drawn as in the session's inspector.
+
+        :raises PermissionDenied: something was sent, or this person may not see summaries.
+        :raises Http404: there is no such session.
+        """
+        about = _session(request, session_id)
+        total = SummaryNode.objects.filter(session_id=about.id).count()
+        context = {"total": total, "list_url": list_url(SummaryNode, session=about.id)}
+        return self._page(request, "summaries", about, "Summaries", context)
+
+    def _page(
+        self, request: HttpRequest, template: str, about: SessionHeading, title: str, context: dict[str, Any]
+    ) -> HttpResponse:
+        common = {**self.admin_site.each_context(request), "opts": self.opts, "about": about, "title": title}
+        return TemplateResponse(request, f"admin/inspector/{template}.html", {**common, **context})
+
+
+@gzip_page
+def drawing_values_view(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Return what the drawing draws, as JSON."""
+    about = _session(request, session_id)
+    values = load_drawing(about.id, at=about.event_seq, last_seq=about.message_seq)
+    return JsonResponse(values, json_dumps_params={"separators": (",", ":")})
+
+
+def summary_view(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
+    """Return where the record of a summary is that was chosen in the drawing."""
+    about = _session(request, session_id)
+    row = get_object_or_404(SummaryNode.objects.filter(session_id=about.id), pk=encode_text(summary_id))
+    name = f"{row.kind.capitalize()} summary of {_span(row)}"
+    return _chosen(name, _item_url("summary", row.id), decode_text(row.text))
+
+
+def message_view(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:
+    """Return where the record of a message is that was chosen in the drawing."""
+    about = _session(request, session_id)
+    message_id = inspect_queries.id_of_message(about.id, seq) if seq <= about.message_seq else None
+    if message_id is None:
+        raise Http404("there is no message of this number")
+    preview = preview_messages([message_id], at=NOW)[message_id]
+    return _chosen(f"Message {seq} · {preview.role}", _item_url("message", message_id), preview.text)
+
+
+def _chosen(name: str, url: str, text: str) -> HttpResponse:
+    html = '<h2><a href="{0}">{1}</a></h2><p><bdi>{2}</bdi></p><p><a href="{0}">Open the record</a></p>'
+    return HttpResponse(format_html(html, url, name, excerpt(text, CHOSEN_TEXT)))
+
+
+def payload_view(request: HttpRequest, call_id: str) -> HttpResponse:
+    """Lead to the payload in the session's inspector, or to its file where this person cannot open that.
+
+    :raises PermissionDenied: something was sent, or this person may not see all that a payload holds.
+    :raises Http404: there is no such call.
+    """
+    call = _call(request, call_id)
+    try:
+        url = address_of("inspect-call", inspected(request, call.session_id).id, call.id, section="payload")
+    except SessionNotFoundError:
+        url = ""
+    return redirect(url or reverse("admin:inspect_payload_file", args=[call.id]))
+
+
+def payload_file_view(request: HttpRequest, call_id: str) -> HttpResponse:
+    """Return the whole payload as a file of JSON.
+
+    :raises PermissionDenied: something was sent, or this person may not see all that a payload holds.
+    :raises Http404: there is no such call, or its payload cannot be rebuilt.
+    """
+    call = _call(request, call_id)
+    return payload_file(call, rebuild_payload(call))
+
+
+def _call(request: HttpRequest, call_id: str) -> CallRecord:
+    require_reading(request, may_look=request.user.has_perms(SEES_PAYLOADS))
+    try:
+        call = load_call(call_id)
+    except CallNotFoundError as error:
+        raise Http404("there is no call of this id") from error
+    if not may_see_payload(request.user, call.purpose):
+        raise PermissionDenied
+    return call
+
+
+def _session(request: HttpRequest, session_id: str) -> SessionHeading:
+    require_reading(request, may_look=request.user.has_perms(SEES_CONTEXT))
+    about = load_heading(session_id)
+    if about is None:
+        raise Http404("there is no session of this id")
+    return about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownItem:
+    """One item of the context as a line."""
+
+    record: ContextItemRecord
+    kind: str
+    """Who spoke, or what kind of summary."""
+    span: str
+    tokens: int
+    text: str
+    level: int | None = None
+    """Of a summary."""
+
+    @property
+    def url(self) -> str:
+        return _item_url(self.record.item_type, self.record.item_id)
+
+
+def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
+    at = request.GET.get("at", "")
+    wanted = parse_seq(at)
+    seq = about.event_seq if wanted is None else min(wanted, about.event_seq)
+    event = inspect_queries.load_event_heading(about.id, seq)
+    page = _page_of_items(request, about, seq)
+    before, after = inspect_queries.context_changes_beside(about.id, at=seq)
+    changes = [
+        (verb, total, _items(about.id, records, at=seq))
+        for verb, (total, records) in (
+            ("removed", inspect_queries.load_context_removed(about.id, at=seq, limit=CHANGES_SHOWN)),
+            ("added", inspect_queries.load_context_added(about.id, at=seq, limit=CHANGES_SHOWN)),
+        )
+        if total
+    ]
+    return {
+        "at": seq,
+        "is_now": seq == about.event_seq,
+        "missing": at if at and wanted != seq else "",
+        "event": event,
+        "event_url": reverse("admin:sessions_app_event_change", args=[event.id]) if event else "",
+        "page": page,
+        "keep": f"at={seq}&",
+        "tokens": inspect_queries.sum_message_tokens(about.id, at=seq) + _summary_tokens(about.id, at=seq),
+        "measured": _measured(about.id),
+        "tables": [*changes, ("", page.paginator.count, page.object_list)],
+        "steps": [
+            ("Previous change", before),
+            ("Previous event", seq - 1 if seq > 0 else None),
+            ("Next event", seq + 1 if seq < about.event_seq else None),
+            ("Next change", after),
+        ],
+    }
+
+
+def _page_of_items(request: HttpRequest, about: SessionHeading, seq: int) -> Page[Any]:
+    total = inspect_queries.count_context(about.id, at=seq)
+    page = page_of(request, range(total), ITEMS_PER_PAGE)
+    first = max(page.start_index() - 1, 0)
+    records = inspect_queries.load_context_page(about.id, at=seq, offset=first, limit=ITEMS_PER_PAGE)
+    page.object_list = _items(about.id, records, at=seq)
+    return page
+
+
+def _measured(session_id: str) -> str:
+    try:
+        frame = load_frame(session_id)
+    except SessionNotFoundError:  # it was deleted
+        return ""
+    spec = frame.spec
+    return (
+        f"Window {spec.context_window:,} ({spec.context_window_source}), "
+        f"answer up to {spec.max_output_tokens:,} ({spec.max_output_source}), usable {frame.budget.usable:,}. "
+        f"{words_of(**frame.calibration.as_dict())}"
+    )
+
+
+def _summary_tokens(session_id: str, *, at: int) -> int:
+    ids = inspect_queries.load_context_summaries(session_id, at=at)
+    batches = (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
+    return sum(
+        SummaryNode.objects.filter(id__in=batch).aggregate(total=Sum("token_count"))["total"] or 0 for batch in batches
+    )
+
+
+def _items(session_id: str, records: list[ContextItemRecord], *, at: int) -> list[ShownItem]:
+    # Two queries whatever the items are; a removed one is shown as it was right before.
+    previews = preview_messages([r.item_id for r in records if r.item_type == "message"], at=at)
+    summaries = [r.item_id for r in records if r.item_type == "summary"]
+    heads = load_heads(summaries, session_id=session_id) if summaries else {}
+    return [_item(record, previews.get(record.item_id), heads.get(record.item_id)) for record in records]
+
+
+def _item(record: ContextItemRecord, preview: Any, head: Any) -> ShownItem:
+    if head is not None:
+        text = excerpt(head.text, PREVIEW)
+        kind = f"{head.kind} summary"
+        return ShownItem(
+            record=record, kind=kind, span=_span(head), tokens=head.token_count, text=text, level=head.level
+        )
+    if preview is None:
+        return ShownItem(record=record, kind="missing", span="", tokens=0, text="There is no such message.")
+    text = excerpt(preview.text, PREVIEW)
+    return ShownItem(record=record, kind=preview.role, span=f"message {preview.seq}", tokens=preview.tokens, text=text)
+
+
+def _revision(node: Node) -> tuple[str, str, str]:
+    state = "in place now" if node.superseded_seq is None else f"superseded at event {node.superseded_seq}"
+    name = name_of(node.kind, node.first_seq, node.last_seq)
+    return _item_url("summary", node.id), name, f"{node.id}, {state}"
+
+
+def _span(row: Any) -> str:
+    return span_name(row.first_seq, row.last_seq)
+
+
+def _item_url(item_type: str, item_id: str) -> str:
+    name = "sessions_app_message" if item_type == "message" else "compaction_app_summarynode"
+    return reverse(f"admin:{name}_change", args=[quote(item_id)])

@@ -1,0 +1,372 @@
+"""The tables of the record: sessions, turns, messages and their parts, model calls, events and what is running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Left
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+
+from mnesis_core.events import EventType
+from mnesis_core.ids import is_id
+from mnesis_core.ledger import GENESIS, entry_hash
+from mnesis_core.messages import CompactionMarkerPart, FileRefPart, StepFinishPart, StepStartPart
+from mnesis_core.record import TurnState
+from mnesis_core.text import decode_text
+from mnesis_core.visible import excerpt
+from sessions_app.admin.read_only import (
+    ReadOnlyAdmin,
+    column,
+    fixed_filter,
+    page_of,
+    presence_filter,
+    require_reading,
+)
+from sessions_app.admin.texts import Fact, TextColumn, list_url, marked, record_url, show_columns, with_beginnings
+from sessions_app.inspect_queries import NOW, SessionHeading, load_heading, load_stay, preview_messages
+from sessions_app.inspecting import address_of
+from sessions_app.models import (
+    ContextItem,
+    Event,
+    Message,
+    MessagePart,
+    ModelCall,
+    PromptText,
+    Session,
+    StreamJournal,
+    Turn,
+)
+
+PARTS_PER_PAGE = 100
+PREVIEW = 100
+OUTCOMES = ("complete", "incomplete", "broken", "failed", "cancelled")
+PART_TYPES = ("text", "reasoning", "tool", "file_ref", "patch", "data", "compaction", "step_start", "step_finish")
+JSON_TYPES = (FileRefPart.type, CompactionMarkerPart.type, StepStartPart.type, StepFinishPart.type, "data")
+
+
+@admin.register(Session)
+class SessionAdmin(ReadOnlyAdmin):
+    """Sessions, deleted ones included."""
+
+    list_display = (
+        "shown_title", "owner", "model", "last_turn", "messages", "turns", "events", "created", "origin", "marks",
+    )  # fmt: skip
+    list_filter = (
+        fixed_filter("last_turn_state", "state of the last turn", tuple(TurnState), parameter="state"),
+        "origin",
+        "model",
+        presence_filter("archived_at", "archived"),
+        presence_filter("deleted_at", "deleted"),
+    )
+    search_help_text = "An id (also of an import), or words of the title"
+    related = ("owner",)
+    link_lookups = ("parent",)
+    texts = (
+        TextColumn(name="system_prompt", label="System prompt"),
+        TextColumn(name="labels", label="Labels"),
+        TextColumn(name="config", label="Configuration"),
+    )
+
+    shown_title = column("Title", lambda row: excerpt(decode_text(row.title), 80) or row.id, "title")
+    messages = column("Messages", lambda row: f"{row.message_seq:,}", "message_seq")
+    turns = column("Turns", lambda row: f"{row.turn_seq:,}", "turn_seq")
+    events = column("Events", lambda row: f"{row.event_seq:,}", "event_seq")
+    last_turn = column("Last turn", lambda row: row.last_turn_state or "")
+
+    @admin.display(description="Marks")
+    def marks(self, row: Session) -> str:
+        marks = {"archived": row.archived_at, "deleted": row.deleted_at, "child": row.parent_id}
+        return ", ".join(name for name, value in marks.items() if value)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        newest = Turn.objects.filter(session=OuterRef("pk"), seq=OuterRef("turn_seq"))
+        rows = super().get_queryset(request)
+        return rows.annotate(last_turn_state=Subquery(newest.values("state")[:1]))
+
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        if is_id(term):
+            return rows.filter(pk=term)
+        return rows.filter(Q(title__icontains=term) | Q(external_id=term))
+
+    def page_title(self, row: Session) -> str:
+        return excerpt(decode_text(row.title), 120) or row.id
+
+    def heading_of(self, row: Session) -> SessionHeading | None:
+        return load_heading(row.id)
+
+    def facts(self, row: Session) -> list[Fact]:
+        """Return the columns, without a title that stands above them as it is."""
+        return [fact for fact in super().facts(row) if fact.name != "title" or row.title != decode_text(row.title)]
+
+    def page(self, request: HttpRequest, row: Session) -> dict[str, Any]:
+        children = Session.objects.filter(parent_id=row.id).count()
+        link = ("Sub-agent sessions", list_url(Session, parent=row.id), children)
+        return {"links": [link] if children else []}
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.tombstones_view)
+        return [path("<path:session_id>/tombstones/", view, name="inspect_tombstones"), *super().get_urls()]
+
+    def tombstones_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
+        """Lead to the parts whose outputs the model sees no more.
+
+        :raises PermissionDenied: something was sent, or this person may not see parts.
+        :raises Http404: there is no such session.
+        """
+        require_reading(request, may_look=request.user.has_perm("sessions_app.view_messagepart"))
+        about = load_heading(session_id)
+        if about is None:
+            raise Http404("there is no session of this id")
+        return redirect(list_url(MessagePart, session=about.id, tombstoned="yes"))
+
+
+@admin.register(Turn)
+class TurnAdmin(ReadOnlyAdmin):
+    """Turns: one user message to its final answer."""
+
+    list_display = (
+        "seq", "in_session", "state", "origin", "model", "tokens_input", "tokens_output", "usage_source", "error_code",
+        "created",
+    )  # fmt: skip
+    list_filter = ("state", "origin", "model")
+    session_ordering = ("seq",)
+    is_numbered = True
+    texts = (
+        TextColumn(name="error_message", label="Error"),
+        TextColumn(name="options", label="Asked of this turn alone", pretty=True),
+    )
+
+    def page_title(self, row: Turn) -> str:
+        return f"Turn {row.seq} · {row.state}"
+
+    def page(self, request: HttpRequest, row: Turn) -> dict[str, Any]:
+        links = [
+            ("Its messages", list_url(Message, session=row.session_id, turn=row.id), None),
+            ("Its model calls", list_url(ModelCall, session=row.session_id, turn=row.id), None),
+        ]
+        steps = address_of("inspect-turn", row.session_id, row.id)
+        return {"links": [*links, *([("Step by step", steps, None)] if steps else [])]}
+
+
+@admin.register(Message)
+class MessageAdmin(ReadOnlyAdmin):
+    """Messages; the page of one shows everything that was ever in it."""
+
+    list_display = ("seq", "in_session", "role", "preview", "model", "tokens", "outcome", "created")
+    list_filter = (
+        fixed_filter("role", "role", ("system", "user", "assistant")),
+        fixed_filter("outcome", "outcome", OUTCOMES),
+        presence_filter("error_code", "failed"),
+    )
+    link_lookups = ("session", "turn", "seq__gte", "seq__lte")
+    session_ordering = ("seq",)
+    is_numbered = True
+    texts = (TextColumn(name="error_message", label="Error"),)
+
+    preview = column("Begins", lambda row: excerpt(row.preview.text, PREVIEW) if row.preview else "")
+    tokens = column("≈ Tokens", lambda row: f"{row.preview.tokens:,}" if row.preview else "")
+
+    def dress_rows(self, rows: list[Any]) -> None:
+        previews = preview_messages([row.id for row in rows], at=NOW)
+        for row in rows:
+            row.preview = previews.get(row.id)
+
+    def page_title(self, row: Message) -> str:
+        return f"Message {row.seq} · {row.role}"
+
+    def facts(self, row: Message) -> list[Fact]:
+        return [*super().facts(row), *context_facts(row.session_id, row.id)]
+
+    def page(self, request: HttpRequest, row: Message) -> dict[str, Any]:
+        """Return the parts, in order; only for those who may see parts."""
+        seen_by = address_of("inspect-sightings", row.session_id, row.id)
+        links = [("Which calls saw it", seen_by, None)] if seen_by else []
+        if not request.user.has_perm("sessions_app.view_messagepart"):
+            return {"links": links, "parts_hidden": True}
+        rows = MessagePart.objects.filter(message_id=row.id).order_by("part_index")
+        page = page_of(request, with_beginnings(rows, PART_TEXTS), PARTS_PER_PAGE)
+        return {"links": links, "page": page, "parts": [shown_part(part) for part in page]}
+
+
+PART_TEXTS = (
+    TextColumn(name="content", label="Content"),
+    TextColumn(name="tool_input", label="Input", pretty=True),
+    TextColumn(name="output", label="Output"),
+    TextColumn(name="error_message", label="Error"),
+    TextColumn(name="decision_note", label="What was said to the decision"),
+    TextColumn(name="late_output", label="Output that came late"),
+)
+
+
+def shown_part(row: Any) -> dict[str, Any]:
+    """Return what a page shows of a part that ``with_beginnings`` loaded."""
+    labels = {"text": "Text", "reasoning": "Reasoning", "patch": "Unified diff"}
+    label = labels.get(row.part_type, "Content")
+    content = TextColumn(name="content", label=label, pretty=row.part_type in JSON_TYPES)
+    by_event = list_url(Event, session=row.session_id, seq=row.compacted_seq) if row.compacted_at else ""
+    return {
+        "row": row,
+        "url": record_url(row, row.pk),
+        "name": marked(decode_text(row.tool_name or row.label)),
+        "texts": show_columns(row, (content, *PART_TEXTS[1:])),
+        "tombstoned_by_url": by_event,
+    }
+
+
+@admin.register(MessagePart)
+class MessagePartAdmin(ReadOnlyAdmin):
+    """Parts of messages, tool calls above all."""
+
+    list_display = (
+        "shown_id", "in_message", "part_type", "tool", "tool_state", "tombstoned", "begins", "output_begins",
+        "token_estimate",
+    )  # fmt: skip
+    list_filter = (
+        fixed_filter("part_type", "type", PART_TYPES),
+        fixed_filter("tool_state", "tool state", ("pending", "approved", "running", "completed", "error")),
+        presence_filter("compacted_at", "tombstoned"),
+    )
+    related = ("session", "message")
+    link_lookups = ("session", "message")
+    texts = PART_TEXTS
+
+    in_message = column("Message", lambda row: f"{row.message.seq} [{row.part_index}]")
+    tool = column("Tool", lambda row: excerpt(decode_text(row.tool_name or row.label), 40))
+    tombstoned = column("Tombstoned", lambda row: "yes" if row.compacted_at else "")
+    begins = column(
+        "Begins", lambda row: excerpt(decode_text(row.starts["content"] or row.starts["tool_input"]), PREVIEW)
+    )
+    output_begins = column("Output begins", lambda row: excerpt(decode_text(row.starts["output"] or ""), PREVIEW))
+
+    def dress_rows(self, rows: list[Any]) -> None:
+        names = ("content", "tool_input", "output")
+        starts = {f"{name}_start": Left(name, PREVIEW * 4) for name in names}
+        parts = MessagePart.objects.filter(pk__in=[row.pk for row in rows]).annotate(**starts)
+        found = {key: dict(zip(names, texts, strict=True)) for key, *texts in parts.values_list("pk", *starts)}
+        for row in rows:
+            row.starts = found[row.pk]
+
+    def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"texts": [], "parts": [shown_part(row)]}
+
+
+@admin.register(ModelCall)
+class ModelCallAdmin(ReadOnlyAdmin):
+    """Model calls."""
+
+    list_display = (
+        "shown_id", "in_session", "purpose", "state", "outcome", "model", "estimated_tokens", "tokens_input",
+        "tokens_output", "usage_source", "created",
+    )  # fmt: skip
+    list_filter = (
+        fixed_filter("state", "state", ("running", "completed", "failed")),
+        fixed_filter("outcome", "outcome", OUTCOMES),
+        "purpose",
+        "model",
+    )
+    link_lookups = ("session", "turn")
+    session_ordering = ("pk",)
+    texts = (
+        TextColumn(name="error_message", label="Error"),
+        TextColumn(name="parameters", label="Parameters"),
+        TextColumn(name="manifest", label="Manifest"),
+    )
+
+    def page(self, request: HttpRequest, row: ModelCall) -> dict[str, Any]:
+        return {"links": [("What it was sent", reverse("admin:inspect_payload", args=[row.pk]), None)]}
+
+
+@admin.register(PromptText)
+class PromptTextAdmin(ReadOnlyAdmin):
+    """Texts that prompts were made with beside the messages."""
+
+    list_display = ("shown_id", "in_session", "digest", "created")
+    session_ordering = ("pk",)
+    texts = (TextColumn(name="content", label="Text", pretty=True),)
+
+
+@admin.register(Event)
+class EventAdmin(ReadOnlyAdmin):
+    """Events, each with the proof of its place in the chain."""
+
+    list_display = ("seq", "in_session", "type", "short_hash", "created")
+    list_filter = (fixed_filter("type", "type", [type.value for type in EventType]),)
+    link_lookups = ("session", "seq", "seq__gte", "seq__lte")
+    session_ordering = ("seq",)
+    is_numbered = True
+    texts = (TextColumn(name="body", label="Body", pretty=True, encoded=False),)
+
+    short_hash = column("Hash", lambda row: row.hash[:12])
+
+    def page_title(self, row: Event) -> str:
+        return f"Event {row.seq} · {row.type}"
+
+    def facts(self, row: Event) -> list[Fact]:
+        """Return the columns, after whether the hash is that of this entry and follows from the one before."""
+        body = Event.objects.values_list("body", flat=True).get(pk=row.pk)
+        is_right = entry_hash(prev_hash=row.prev_hash, seq=row.seq, type=row.type, body=body) == row.hash
+        before = Event.objects.filter(session_id=row.session_id, seq=row.seq - 1).values_list("hash", flat=True).first()
+        follows = row.prev_hash == (GENESIS if row.seq == 1 else before)
+        chip = '<span class="state state-{}">{}</span>'
+        proof = format_html(
+            f"{chip} {chip}",
+            "completed" if is_right else "failed",
+            "hash is right" if is_right else "HASH DOES NOT MATCH",
+            "completed" if follows else "failed",
+            "follows the entry before" if follows else "DOES NOT FOLLOW THE ENTRY BEFORE",
+        )
+        return [Fact(label="Proof", value=proof, name="proof"), *super().facts(row)]
+
+    def page(self, request: HttpRequest, row: Event) -> dict[str, Any]:
+        url = reverse("admin:inspect_context", args=[row.session_id], query={"at": row.seq})
+        return {"links": [("Context as of this event", url, None)]}
+
+
+@admin.register(ContextItem)
+class ContextItemAdmin(ReadOnlyAdmin):
+    """Everything that is or was in an active context."""
+
+    list_display = ("position", "in_session", "item_type", "item_id", "added_seq", "removed_seq")
+    list_filter = ("item_type", presence_filter("removed_seq", "removed"))
+    session_ordering = ("position", "pk")
+
+    def page(self, request: HttpRequest, row: ContextItem) -> dict[str, Any]:
+        name = "sessions_app_message" if row.item_type == "message" else "compaction_app_summarynode"
+        url = reverse(f"admin:{name}_change", args=[quote(row.item_id)])
+        return {"links": [(f"The {row.item_type}", url, None)]}
+
+
+@admin.register(StreamJournal)
+class StreamJournalAdmin(ReadOnlyAdmin):
+    """What running answers said so far; empty while nothing runs."""
+
+    list_display = ("id", "in_session", "in_message", "part_index", "part_type", "offset")
+    related = ("session", "message")
+    link_lookups = ("session", "message")
+    session_ordering = ("pk",)
+    texts = (TextColumn(name="text", label="Text"),)
+
+    in_message = column("Message", lambda row: row.message.seq)
+
+
+def context_facts(session_id: str, item_id: str) -> list[Fact]:
+    """Return since which event something is in the active context, and which event took it out."""
+    stay = load_stay(session_id, item_id)
+    if stay is None:
+        return [Fact(label="Active context", value=marked("never in it"))]
+    steps = (("Into the context", stay.added_seq), ("Out of the context", stay.removed_seq))
+    return [
+        Fact(
+            label=label,
+            value=marked(f"event {seq}"),
+            url=reverse("admin:inspect_context", args=[session_id], query={"at": seq}),
+        )
+        for label, seq in steps
+        if seq is not None
+    ]
