@@ -68,9 +68,8 @@ def test_every_page_of_the_inspector_keeps_to_its_width_and_policy(
             go(page, row.get_attribute("href") or "")
             expect(page.locator("h1")).to_be_visible()
     tombstones = f"/admin/sessions_app/session/{compacted}/tombstones/"
-    adding = "/admin/sessions_app/languagemodel/add/"
     payload = inspect(portal.call("GET", f"/api/sessions/{compacted}/calls")["items"][0]["id"], "payload")
-    for place in (inspect(compacted, "context"), inspect(compacted, "summaries"), tombstones, adding, payload):
+    for place in (inspect(compacted, "context"), inspect(compacted, "summaries"), tombstones, payload):
         go(page, place)
     expect(page.get_by_text("byte for byte what the model was sent")).to_be_visible()
 
@@ -95,7 +94,8 @@ def test_the_drawn_summaries_are_walked_by_keys_and_lead_to_their_records(compac
 def test_without_scripts_the_summaries_are_a_list(compacted: str, open_page: Open) -> None:
     page = open_page(inspect(compacted, "summaries"), java_script_enabled=False)
     expect(page.locator("#dag")).to_be_hidden()
-    expect(page.locator(".outline li a").first).to_be_visible()
+    page.get_by_role("link", name="The same as a list").click()
+    expect(page.locator("#result_list tbody th a").first).to_be_visible()
 
 
 def test_one_walks_through_the_contexts_event_by_event(compacted: str, open_page: Open) -> None:
