@@ -86,8 +86,9 @@ class SessionAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         newest = Turn.objects.filter(session=OuterRef("pk"), seq=OuterRef("turn_seq"))
-        rows = super().get_queryset(request)
-        return rows.annotate(last_turn_state=Subquery(newest.values("state")[:1]))
+        state = Subquery(newest.values("state")[:1])
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(last_turn_state=state)
+        return rows
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         if is_id(term):
