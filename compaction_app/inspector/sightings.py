@@ -19,8 +19,7 @@ from sessions_app.queries import load_call, replaced_items
 from sessions_app.queries.call_headings import CallHeading, call_of_message, calls_between, numbers_of_calls
 from sessions_app.queries.messages import tombstone_seqs
 from sessions_app.queries.turns import turn_seq_at
-from sessions_app.shown import ShownMessage
-from sessions_app.transcript import load_message
+from sessions_app.transcript import MessageView, load_message
 
 MOST_TOMBSTONES = 5
 """Events that pruned outputs of one message, of which is told who saw the outputs whole."""
@@ -61,7 +60,7 @@ class Tombstone:
 class MessageStory:
     """One message through its session's life."""
 
-    message: ShownMessage
+    message: MessageView
     written_by: CallHeading | None
     """The call whose answer it is."""
     added_seq: int | None

@@ -21,7 +21,7 @@ from sessions_app.queries.tombstones import (
     tools_of_tombstones,
 )
 from sessions_app.rendering import format_characters, format_counted, show_invisible
-from sessions_app.shown_parts import first_words
+from sessions_app.transcript import first_words
 
 PAGE = 50
 INPUT = 140

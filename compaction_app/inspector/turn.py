@@ -27,7 +27,7 @@ from sessions_app.rendering import (
     format_number,
     show_invisible,
 )
-from sessions_app.shown_parts import first_words
+from sessions_app.transcript import first_words
 
 MESSAGES = 100
 """Of a turn, that are shown at once."""

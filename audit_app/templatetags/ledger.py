@@ -1,0 +1,75 @@
+"""Filters that put a verification, and what it found, on the page of the ledger."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django import template
+from django.utils import timezone
+
+from audit_app.queries import Found, VerificationRecord
+from mnesis_core.ids import find_ids
+from sessions_app.rendering import format_duration
+
+LONG_WAIT_SECONDS = 20
+MANY = 2_000
+"""Entries; of fewer, how quickly they were read says nothing."""
+KINDS = {
+    "chain": "An entry was edited, swapped or removed.",
+    "head": "The end was cut off, or the hashes were made anew.",
+    "row": "A row or a value was edited.",
+    "missing": "A row was removed.",
+    "unexplained": "A row or a value was put in.",
+    "replay": "A state, a context item or a counter was changed.",
+    "content": "The bytes of a file were changed or taken away.",
+    "owner": "The session was given to somebody else.",
+    "search": "The search index is not what the record says.",
+    "damage": "The database cannot read what was written.",
+    "guard": "A guard of the database is missing.",
+}
+
+register = template.Library()
+
+
+@register.filter
+def meaning(kind: str) -> str:
+    return KINDS.get(kind, "")
+
+
+@register.filter
+def first_id(text: str) -> str:
+    return next(iter(find_ids(text)), "")
+
+
+@register.filter
+def minus(number: int, other: int) -> int:
+    return number - other
+
+
+@register.filter
+def waited(record: VerificationRecord | None) -> str:
+    """Return how long a verification has waited for a worker, where that is longer than it should be."""
+    if record is None or record.state != "queued":
+        return ""
+    seconds = _seconds_since(record.asked_at)
+    return format_duration(seconds) if seconds > LONG_WAIT_SECONDS else ""
+
+
+@register.filter
+def entries_done(record: VerificationRecord) -> int:
+    return min(record.entries_done, record.entries_total)
+
+
+@register.filter
+def pace(work: VerificationRecord | Found) -> str:
+    """Return how quickly entries are verified, where that says anything."""
+    if isinstance(work, Found):
+        entries, seconds = work.entries, work.duration_ms / 1000
+    else:
+        entries = entries_done(work)
+        seconds = _seconds_since(work.started_at) if work.started_at else 0
+    return f"{round(entries / seconds):,} entries a second" if entries >= MANY and seconds > 0.05 else ""
+
+
+def _seconds_since(moment: datetime) -> float:
+    return (timezone.now() - moment).total_seconds()
