@@ -1,15 +1,12 @@
 """Whether a model is asked again, after how long, and whether another one may be asked in its place (decision 11).
 
-One way for every call: a turn's and a compaction's. Never after the first token: a second answer would contradict what
-somebody has read.
+The same holds for every call. None is repeated after its first token: a second answer would contradict what was read.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -19,7 +16,7 @@ from mnesis_core.endings import ContextWindowExceeded, ModelError
 from mnesis_core.llm import Outcome, Reply
 
 LARGEST_SPREAD = 0.5
-"""Of our own pause: what chance adds at the most, so that many calls that failed at once do not come back at once."""
+"""The largest part of our own pause that chance adds, so that calls that failed together do not come back together."""
 _DIGITS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
@@ -31,11 +28,10 @@ class Patience:
     base_seconds: float
     """The first pause; each later one is twice as long."""
     longest_seconds: float
-    """The longest pause: whoever asks for more is not asked again."""
+    """A provider that asks for a longer pause is not asked again."""
 
 
 def patience_of(config: TurnConfig) -> Patience:
-    """The patience that a session's configuration has."""
     return Patience(
         max_retries=config.max_retries,
         base_seconds=config.retry_base_seconds,
@@ -48,13 +44,13 @@ class Retry:
     """A call that failed and is to be made again."""
 
     attempt: int
-    """Which one failed, counted from 1."""
+    """The number of the attempt that failed, counted from 1."""
     error: ModelError
     pause_seconds: float
 
 
 def seconds_asked_for(retry_after: str, now: datetime) -> float:
-    """What a ``Retry-After`` header asks for: seconds or an HTTP date (RFC 9110 10.2.3); 0 for what is neither, or past."""
+    """Return what a ``Retry-After`` header asks for: seconds or an HTTP date (RFC 9110 10.2.3); 0 if neither, or past."""
     text = retry_after.strip()
     if _DIGITS.fullmatch(text):
         return float(text)
@@ -69,9 +65,9 @@ def seconds_asked_for(retry_after: str, now: datetime) -> float:
 def pause_before_retry(
     reply: Reply, patience: Patience, *, attempts: int, seconds_left: float, now: datetime, chance: float = 0.0
 ) -> float | None:
-    """How many seconds to wait before a model is asked again, or ``None`` when it is not asked again.
+    """Return how many seconds to wait before a model is asked again, or ``None`` when it is not asked again.
 
-    :param attempts: how often it was asked so far
+    :param attempts: how often the model was asked so far
     :param seconds_left: until the deadline of the whole call: a pause that leaves no time to ask is not begun
     :param chance: a random number, at least 0 and below 1
     """
@@ -87,60 +83,27 @@ def pause_before_retry(
 
 
 def gave_nothing(reply: Reply) -> bool:
-    """Whether a call failed before its first token: nobody has read anything of it."""
+    """Return whether a call failed before its first token, so that nothing of it was read."""
     return reply.outcome is Outcome.FAILED and not reply.text and not reply.reasoning
 
 
 def is_too_long(reply: Reply) -> bool:
-    """Whether the provider refused the prompt as too long, so that a shorter one may help."""
+    """Return whether the provider refused the prompt as too long, so that a shorter one may help."""
     return isinstance(reply.error, ContextWindowExceeded) and gave_nothing(reply)
 
 
 def may_ask_another(reply: Reply) -> bool:
-    """Whether another model may be asked in place of the one that replied: it gave nothing, for whatever reason.
+    """Return whether another model may be asked in place of one that gave nothing, for whatever reason.
 
-    A server that says yes and then sends nothing, or a web page, is asked again by nobody, but gave nothing either.
+    A server that accepts the request and then sends nothing, or a web page, is not asked again, but gave nothing either.
     """
     is_empty = reply.error is not None and reply.error.details.get("reason") == "no_answer"
     return gave_nothing(reply) or (is_empty and not reply.text and not reply.reasoning)
 
 
 def fallbacks_of(alias: str, *, of_session: Sequence[str], of_entry: Sequence[str]) -> tuple[str, ...]:
-    """The models that are asked in place of one, in order: the session's choice, else what its entry names.
+    """Return the models that are asked in place of one, in order: the session's choice, else what its entry names.
 
     Each is asked once, and a fallback's own fallbacks are not followed.
     """
     return tuple(dict.fromkeys(name for name in of_session or of_entry if name != alias))
-
-
-async def ask_patiently(
-    ask: Callable[[float], Awaitable[Reply]],
-    patience: Patience,
-    *,
-    seconds: float,
-    note: Callable[[Retry], Awaitable[None]],
-) -> Reply:
-    """The reply of a model that is asked again as long as that may help.
-
-    :param ask: asks it once; is given the seconds that are left
-    :param seconds: for all of it, pauses included
-    :param note: is told of every retry before its pause
-    """
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + seconds
-    attempts = 1
-    while True:
-        reply = await ask(deadline - clock())
-        pause = pause_before_retry(
-            reply,
-            patience,
-            attempts=attempts,
-            seconds_left=deadline - clock(),
-            now=datetime.now(UTC),
-            chance=random.random(),  # noqa: S311 - a pause is no secret
-        )
-        if pause is None or reply.error is None:
-            return reply
-        await note(Retry(attempt=attempts, error=reply.error, pause_seconds=pause))
-        await asyncio.sleep(pause)
-        attempts += 1

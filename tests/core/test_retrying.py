@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -27,8 +26,6 @@ from mnesis_core.record import UsageRecord, add_usage
 from mnesis_core.recording import usage_record
 from mnesis_core.retrying import (
     Patience,
-    Retry,
-    ask_patiently,
     fallbacks_of,
     may_ask_another,
     pause_before_retry,
@@ -138,44 +135,6 @@ def test_the_chain_is_the_sessions_else_the_entrys_each_once_and_never_the_model
     assert fallbacks_of("a", of_session=("b", "a", "b"), of_entry=("c",)) == ("b",)
     assert fallbacks_of("a", of_session=(), of_entry=("c", "d")) == ("c", "d")
     assert fallbacks_of("a", of_session=("a",), of_entry=("c",)) == ()
-
-
-async def test_each_try_is_told_what_is_left_of_the_one_deadline() -> None:
-    left: list[float] = []
-    noted: list[Retry] = []
-
-    async def ask(seconds: float) -> Reply:
-        left.append(seconds)
-        await asyncio.sleep(0.02)
-        return reply(ModelUnavailable())
-
-    async def note(retry: Retry) -> None:
-        noted.append(retry)
-
-    patience = Patience(max_retries=2, base_seconds=0.01, longest_seconds=1.0)
-    last = await ask_patiently(ask, patience, seconds=5.0, note=note)
-    assert isinstance(last.error, ModelUnavailable)
-    assert [retry.attempt for retry in noted] == [1, 2]
-    assert left[0] <= 5.0
-    assert left[0] - left[1] >= 0.03
-    assert left[1] - left[2] >= 0.04
-
-
-async def test_after_the_deadline_nothing_is_asked_again() -> None:
-    asked = 0
-
-    async def ask(seconds: float) -> Reply:
-        nonlocal asked
-        asked += 1
-        await asyncio.sleep(0.03)
-        return reply(ModelTimeout())
-
-    async def note(retry: Retry) -> None:
-        pytest.fail("there is no time for a retry")
-
-    patience = Patience(max_retries=5, base_seconds=0.0, longest_seconds=1.0)
-    await ask_patiently(ask, patience, seconds=0.02, note=note)
-    assert asked == 1
 
 
 def test_what_a_turn_used_is_the_providers_count_only_if_all_of_it_is() -> None:
