@@ -14,14 +14,14 @@ from django.utils.html import format_html_join
 
 from agents_app.models import InboxMessage, McpServer, OperatorItem, OperatorRun, OperatorTry
 from agents_app.queries import server_of
-from mnesis_core.ids import is_id
-from mnesis_core.inbox import MessageKind
-from mnesis_core.operators.values import ErrorKind, ItemState, OperatorKind, RunState
-from mnesis_core.visible import excerpt
+from mnesis_core.maps.values import ErrorKind, ItemState, OperatorKind, RunState
+from mnesis_core.text import excerpt
+from mnesis_core.turns.inbox import MessageKind
+from mnesis_core.values import is_id
 from sessions_app.admin.read_only import ReadOnlyAdmin, column, fixed_filter, presence_filter
 from sessions_app.admin.settings import PortalAdmin, set_or_not
 from sessions_app.admin.texts import Fact, TextColumn, list_url, marked
-from sessions_app.inspect_queries import SessionHeading, load_heading
+from sessions_app.record.inspect_queries import SessionHeading, load_heading
 
 ERROR_KINDS = fixed_filter("error_kind", "kind of error", tuple(ErrorKind))
 

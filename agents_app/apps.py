@@ -13,11 +13,14 @@ class AgentsConfig(AppConfig):
         """Register tools whose stories stand above the tools, what else others ask of us, and the checks."""
         from django_q.signals import post_spawn
 
-        from agents_app import delegation, operator_tools, peers, schedule, tool_checks  # noqa: F401
-        from agents_app.operators.rebuilding import rebuild_map_payload
-        from compaction_app.rebuilding import register_payload
+        from agents_app import schedule
+        from agents_app.maps import map_tools  # noqa: F401
+        from agents_app.maps.llm_map import rebuild_map_payload
+        from agents_app.subagents import subagent_tools  # noqa: F401
+        from agents_app.tools import checks
+        from compaction_app.rebuild import register_payload
 
         register_payload("map", rebuild_map_payload)
-        tool_checks.register_checks()
+        checks.register_checks()
         # A worker that takes the place of a dead one: nobody else knows yet that its runs are forsaken.
         post_spawn.connect(schedule.wake_in_new_worker, dispatch_uid="operators")

@@ -10,13 +10,13 @@ from ninja import Field, Schema
 from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.inbox import Draft, MessageKind
-from mnesis_core.llm import Source, ToolSpec
+from mnesis_core.llm.interface import Source, ToolSpec
 from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, ToolPart, ToolState
-from mnesis_core.record import UsageRecord
-from mnesis_core.recording import RecordedTurn
+from mnesis_core.records import UsageRecord
 from mnesis_core.spending import TurnLimits
-from mnesis_core.turn_options import TurnOptions
+from mnesis_core.turns.inbox import Draft, MessageKind
+from mnesis_core.turns.options import TurnOptions
+from mnesis_core.turns.recording import RecordedTurn
 
 Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000

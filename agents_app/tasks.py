@@ -8,11 +8,9 @@ from typing import Any
 
 from django_q.tasks import async_task
 
-from agents_app.lifecycle import finish_fork
-from agents_app.lifecycle.sessions import FORK_TASK
-from agents_app.operators.slots import place
-from agents_app.operators.work import work_for_a_slice
+from agents_app.maps.worker import place, work_for_a_slice
 from agents_app.schedule import is_cluster_stopping, most_workers, wake_workers
+from agents_app.turns.lifecycle import FORK_TASK, finish_fork
 from mnesis_core.errors import Conflict, SessionNotFoundError
 
 FORK_SECONDS = 60.0

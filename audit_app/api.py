@@ -8,10 +8,10 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from ninja import Router, Schema
 
-from audit_app.export import Format, Spool
-from audit_app.verifying import verify_now
-from sessions_app import queries
-from sessions_app.asking import owner_id
+from audit_app.proof.verification import verify_now
+from audit_app.transfer.export import Format, Spool
+from sessions_app.callers import owner_id
+from sessions_app.record import session_queries
 from sessions_app.schemas import ErrorOut
 
 router = Router(tags=["audit"])
@@ -53,7 +53,7 @@ def verify(request: HttpRequest, session_id: str) -> Any:
 
     One session at a time is verified on a site: while another one is, this waits, and after ten seconds says CONFLICT.
     """
-    session = queries.load_session(session_id, owner_id=owner_id(request))
+    session = session_queries.load_session(session_id, owner_id=owner_id(request))
     return verify_now(session.id, entries=session.event_seq).as_dict()
 
 
@@ -74,7 +74,7 @@ TEXT = {"schema": {"type": "string"}}
 )
 def export(request: HttpRequest, session_id: str, format: Format = "jsonl") -> Any:
     """A whole session: as JSON Lines, for 'manage.py import_session' on this site or another; or to be read."""
-    session = queries.load_session(session_id, owner_id=owner_id(request))
+    session = session_queries.load_session(session_id, owner_id=owner_id(request))
     media_type, ending = TYPES[format]
     headers = {
         # Never shown in our pages' place: the texts are other people's.

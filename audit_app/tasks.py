@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from audit_app import bringing
-from audit_app.verifying import verify_next
+from audit_app.proof.verification import verify_next
+from audit_app.transfer import import_jobs
 
 
 def bring_in(import_id: str, **_later: Any) -> None:
     """Bring the files of an import in, unless somebody has, or it was forgotten."""
     with suppress(FileNotFoundError):
-        bringing.bring_in(import_id)
+        import_jobs.bring_in(import_id)
 
 
 def verify(**_later: Any) -> None:

@@ -2,10 +2,10 @@
 
 from django.urls import include, path
 
-from audit_app import import_views
+from audit_app.transfer import import_endpoints
 
 urlpatterns = [
-    path("import/", import_views.import_page, name="import"),
-    path("import/<str:import_id>/", import_views.import_status, name="import-status"),
+    path("import/", import_endpoints.import_page, name="import"),
+    path("import/<str:import_id>/", import_endpoints.import_status, name="import-status"),
     path("", include("audit_app.inspector.urls")),
 ]

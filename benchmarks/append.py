@@ -19,9 +19,9 @@ from benchmarks.databases import Plain, plain_connection
 from benchmarks.talk import make_turn_ready, make_turns, write_turn
 from mnesis_core.messages import Message
 from mnesis_core.search import words_of
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.search_engines import stored_words
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.search.engines import stored_words
 
 ROUNDS = 20
 TURNS_A_ROUND = 25
@@ -156,9 +156,9 @@ class Pair:
 
     def __init__(self, owner: User, plain: Plain) -> None:
         self._plain = plain
-        self.session_id = store.create_session(owner=owner, model="demo")
+        self.session_id = session_store.create_session(owner=owner, model="demo")
         self._copier = Copier(
-            plain, source_id=self.session_id, target_id=store.create_session(owner=owner, model="demo")
+            plain, source_id=self.session_id, target_id=session_store.create_session(owner=owner, model="demo")
         )
 
     def measure(self, talk: Talk) -> tuple[float, float]:

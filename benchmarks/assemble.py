@@ -19,11 +19,12 @@ from benchmarks.databases import Plain, plain_connection
 from benchmarks.summaries import summarise
 from benchmarks.talk import make_turns, write_turn
 from compaction_app.context import Frame, load_frame, read_state
-from mnesis_core.llm import ModelSpec
-from mnesis_core.rendering import digest, render
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_context_items
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.providers.rendering import digest, render
+from sessions_app.catalogue import model_store
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_context_items
 
 SIZES = (100, 10_000, 100_000)
 ITEMS = 40
@@ -76,7 +77,7 @@ class PlainContext:
 def measure() -> list[tuple[str, ...]]:
     """The rows of the table."""
     owner = User.objects.create_user("benchmark")
-    store.put_model(
+    model_store.put_model(
         ModelSpec(alias="large", litellm_model="demo/chat", context_window=400_000, max_output_tokens=4_000)
     )
     frames = [load_frame(make_session(owner, messages)) for messages in SIZES]
@@ -96,7 +97,7 @@ def measure() -> list[tuple[str, ...]]:
 
 def make_session(owner: User, messages: int) -> str:
     """A session of so many messages, all but the last ones behind one summary; returns its id."""
-    session_id = store.create_session(owner=owner, model="large")
+    session_id = session_store.create_session(owner=owner, model="large")
     talk = make_turns(50)
     for written in range(0, messages // 2, TURNS_A_CHANGE):
         with change(session_id) as record:

@@ -18,15 +18,16 @@ from benchmarks.living import Life, live
 from compaction_app.context import build_context, load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
 from files_app.queries import read_range
-from mnesis_core.assembly.fitting import whole
-from mnesis_core.dag import MessageEntry, SummaryEntry
-from mnesis_core.file_manifests import read_file_manifest
-from mnesis_core.footers import files_in_footer
-from mnesis_core.lineage import RunRecord, SummaryRecord
-from mnesis_core.llm import ModelSpec
+from mnesis_core.context.entries import MessageEntry, SummaryEntry
+from mnesis_core.context.fitting import whole
+from mnesis_core.files.footers import files_in_footer, read_file_manifest
+from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import StoredMessage, ToolPart
-from sessions_app import store
-from sessions_app.queries import load_context_items, load_messages
+from mnesis_core.records import RunRecord, SummaryRecord
+from sessions_app.catalogue import model_store
+from sessions_app.record import session_store
+from sessions_app.record.context_queries import load_context_items
+from sessions_app.record.message_queries import load_messages
 from tests.support.samples import FOLDER, Sample, read_samples
 
 WINDOWS = {"8K": 8_192, "32K": 32_768, "128K": 131_072}
@@ -83,14 +84,14 @@ def measure() -> list[tuple[str, ...]]:
 def put_models() -> None:
     """A model for each window."""
     for alias, window in WINDOWS.items():
-        store.put_model(
+        model_store.put_model(
             ModelSpec(alias=alias, litellm_model="demo/chat", context_window=window, max_output_tokens=LONGEST_ANSWER)
         )
 
 
 def live_in(owner: User, sample: Sample, alias: str) -> Outcome:
     """Live a conversation with the model of this alias, and look at what came of it."""
-    session_id = store.create_session(owner=owner, model=alias)
+    session_id = session_store.create_session(owner=owner, model=alias)
     turns = len(sample.transcript.turns)
 
     def progress(done: int) -> None:

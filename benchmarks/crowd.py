@@ -17,16 +17,17 @@ import psutil
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from agents_app import lifecycle
-from agents_app.runner import runner
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
 from benchmarks.instant import answer_at_once, asked_at
 from benchmarks.talk import make_turns
-from mnesis_core.llm import ModelSpec
+from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import text_of
-from sessions_app import store
+from sessions_app.catalogue import model_store
 from sessions_app.conf import site_config
-from sessions_app.database import db
-from sessions_app.queries import load_turn
+from sessions_app.database.threads import db
+from sessions_app.record import session_store
+from sessions_app.record.turn_queries import load_turn
 
 AT_ONCE = (1, 64, 500)
 TURNS = 500
@@ -46,7 +47,7 @@ def measure() -> list[tuple[str, ...]]:
     answer_at_once()
     _allow(max(AT_ONCE))
     owner = User.objects.create_user("benchmark")
-    store.put_model(
+    model_store.put_model(
         ModelSpec(alias="large", litellm_model="demo/chat", context_window=400_000, max_output_tokens=4_000)
     )
     return asyncio.run(_measure(owner))
@@ -84,7 +85,7 @@ def _allow(turns: int) -> None:
 
 
 def _new_session(owner: User, config: dict[str, object]) -> str:
-    return store.create_session(owner=owner, model="large", config=config)
+    return session_store.create_session(owner=owner, model="large", config=config)
 
 
 async def _turn(owner: User, session_id: str, message: str, times: Times) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from django.db import connection
 
-from sessions_app.database import connection_arguments
+from sessions_app.database.threads import connection_arguments
 from tests.everything import find_postgres
 from tests.support.databases import site_database
 

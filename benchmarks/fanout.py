@@ -25,9 +25,10 @@ from django.contrib.auth.models import User
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.broadcasts import LAST, order
-from mnesis_core.llm import ModelSpec
-from sessions_app import store
-from sessions_app.store.keys import create_key
+from mnesis_core.llm.interface import ModelSpec
+from sessions_app.catalogue import model_store
+from sessions_app.catalogue.model_store import create_key
+from sessions_app.record import session_store
 from tests.support.site import free_port
 
 SOCKETS = (100, 500)
@@ -101,10 +102,10 @@ Server = PlainServer | OurServer
 def measure() -> list[tuple[str, ...]]:
     """The rows of the table."""
     owner = User.objects.create_user("benchmark")
-    store.put_model(
+    model_store.put_model(
         ModelSpec(alias="large", litellm_model="demo/chat", context_window=400_000, max_output_tokens=9_000)
     )
-    session_id = store.create_session(owner=owner, model="large")
+    session_id = session_store.create_session(owner=owner, model="large")
     servers = (PlainServer(), OurServer(session_id, str(create_key(owner_id=owner.pk))))
     with _running(servers[0]) as plain, _running(servers[1]) as ours:
         return [asyncio.run(_row(count, list(zip(servers, (plain, ours), strict=True)))) for count in SOCKETS]

@@ -22,11 +22,11 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
-from mnesis_core.assembly.reading import fields_of
-from mnesis_core.attachments import SAMPLE_BYTES, estimate_tokens
-from mnesis_core.exploration.alone import Explored, explore_alone
+from mnesis_core.context.wording import fields_of
+from mnesis_core.files.references import SAMPLE_BYTES, estimate_tokens
+from mnesis_core.files.sandbox import Explored, explore_alone
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import FileRefPart
-from mnesis_core.tokens import estimate_text
 
 MEGABYTE = 1_000_000
 LARGEST = 20 * MEGABYTE

@@ -12,7 +12,17 @@ from django.conf import settings
 
 from agents_app.tools.registry import ToolContext, tool
 from benchmarks.talk import make_text
-from mnesis_core.llm import Model, ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, ToolCall, Usage
+from mnesis_core.llm.interface import (
+    Model,
+    ModelSpec,
+    ReasoningDelta,
+    Reply,
+    Request,
+    Source,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
 
 WORDS_A_DELTA = 20
 _random = Random(2)
@@ -30,7 +40,7 @@ def read_page(context: ToolContext, page: int) -> str:
 
 
 class InstantModel:
-    """See ``mnesis_core.llm.Model``. Asks for two pages where it is offered the tool, then answers in 400 tokens."""
+    """See ``mnesis_core.llm.interface.Model``. Asks for two pages where it is offered the tool, then answers in 400 tokens."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec

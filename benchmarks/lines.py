@@ -15,8 +15,8 @@ from django.core.cache import cache
 from files_app.contents import put_stream
 from files_app.lines import read_lines, search_file
 from files_app.store import store_file_reference
-from sessions_app import store
-from sessions_app.ledger import change
+from sessions_app.record import session_store
+from sessions_app.record.change import change
 
 LINES = 1_500_000
 """About 115 MB."""
@@ -67,7 +67,7 @@ def _line(number: int) -> bytes:
 
 
 def _keep(place: Path) -> str:
-    session_id = store.create_session(owner=User.objects.create_user("benchmark"), model="demo")
+    session_id = session_store.create_session(owner=User.objects.create_user("benchmark"), model="demo")
     with place.open("rb") as file:
         content_id, size = put_stream(iter(lambda: file.read(1_048_576), b""), largest=10**10)
     with change(session_id) as record:

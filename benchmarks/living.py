@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from agents_app.steps import TurnEnd, finish_turn
+from agents_app.turns.transactions import TurnEnd, finish_turn
 from compaction_app.compact import compact_before_call
 from compaction_app.context import load_state, size_of
 from compaction_app.queries import live_run
 from compaction_app.tasks import compact
 from files_app.store import store_file_reference
-from mnesis_core.budget import Pressure
+from mnesis_core.context.budget import Pressure
 from mnesis_core.messages import FileRefPart, Message, Part, ToolPart
-from mnesis_core.record import MessageEnd, TurnState, UsageRecord
+from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from mnesis_core.transcripts import Transcript, TranscriptMessage, TranscriptTurn
-from sessions_app import store
-from sessions_app.ledger import Change, change
-from sessions_app.queries import load_turn
-from sessions_app.ready import make_all_ready
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import Change, change
+from sessions_app.record.prepared_parts import make_all_ready
+from sessions_app.record.turn_queries import load_turn
 
 Progress = Callable[[int], None]
 """Turns done."""
@@ -54,7 +54,7 @@ def live(session_id: str, transcript: Transcript, progress: Progress = lambda do
 def _live_turn(life: Life, lived: TranscriptTurn) -> None:
     asked = list(takewhile(lambda message: message.role != "assistant", lived.messages))
     with change(life.session_id) as record:
-        turn_id = store.start_turn(record, model="", lease_owner="benchmark", lease_seconds=3_600)
+        turn_id = turn_store.start_turn(record, model="", lease_owner="benchmark", lease_seconds=3_600)
         for message in asked:
             _say(life, record, turn_id, message)
     for message in lived.messages[len(asked) :]:
@@ -78,7 +78,7 @@ def _make_room(session_id: str) -> None:
 
 def _say(life: Life, record: Change, turn_id: str, message: TranscriptMessage) -> None:
     parts = (*message.parts, *_new_files(life, record, message))
-    life.message_ids[message.external_id] = store.append_message(
+    life.message_ids[message.external_id] = message_store.append_message(
         record,
         turn_id=turn_id,
         message=Message(role=message.role, parts=parts, is_summary=message.is_summary),

@@ -22,14 +22,13 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connections
 
-from agents_app.operators.work import work_for_a_slice
-from agents_app.queries import load_run
-from mnesis_core.llm import Model, ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, Usage
-from mnesis_core.operators.prompts import map_payload, schema_of
-from mnesis_core.operators.replies import judge_reply
-from mnesis_core.operators.values import OperatorSpec, RunState
-from sessions_app import store
-from sessions_app.queries import load_session
+from agents_app.map_queries import load_run
+from agents_app.maps.worker import work_for_a_slice
+from mnesis_core.llm.interface import Model, ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, Usage
+from mnesis_core.maps.prompts import judge_reply, map_payload, schema_of
+from mnesis_core.maps.values import OperatorSpec, RunState
+from sessions_app.record import session_store
+from sessions_app.record.session_queries import load_session
 from tests.support.maps import start
 from tests.support.writers import fork
 
@@ -57,7 +56,7 @@ asyncio.run(main(*json.loads(sys.argv[1])))
 
 
 class InstantModel:
-    """See ``mnesis_core.llm.Model``. Answers at once, with what is asked for."""
+    """See ``mnesis_core.llm.interface.Model``. Answers at once, with what is asked for."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -136,7 +135,7 @@ def _reference(items: int) -> float | None:
 
 def _ours(owner: User, items: int, workers: int) -> tuple[float, float]:
     """Seconds from the wake-up of the workers to the output file, and bytes of the largest worker."""
-    session = load_session(store.create_session(owner=owner, model="demo"))
+    session = load_session(session_store.create_session(owner=owner, model="demo"))
     run_id = start(session, _values(items), template=TEMPLATE, schema=SCHEMA, concurrency=CONCURRENCY)
     connections.close_all()
     began = time.perf_counter()

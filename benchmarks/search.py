@@ -15,11 +15,11 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from benchmarks.databases import Plain, plain_connection
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, TextPart
-from mnesis_core.tokens import estimate_text
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.search import Scope, search
+from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.search.search import Scope, search
 
 TOKENS = 1_000_000
 MESSAGES_A_CHANGE = 50
@@ -80,14 +80,14 @@ def make_texts(tokens: int, *, seed: int = 1) -> list[str]:
 
 def write(owner: User, texts: list[str]) -> str:
     """A session in which these texts were said; returns its id."""
-    session_id = store.create_session(owner=owner, model="demo")
+    session_id = session_store.create_session(owner=owner, model="demo")
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
     for start in range(0, len(texts), MESSAGES_A_CHANGE):
         with change(session_id) as record:
             for text in texts[start : start + MESSAGES_A_CHANGE]:
                 message = Message(role="user", parts=(TextPart(text=text),))
-                store.append_message(record, turn_id=turn_id, message=message)
+                message_store.append_message(record, turn_id=turn_id, message=message)
     return session_id
 
 

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from django.conf import settings
 
 from benchmarks.broadcasts import pieces_of
-from mnesis_core.llm import Model, ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
+from mnesis_core.llm.interface import Model, ModelSpec, ReasoningDelta, Reply, Request, TextDelta, Usage
 
 
 class OrderedModel:
-    """See ``mnesis_core.llm.Model``."""
+    """See ``mnesis_core.llm.interface.Model``."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from compaction_app import store
-from mnesis_core.dag import SummaryKind
-from mnesis_core.ids import new_id
-from mnesis_core.lineage import NewSummary
-from sessions_app.ledger import Change, change
+from mnesis_core.context.entries import SummaryKind
+from mnesis_core.records import NewSummary
+from mnesis_core.values import new_id
+from sessions_app.record.change import Change, change
 
 TEXT = "They read the file and wrote down what is in it. " * 40
 

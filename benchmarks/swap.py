@@ -19,10 +19,10 @@ from benchmarks.summaries import TEXT, claim, new_summary
 from benchmarks.talk import make_turns, write_turn
 from compaction_app.store import record_summary
 from mnesis_core.search import words_of
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_context_items
-from sessions_app.search_engines import stored_words
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_context_items
+from sessions_app.search.engines import stored_words
 
 MESSAGES = 10_000
 SOURCES = 100
@@ -49,7 +49,7 @@ class Session:
     """A session with a compaction that runs, and its messages a hundred at a time."""
 
     def __init__(self, owner: User) -> None:
-        self.id = store.create_session(owner=owner, model="demo")
+        self.id = session_store.create_session(owner=owner, model="demo")
         talk = make_turns(50)
         for _ in range(MESSAGES // 2 // TURNS_A_CHANGE):
             with change(self.id) as record:

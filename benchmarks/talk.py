@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
-from mnesis_core.record import MessageEnd, TurnState, UsageRecord
-from mnesis_core.tokens import estimate_text
-from sessions_app import store
-from sessions_app.ledger import Change
-from sessions_app.ready import ReadyPart, make_all_ready
+from mnesis_core.records import MessageEnd, TurnState, UsageRecord
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import Change
+from sessions_app.record.prepared_parts import ReadyPart, make_all_ready
 
 Ready = tuple[list[ReadyPart], list[ReadyPart]]
 
@@ -40,11 +40,11 @@ def make_turn_ready(user: Message, assistant: Message) -> Ready:
 def write_turn(record: Change, user: Message, assistant: Message, ready: Ready | None = None) -> str:
     """Write one turn from its start to its end, as one change; returns its id."""
     asked, answered = ready or make_turn_ready(user, assistant)
-    turn_id = store.start_turn(record, model="demo", lease_owner="benchmark", lease_seconds=30)
-    store.append_message(record, turn_id=turn_id, message=user, parts=asked)
-    message_id = store.append_message(record, turn_id=turn_id, message=assistant, parts=answered, model="demo")
-    store.finalize_message(record, message_id, _END)
-    store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=_END.usage)
+    turn_id = turn_store.start_turn(record, model="demo", lease_owner="benchmark", lease_seconds=30)
+    message_store.append_message(record, turn_id=turn_id, message=user, parts=asked)
+    message_id = message_store.append_message(record, turn_id=turn_id, message=assistant, parts=answered, model="demo")
+    message_store.finalize_message(record, message_id, _END)
+    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=_END.usage)
     return turn_id
 
 

@@ -23,7 +23,7 @@ from django.db import OperationalError, connection
 from benchmarks.append import Copier, Rows, Talk, WrittenTurn, write_measured
 from benchmarks.databases import plain_connection
 from benchmarks.talk import make_turns
-from sessions_app import store
+from sessions_app.record import session_store
 
 TURNS = 768
 AT_ONCE = (1, 8, 64)
@@ -76,7 +76,9 @@ def _threads(owner: User, at_once: int) -> tuple[str, ...]:
 
 
 def _pair(owner: User, at_once: int) -> tuple[Times, Times]:
-    sources, targets = ([store.create_session(owner=owner, model="demo") for _ in range(at_once)] for _ in range(2))
+    sources, targets = (
+        [session_store.create_session(owner=owner, model="demo") for _ in range(at_once)] for _ in range(2)
+    )
     talk = make_turns(TURNS // at_once)
     written: list[list[WrittenTurn]] = [[] for _ in sources]
 
@@ -161,7 +163,9 @@ def _shared_commits(copiers: list[Copier], rows: list[list[Rows]]) -> Times:
 
 
 def _processes(owner: User) -> tuple[str, ...]:
-    sessions = [[store.create_session(owner=owner, model="demo") for _ in range(THREADS)] for _ in range(PROCESSES)]
+    sessions = [
+        [session_store.create_session(owner=owner, model="demo") for _ in range(THREADS)] for _ in range(PROCESSES)
+    ]
     context = multiprocessing.get_context("spawn")
     with context.Pool(PROCESSES, initializer=django.setup) as pool:
         pool.map(_warm_up, range(PROCESSES))

@@ -23,23 +23,25 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import connection
 
-from agents_app import lifecycle
-from agents_app.runner import runner
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
 from benchmarks.append import NUMBERED, TABLES, Copier, WrittenTurn
 from benchmarks.assemble import ITEMS, PlainContext, make_session
 from benchmarks.databases import Plain, plain_connection
 from benchmarks.instant import answer_at_once
 from benchmarks.summaries import summarise
 from benchmarks.talk import make_turns
-from mnesis_core.llm import ModelSpec
+from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import text_of
-from sessions_app import store
-from sessions_app.database import db
-from sessions_app.follow import follow
-from sessions_app.ledger import change
+from sessions_app.catalogue import model_store
+from sessions_app.database.threads import db
+from sessions_app.live.feed import follow
 from sessions_app.models import Message as MessageRow
 from sessions_app.models import MessagePart, ModelCall, Turn
-from sessions_app.queries import load_context_items, load_session
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_context_items
+from sessions_app.record.session_queries import load_session
 
 SIZES = (100, 10_000)
 TURNS_A_ROUND = 8
@@ -176,7 +178,7 @@ def measure() -> list[tuple[str, ...]]:
     answer_at_once()
     owner = User.objects.create_user("benchmark")
     spec = ModelSpec(alias="large", litellm_model="demo/chat", context_window=400_000, max_output_tokens=4_000)
-    store.put_model(spec)
+    model_store.put_model(spec)
     sessions = {size: make_session(owner, 2 * size) for size in SIZES}
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -202,7 +204,7 @@ async def _measure(plain: Plain, owner: User, sessions: dict[int, str]) -> list[
 
 
 def _copy_of(owner: User) -> str:
-    return store.create_session(owner=owner, model="large")
+    return session_store.create_session(owner=owner, model="large")
 
 
 def _numbers(rounds: tuple[tuple[Cost, Cost], ...], least: list[float]) -> tuple[str, ...]:
@@ -286,7 +288,7 @@ def _cost(started: tuple[float, float], turns: int) -> Cost:
 
 def _configure(session_id: str, config: dict[str, Any]) -> None:
     with change(session_id) as record:
-        store.update_session(record, title=None, labels=None, config=config)
+        session_store.update_session(record, title=None, labels=None, config=config)
 
 
 def _stretches(session_id: str, turn_ids: list[str]) -> list[WrittenTurn]:

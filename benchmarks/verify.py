@@ -13,15 +13,15 @@ from time import perf_counter
 import django
 from django.contrib.auth.models import User
 
-from audit_app.chains import entry_problem
-from audit_app.stretches import read_entries, stretch_ends
-from audit_app.verify import Report, verify_sessions
+from audit_app.proof.bound_rows import entry_problem
+from audit_app.proof.segments import read_entries, stretch_ends
+from audit_app.proof.verify import Report, verify_sessions
 from benchmarks.databases import Plain, plain_connection
 from benchmarks.talk import make_turns, write_turn
 from mnesis_core.ledger import GENESIS
-from sessions_app import store
-from sessions_app.guards import guarded_models
-from sessions_app.ledger import change
+from sessions_app.guards.triggers import guarded_models
+from sessions_app.record import session_store
+from sessions_app.record.change import change
 
 SESSIONS, TURNS = 8, 1_500
 TURNS_OF_A_LONG_ONE = 12_000
@@ -72,7 +72,7 @@ def jobs() -> int:
 
 def make_session(owner: User, turns: int) -> str:
     """A session of so many of the usual turns; returns its id."""
-    session_id = store.create_session(owner=owner, model="demo")
+    session_id = session_store.create_session(owner=owner, model="demo")
     for _ in range(turns // 100):
         with change(session_id) as record:
             for user, assistant in make_turns(100):

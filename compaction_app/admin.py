@@ -18,22 +18,17 @@ from django.utils.html import format_html
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app.context import load_frame
-from compaction_app.drawing import load_drawing
-from compaction_app.inspect_queries import load_heads
 from compaction_app.inspector.payload import SEES_PAYLOADS, may_see_payload, payload_file
-from compaction_app.inspector.summary_page import SOURCES, load_sources, name_of, span_name
+from compaction_app.inspector.summaries import SOURCES, load_drawing, name_of, open_sources, span_name
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
-from compaction_app.queries import load_graph, load_summary
-from compaction_app.rebuilding import rebuild_payload
-from mnesis_core.calibration import words_of
-from mnesis_core.compaction import Outcome
+from compaction_app.queries import load_graph, load_heads, load_summary
+from compaction_app.rebuild import rebuild_payload
+from mnesis_core.compaction.dag import Node, difference
+from mnesis_core.compaction.selection import Outcome
 from mnesis_core.errors import CallNotFoundError, SessionNotFoundError
-from mnesis_core.graph import Node
-from mnesis_core.record import CallRecord, ContextItemRecord
-from mnesis_core.revision import difference
-from mnesis_core.text import decode_text, encode_text
-from mnesis_core.visible import excerpt
-from sessions_app import inspect_queries
+from mnesis_core.llm.calibration import words_of
+from mnesis_core.records import CallRecord, ContextItemRecord
+from mnesis_core.text import decode_text, encode_text, excerpt
 from sessions_app.admin.read_only import (
     ReadOnlyAdmin,
     column,
@@ -45,9 +40,10 @@ from sessions_app.admin.read_only import (
 )
 from sessions_app.admin.records import context_facts
 from sessions_app.admin.texts import Fact, TextColumn, list_url, record_url, show_text
-from sessions_app.inspect_queries import NOW, SessionHeading, load_heading, preview_messages
-from sessions_app.inspecting import address_of, inspected
-from sessions_app.queries import load_call
+from sessions_app.pages.permissions import address_of, inspected
+from sessions_app.record import inspect_queries
+from sessions_app.record.call_queries import load_call
+from sessions_app.record.inspect_queries import NOW, SessionHeading, load_heading, preview_messages
 
 ITEMS_PER_PAGE = 200
 CHANGES_SHOWN = 50
@@ -167,7 +163,7 @@ class SummaryNodeAdmin(ReadOnlyAdmin):
         """Return its revisions, the summaries that stand for it, and its sources a page at a time."""
         graph, summary = load_graph(row.session_id), load_summary(row.id)
         page = page_of(request, summary.source_ids, SOURCES)
-        sources = load_sources(summary, offset=page.start_index() - 1).items if page.object_list else []
+        sources = open_sources(summary, offset=page.start_index() - 1).items if page.object_list else []
         may_preview = request.user.has_perms(SEES_CONTEXT)
         story = address_of("inspect-summary", row.session_id, row.id)
         return {

@@ -1,32 +1,446 @@
-"""Context and compactions at the REST door."""
+"""Summaries at the REST door: described, expanded, their lineage, and whether a context stands for everything."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema, Status
-from pydantic import Field
+from ninja import Field, Query, Router, Schema, Status
+from pydantic import Field as PydanticField
 
-from compaction_app import queries
+from compaction_app import lineage, queries, revise
 from compaction_app.compact import compact_now, request_manual
-from compaction_app.differences import compare_calls
-from compaction_app.rebuilding import rebuild_payload
-from compaction_app.revising_api import router as revising_router
-from compaction_app.search_api import router as search_router
-from compaction_app.showing import CompactionOut, ContextFormat, compaction_out, show_context
-from compaction_app.summaries_api import router as summaries_router
-from sessions_app.asking import owner_id
-from sessions_app.queries import load_call, load_session
-from sessions_app.schemas import CallOut, ErrorOut, call_out
+from compaction_app.context import compare_calls
+from compaction_app.rebuild import rebuild_payload
+from compaction_app.search import router as search_router
+from compaction_app.views import CompactionOut, ContextFormat, compaction_out, show_context
+from mnesis_core.compaction.dag import Node
+from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.files.references import find_file_ids
+from mnesis_core.records import SummaryRecord
+from mnesis_core.text import printable
+from sessions_app.callers import owner_id
+from sessions_app.record.call_queries import load_call
+from sessions_app.record.message_queries import load_message_rows
+from sessions_app.record.session_queries import load_session
+from sessions_app.schemas import CallOut, ErrorOut, MessageOut, call_out, message_out
 
 router = Router(tags=["context"])
-router.add_router("", search_router)
-router.add_router("", summaries_router)
-router.add_router("", revising_router)
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+Limit = Annotated[int, Query(ge=1, le=500)]
+
+
+class SummaryOut(Schema):
+    """A summary."""
+
+    id: str
+    kind: str
+    depth: int
+    level: int
+    text: str
+    token_count: int
+    source_tokens: int
+    first_seq: int
+    last_seq: int
+    message_count: int
+    source_ids: list[str]
+    file_ids: list[str]
+    model: str
+    prompt_version: str
+    tokens_input: int
+    tokens_output: int
+    cost_micros: int
+    duration_ms: int
+    revises: str | None
+    restores: str | None
+    superseded: bool
+    superseded_by: str | None
+    freshness: str
+    created_at: datetime
+
+
+class SummaryList(Schema):
+    """Every summary of a session, in the order they were made."""
+
+    items: list[SummaryOut]
+    next_cursor: None = None
+
+
+class NodeOut(Schema):
+    """A summary without its text."""
+
+    id: str
+    kind: str
+    depth: int
+    level: int
+    first_seq: int
+    last_seq: int
+    message_count: int
+    token_count: int
+    source_tokens: int
+    tokens_input: int
+    tokens_output: int
+    cost_micros: int
+    freshness: str
+
+
+class RevisionOut(NodeOut):
+    """One revision of a summary."""
+
+    revises: str | None
+    restores: str | None
+    superseded: bool
+
+
+class CostOut(Schema):
+    """What a summary and all under it took, and how much text they have."""
+
+    summaries: int
+    leaves: int
+    messages: int
+    token_count: int
+    tokens_input: int
+    tokens_output: int
+    cost_micros: int
+
+
+class DescriptionOut(SummaryOut):
+    """A summary, what stands for it (the nearest first), and which of these is in the context now."""
+
+    session_id: str
+    revisions: list[RevisionOut]
+    above: list[NodeOut]
+    in_context: str | None
+    subtree: CostOut
+
+
+class BelowOut(NodeOut):
+    """A summary under another one, some steps down."""
+
+    steps: int
+
+
+class LineageOut(Schema):
+    """What stands for a summary, the nearest first, and all under it in order, itself among them."""
+
+    id: str
+    above: list[NodeOut]
+    below: list[BelowOut]
+    in_context: str | None
+    next_cursor: str | None
+
+
+class MessageLineageOut(Schema):
+    """What stands for a message, the nearest first."""
+
+    id: str
+    seq: int
+    above: list[NodeOut]
+    in_context: str | None
+
+
+class SourceOut(SummaryOut):
+    """A source in its newest revision; ``source_id`` is the one that was read when the summary was made."""
+
+    source_id: str
+
+
+class ExpandedOut(Schema):
+    """What a summary stands for: ``messages``, or the ``summaries`` it was condensed from."""
+
+    kind: str
+    items: list[MessageOut] | list[SourceOut]
+    next_cursor: str | None
+
+
+Run = Annotated[list[int], Field(min_length=2, max_length=2)]
+"""The first and the last message's place."""
+
+
+class CoverOut(Schema):
+    """Whether a context stands for every message exactly once, in order. Runs of messages are (first, last)."""
+
+    ok: bool
+    messages: int
+    verbatim: int
+    summarised: int
+    missing: list[Run]
+    twice: list[Run]
+    out_of_order: list[Run]
+    miscounted: list[str]
+
+
+@router.get("/sessions/{session_id}/summaries", response={200: SummaryList, **ERRORS}, summary="List summaries")
+def list_summaries(request: HttpRequest, session_id: str) -> dict[str, Any]:
+    """The summary DAG: each node with its sources, those that were superseded among them."""
+    load_session(session_id, owner_id=owner_id(request))
+    summaries = queries.list_summaries(session_id)
+    later = {summary.revises: summary.id for summary in summaries}
+    return {"items": [summary_out(summary, superseded_by=later.get(summary.id)) for summary in summaries]}
+
+
+@router.get("/sessions/{session_id}/cover", response={200: CoverOut, **ERRORS}, summary="Check that nothing is lost")
+def read_cover(request: HttpRequest, session_id: str) -> dict[str, Any]:
+    """Expand the whole context: does it give every message of the session once, in order? Names those that it does not."""
+    load_session(session_id, owner_id=owner_id(request))
+    found = lineage.cover(session_id)
+    return asdict(found) | {"ok": found.ok}
+
+
+@router.get(
+    "/sessions/{session_id}/messages/{message_id}/lineage",
+    response={200: MessageLineageOut, **ERRORS},
+    summary="Find what stands for a message",
+)
+def trace_message(request: HttpRequest, session_id: str, message_id: str) -> dict[str, Any]:
+    """The summaries that stand for a message, and what of them is in the context now, if not the message itself."""
+    load_session(session_id, owner_id=owner_id(request))
+    traced = lineage.trace_message(message_id, session_id=session_id)
+    above = [node_out(node) for node in traced.above]
+    return {"id": message_id, "seq": traced.seq, "above": above, "in_context": traced.in_context}
+
+
+@router.get("/summaries/{summary_id}", response={200: DescriptionOut, **ERRORS}, summary="Describe a summary")
+def read_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
+    """One summary: text, level, span and sources, what stands for it, and what it and all under it took."""
+    found = lineage.describe(queries.load_summary(summary_id, owner_id=owner_id(request)))
+    later = next((node.id for node in found.revisions if node.revises_id == summary_id), None)
+    return summary_out(found.summary, superseded_by=later) | {
+        "session_id": found.summary.session_id,
+        "revisions": [_revision_out(node) for node in found.revisions],
+        "above": [node_out(node) for node in found.above],
+        "in_context": found.in_context,
+        "subtree": asdict(found.cost),
+    }
+
+
+@router.get("/summaries/{summary_id}/lineage", response={200: LineageOut, **ERRORS}, summary="Trace a summary")
+def read_lineage(
+    request: HttpRequest, summary_id: str, limit: Limit = 500, cursor: str | None = None
+) -> dict[str, Any]:
+    """What stands for a summary, and every summary under it, a page at a time, each with its cost."""
+    offset = parse_offset(cursor)
+    found = lineage.describe(queries.load_summary(summary_id, owner_id=owner_id(request)))
+    page = found.below[offset : offset + limit]
+    return {
+        "id": found.summary.id,
+        "above": [node_out(node) for node in found.above],
+        "below": [node_out(node) | {"steps": steps} for steps, node in page],
+        "in_context": found.in_context,
+        "next_cursor": str(offset + limit) if offset + limit < len(found.below) else None,
+    }
+
+
+@router.get("/summaries/{summary_id}/expand", response={200: ExpandedOut, **ERRORS}, summary="Expand a summary")
+def expand_summary(
+    request: HttpRequest, summary_id: str, deep: bool = False, limit: Limit = 100, cursor: str | None = None
+) -> dict[str, Any]:
+    """What a summary stands for, one step down, or with ``deep`` the original messages through all steps."""
+    offset = parse_offset(cursor)
+    summary = queries.load_summary(summary_id, owner_id=owner_id(request))
+    if summary.kind == "condensed" and not deep:
+        items = [summary_out(source) | {"source_id": read} for read, source in lineage.expand_step(summary)]
+        return {"kind": "summaries", "items": items, "next_cursor": None}
+    page = lineage.expand_messages(summary, offset=offset, limit=limit)
+    rows = load_message_rows(summary.session_id, [message.id for message in page.messages])
+    return {
+        "kind": "messages",
+        "items": [message_out(message, rows[message.id]) for message in page.messages],
+        "next_cursor": None if page.next_offset is None else str(page.next_offset),
+    }
+
+
+def summary_out(summary: SummaryRecord, *, superseded_by: str | None = None) -> dict[str, Any]:
+    """A summary as JSON."""
+    hidden = ("session_id", "run_id", "source_ids", "superseded_seq", "text")
+    return {name: value for name, value in asdict(summary).items() if name not in hidden} | {
+        "text": printable(summary.text),
+        "source_ids": [id for _, id in summary.source_ids],
+        "file_ids": list(find_file_ids(summary.text)),
+        "superseded": summary.superseded_seq is not None,
+        "superseded_by": superseded_by,
+    }
+
+
+def _revision_out(node: Node) -> dict[str, Any]:
+    superseded = node.superseded_seq is not None
+    return asdict(node) | {"revises": node.revises_id, "restores": node.restores_id, "superseded": superseded}
+
+
+def node_out(node: Node) -> dict[str, Any]:
+    """A summary without its text as JSON."""
+    return asdict(node)
+
+
+def parse_offset(cursor: str | None) -> int:
+    """How many items came before this page.
+
+    :raises InvalidRequest: the cursor is none of ours.
+    """
+    if cursor is None:
+        return 0
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 16):
+        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+    return int(cursor)
+
+
+# Summaries said again at the REST door: preview, compare, apply, undo.
+
+WRITE_ERRORS = {**ERRORS, 403: ErrorOut, 409: ErrorOut}
+
+
+class PreviewIn(Schema):
+    """Who is asked and how; by default as this session is summarised."""
+
+    model: Annotated[str, PydanticField(max_length=100)] = ""
+    prompt: Annotated[str, PydanticField(max_length=50_000)] | None = None
+    """A text in the shape of the prompts that come with Mnesis."""
+    subtree: bool = False
+    only_stale: bool = False
+
+
+class ApplyIn(Schema):
+    """Which preview."""
+
+    preview_id: Annotated[str, PydanticField(max_length=100)]
+
+
+class UndoIn(Schema):
+    """Which earlier revision's text comes back, by default the one before; and whether all that was applied with it."""
+
+    to: Annotated[str, PydanticField(max_length=100)] | None = None
+    subtree: bool = False
+
+
+PLAIN_PREVIEW, PLAIN_UNDO = PreviewIn(), UndoIn()
+"""What an empty body asks for."""
+
+
+class PreviewedOut(Schema):
+    """One summary of a preview. ``difference`` has the lines of a unified difference, none where the text is the same."""
+
+    id: str
+    summary_id: str
+    level: int
+    text: str
+    token_count: int
+    token_count_before: int
+    level_before: int
+    model: str
+    model_before: str
+    prompt_version: str
+    prompt_version_before: str
+    tokens_input: int
+    tokens_output: int
+    cost_micros: int
+    cost_micros_before: int
+    duration_ms: int
+    source_ids: list[str]
+    difference: list[str]
+    applied: bool
+    created_at: datetime
+
+
+class PreviewOut(Schema):
+    """What would change, each summary after those it is made from. Nothing has changed unless it was applied."""
+
+    id: str
+    summary_id: str
+    session_id: str
+    applied: bool
+    items: list[PreviewedOut]
+
+
+class RevisionsOut(Schema):
+    """Revisions that were made, the asked one last."""
+
+    items: list[SummaryOut]
+
+
+@router.post(
+    "/summaries/{summary_id}/preview", response={201: PreviewOut, **WRITE_ERRORS}, summary="Summarise again, to see it"
+)
+def preview(request: HttpRequest, summary_id: str, body: PreviewIn = PLAIN_PREVIEW) -> Any:
+    """Ask for a summary again, or for all under it. The answer comes when the model has answered; nothing changes."""
+    caller = owner_id(request)
+    made = revise.preview(
+        summary_id,
+        owner_id=caller,
+        subtree=body.subtree,
+        only_stale=body.only_stale,
+        model=body.model,
+        prompt=None if body.prompt is None else _prompt(body.prompt),
+    )
+    return Status(201, _preview_out(made, caller))
+
+
+@router.get("/previews/{preview_id}", response={200: PreviewOut, **ERRORS}, summary="See what a preview would change")
+def read_preview(request: HttpRequest, preview_id: str) -> dict[str, Any]:
+    """The difference of the texts, tokens and cost before and after, and whether it was applied."""
+    return _preview_out(preview_id, owner_id(request))
+
+
+@router.post("/summaries/{summary_id}/apply", response={200: RevisionsOut, **WRITE_ERRORS}, summary="Apply a preview")
+def apply(request: HttpRequest, summary_id: str, body: ApplyIn) -> dict[str, Any]:
+    """Put exactly what was previewed in place. Refused if something it was made from was revised meanwhile."""
+    caller = owner_id(request)
+    if queries.load_previews(body.preview_id, owner_id=caller)[-1].summary_id != summary_id:
+        raise InvalidRequest("this preview is of another summary", field="preview_id")
+    return _revisions_out(revise.apply(body.preview_id, owner_id=caller), caller)
+
+
+@router.post("/summaries/{summary_id}/undo", response={200: RevisionsOut, **WRITE_ERRORS}, summary="Undo a revision")
+def undo(request: HttpRequest, summary_id: str, body: UndoIn = PLAIN_UNDO) -> dict[str, Any]:
+    """Give a summary the text of an earlier revision, as one more revision."""
+    caller = owner_id(request)
+    return _revisions_out(revise.undo(summary_id, owner_id=caller, to=body.to, subtree=body.subtree), caller)
+
+
+def _prompt(text: str) -> SummaryPrompt:
+    try:
+        return parse_prompt("custom", text)
+    except ValueError as error:
+        raise InvalidRequest(str(error), field="prompt") from None
+
+
+def _preview_out(preview_id: str, caller: int) -> dict[str, Any]:
+    found = revise.compare(preview_id, owner_id=caller)
+    top = found[-1].preview
+    return {
+        "id": top.id,
+        "summary_id": top.summary_id,
+        "session_id": top.session_id,
+        "applied": found[-1].is_applied,
+        "items": [_previewed_out(comparison) for comparison in found],
+    }
+
+
+def _previewed_out(comparison: revise.Comparison) -> dict[str, Any]:
+    before = comparison.before
+    return asdict(comparison.preview) | {
+        "text": printable(comparison.preview.text),
+        "difference": [printable(line) for line in comparison.lines],
+        "applied": comparison.is_applied,
+        "level_before": before.level,
+        "token_count_before": before.token_count,
+        "model_before": before.model,
+        "prompt_version_before": before.prompt_version,
+        "cost_micros_before": before.cost_micros,
+    }
+
+
+def _revisions_out(ids: list[str], caller: int) -> dict[str, Any]:
+    session_id = queries.load_summary(ids[-1], owner_id=caller).session_id
+    return {"items": [summary_out(summary) for summary in queries.load_summaries(ids, session_id=session_id)]}
+
+
+# Context and compactions at the REST door.
+
+router.add_router("", search_router)
 
 
 class CallRead(CallOut):
@@ -58,7 +472,7 @@ class ChangeOut(Schema):
 class DifferenceOut(Schema):
     """What a call showed in another way than an earlier one; ``from`` is null where there was none."""
 
-    from_: Annotated[str | None, Field(serialization_alias="from")]
+    from_: Annotated[str | None, PydanticField(serialization_alias="from")]
     to: str
     changes: list[ChangeOut]
     counts: dict[str, int]
@@ -90,7 +504,7 @@ def read_context(
     request: HttpRequest,
     session_id: str,
     format: ContextFormat = "mnesis",
-    at: Annotated[int | None, Field(ge=0, le=2**53)] = None,
+    at: Annotated[int | None, PydanticField(ge=0, le=2**53)] = None,
 ) -> dict[str, Any]:
     """The active context now, or as of event ``at``: messages, budget, breakdown, manifest, digest, what is left out.
 

@@ -12,8 +12,6 @@ class CompactionConfig(AppConfig):
     def ready(self) -> None:
         """Register the summaries with the search."""
         # Here, not above: apps.py is read before any model can be made.
-        from sessions_app import search_index
+        from sessions_app.search import index
 
-        search_index.SOURCES["summaries"] = search_index.Source(
-            table="summary_nodes", field="text", part_type="summary"
-        )
+        index.SOURCES["summaries"] = index.Source(table="summary_nodes", field="text", part_type="summary")

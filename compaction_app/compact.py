@@ -14,41 +14,40 @@ import time
 from dataclasses import dataclass, field
 
 from compaction_app import store
-from compaction_app.attempt import Attempt, claim
 from compaction_app.context import ContextState, load_state, meter_of, size_of
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, live_run, load_run
-from compaction_app.schedule import act_on, request_compaction, trigger_of
+from compaction_app.schedule import Attempt, act_on, claim, request_compaction, trigger_of
 from compaction_app.store import RunResult
-from compaction_app.summarising import RecordedTries, prepare_manifest, summarisers_of
-from mnesis_core.compaction import (
+from compaction_app.summary_requests import RecordedTries, prepare_manifest, summarisers_of
+from mnesis_core.compaction.requests import messages_row, summary_rows
+from mnesis_core.compaction.selection import (
     Condensation,
     Situation,
     Span,
-    SummaryResult,
     kind_of,
     must_go_on,
     next_round,
     outcome,
-    piece_limit,
     reading_of,
-    summarise,
 )
-from mnesis_core.compaction.asking import messages_row, summary_rows
+from mnesis_core.compaction.summarise import SummaryResult, summarise
+from mnesis_core.compaction.transcript import piece_limit
+from mnesis_core.context.budget import Size
+from mnesis_core.context.tool_outputs import select_prunable
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
-from mnesis_core.ids import new_id
-from mnesis_core.lineage import NewSummary, RunRecord
-from mnesis_core.llm import Model
-from mnesis_core.measure import Size
+from mnesis_core.llm.interface import Model
+from mnesis_core.llm.retrying import patience_of
 from mnesis_core.providers.litellm_ import close_connections
-from mnesis_core.pruning import select_prunable
-from mnesis_core.retrying import patience_of
+from mnesis_core.records import NewSummary, RunRecord
+from mnesis_core.values import new_id
 from sessions_app.conf import get_model, session_config, site_prompts
-from sessions_app.database import AWAY, db, give_back, waiting_for, work
-from sessions_app.keeping import keep_text
-from sessions_app.ledger import change
-from sessions_app.outages import log_outage
-from sessions_app.queries import load_session, open_turn
+from sessions_app.database.outages import log_outage
+from sessions_app.database.threads import AWAY, db, give_back, waiting_for, work
+from sessions_app.record.change import change
+from sessions_app.record.file_port import keep_text
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import open_turn
 
 logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.2

@@ -5,27 +5,30 @@ Two reads whatever the history: the context items with their messages and parts,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
 from compaction_app.queries import load_summary_entries
-from mnesis_core.assembly import assemble
-from mnesis_core.assembly.fitting import whole
-from mnesis_core.budget import Budget, Pressure, make_budget, pressure, pressure_between
-from mnesis_core.calibration import Calibration, calibration_after
-from mnesis_core.compaction import Situation, piece_limit
+from mnesis_core.compaction.selection import Situation
+from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
-from mnesis_core.context import Assembled
-from mnesis_core.dag import ContextEntry, ContextRows, MessageEntry, in_order
-from mnesis_core.limits import spec_as_said, spec_in_place, spec_in_session
-from mnesis_core.llm import ModelSpec, ToolSpec
-from mnesis_core.measure import Size
-from mnesis_core.record import SessionRecord
-from mnesis_core.rendering import digest, render
-from sessions_app import queries
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.budget import Budget, Pressure, Size, make_budget, pressure, pressure_between
+from mnesis_core.context.entries import Assembled, ContextEntry, ContextRows, MessageEntry, in_order
+from mnesis_core.context.fitting import whole
+from mnesis_core.context.manifest import Row, read_manifest
+from mnesis_core.context.prompt_diff import Difference, difference
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm.calibration import Calibration, calibration_after
+from mnesis_core.llm.interface import ModelSpec, ToolSpec
+from mnesis_core.llm.limits import spec_as_said, spec_in_place, spec_in_session
+from mnesis_core.providers.rendering import digest, render
+from mnesis_core.records import CallRecord, SessionRecord
 from sessions_app.conf import get_spec_to_read, session_config
+from sessions_app.record import call_queries, context_queries, session_queries
 
 USUAL_TOKENS = 50
 """Of a message: so many of the newest are read at first as would fill the window then."""
@@ -157,13 +160,13 @@ def load_frame(session_id: str, *, model: str | None = None) -> Frame:
 
     :raises SessionNotFoundError: there is no such session.
     """
-    session = queries.load_session(session_id)
+    session = session_queries.load_session(session_id)
     config = session_config(session.config)
     is_own = model is None or model == session.model
     spec = spec_in_session(get_spec_to_read(session.model), config)
     if model is not None and not is_own:
         spec = spec_in_place(get_spec_to_read(model), config)
-    newest = queries.newest_call(session_id)
+    newest = call_queries.newest_call(session_id)
     calibration = calibration_after(
         newest, model=spec.alias, shared_ratio=spec.shared_ratio, window=spec.context_window
     )
@@ -188,7 +191,7 @@ def load_state(session_id: str, *, at: int | None = None) -> ContextState:
 
 def read_state(frame: Frame, *, at: int | None = None) -> ContextState:
     """The context of a session that is known, now or as of event ``at``: two queries, whatever the history."""
-    return _state_of(frame, queries.load_context(frame.session.id, at=at), at=at)
+    return _state_of(frame, context_queries.load_context(frame.session.id, at=at), at=at)
 
 
 def read_newest_state(frame: Frame) -> ContextState:
@@ -197,10 +200,10 @@ def read_newest_state(frame: Frame) -> ContextState:
     So the texts that are read are bounded by the window, however much was said since the last compaction.
     """
     items = max(FEWEST_READ, frame.budget.usable // USUAL_TOKENS)
-    state = _state_of(frame, queries.load_newest_context(frame.session.id, items=items))
+    state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items))
     while state.unread_tokens and not _is_prompt_full(state):
         items *= READ_MORE
-        state = _state_of(frame, queries.load_newest_context(frame.session.id, items=items))
+        state = _state_of(frame, context_queries.load_newest_context(frame.session.id, items=items))
     return state
 
 
@@ -264,3 +267,73 @@ def meter_of(state: ContextState) -> Meter:
         breakdown=breakdown,
         **state.calibration.as_dict(),
     )
+
+
+# Story: two calls of one session compared: what the later one shows in another way, and why.
+
+MOST_CHANGES = 1_000
+"""That are told one by one; all are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedCalls:
+    """The difference of two calls."""
+
+    earlier: CallRecord | None
+    """``None`` when the later one was the first."""
+    later: CallRecord
+    changes: list[Difference]
+    """The first of them."""
+    counts: dict[str, int]
+    """Of all, by what happened."""
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return sum(self.counts.values())
+
+
+def compare_calls(call_id: str, *, owner_id: int, earlier_id: str | None = None) -> ComparedCalls:
+    """What a call showed in another way than an earlier one, by default the one before it.
+
+    :raises CallNotFoundError: one of them is not there, or belongs to somebody else.
+    :raises InvalidRequest: they are not of one session, not in this order, or no calls of turns.
+    """
+    later = call_queries.load_call(call_id, owner_id=owner_id)
+    earlier = _earlier(later, owner_id, earlier_id)
+    before, after = _manifest(earlier) if earlier else [], _manifest(later)
+    gone = {row["id"] for row in before if "id" in row} - {row["id"] for row in after if "id" in row}
+    changes = list(
+        difference(
+            before,
+            after,
+            is_first=earlier is None,
+            replaced=context_queries.replaced_items(later.session_id, sorted(gone)),
+        )
+    )
+    return ComparedCalls(
+        earlier=earlier,
+        later=later,
+        changes=changes[:MOST_CHANGES],
+        counts=dict(Counter(change.change for change in changes)),
+    )
+
+
+def _earlier(later: CallRecord, owner_id: int, earlier_id: str | None) -> CallRecord | None:
+    if later.purpose != "turn":
+        raise InvalidRequest("only calls of turns can be compared", field="call_id")
+    if earlier_id is None:
+        return call_queries.load_call_before(later)
+    earlier = call_queries.load_call(earlier_id, owner_id=owner_id)
+    if (earlier.session_id, earlier.purpose) != (later.session_id, later.purpose):
+        raise InvalidRequest("from must be a call of a turn of the same session", field="from")
+    if (earlier.created_at, earlier.id) >= (later.created_at, later.id):
+        raise InvalidRequest("from must be an earlier call", field="from")
+    return earlier
+
+
+def _manifest(call: CallRecord) -> list[Row]:
+    try:
+        return read_manifest(call.manifest)
+    except ValueError as error:
+        raise InvalidRequest(f"call {call.id}: {error}", field="call_id") from error

@@ -8,18 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compaction_app import queries
-from mnesis_core.graph import Cost, Cover, Node, check_cover, slices_of
-from mnesis_core.lineage import SummaryRecord
+from mnesis_core.compaction.dag import Cost, Cover, Node, check_cover, slices_of
 from mnesis_core.messages import StoredMessage
-from sessions_app.database import snapshot
-from sessions_app.queries import (
-    load_context_items,
-    load_messages_by_ids,
-    load_session,
-    seq_of_message,
-    seqs_of_session,
-    standing_items,
-)
+from mnesis_core.records import SummaryRecord
+from sessions_app.database.threads import snapshot
+from sessions_app.record.context_queries import load_context_items, standing_items
+from sessions_app.record.message_queries import load_messages_by_ids, seq_of_message, seqs_of_session
+from sessions_app.record.session_queries import load_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

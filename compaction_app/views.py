@@ -1,23 +1,259 @@
-"""The panels that the session page asks for: the context meter, and where the conversation was compacted."""
+"""The active context and compactions as every door shows them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from ninja import Schema
 
-from compaction_app.context import Meter, load_meter
-from compaction_app.dividers import load_dividers, shown_run
-from compaction_app.queries import list_runs
-from mnesis_core.calibration import words_of
-from mnesis_core.record import SessionRecord
+from compaction_app.context import Meter, load_frame, load_meter, load_state
+from compaction_app.models import LIVE
+from compaction_app.queries import SummaryHead, Written, list_runs, list_runs_between, load_heads, written_by
+from mnesis_core.compaction.selection import Outcome
+from mnesis_core.llm.calibration import words_of
+from mnesis_core.providers.rendering import digest
+from mnesis_core.providers.rendering import render as render_prompt
+from mnesis_core.records import RunRecord, SessionRecord, TryRecord
 from mnesis_core.spending import lines_of
-from sessions_app.inspect_queries import spans_out_of_context
-from sessions_app.queries import load_session
-from sessions_app.rendering import format_count
-from sessions_app.spending import limits_now, look
-from sessions_app.views import number_in, reader_of, signed_in
+from mnesis_core.text import printable
+from sessions_app.pages.markdown import format_count, format_duration, format_money, show_invisible
+from sessions_app.pages.views import number_in, reader_of, signed_in
+from sessions_app.record.inspect_queries import spans_out_of_context
+from sessions_app.record.session_queries import load_session
+from sessions_app.schemas import error_out
+from sessions_app.usage.limits import limits_now, look
+
+ContextFormat = Literal["mnesis", "openai_chat", "openai_responses", "anthropic", "gemini"]
+
+
+class TryOut(Schema):
+    """One attempt at a summary, or at a piece of one."""
+
+    id: str
+    call_id: str | None
+    summary_id: str
+    kind: str
+    level: int
+    piece: int
+    pieces: int
+    target_tokens: int | None
+    prompt_version: str
+    accepted: bool
+    reason: str
+    input_tokens: int
+    output_tokens: int
+    source: str
+    cost_micros: int | None
+    created_at: datetime
+
+
+class CompactionOut(Schema):
+    """A compaction."""
+
+    id: str
+    state: str
+    trigger: str
+    attempts: int
+    """Workers that have taken it up; more than one when one died."""
+    outcome: str | None
+    level: int | None
+    tries: list[TryOut]
+    tokens_before: int | None
+    tokens_after: int | None
+    summary_id: str | None
+    summary_ids: list[str]
+    source_count: int | None
+    pruned_parts: int | None
+    cost_micros: int | None
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at: int | None) -> dict[str, Any]:
+    """What a model would see now, or saw as of event ``at``: as messages, or as a kind of provider takes them.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    """
+    load_session(session_id, owner_id=owner_id)
+    state = load_state(session_id, at=at)
+    built = state.build()
+    body: dict[str, Any] = {
+        "budget": asdict(built.budget) | {"window_source": state.spec.context_window_source},
+        "estimate": {"tokens": built.assembled.used_tokens} | state.calibration.as_dict(),
+        "pressure": built.pressure.value,
+        "breakdown": asdict(built.assembled.breakdown),
+        "manifest": list(built.assembled.manifest),
+        "digest": built.digest,
+        "left_out": [asdict(item) for item in built.assembled.left_out],
+    }
+    if provider != "mnesis":
+        payload = render_prompt(built.assembled, provider=provider)
+        return body | {"payload": payload, "digest": digest(payload)}
+    return body | {"messages": _printable([asdict(message) for message in built.assembled.messages])}
+
+
+def compaction_out(run: RunRecord) -> dict[str, Any]:
+    """A compaction as JSON."""
+    names = ("id", "state", "trigger", "outcome", "level", "tokens_before", "tokens_after", "summary_ids")
+    more = ("attempts", "source_count", "pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
+    return {name: getattr(run, name) for name in names + more} | {
+        "tries": [_try_out(attempt) for attempt in run.tries],
+        "summary_id": run.summary_ids[-1] if run.summary_ids else None,
+        "error": error_out(run.error_code, run.error_message),
+    }
+
+
+def _try_out(attempt: TryRecord) -> dict[str, Any]:
+    return asdict(attempt) | {
+        "input_tokens": attempt.tokens_input,
+        "output_tokens": attempt.tokens_output,
+        "source": attempt.usage_source,
+    }
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _printable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item) for item in value]
+    return value
+
+
+# Compactions as the transcript shows them: why, what came of it, and how far one is that runs now.
+
+ENDINGS: dict[str, str] = {
+    Outcome.TARGET_MET: "It ended because the context had become small enough.",
+    Outcome.FITS: "It ended because nothing more may be summarised; the context fits.",
+    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing that may be summarised.",
+    Outcome.STILL_TOO_LARGE: "It ended because nothing more may be summarised. What remains is still too large: "
+    "the longest texts of it are shown to the model shortened.",
+    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
+}
+MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "asked for"}
+TRIGGERS = {
+    "soft": "after a turn, because the context had passed its soft threshold",
+    "hard": "before a call, because the context had passed its hard mark",
+    "manual": "because somebody asked for it",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a compaction is that runs."""
+
+    written: int
+    """Summaries."""
+    saved: int
+    """Tokens that have left the context so far."""
+    wanted: int | None
+    """Tokens that have to leave it; ``None`` where it goes on as long as there is something to summarise."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRun:
+    """One compaction as the transcript shows it."""
+
+    run: RunRecord
+    tokens_before: str
+    tokens_after: str
+    pruned: str
+    duration: str
+    cost: str
+    error: str
+    moment: str
+    """What triggered it, in two or three words."""
+    why: str
+    """The same as a clause."""
+    ending: str
+    """Why it ended, as a sentence; empty where the record does not say."""
+    reasons: list[str]
+    """Why each level that was tried was not enough."""
+    models: str = ""
+    """Who wrote its summaries."""
+    summaries: Sequence[SummaryHead] = ()
+    progress: Progress | None = None
+    """Of one that runs."""
+
+    @property
+    def is_live(self) -> bool:
+        """It is queued or running."""
+        return self.run.state in LIVE
+
+    @property
+    def has_changed(self) -> bool:
+        """The context is another one since."""
+        return bool(self.run.summary_ids) or bool(self.run.pruned_parts)
+
+
+def load_dividers(session_id: str, *, first: int, last: int | None) -> list[ShownRun]:
+    """The compactions that ended among these messages, oldest first, and the one that runs now."""
+    runs = list_runs_between(session_id, first=first, last=last)[::-1]
+    ids = [id for run in runs for id in run.summary_ids]
+    heads = load_heads(ids, session_id=session_id) if ids else {}
+    return [
+        replace(
+            shown_run(run, [heads[id] for id in run.summary_ids if id in heads]),
+            progress=_progress(run) if run.state == "running" else None,
+        )
+        for run in runs
+    ]
+
+
+def shown_run(run: RunRecord, summaries: Sequence[SummaryHead] = ()) -> ShownRun:
+    """A compaction with its numbers as words."""
+    seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
+    models = dict.fromkeys(show_invisible(head.model) or "no model" for head in summaries)
+    return ShownRun(
+        run=run,
+        tokens_before=format_count(run.tokens_before),
+        tokens_after=format_count(run.tokens_after),
+        pruned=format_count(run.pruned_tokens),
+        duration=format_duration(seconds),
+        cost=format_money(run.cost_micros),
+        error=show_invisible(run.error_message or ""),
+        moment=MOMENTS.get(run.trigger, run.trigger),
+        why=TRIGGERS.get(run.trigger, ""),
+        ending=ENDINGS.get(run.outcome or "", ""),
+        reasons=[
+            show_invisible(f"level {attempt.level}: {attempt.reason}") for attempt in run.tries if not attempt.accepted
+        ],
+        models=", ".join(models),
+        summaries=summaries,
+    )
+
+
+def _progress(run: RunRecord) -> Progress:
+    written = written_by(run.id)
+    saved = written.saved + (run.pruned_tokens or 0)
+    # One that somebody asked for does not stop at the low mark.
+    target = load_frame(run.session_id).budget.target if run.trigger != "manual" else None
+    wanted = None if target is None or run.tokens_before is None else max(1, run.tokens_before - target)
+    return Progress(
+        written=written.summaries,
+        saved=min(saved, wanted) if wanted else saved,
+        wanted=wanted,
+        words=_words(run, written, saved, wanted),
+    )
+
+
+def _words(run: RunRecord, written: Written, saved: int, wanted: int | None) -> str:
+    summaries = f"{written.summaries} summar{'y' if written.summaries == 1 else 'ies'} so far"
+    tokens = f"{format_count(saved)}{f' of {format_count(wanted)}' if wanted else ''} tokens saved"
+    rejected = sum(not attempt.accepted for attempt in run.tries)
+    return " · ".join(filter(None, (summaries, tokens, f"{rejected} rejected" if rejected else "")))
+
+
+# The panels that the session page asks for: the context meter, and where the conversation was compacted.
 
 SEGMENTS = {
     "system": "System prompt",

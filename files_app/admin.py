@@ -10,11 +10,10 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from files_app.models import FileReference
-from mnesis_core.text import decode_text
-from mnesis_core.visible import excerpt
+from mnesis_core.text import decode_text, excerpt
 from sessions_app.admin.read_only import ReadOnlyAdmin, column, presence_filter
 from sessions_app.admin.texts import TextColumn, list_url, record_url
-from sessions_app.queries import messages_naming
+from sessions_app.record.session_queries import messages_naming
 
 MOST_LINKS = 20
 """Of each kind."""

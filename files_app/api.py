@@ -1,28 +1,178 @@
-"""Files at the REST door: what is known of one, and its bytes."""
+"""Files as every door says them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from ninja import Router, Schema, Status
 from pydantic import Field, ValidationError
 
-from files_app.contents import content_size, read_content
+from files_app.contents import content_size, find_size, read_content
 from files_app.ingest import keep_file, keep_path
-from files_app.listing import FileList, FileOut, file_out, file_page
-from files_app.queries import load_file_reference, read_range
-from mnesis_core.attachments import name_of_upload
-from mnesis_core.byte_ranges import Span, parse_range
+from files_app.lines import MOST_HITS, MOST_LINES, read_lines, search_file
+from files_app.queries import list_files, load_file_reference, read_range
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.record import FileReference
-from mnesis_core.strict_json import read_json
-from mnesis_core.text import LONGEST_CHARACTER, printable
-from sessions_app.asking import owner_id
+from mnesis_core.files.lines import FileLines, FileSearch, Span, parse_range
+from mnesis_core.files.patterns import Mode
+from mnesis_core.files.references import name_of_upload
+from mnesis_core.records import FileReference
+from mnesis_core.search import LONGEST_QUERY
+from mnesis_core.text import LONGEST_CHARACTER, printable, read_json
+from sessions_app.callers import owner_id
+from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut
+
+
+class ProseOut(Schema):
+    """How a model was asked to describe a text: by which prompt, how many bytes of it, and why it says nothing.
+
+    ``call_id`` is null where it was not asked, or about another file of the same content.
+    """
+
+    model: str
+    prompt: str
+    call_id: str | None
+    bytes: int
+    problem: str
+
+
+class ExplorationOut(Schema):
+    """How a file was explored: ``covered`` says how much of it was looked at, ``problem`` why not as what it is.
+
+    ``prose`` is null where no model was asked to describe it.
+    """
+
+    explorer: str
+    covered: str
+    problem: str
+    seconds: float
+    peak_bytes: int
+    prose: ProseOut | None = None
+
+
+class FileOut(Schema):
+    """What is known of a file. ``size`` in bytes; null where its content is not kept here.
+
+    ``state``: ``waiting`` until a worker has explored it.
+    """
+
+    id: str
+    session_id: str
+    content_id: str
+    path: str
+    file_type: str
+    token_count: int
+    state: Literal["waiting", "explored"]
+    exploration_summary: str
+    exploration: ExplorationOut | None
+    size: int | None
+    created_at: datetime
+
+
+class FileList(Schema):
+    """A page of files."""
+
+    items: list[FileOut]
+    next_cursor: str | None
+
+
+class LineOut(Schema):
+    """A line without its end, ``offset`` the byte where it begins. ``is_cut``: it is longer, read on by bytes."""
+
+    number: int
+    offset: int
+    text: str
+    is_cut: bool
+
+
+class LinesOut(Schema):
+    """Lines in order. ``total``: lines of the whole file; null while they are not all counted, then ask again."""
+
+    items: list[LineOut]
+    total: int | None
+    next_line: int | None
+
+
+class LineHitOut(Schema):
+    """A line that matches, shortened around its first match, which is at byte ``offset``; ``count``: matches in it.
+
+    ``matches``: (first, after the last) character of ``text``.
+    """
+
+    number: int
+    offset: int
+    text: str
+    matches: list[tuple[int, int]]
+    count: int
+
+
+class FileSearchOut(Schema):
+    """Lines that match, in order. The file was searched up to byte ``searched_bytes`` of ``size``.
+
+    ``next_cursor`` goes on; null when everything was searched. A page may have no hits and still go on.
+    """
+
+    items: list[LineHitOut]
+    searched_bytes: int
+    size: int
+    next_cursor: str | None
+
+
+def file_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
+    """A person's files, or those of one of their sessions, newest first.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    """
+    if session_id is not None:
+        load_session(session_id, owner_id=owner_id)
+    files = list_files(owner_id=owner_id, session_id=session_id, before=cursor, limit=limit + 1)
+    more = len(files) > limit
+    return {"items": [file_out(file) for file in files[:limit]], "next_cursor": files[limit - 1].id if more else None}
+
+
+def file_out(file: FileReference) -> dict[str, Any]:
+    """A file as this door says it."""
+    return {
+        "id": file.id,
+        "session_id": file.session_id,
+        "content_id": file.content_id,
+        "path": printable(file.path),
+        "file_type": printable(file.file_type),
+        "token_count": file.token_count,
+        "state": "explored" if file.is_explored else "waiting",
+        "exploration_summary": printable(file.exploration_summary),
+        "exploration": file.exploration,
+        "size": find_size(file.content_id),
+        "created_at": file.created_at,
+    }
+
+
+def lines_out(found: FileLines) -> dict[str, Any]:
+    """Lines as every door says them."""
+    return {
+        "items": [asdict(line) for line in found.lines],
+        "total": found.total,
+        "next_line": found.next_line,
+    }
+
+
+def search_out(found: FileSearch) -> dict[str, Any]:
+    """A page of lines that match as every door says it."""
+    return {
+        "items": [asdict(hit) for hit in found.hits],
+        "searched_bytes": found.searched_bytes,
+        "size": found.size,
+        "next_cursor": found.next_cursor,
+    }
+
+
+# Files at the REST door: what is known of one, and its bytes.
 
 router = Router(tags=["files"])
 
@@ -67,7 +217,7 @@ class PathIn(Schema):
 
 
 @router.get("/files", response={200: FileList, **ERRORS}, summary="List files, the newest first")
-def list_files(
+def get_files(
     request: HttpRequest,
     session_id: str | None = None,
     limit: Annotated[int, Field(ge=1, le=500)] = 50,
@@ -177,3 +327,38 @@ def _etag(file: FileReference) -> str:
 async def _chunks(content_id: str, first: int, end: int) -> AsyncIterator[bytes]:
     for begin in range(first, end, CHUNK_BYTES):
         yield await asyncio.to_thread(read_content, content_id, begin, min(CHUNK_BYTES, end - begin))
+
+
+# Lines of a file and a search in it, at the REST door.
+
+READING_ERRORS = {401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+
+
+@router.get("/files/{file_id}/lines", response={200: LinesOut, **READING_ERRORS}, summary="Read lines of a file")
+def read_file_lines(
+    request: HttpRequest,
+    file_id: str,
+    first: Annotated[int, Field(ge=1, le=2**53)] = 1,
+    limit: Annotated[int, Field(ge=1, le=MOST_LINES)] = 200,
+) -> Any:
+    """Lines from number ``first`` on (the first is 1), however long the file is; fewer than ``limit`` where they are long."""
+    found = read_lines(file_id, first_line=first, lines=limit, owner_id=owner_id(request))
+    return lines_out(found)
+
+
+@router.get("/files/{file_id}/search", response={200: FileSearchOut, **READING_ERRORS}, summary="Search in a file")
+def search_in_file(
+    request: HttpRequest,
+    file_id: str,
+    q: Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY)],
+    mode: Mode = "text",
+    limit: Annotated[int, Field(ge=1, le=MOST_HITS)] = 50,
+    cursor: str | None = None,
+) -> Any:
+    """The next lines that match: words that must all be in a line, in any case, ``"in quotes"`` with their spaces.
+
+    ``mode=regex`` takes a pattern in RE2's syntax, in which ``^`` and ``$`` are a line's ends. Each request looks for about
+    a second and a half at most.
+    """
+    found = search_file(file_id, pattern=q, mode=mode, limit=limit, cursor=cursor, owner_id=owner_id(request))
+    return search_out(found)

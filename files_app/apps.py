@@ -13,17 +13,18 @@ class FilesConfig(AppConfig):
         """Let the search find what explorations found, and others keep texts as files."""
         # Here, not above: apps.py is read before any model can be made.
         from files_app import contents, queries, store
-        from sessions_app import keeping, search_index
+        from sessions_app.record import file_port
+        from sessions_app.search import index
 
-        search_index.SOURCES["files"] = search_index.Source(
+        index.SOURCES["files"] = index.Source(
             table="file_references",
             field="exploration_summary",
             part_type="file",
             first_seq="after_message_seq",
             last_seq="after_message_seq",
         )
-        keeping.use(
-            keeping.Keeper(
+        file_port.use(
+            file_port.Keeper(
                 put_content=contents.put_content,
                 store_reference=store.store_file_reference,
                 read_content=queries.read_of_session,

@@ -19,7 +19,7 @@ from django.core.files.base import ContentFile, File
 from django.core.files.storage import FileSystemStorage, storages
 
 from mnesis_core.errors import FileContentNotFound, RequestTooLarge
-from mnesis_core.file_lines import Read
+from mnesis_core.files.lines import Read
 
 FIRST_AHEAD, MOST_AHEAD = 262_144, 8_388_608
 """Bytes that are asked of a storage elsewhere at once."""

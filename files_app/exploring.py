@@ -1,23 +1,285 @@
-"""Story: what a file holds is found out by a worker, once for all files of the same content, and written down.
+"""Asking a model what a text that is kept as a file says: every call is a row, and no lock is held while it is asked.
 
-Where the session names a model for it, that model describes prose, in front of what was counted.
+A call is written before it is made. A process that dies in between leaves a call that runs, which the next process that
+explores the file closes; while it may still come to an end no process asks again, since each answer is paid for.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
 
-from files_app.contents import on_disk
-from files_app.prose import AlreadyAsked, Describer, Description, describe, describer_of, is_being_asked
-from files_app.queries import find_exploration, load_file_reference
+from django.utils import timezone
+
+from files_app.contents import on_disk, read_content
+from files_app.queries import find_exploration, is_waiting, load_file_reference
 from files_app.store import finish_exploration
-from mnesis_core.errors import FileContentNotFound
-from mnesis_core.exploration.alone import ExplorationLimits, explore_alone
-from mnesis_core.exploration.detection import BY_NAME
-from mnesis_core.record import FileReference
-from sessions_app.conf import site_config
-from sessions_app.ledger import change
+from mnesis_core.compaction.file_prose import KINDS, READ_BYTES, Question, problem_of, question_about, with_description
+from mnesis_core.config import Config
+from mnesis_core.errors import (
+    BudgetExhausted,
+    CallNotFoundError,
+    FileContentNotFound,
+    ModelCallAbandoned,
+    ModelNotFoundError,
+)
+from mnesis_core.files.detection import BY_NAME
+from mnesis_core.files.sandbox import ExplorationLimits, explore_alone
+from mnesis_core.llm.interface import Model, Outcome, Reply, Request
+from mnesis_core.llm.limits import spec_in_session
+from mnesis_core.llm.retrying import patience_of
+from mnesis_core.providers.litellm_ import close_connections
+from mnesis_core.providers.rendering import digest
+from mnesis_core.records import FileReference, MessageEnd, SessionRecord
+from mnesis_core.spending import Spent
+from mnesis_core.text import LONGEST_CHARACTER
+from mnesis_core.turns.recording import end_of_reply
+from sessions_app.conf import get_model, session_config, site_config, site_prompts
+from sessions_app.database.threads import in_waiting_thread, waiting_for
+from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, complete_or_abandon, load_fallbacks
+from sessions_app.record import call_store
+from sessions_app.record.call_queries import running_file_calls
+from sessions_app.record.change import Change, change
+from sessions_app.record.session_queries import load_session
+from sessions_app.usage.limits import SpendingLimit, load_limits
+
+P = ParamSpec("P")
+R = TypeVar("R")
+CALL_SECONDS = 60.0
+"""The longest that one call may take, and all that are made for one file together."""
+LOST_AFTER = timedelta(seconds=2 * CALL_SECONDS)
+"""A call that has run for so long has lost its process."""
+
+
+class AlreadyAsked(Exception):
+    """Another process asks about this file, or has asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describer:
+    """The model that describes the prose of a session's files."""
+
+    alias: str
+    """The model that the configuration names."""
+    prompt_version: str
+    session: SessionRecord
+    config: Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a call ended, to be written together with what became of it."""
+
+    call_id: str
+    end: MessageEnd
+    attempts: int
+
+    def write(self, record: Change) -> None:
+        """Write it, unless another process took the call for lost and has closed it."""
+        with suppress(CallNotFoundError):
+            call_store.finish_call(record, self.call_id, self.end, attempts=self.attempts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A file's summary, with or without what a model wrote."""
+
+    summary: str
+    note: dict[str, Any] | None
+    """Which model was asked in which call, and what went wrong; ``None``: it is not worth a question."""
+    ending: Ending | None = None
+
+
+def describer_of(file: FileReference) -> Describer | None:
+    """Return the model that describes a file, if its kind is prose and its session names one."""
+    if file.file_type not in KINDS:
+        return None
+    session = load_session(file.session_id)
+    config = session_config(session.config)
+    if not config.files.model:
+        return None
+    version = site_prompts().prose.version
+    return Describer(alias=config.files.model, prompt_version=version, session=session, config=config)
+
+
+def is_being_asked(file: FileReference) -> bool:
+    """Return whether a call about a file may still come to an end, and close those that cannot."""
+    running = running_file_calls(file.session_id, file.id)
+    if not running:
+        return False
+    lost = [call_id for call_id, began in running.items() if began < timezone.now() - LOST_AFTER]
+    if lost:
+        with change(file.session_id) as record:
+            for call_id in lost:
+                Ending(call_id=call_id, end=_abandoned(), attempts=1).write(record)
+    return len(lost) < len(running)
+
+
+def describe(file: FileReference, ordinary: str, describer: Describer) -> Description:
+    """Ask the describer, and another model where it gives nothing. Whatever happens, there is a summary.
+
+    :raises AlreadyAsked: another process asks, or the file is explored.
+    """
+    note = {"model": describer.alias, "prompt": describer.prompt_version, "call_id": None, "bytes": 0}
+    try:
+        own = get_model(describer.alias, user_id=describer.session.owner_id)
+        models = [own, *load_fallbacks(describer.alias, describer.session, describer.config)]
+        data = read_content(file.content_id, 0, _READ)
+    except (ModelNotFoundError, FileContentNotFound) as error:
+        return Description(summary=ordinary, note=note | {"problem": error.code})
+    calls = FileCalls(file, describer, data, models)
+    if calls.question is None:
+        return Description(summary=ordinary, note=None)
+    try:
+        # A loop of its own: connections to models belong to one, and are closed with it.
+        asked = waiting_for(calls.ask, own_loop=True)()
+    except BudgetExhausted as error:
+        return Description(summary=ordinary, note=note | {"problem": str(error.details["reason"])})
+    length = asked.question.beginning.length
+    note |= {"call_id": asked.ending.call_id, "bytes": length, "problem": asked.problem}
+    if asked.problem:
+        return Description(summary=ordinary, note=note, ending=asked.ending)
+    size = max(length, file.size or 0)
+    summary = with_description(ordinary, asked.reply, alias=asked.alias, length=length, size=size)
+    return Description(summary=summary, note=note, ending=asked.ending)
+
+
+_READ = READ_BYTES + LONGEST_CHARACTER
+"""A little more than a model reads, so that it is known where a character ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What came of one call."""
+
+    alias: str
+    question: Question
+    reply: Reply
+    problem: str
+    ending: Ending
+
+
+class FileCalls(ModelCaller[Asked]):
+    """The calls that ask about one file, each a different model."""
+
+    def __init__(self, file: FileReference, describer: Describer, data: bytes, models: Sequence[Model]) -> None:
+        self.file = file
+        self.describer = describer
+        self.data = data
+        self.patience = patience_of(describer.config.turn)
+        self._deadline = time.monotonic() + CALL_SECONDS
+        self._models = list(models)
+        self._asked: Asked | None = None
+        self.question = self._next_question()
+        """What the first of the models is asked; ``None``: for no model that is left is it worth a question."""
+
+    async def ask(self) -> Asked:
+        """Return what the first model says that gives anything, or the last.
+
+        :raises AlreadyAsked: another process asks, or the file is explored.
+        :raises BudgetExhausted: a limit would be passed; ``reason`` says which.
+        """
+        try:
+            return await self.ask_model()
+        finally:
+            await close_connections()
+
+    async def plan(self) -> PlannedCall:
+        model, question = self._models[0], self._question
+        is_own = model.spec.alias == self.describer.session.model
+        return PlannedCall(
+            model=model,
+            spec=spec_in_session(model.spec, self.describer.config) if is_own else model.spec,
+            request=question.request,
+            purpose="file",
+            prompt_tokens=question.tokens,
+            estimated_tokens=question.tokens,
+            parameters={"file_id": self.file.id},
+            manifest=question.manifest,
+            digest=digest(question.request.payload),
+            texts={"prompt": question.prompt.text},
+        )
+
+    async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await in_waiting_thread(call)(*args, **kwargs)
+
+    def held(self) -> AbstractContextManager[Change]:
+        return change(self.file.session_id)
+
+    def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
+        return load_limits(self.file.session_id)
+
+    def check(self, record: Change) -> None:
+        if not is_waiting(self.file.id) or running_file_calls(self.file.session_id, self.file.id):
+            raise AlreadyAsked
+
+    def seconds(self, call: RunningCall) -> float:
+        left = self._deadline - time.monotonic()
+        return max(0.0, left if call.time_limit is None else min(left, call.time_limit.left))
+
+    async def receive(self, call: RunningCall, request: Request) -> Reply:
+        # Whatever breaks in an adapter, the file is explored all the same.
+        return await complete_or_abandon(call.planned.model, request, prompt_tokens=call.planned.prompt_tokens)
+
+    async def finish(self, call: RunningCall, reply: Reply) -> Asked:
+        """Return what the caller writes, together with what becomes of it."""
+        if isinstance(reply.error, ModelCallAbandoned):
+            end, problem = _abandoned(), ModelCallAbandoned.code
+        else:
+            end, problem = end_of_reply(reply, call.planned.spec), problem_of(reply, self._question.beginning)
+        self._asked = Asked(
+            alias=call.planned.spec.alias,
+            question=self._question,
+            reply=reply,
+            problem=problem,
+            ending=Ending(call_id=call.id, end=end, attempts=call.attempts),
+        )
+        return self._asked
+
+    async def use_next_model(self) -> bool:
+        asked = self._asked
+        del self._models[0]
+        self.question = self._next_question()
+        if self.question is None or asked is None:
+            return False
+        await in_waiting_thread(self._write_end)(asked.ending)
+        return True
+
+    @property
+    def _question(self) -> Question:
+        if self.question is None:
+            raise ValueError("there is nothing to ask")
+        return self.question
+
+    def _next_question(self) -> Question | None:
+        """Leave out the models for which the file is not worth a question."""
+        prompt, config = site_prompts().prose, self.describer.config
+        while self._models:
+            spec = self._models[0].spec
+            question = question_about(self.file.content_id, self.data, prompt=prompt, spec=spec, config=config)
+            if question is not None:
+                return question
+            del self._models[0]
+        return None
+
+    def _write_end(self, ending: Ending) -> None:
+        with change(self.file.session_id) as record:
+            ending.write(record)
+
+
+def _abandoned() -> MessageEnd:
+    """Return the end of a call whose answer is lost, so that its cost is not known."""
+    reason = ModelCallAbandoned()
+    return MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
+
+
+# Story: what a file holds is found out by a worker, once for all files of the same content, and written down.
+#
+# Where the session names a model for it, that model describes prose, in front of what was counted.
 
 TASK = "files_app.tasks.explore"
 

@@ -1,27 +1,85 @@
-"""Story: a file comes in: its bytes are kept, once, a session gets a reference to them, and a worker is asked to look."""
+"""Files of this machine that may be taken in by path: those under the site's roots (``MNESIS_FILE_ROOTS``), nothing else.
+
+Every folder on the way is opened from the one before, and a symbolic link is never followed: between a look at a path
+and its opening somebody may put a link in its place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import IO
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django_q.tasks import async_task
 
 from files_app.contents import on_disk, put_stream, read_content
 from files_app.exploring import TASK
 from files_app.queries import bytes_of_person, is_waiting, load_file_reference
-from files_app.roots import chunks_of, open_allowed
 from files_app.store import store_file_reference
-from mnesis_core.attachments import SAMPLE_BYTES, estimate_tokens
-from mnesis_core.errors import FileQuotaExceeded, RequestTooLarge, SessionArchived
-from mnesis_core.exploration.detection import detect
-from mnesis_core.exploration.source import Source
-from mnesis_core.record import FileReference
+from mnesis_core.errors import FileNotAllowed, FileQuotaExceeded, RequestTooLarge, SessionArchived
+from mnesis_core.files.detection import detect
+from mnesis_core.files.references import SAMPLE_BYTES, estimate_tokens
+from mnesis_core.files.source import Source
+from mnesis_core.records import FileReference
 from mnesis_core.text import text_of_bytes
-from sessions_app import store
 from sessions_app.conf import default_model, get_spec, site_config
-from sessions_app.ledger import Change, change
-from sessions_app.queries import load_session
+from sessions_app.record import session_store
+from sessions_app.record.change import Change, change
+from sessions_app.record.session_queries import load_session
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Not to wait for whoever writes into a pipe; a pipe is refused below.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def open_allowed(path: str) -> IO[bytes]:
+    """An ordinary file under one of the roots, to be read.
+
+    :raises FileNotAllowed: it is under no root, is reached by a link, is no ordinary file, or is not there.
+    """
+    for root in settings.MNESIS["FILE_ROOTS"]:
+        if (steps := _steps_below(path, root)) is not None:
+            return _open_below(root, steps, path)
+    raise FileNotAllowed(path=path)
+
+
+def _steps_below(path: str, root: Path) -> tuple[str, ...] | None:
+    """The names from the root to the file; ``None`` where the path leads elsewhere or goes back."""
+    wanted = PurePosixPath(path)
+    if "\0" in path or ".." in wanted.parts or not wanted.is_relative_to(root) or wanted == PurePosixPath(root):
+        return None
+    return wanted.relative_to(root).parts
+
+
+def _open_below(root: Path, steps: tuple[str, ...], path: str) -> IO[bytes]:
+    try:
+        with ExitStack() as opened:
+            folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, folder)
+            for step in steps[:-1]:
+                folder = os.open(step, _FOLDER, dir_fd=folder)
+                opened.callback(os.close, folder)
+            handle = os.open(steps[-1], _FILE, dir_fd=folder)
+    except (OSError, ValueError):
+        raise FileNotAllowed(path=path) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotAllowed(path=path)
+    return os.fdopen(handle, "rb")
+
+
+def chunks_of(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """What is in a file, so many bytes at a time."""
+    while data := file.read(size):
+        yield data
+
+
+# Story: a file comes in: its bytes are kept, once, a session gets a reference to them, and a worker is asked to look.
 
 CHUNK_BYTES = 1_048_576
 
@@ -48,7 +106,7 @@ def _new_session(path: str, *, owner_id: int) -> str:
     alias = default_model()
     get_spec(alias, user_id=owner_id)
     owner = get_user_model().objects.get(pk=owner_id)
-    return store.create_session(owner=owner, model=alias, title=path.rpartition("/")[2])
+    return session_store.create_session(owner=owner, model=alias, title=path.rpartition("/")[2])
 
 
 def _room(owner_id: int) -> int:

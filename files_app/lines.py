@@ -13,9 +13,8 @@ from django.core.cache import cache
 from files_app.contents import content_size, reading
 from files_app.queries import load_file_reference
 from mnesis_core.errors import FileNotText, InvalidRequest
-from mnesis_core.exploration.detection import is_binary
-from mnesis_core.exploration.source import HEAD_BYTES
-from mnesis_core.file_lines import (
+from mnesis_core.files.detection import is_binary
+from mnesis_core.files.lines import (
     Encoding,
     FileLine,
     FileLines,
@@ -29,8 +28,9 @@ from mnesis_core.file_lines import (
     lines_of,
     windows,
 )
-from mnesis_core.line_patterns import OVERLAP_BYTES, LinePattern, Mode, hits_in, parse_lines
-from mnesis_core.record import FileReference
+from mnesis_core.files.patterns import OVERLAP_BYTES, LinePattern, Mode, hits_in, parse_lines
+from mnesis_core.files.source import HEAD_BYTES
+from mnesis_core.records import FileReference
 
 SECONDS, BYTES = 1.5, 1_073_741_824
 """What one request looks at, at most; a window more, since the first is always looked at."""

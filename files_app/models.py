@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from mnesis_core.ledger import new_salt
-from sessions_app.append_only import AppendOnlyModel, Rules
+from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
 PATH_LENGTH = 4_096

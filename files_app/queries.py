@@ -10,7 +10,7 @@ from django.db.models import Max, QuerySet, Sum
 from files_app.contents import content_size, read_content
 from files_app.models import FileReference as Row
 from mnesis_core.errors import FileContentNotFound, FileReferenceNotFoundError, InvalidRequest
-from mnesis_core.record import FileRange, FileReference
+from mnesis_core.records import FileRange, FileReference
 from mnesis_core.text import LONGEST_CHARACTER, character_start, decode_json, decode_text, encode_text
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from storages.backends.s3 import S3Storage
 
-from sessions_app.database import give_back
+from sessions_app.database.threads import give_back
 
 MISSING = ("404", "NoSuchKey", "NotFound")
 

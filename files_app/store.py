@@ -8,12 +8,12 @@ from typing import Any
 from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import EventType
-from mnesis_core.ids import new_id
 from mnesis_core.ledger import MAX_INTEGER, new_salt
 from mnesis_core.text import encode_json, encode_text
-from sessions_app import search_index
-from sessions_app.ledger import Change
-from sessions_app.statements import Table
+from mnesis_core.values import new_id
+from sessions_app.database.fast_sql import Table
+from sessions_app.record.change import Change
+from sessions_app.search import index
 
 _FILES = Table(FileReference)
 _CONTENT_ID = re.compile("[0-9a-f]{64}")
@@ -59,7 +59,7 @@ def store_file_reference(
         **known,
     )
     record.insert(_FILES, row)
-    search_index.add_row(record, "files", row)
+    index.add_row(record, "files", row)
     record.publish(EventType.FILE_ADDED, file_id=row.id, token_count=token_count)
     return str(row.id)
 
@@ -77,7 +77,7 @@ def finish_exploration(record: Change, file_id: str, *, summary: str, exploratio
     if not record.update(_FILES, kept, id=file_id, session_id=record.session_id, exploration_summary=None):
         return False
     row = FileReference.objects.get(id=file_id)
-    search_index.add_row(record, "files", row)
+    index.add_row(record, "files", row)
     record.publish(EventType.FILE_EXPLORED, file_id=file_id)
     return True
 

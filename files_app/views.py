@@ -18,14 +18,13 @@ from files_app.contents import find_size, read_content
 from files_app.lines import read_lines
 from files_app.queries import list_files, load_file_reference, versions_of
 from mnesis_core.errors import FileNotText
-from mnesis_core.exploration.detection import BY_NAME, is_text
-from mnesis_core.file_lines import FileLine
-from mnesis_core.record import FileReference
+from mnesis_core.files.detection import BY_NAME, is_text
+from mnesis_core.files.lines import FileLine
+from mnesis_core.records import FileReference
 from mnesis_core.text import printable
-from sessions_app.colours import LONGEST_LINE, colour_lines
-from sessions_app.queries import load_session, messages_naming, titles_of
-from sessions_app.rendering import format_size, show_invisible
-from sessions_app.views import number_in, reader_of, signed_in
+from sessions_app.pages.markdown import LONGEST_LINE, colour_lines, format_size, show_invisible
+from sessions_app.pages.views import number_in, reader_of, signed_in
+from sessions_app.record.session_queries import load_session, messages_naming, titles_of
 
 PAGE = 50
 LINES = 200

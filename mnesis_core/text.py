@@ -8,11 +8,17 @@ every Python string.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
+
+from mnesis_core.errors import InvalidRequest
 
 ESCAPE = "␛"
 LONGEST_CHARACTER = 4
@@ -107,3 +113,136 @@ def character_start(data: bytes, index: int) -> int:
 def write_time(time: datetime) -> str:
     """A moment as every endpoint writes it: ISO 8601 in UTC, always with milliseconds, such as ``2026-11-23T19:24:40.000Z``."""
     return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
+# Text of others as data in a prompt.
+
+_OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation|inbox_message)\b)", re.IGNORECASE)
+_FILE_TAGS = re.compile(r"<(?=\s*/?\s*file_text\b)", re.IGNORECASE)
+
+
+def quote(text: str) -> str:
+    """Text as data: it can neither open nor close one of the tags that we put around quoted text."""
+    return _OWN_TAGS.sub("&lt;", text)
+
+
+def quote_file(text: str) -> str:
+    """Likewise the text of a file, which stands between tags of its own."""
+    return _FILE_TAGS.sub("&lt;", text)
+
+
+# Text as an inspector shows it: what a reader could not see, or would be misled by, becomes a visible mark.
+#
+# Control characters (a return before a line break is none), lone surrogates, bidirectional controls ("Trojan Source", CVE-2021-42574), zero-width and
+# tag characters. Line breaks and tabs stay. Give it decoded text.
+
+_HIDDEN = re.compile(
+    "(?P<hidden>"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)"
+    "|[\ud800-\udfff]"
+    "|[\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+    "|[\u00ad\u180e\u200b\u2060-\u2064\ufeff\ufff9-\ufffb]"
+    "|[\U000e0000-\U000e007f]"
+    # Joiners are part of many scripts and of emoji; after ASCII or another invisible character they hide something.
+    "|(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]"
+    ")(?P=hidden)*"
+)
+_SPACES = re.compile(r"[\t\n ]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A stretch of text: as it is, or a mark that stands for one hidden character, perhaps repeated."""
+
+    text: str
+    is_mark: bool = False
+    code: str = ""
+    """``U+202E`` for a mark."""
+    count: int = 1
+    """How many of these characters stand here in a row."""
+
+
+def visible_runs(text: str) -> list[Run]:
+    """Divide text into what can be shown as it is and marks for what cannot."""
+    return list(_runs(text))
+
+
+def visible_text(text: str) -> str:
+    """The same as one line for tables and titles: marks in brackets, white space collapsed."""
+    line = "".join(f"[{run.text}]" if run.is_mark else run.text for run in _runs(text))
+    return _SPACES.sub(" ", line).strip()
+
+
+def without_hidden(text: str) -> str:
+    """A text without what a reader could not see or would be misled by."""
+    return _HIDDEN.sub("", text)
+
+
+def excerpt(text: str, length: int) -> str:
+    """The beginning of a text on one visible line of at most ``length`` characters."""
+    # Cut first: a text of 20 MB is not made visible for the sake of a table cell.
+    line = visible_text(text[: length * 4])
+    return line if len(line) <= length and len(text) <= length * 4 else line[: length - 1].rstrip() + "…"
+
+
+def _runs(text: str) -> Iterator[Run]:
+    end = 0
+    for found in _HIDDEN.finditer(text):
+        if found.start() > end:
+            yield Run(text=text[end : found.start()])
+        yield _mark(found["hidden"], len(found[0]))
+        end = found.end()
+    if end < len(text):
+        yield Run(text=text[end:])
+
+
+def _mark(character: str, count: int) -> Run:
+    code = f"U+{ord(character):04X}"
+    # U+2400 and what follows are pictures of the control characters, in the same order.
+    name = chr(0x2400 + ord(character)) if ord(character) < 0x20 else code
+    return Run(text=name if count == 1 else f"{name} x{count}", is_mark=True, code=code, count=count)
+
+
+# JSON as the standard has it (RFC 8259), read in one way at every door, with words for what is wrong.
+
+
+def read_json(text: str | bytes) -> Any:
+    """The value that a text holds.
+
+    Python would also read NaN and Infinity, and 1e999 as infinity, which no database keeps.
+
+    :raises InvalidRequest: the text is not JSON, not UTF-8 or nested too deeply; the message says where.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(_problem(error)) from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "The body is nested too deeply."
+    if isinstance(error, UnicodeDecodeError):
+        return "The body is not UTF-8."
+    if isinstance(error, json.JSONDecodeError):
+        return f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+    return f"The body cannot be read: {error}."
+
+
+def nests_within(value: Any, deepest: int) -> bool:
+    """Whether at most so many objects and lists stand inside each other. Whatever reads a value does so by recursion."""
+    if not isinstance(value, dict | list):
+        return True
+    held = value.values() if isinstance(value, dict) else value
+    return deepest > 0 and all(nests_within(item, deepest - 1) for item in held)

@@ -8,6 +8,9 @@ spend more time on that than on its query. Two with the same content are equal a
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,3 +19,47 @@ else:
 
     def dataclass(*, frozen, slots, kw_only):
         return dataclasses.dataclass(unsafe_hash=frozen, slots=slots, kw_only=kw_only)
+
+
+# Prefixed ULIDs: unique everywhere, made once, never used for order (order is by ``seq``).
+
+PREFIXES = (
+    *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),
+    "map",
+    "import",
+)
+_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
+_PATTERN = re.compile(rf"(?:{'|'.join(PREFIXES)})_[0-9A-HJKMNP-TV-Z]{{26}}")
+_IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){_PATTERN.pattern}(?![0-9A-Za-z])")
+
+
+def new_id(prefix: str) -> str:
+    """A new id such as ``sess_01J…``: the prefix, an underscore, a ULID (26 characters of Crockford base 32).
+
+    :raises ValueError: the prefix is not one of ``PREFIXES``.
+    """
+    if prefix not in PREFIXES:
+        raise ValueError(f"unknown id prefix {prefix!r}; known: {', '.join(PREFIXES)}")
+    # 48 bits of milliseconds, 80 random ones.
+    return _written(prefix, time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)))
+
+
+def first_id(prefix: str, seconds: float) -> str:
+    """The id before all that are made from a time on (seconds since 1970): what is younger is greater."""
+    return _written(prefix, int(seconds * 1000) << 80)
+
+
+def _written(prefix: str, number: int) -> str:
+    # Two characters at a time, since a turn makes a dozen ids.
+    return f"{prefix}_{''.join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])}"
+
+
+def is_id(text: str) -> bool:
+    """Whether ``text`` has the shape of an id of ours."""
+    return _PATTERN.fullmatch(text) is not None
+
+
+def find_ids(text: str) -> tuple[str, ...]:
+    """Ids of ours in ``text``, each once, in order of appearance; linear in its length."""
+    return tuple(dict.fromkeys(_IN_TEXT.findall(text)))

@@ -13,20 +13,18 @@ from ninja import NinjaAPI
 from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
 
-from agents_app.api import router as agents_router
-from agents_app.operators_api import router as operators_router
-from agents_app.tools_api import router as tools_router
+from agents_app.endpoints.rest import router as agents_router
+from agents_app.endpoints.rest import tools_router
+from agents_app.maps.api import router as operators_router
 from audit_app.api import router as audit_router
-from audit_app.imports_api import router as imports_router
+from audit_app.transfer.import_endpoints import router as imports_router
 from compaction_app.api import router as compaction_router
 from files_app.api import router as files_router
-from files_app.reading_api import router as file_reading_router
-from files_app.uploads_api import router as uploads_router
+from files_app.uploads import router as uploads_router
 from mnesis_core.errors import InvalidRequest, NotSignedIn, UnknownParameter
-from mnesis_core.strict_json import read_json
-from mnesis_site.auth import CookieAuth, KeyAuth
-from mnesis_site.door_errors import answer_errors
-from mnesis_site.error_pages import json_error
+from mnesis_core.text import read_json
+from mnesis_site.auth.callers import CookieAuth, KeyAuth
+from mnesis_site.errors import answer_errors, json_error
 from sessions_app.api import router as sessions_router
 from sessions_app.schemas import JSONEncoder
 
@@ -101,7 +99,6 @@ for router in (
     sessions_router,
     compaction_router,
     files_router,
-    file_reading_router,
     uploads_router,
     audit_router,
 ):

@@ -11,6 +11,6 @@ class SiteConfig(AppConfig):
 
     def ready(self) -> None:
         """Have devices remembered that sign in."""
-        from mnesis_site.devices import note_sign_in  # it imports models, which are not there before
+        from mnesis_site.auth.sign_in import note_sign_in  # it imports models, which are not there before
 
         user_logged_in.connect(note_sign_in)

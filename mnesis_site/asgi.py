@@ -21,15 +21,15 @@ os.environ.setdefault("MNESIS_ROLE", "web")
 http_application = get_asgi_application()
 
 # Below, because these import models, and there are none before the line above.
-from agents_app.consumers import SessionConsumer  # noqa: E402
-from agents_app.runner import runner  # noqa: E402
+from agents_app.endpoints.socket import SessionConsumer  # noqa: E402
+from agents_app.turns.runner import runner  # noqa: E402
 from mnesis_core.providers.litellm_ import warm_up  # noqa: E402
 from mnesis_site import mcp  # noqa: E402
-from mnesis_site.auth import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
-from mnesis_site.bodies import BodyLimits  # noqa: E402
-from mnesis_site.readiness import report_unguarded  # noqa: E402
+from mnesis_site.auth.callers import Application, Receive, Scope, Send, SocketAuth  # noqa: E402
+from mnesis_site.serving.bodies import BodyLimits  # noqa: E402
+from mnesis_site.status.readiness import report_unguarded  # noqa: E402
 from sessions_app.conf import has_real_models  # noqa: E402
-from sessions_app.database import AWAY, db, request_thread  # noqa: E402
+from sessions_app.database.threads import AWAY, db, request_thread  # noqa: E402
 
 
 async def no_such_socket(scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from sessions_app.pool import fail_waiting
+from sessions_app.database.pool import fail_waiting
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 OWN_OPTIONS = {"pool_max": (12, 2), "pool_min": (1, 0), "pool_timeout": (10, 1), "prepare_threshold": (5, 0)}

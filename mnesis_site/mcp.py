@@ -12,21 +12,21 @@ from typing import Any
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-from agents_app.jsonrpc import failure, write
+from agents_app.endpoints.jsonrpc import failure, write
 from mnesis_core.errors import InvalidRequest, MnesisError, NotSignedIn, PermissionDenied
-from mnesis_site.auth import Application, Receive, Scope, Send, headers_of, holder_of, origin_is_ours
-from mnesis_site.door_errors import pause_header
-from sessions_app import loading
-from sessions_app.asking import Caller
-from sessions_app.database import db
-from sessions_app.faults import as_error
+from mnesis_site.auth.callers import Application, Receive, Scope, Send, headers_of, holder_of, origin_is_ours
+from mnesis_site.errors import pause_header
+from sessions_app.callers import Caller
+from sessions_app.database import threads
+from sessions_app.database.outages import as_error
+from sessions_app.database.threads import db
 
 PATHS = ("/mcp", "/mcp/")
 
 
 async def load() -> ModuleType:
     """The part that needs the protocol's package, whose import takes a second; in a thread, for others go on."""
-    return await loading.load("mnesis_site.mcp_requests")
+    return await threads.load("mnesis_site.mcp_requests")
 
 
 class McpDoor:

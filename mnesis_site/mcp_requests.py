@@ -9,9 +9,9 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette import types
 from starlette.requests import Request
 
-from agents_app.mcp_server import Context, make_server
-from mnesis_site.auth import Receive, Scope, Send
-from sessions_app.asking import Caller
+from agents_app.endpoints.mcp_server import Context, make_server
+from mnesis_site.auth.callers import Receive, Scope, Send
+from sessions_app.callers import Caller
 
 
 async def _caller_of(context: Context) -> Caller:

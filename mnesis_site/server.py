@@ -22,7 +22,7 @@ from daphne.cli import CommandLineInterface
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from mnesis_site.connections import Body
+from mnesis_site.serving.connections import Body
 from sessions_app.conf import site_config
 
 MOST_UNTAKEN = 4

@@ -14,10 +14,18 @@ from urllib.parse import parse_qsl, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from mnesis_core.addresses import Network, read_networks
-from mnesis_core.host_lists import ADDRESSES, PROGRAMS, VARIABLES, HostLists, local_lists, read_lists
+from mnesis_core.network.hosts import (
+    ADDRESSES,
+    PROGRAMS,
+    VARIABLES,
+    HostLists,
+    Network,
+    local_lists,
+    read_lists,
+    read_networks,
+)
 from mnesis_site.database_url import database
-from sessions_app.known_databases import missing_file
+from sessions_app.guards.known_databases import missing_file
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -181,10 +189,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "mnesis_site.probes.Probes",
-    "mnesis_site.sign_in_gate.SignInGate",
+    "mnesis_site.status.probes.Probes",
+    "mnesis_site.auth.gate.SignInGate",
     "django.middleware.security.SecurityMiddleware",
-    "mnesis_site.compression.Compression",
+    "mnesis_site.serving.compression.Compression",
     "csp.middleware.CSPMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -194,7 +202,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "mnesis_site.error_pages.ErrorAnswers",
+    "mnesis_site.errors.ErrorAnswers",
 ]
 
 ROOT_URLCONF = "mnesis_site.urls"
@@ -214,12 +222,12 @@ TEMPLATES = [
     }
 ]
 
-CSRF_FAILURE_VIEW = "mnesis_site.error_pages.csrf_failure"
+CSRF_FAILURE_VIEW = "mnesis_site.errors.csrf_failure"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "session-list"
 LOGOUT_REDIRECT_URL = "sign-in"
-AUTHENTICATION_BACKENDS = ["mnesis_site.password_limits.LimitedBackend"]
-PASSWORD_HASHERS = ["mnesis_site.hashing.LanedPBKDF2PasswordHasher"]
+AUTHENTICATION_BACKENDS = ["mnesis_site.auth.passwords.LimitedBackend"]
+PASSWORD_HASHERS = ["mnesis_site.auth.passwords.LanedPBKDF2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -298,7 +306,7 @@ Q_CLUSTER = {
     "save_limit": 100,
     "recycle": 200,
     "orm": "default",
-    "broker_class": "mnesis_site.queue.Broker",
+    "broker_class": "mnesis_site.serving.queue.Broker",
     "scheduler": False,
     "label": "Worker queue",
 }
@@ -306,10 +314,10 @@ Q_CLUSTER = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    # An outage is said once a minute (sessions_app.outages), not by each request that it refuses.
+    # An outage is said once a minute (sessions_app.database.outages), not by each request that it refuses.
     "filters": {
-        "no_outage": {"()": "mnesis_site.error_pages.NoOutage"},
-        "once_a_minute": {"()": "sessions_app.outages.OnceAMinute"},
+        "no_outage": {"()": "mnesis_site.errors.NoOutage"},
+        "once_a_minute": {"()": "sessions_app.database.outages.OnceAMinute"},
     },
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},

@@ -7,8 +7,7 @@ from django.urls import include, path, re_path
 
 from mnesis_site import views
 from mnesis_site.api import api
-from mnesis_site.openai_door import openai_door
-from mnesis_site.rpc import rpc
+from mnesis_site.endpoints import openai_door, rpc
 
 urlpatterns = [
     re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),
@@ -30,7 +29,7 @@ urlpatterns = [
     path("", include("audit_app.urls")),
 ]
 
-handler400 = "mnesis_site.error_pages.bad_request"
-handler403 = "mnesis_site.error_pages.permission_denied"
-handler404 = "mnesis_site.error_pages.page_not_found"
-handler500 = "mnesis_site.error_pages.server_error"
+handler400 = "mnesis_site.errors.bad_request"
+handler403 = "mnesis_site.errors.permission_denied"
+handler404 = "mnesis_site.errors.page_not_found"
+handler500 = "mnesis_site.errors.server_error"

@@ -1,22 +1,197 @@
-"""The record at the REST door: reads only. Whoever asks sees their own sessions and nothing else."""
+"""Lists of the record as every door shows them: a page of items, and where the next one begins."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Router
+from ninja import Router, Schema
 
-from sessions_app import queries
-from sessions_app.asking import owner_id
-from sessions_app.faults import as_error
-from sessions_app.follow import follow
-from sessions_app.listing import CallList, EventList, MessageList, call_page, event_page, message_page
-from sessions_app.schemas import ErrorOut, Limit, Place, TurnOut, turn_out
-from sessions_app.usage import LimitOut, UsageList, budget_of, usage_today
-from sessions_app.viewing import check_of, viewer_of
+from mnesis_core.errors import InvalidRequest
+from sessions_app.callers import owner_id
+from sessions_app.database.outages import as_error
+from sessions_app.live.access import check_of, viewer_of
+from sessions_app.live.feed import follow
+from sessions_app.record import call_queries, context_queries, message_queries, session_queries, turn_queries
+from sessions_app.schemas import (
+    CallOut,
+    ErrorOut,
+    EventOut,
+    Limit,
+    MessageOut,
+    Place,
+    SessionOut,
+    TurnOut,
+    call_out,
+    event_out,
+    message_out,
+    session_out,
+    turn_out,
+)
+from sessions_app.usage.totals import LimitOut, UsageList, budget_of, usage_today
+
+
+class SessionList(Schema):
+    """A page of sessions."""
+
+    items: list[SessionOut]
+    next_cursor: str | None
+
+
+class TurnList(Schema):
+    """A page of turns."""
+
+    items: list[TurnOut]
+    next_cursor: int | None
+
+
+class MessageList(Schema):
+    """A page of messages."""
+
+    items: list[MessageOut]
+    next_cursor: int | None
+
+
+class CallList(Schema):
+    """A page of model calls."""
+
+    items: list[CallOut]
+    next_cursor: str | None
+
+
+class EventList(Schema):
+    """A page of events."""
+
+    items: list[EventOut]
+    next_cursor: int | None
+
+
+def session_page(
+    *,
+    owner_id: int,
+    archived: bool | None,
+    label: str | None,
+    q: str,
+    parent_id: str | None,
+    sub_agents: bool | None = None,
+    limit: int,
+    cursor: str | None,
+) -> dict[str, Any]:
+    """Sessions of a person, the latest first; ``label`` is ``key=value``, ``q`` a word of the title.
+
+    :raises InvalidRequest: the label or the cursor is none.
+    """
+    rows = session_queries.list_sessions(
+        owner_id=owner_id,
+        archived=archived,
+        label=_label(label),
+        query=q,
+        parent_id=parent_id,
+        sub_agents=sub_agents,
+        before=read_place(cursor),
+        limit=limit + 1,
+    )
+    page = rows[:limit]
+    more = len(rows) > limit
+    return {
+        "items": [session_out(session) for session in page],
+        "next_cursor": place_of(page[-1].updated_at, page[-1].id) if more else None,
+    }
+
+
+def turn_page(session_id: str, *, owner_id: int, limit: int, cursor: int | None) -> dict[str, Any]:
+    """Turns of a session, newest first.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    """
+    session_queries.load_session(session_id, owner_id=owner_id)
+    rows = turn_queries.list_turns(session_id, before_seq=cursor, limit=limit + 1)
+    return {
+        "items": [turn_out(turn) for turn in rows[:limit]],
+        "next_cursor": rows[limit - 1].seq if len(rows) > limit else None,
+    }
+
+
+def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
+    """Messages with all their parts, oldest first.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    """
+    session_queries.load_session(session_id, owner_id=owner_id)
+    messages = message_queries.load_messages(session_id, after=after, limit=limit + 1)
+    rows = message_queries.load_message_rows(session_id, [message.id for message in messages])
+    return {
+        "items": [message_out(message, rows[message.id]) for message in messages[:limit]],
+        "next_cursor": messages[limit - 1].seq if len(messages) > limit else None,
+    }
+
+
+def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None) -> dict[str, Any]:
+    """Model calls of a session, newest first.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises InvalidRequest: the cursor is none.
+    """
+    session_queries.load_session(session_id, owner_id=owner_id)
+    rows = call_queries.list_calls(session_id, before=read_place(cursor), limit=limit + 1)
+    return {
+        "items": [call_out(call) for call in rows[:limit]],
+        "next_cursor": place_of(rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None,
+    }
+
+
+def event_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
+    """Events after ``after``, in order.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    """
+    session_queries.load_session(session_id, owner_id=owner_id)
+    events = context_queries.load_events(session_id, after=after, limit=limit + 1)
+    return {
+        "items": [event_out(event) for event in events[:limit]],
+        "next_cursor": events[limit - 1].seq if len(events) > limit else None,
+    }
+
+
+def _label(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    key, equals, value = text.partition("=")
+    if not key.isidentifier() or "__" in key or not equals:
+        raise InvalidRequest("label must look like key=value, with a key of letters, digits and _", field="label")
+    return key, value
+
+
+def place_of(time: datetime, id: str) -> str:
+    """The cursor of a page that ends with the row of this time and id: two rows may have the same time."""
+    return f"{time.isoformat()}~{id}"
+
+
+def read_place(cursor: str | None) -> tuple[datetime, str] | None:
+    """The time, in UTC, and the id that a cursor is.
+
+    :raises InvalidRequest: it is none.
+    """
+    if cursor is None:
+        return None
+    time, _, id = cursor.partition("~")
+    return _time(time), id
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text.replace(" ", "+"))
+        if time.tzinfo is not None:
+            return time.astimezone(UTC)  # a time that UTC cannot say is refused here, not by the database
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+
+
+# The record at the REST door: reads only. Whoever asks sees their own sessions and nothing else.
 
 router = Router(tags=["record"])
 
@@ -34,8 +209,8 @@ class TurnRead(TurnOut):
 @router.get("/sessions/{session_id}/turns/{turn_id}", response={200: TurnRead, **ERRORS}, summary="Read a turn")
 def read_turn(request: HttpRequest, session_id: str, turn_id: str) -> dict[str, Any]:
     """One turn with its state, messages, usage and cost."""
-    session = queries.load_session(session_id, owner_id=owner_id(request))
-    turn = queries.load_turn(turn_id, session_id=session_id)
+    session = session_queries.load_session(session_id, owner_id=owner_id(request))
+    turn = turn_queries.load_turn(turn_id, session_id=session_id)
     return turn_out(turn) | {"budget": budget_of(session) if session.running_turn_id == turn.id else []}
 
 
@@ -69,7 +244,7 @@ def list_events(request: HttpRequest, session_id: str, after: Place = 0, cursor:
     """Events after ``after`` in order. With ``Accept: text/event-stream`` they go on live, with the answer's text."""
     after = max(after, cursor)
     if wants_stream(request):
-        queries.load_session(session_id, owner_id=owner_id(request))
+        session_queries.load_session(session_id, owner_id=owner_id(request))
         last = request.headers.get("Last-Event-ID", "")
         place = int(last) if last.isdecimal() and len(last) < 16 else after
         return event_stream(follow(session_id, after=place, check=check_of(viewer_of(request), session_id)))

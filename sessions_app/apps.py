@@ -14,14 +14,15 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         """Connect the guards to migrations and register the checks."""
         # Here, not above: both import models, and apps.py is read before any model can be made.
-        from sessions_app import authorizer, checks, grants, guards, migrating, search_checks
+        from sessions_app.guards import checks, migrating, rights, triggers
+        from sessions_app.search import engines
 
         checks.register_checks()
-        search_checks.register_checks()
-        connection_created.connect(authorizer.authorize)
+        engines.register_checks()
+        connection_created.connect(rights.authorize)
         # Each signal is sent once per app; ours stands for all, since every table is there (or not) by then.
         # Receivers are called in this order: a plan that is refused lifts no guard.
         pre_migrate.connect(migrating.refuse_to_unapply, sender=self)
-        pre_migrate.connect(guards.lift_guards, sender=self)
-        post_migrate.connect(guards.restore_guards, sender=self)
-        post_migrate.connect(grants.restore_grants, sender=self)
+        pre_migrate.connect(triggers.lift_guards, sender=self)
+        post_migrate.connect(triggers.restore_guards, sender=self)
+        post_migrate.connect(rights.restore_grants, sender=self)

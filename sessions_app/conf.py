@@ -15,16 +15,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Exists, Q, QuerySet
 from django.utils.module_loading import import_string
 
-from mnesis_core.compaction.prompts import SHIPPED, Prompts, read_prompts
-from mnesis_core.config import Config
+from mnesis_core.compaction.requests import SHIPPED, Prompts, read_prompts
+from mnesis_core.config import Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotListed
-from mnesis_core.host_lists import HostLists
-from mnesis_core.limits import settle_limits
-from mnesis_core.llm import LimitSource, Model, ModelSpec, Prices
-from mnesis_core.overrides import override, override_as_stored
-from mnesis_core.providers.endpoint import check_provider
+from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices
+from mnesis_core.llm.limits import settle_limits
+from mnesis_core.network.hosts import HostLists
+from mnesis_core.providers.credentials import check_provider
 from mnesis_core.text import encode_text
-from sessions_app.compiled import Asked, CompiledQuery
+from sessions_app.database.fast_sql import Asked, CompiledQuery
 from sessions_app.models import LanguageModel, ModelGrant
 
 DEMO = ModelSpec(

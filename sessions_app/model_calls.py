@@ -20,17 +20,16 @@ from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from mnesis_core.config import Config
-from mnesis_core.endings import ModelCallAbandoned
-from mnesis_core.errors import ModelNotFoundError
-from mnesis_core.llm import Model, ModelSpec, Outcome, Reply, Request, Usage, complete, cost_micros
-from mnesis_core.record import SessionRecord
-from mnesis_core.retrying import Patience, Retry, fallbacks_of, is_too_long, may_ask_another, pause_before_retry
+from mnesis_core.errors import ModelCallAbandoned, ModelNotFoundError
+from mnesis_core.llm.interface import Model, ModelSpec, Outcome, Reply, Request, Usage, complete, cost_micros
+from mnesis_core.llm.retrying import Patience, Retry, fallbacks_of, is_too_long, may_ask_another, pause_before_retry
+from mnesis_core.records import SessionRecord
 from mnesis_core.spending import Line, Spent, highest_of
-from sessions_app import store
 from sessions_app.conf import get_model, get_spec_to_read
-from sessions_app.ledger import Change
 from sessions_app.rate_limit_pauses import find_pause
-from sessions_app.spending import SpendingLimit, draw
+from sessions_app.record import call_store
+from sessions_app.record.change import Change
+from sessions_app.usage.limits import SpendingLimit, draw
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -154,7 +153,7 @@ class ModelCaller(ABC, Generic[A]):
             self.check(record)
             time_limit = draw(record, limits, highest)
             message_id = self.begin_message(record, planned)
-            call_id = store.start_call(
+            call_id = call_store.start_call(
                 record,
                 turn_id=self.turn_id,
                 message_id=message_id,
@@ -202,7 +201,7 @@ class ModelCaller(ABC, Generic[A]):
 
     def _record_retry(self, call_id: str, retry: Retry) -> None:
         with self.held() as record:
-            store.note_retry(record, call_id, retry)
+            call_store.note_retry(record, call_id, retry)
 
 
 def most_of_call(spec: ModelSpec, prompt_tokens: int, max_output_tokens: int) -> Spent:

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from django.utils import timezone
 
-from mnesis_core.endings import ModelRateLimited
-from mnesis_core.llm import Reply
-from mnesis_core.operators.deciding import pause_of_model
+from mnesis_core.errors import ModelRateLimited
+from mnesis_core.llm.interface import Reply
+from mnesis_core.maps.concurrency import pause_of_model
 from sessions_app.conf import site_config
-from sessions_app.database import db
+from sessions_app.database.threads import db
 
 
 class SharePause(Protocol):

@@ -10,7 +10,7 @@ from ninja.responses import NinjaJSONEncoder
 
 from mnesis_core.events import LedgerEvent
 from mnesis_core.messages import DataPart, FileRefPart, ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart
-from mnesis_core.record import CallRecord, SessionRecord, TurnRecord, UsageRecord, Waiting
+from mnesis_core.records import CallRecord, SessionRecord, TurnRecord, UsageRecord, Waiting
 from mnesis_core.text import decode_text, printable, write_time
 
 Place = Annotated[int, Field(ge=0, le=2**53)]

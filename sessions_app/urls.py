@@ -2,16 +2,18 @@
 
 from django.urls import path
 
-from sessions_app import list_views, model_views, usage_views, views
+from sessions_app.catalogue import views as model_views
+from sessions_app.pages import session_list, views
+from sessions_app.usage import views as usage_views
 
 MODEL = "models/<path:alias>"
 
 urlpatterns = [
-    path("", list_views.session_list, name="session-list"),
-    path("sessions/", list_views.session_rows, name="session-rows"),
-    path("sessions/states/", list_views.session_states, name="session-states"),
-    path("sessions/<str:session_id>/row/", list_views.session_row, name="session-row"),
-    path("sessions/<str:session_id>/menu/", list_views.session_menu, name="session-menu"),
+    path("", session_list.session_list, name="session-list"),
+    path("sessions/", session_list.session_rows, name="session-rows"),
+    path("sessions/states/", session_list.session_states, name="session-states"),
+    path("sessions/<str:session_id>/row/", session_list.session_row, name="session-row"),
+    path("sessions/<str:session_id>/menu/", session_list.session_menu, name="session-menu"),
     path("models/", model_views.models, name="models"),
     path("models/add/", model_views.model_add, name="model-add"),
     path(f"{MODEL}/change/", model_views.model_change, name="model-change"),

@@ -16,7 +16,7 @@ import redis
 from django.conf import settings
 from django.db import connection
 
-from sessions_app.authorizer import lifted
+from sessions_app.guards.rights import lifted
 from tests.support.kept_connections import kept_connections
 from tests.support.samples import FOLDER
 from tests.support.site_role import acting_as, drop_role, make_site_role

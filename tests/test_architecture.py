@@ -22,7 +22,7 @@ WRITES = {
     *("acreate", "abulk_create", "aget_or_create", "aupdate_or_create", "aupdate", "abulk_update", "adelete", "asave"),
 }
 OWNERS = {
-    model.__name__: "sessions_app/ledger.py" if model.__name__ == "Event" else f"{model._meta.app_label}/store"
+    model.__name__: "sessions_app/record/change.py" if model.__name__ == "Event" else f"{model._meta.app_label}/store"
     for model in apps.get_models()
     if model._meta.app_label in APPS
 }
@@ -101,7 +101,7 @@ def test_only_the_writer_writes() -> None:
 )
 def test_a_write_in_the_wrong_place_is_found(line: str) -> None:
     source = f"async def view(self):\n    {line}\n"
-    assert len(writes_elsewhere("agents_app/views.py", source)) == 1
+    assert len(writes_elsewhere("agents_app/tools/pages.py", source)) == 1
 
 
 def test_plain_sql_that_writes_is_the_writers_too() -> None:
@@ -117,6 +117,6 @@ def test_plain_sql_that_writes_is_the_writers_too() -> None:
 
 
 def test_a_write_in_the_right_place_is_not_found() -> None:
-    assert not writes_elsewhere("sessions_app/store/turns.py", "Turn.objects.filter(pk=1).update(fence=2)")
-    assert writes_elsewhere("sessions_app/store/turns.py", "Event.objects.create()")
-    assert not writes_elsewhere("agents_app/views.py", "{}.update(Session.objects.values())\nseen.update('a')")
+    assert not writes_elsewhere("sessions_app/record/turn_store.py", "Turn.objects.filter(pk=1).update(fence=2)")
+    assert writes_elsewhere("sessions_app/record/turn_store.py", "Event.objects.create()")
+    assert not writes_elsewhere("agents_app/tools/pages.py", "{}.update(Session.objects.values())\nseen.update('a')")

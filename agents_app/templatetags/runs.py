@@ -8,9 +8,9 @@ from typing import Any
 
 from django import template
 
-from agents_app.queries.operator_pages import TryHead
-from mnesis_core.operators.values import ErrorKind, ItemRecord
-from sessions_app.rendering import format_characters, format_count, format_duration, format_money, show_invisible
+from agents_app.map_queries import TryHead
+from mnesis_core.maps.values import ErrorKind, ItemRecord
+from sessions_app.pages.markdown import format_characters, format_count, format_duration, format_money, show_invisible
 
 HEAD = 20_000
 """Characters of an input or an answer that come with its page."""

@@ -6,7 +6,7 @@ import shlex
 
 from django import template
 
-from mnesis_core.attached import AttachedServer, AttachedTool, ServerAddress, hints_in_words
+from mnesis_core.turns.mcp_servers import AttachedServer, AttachedTool, ServerAddress, hints_in_words
 
 register = template.Library()
 

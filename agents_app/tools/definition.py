@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm import ToolSpec
+from mnesis_core.llm.interface import ToolSpec
 
 SHIPPED = "built in"
 

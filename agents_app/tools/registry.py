@@ -14,12 +14,12 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from agents_app.tools.attached import attached_tools
 from agents_app.tools.definition import Tool, ToolContext, ToolScope
-from mnesis_core.attached import SEPARATOR
+from agents_app.tools.mcp.tools import attached_tools
 from mnesis_core.config import TurnConfig
 from mnesis_core.errors import InvalidRequest, MnesisError, PermissionDenied, ToolNotFoundError
-from mnesis_core.llm import ToolSpec
+from mnesis_core.llm.interface import ToolSpec
+from mnesis_core.turns.mcp_servers import SEPARATOR
 
 __all__ = [
     "Tool",

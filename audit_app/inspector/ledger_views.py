@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from audit_app import verifying
-from audit_app.entries import (
+from audit_app.inspector.entries import (
     ACTORS,
     Bound,
     Entry,
@@ -24,15 +23,16 @@ from audit_app.entries import (
     load_entry,
     message_places,
 )
+from audit_app.proof import verification as verifying
 from audit_app.queries import find_verification
 from mnesis_core.errors import NotFound
 from mnesis_core.events import EventType
-from mnesis_core.ids import find_ids, is_id
 from mnesis_core.text import printable
-from sessions_app.inspecting import Inspected, address_of, inspected
-from sessions_app.places import LARGEST
-from sessions_app.rendering import show_invisible
-from sessions_app.views import number_in, number_of, signed_in, signed_in_to_post
+from mnesis_core.values import find_ids, is_id
+from sessions_app.pages.lookup import LARGEST
+from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.permissions import Inspected, address_of, inspected
+from sessions_app.pages.views import number_in, number_of, signed_in, signed_in_to_post
 
 PAGE = 50
 NEWER_SHOWN = 10

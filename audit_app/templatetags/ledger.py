@@ -8,8 +8,8 @@ from django import template
 from django.utils import timezone
 
 from audit_app.queries import Found, VerificationRecord
-from mnesis_core.ids import find_ids
-from sessions_app.rendering import format_duration
+from mnesis_core.values import find_ids
+from sessions_app.pages.markdown import format_duration
 
 LONG_WAIT_SECONDS = 20
 MANY = 2_000

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.http import Http404, HttpResponse, JsonResponse
 
-from compaction_app.rebuilding import RebuiltPayload
-from mnesis_core.record import CallRecord
+from compaction_app.rebuild import RebuiltPayload
+from mnesis_core.records import CallRecord
 
 SEES_PAYLOADS = (
     "sessions_app.view_modelcall", "sessions_app.view_message", "sessions_app.view_messagepart",

@@ -11,20 +11,19 @@ from django.shortcuts import redirect, render
 from django.utils.cache import get_conditional_response
 from django.views.decorators.gzip import gzip_page
 
-from compaction_app.drawing import load_drawing
-from compaction_app.inspect_queries import count_summaries, load_reply
-from compaction_app.inspector import summary_page, summary_rows
-from compaction_app.inspector.summary_counts import counts_of
+from compaction_app.inspector import summaries as summary_page
+from compaction_app.inspector import summaries as summary_rows
+from compaction_app.inspector.summaries import counts_of, load_drawing
 from compaction_app.lineage import trace_message
-from compaction_app.queries import load_summary
+from compaction_app.queries import count_summaries, load_reply, load_summary
 from mnesis_core.errors import MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
-from mnesis_core.lineage import SummaryRecord
+from mnesis_core.records import SummaryRecord
 from mnesis_core.text import printable
-from sessions_app import transcript
-from sessions_app.inspect_queries import NOW, id_of_message, preview_messages
-from sessions_app.inspecting import Inspected, inspected
-from sessions_app.rendering import format_count, format_duration, format_money, show_invisible
-from sessions_app.views import number_in, signed_in
+from sessions_app.pages import transcript
+from sessions_app.pages.markdown import format_count, format_duration, format_money, show_invisible
+from sessions_app.pages.permissions import Inspected, inspected
+from sessions_app.pages.views import number_in, signed_in
+from sessions_app.record.inspect_queries import NOW, id_of_message, preview_messages
 
 TAB = "inspect-summaries"
 VIEWS = ("drawing", "table")
@@ -90,7 +89,7 @@ def sources(request: HttpRequest, session_id: str, summary_id: str) -> HttpRespo
     """More of what a summary was made of."""
     about = inspected(request, session_id)
     node = load_summary(summary_id, session_id=about.id)
-    found = summary_page.load_sources(node, offset=number_in(request, "offset") or 0)
+    found = summary_page.open_sources(node, offset=number_in(request, "offset") or 0)
     context = {"about": about, "summary": node, "sources": found}
     return render(request, "compaction_app/_summary_sources.html", context)
 

@@ -8,15 +8,23 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from compaction_app.inspector.timeline import Wanted, load_timeline, load_tool_names, load_totals
-from compaction_app.inspector.turn import AXIS, find_compaction, find_neighbours, load_turn_steps
+from compaction_app.inspector.timeline import (
+    AXIS,
+    Wanted,
+    find_compaction,
+    find_neighbours,
+    load_timeline,
+    load_tool_names,
+    load_totals,
+    load_turn_steps,
+)
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.record import TurnState
+from mnesis_core.records import TurnState
 from mnesis_core.text import printable
-from sessions_app.inspecting import Inspected, inspected
-from sessions_app.places import LARGEST
-from sessions_app.queries.timeline import SEARCH_LENGTH
-from sessions_app.views import number_in, signed_in
+from sessions_app.pages.lookup import LARGEST
+from sessions_app.pages.permissions import Inspected, inspected
+from sessions_app.pages.views import number_in, signed_in
+from sessions_app.record.timeline_queries import SEARCH_LENGTH
 
 STATES = [state.value for state in TurnState]
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode
 
-from compaction_app.queries import covering_summaries
-from compaction_app.run_queries import runs_that_pruned
-from mnesis_core.lineage import RunRecord
-from mnesis_core.visible import excerpt
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from compaction_app.queries import covering_summaries, runs_that_pruned
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.records import RunRecord
+from mnesis_core.text import excerpt, printable
 from sessions_app.conf import session_config
-from sessions_app.inspecting import Inspected
-from sessions_app.queries.tombstones import (
+from sessions_app.pages.lookup import LARGEST
+from sessions_app.pages.markdown import format_characters, format_counted, show_invisible
+from sessions_app.pages.permissions import Inspected, inspected
+from sessions_app.pages.transcript import first_words, load_whole_text
+from sessions_app.pages.views import signed_in
+from sessions_app.record.context_queries import (
     Place,
     Tombstone,
     TombstoneTally,
@@ -20,8 +28,6 @@ from sessions_app.queries.tombstones import (
     tally_tombstones,
     tools_of_tombstones,
 )
-from sessions_app.rendering import format_characters, format_counted, show_invisible
-from sessions_app.transcript import first_words
 
 PAGE = 50
 INPUT = 140
@@ -122,3 +128,44 @@ def _reach(entry: Tombstone, *, can_read: bool) -> str:
 def _more(page: Sequence[Tombstone], tool: str) -> str:
     before = "-".join(map(str, page[-1].place))
     return urlencode({"tool": tool, "before": before} if tool else {"before": before})
+
+
+# The page of tombstones, and the originals of tool outputs for those whose session it is not.
+
+
+@signed_in
+def tombstones(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Every tool output that was taken out of the context, the newest first."""
+    return render(request, "compaction_app/inspect_tombstones.html", _found(request, session_id))
+
+
+@signed_in
+def tombstone_rows(request: HttpRequest, session_id: str) -> HttpResponse:
+    """The next page of them."""
+    return render(request, "compaction_app/_inspect_tombstone_rows.html", _found(request, session_id))
+
+
+@signed_in
+def original(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
+    """The whole output of a tool, as it was received."""
+    about = inspected(request, session_id)
+    text = load_whole_text(about.id, part_id, field="output")
+    # "nosniff" (settings) keeps browsers from reading markup into it.
+    return HttpResponse(printable(text), content_type="text/plain; charset=utf-8")
+
+
+def _found(request: HttpRequest, session_id: str) -> dict[str, Any]:
+    about = inspected(request, session_id)
+    tool, part_id = printable(request.GET.get("tool", "").strip()), request.GET.get("part", "")
+    found = load_tombstones(about, tool=tool, part_id=part_id, before=_place(request.GET.get("before", "")))
+    return {"about": about, "tab": "inspect-tombstones", "found": found, "tool": tool, "part_id": part_id}
+
+
+def _place(text: str) -> Place | None:
+    if not text:
+        return None
+    numbers = text.split("-")
+    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
+        raise InvalidRequest("this cursor is not one of ours", field="before")
+    seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
+    return seq, message_seq, min(index, 2**31 - 1)

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from compaction_app.inspector import call_views, message_views, summary_views, timeline_views, tombstones_views
+from compaction_app.inspector import call_views, messages, summary_views, timeline_views, tombstones
 
 HERE = "sessions/<str:session_id>/inspect/"
 TOMBSTONES = f"{HERE}tombstones/"
@@ -14,9 +14,9 @@ urlpatterns = [
     path(f"{HERE}turns/<str:turn_id>/", timeline_views.turn, name="inspect-turn"),
     path(f"{HERE}turns/<str:turn_id>/steps/", timeline_views.turn_steps, name="inspect-turn-steps"),
     path(f"{HERE}compactions/<str:run_id>/", timeline_views.compaction, name="inspect-compaction"),
-    path(TOMBSTONES, tombstones_views.tombstones, name="inspect-tombstones"),
-    path(f"{TOMBSTONES}rows/", tombstones_views.tombstone_rows, name="inspect-tombstone-rows"),
-    path(f"{HERE}outputs/<str:part_id>/", tombstones_views.original, name="inspect-output"),
+    path(TOMBSTONES, tombstones.tombstones, name="inspect-tombstones"),
+    path(f"{TOMBSTONES}rows/", tombstones.tombstone_rows, name="inspect-tombstone-rows"),
+    path(f"{HERE}outputs/<str:part_id>/", tombstones.original, name="inspect-output"),
     path(f"{HERE}summaries/", summary_views.summaries, name="inspect-summaries"),
     path(f"{HERE}summaries/drawing.json", summary_views.drawing, name="inspect-drawing"),
     path(f"{HERE}summaries/rows/", summary_views.rows, name="inspect-summary-rows"),
@@ -32,5 +32,5 @@ urlpatterns = [
     path(f"{HERE}calls/<str:call_id>/blocks/<int:number>/", call_views.call_block, name="inspect-block"),
     path(f"{HERE}calls/<str:call_id>/payload/", call_views.call_payload, name="inspect-payload"),
     path(f"{HERE}calls/<str:call_id>/payload.json", call_views.call_payload_file, name="inspect-payload-file"),
-    path(f"{HERE}messages/<str:message_id>/", message_views.message_page, name="inspect-sightings"),
+    path(f"{HERE}messages/<str:message_id>/", messages.message_page, name="inspect-sightings"),
 ]

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import migrations
 
-from sessions_app.search_index import fill
+from sessions_app.search.index import fill
 
 
 def fill_index(apps: Any, schema_editor: Any) -> None:

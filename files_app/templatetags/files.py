@@ -5,8 +5,8 @@ from __future__ import annotations
 from django import template
 
 from files_app.contents import find_size
-from mnesis_core.record import FileReference
-from sessions_app.rendering import format_size, show_invisible
+from mnesis_core.records import FileReference
+from sessions_app.pages.markdown import format_size, show_invisible
 
 register = template.Library()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mnesis_core.assembly.fitting import common_cap
-from mnesis_core.dag import SummaryEntry
-from mnesis_core.footers import NO_IDS, Named, with_footer, without_footer
+from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.context.fitting import common_cap
+from mnesis_core.files.footers import NO_IDS, Named, with_footer, without_footer
+from mnesis_core.llm.tokens import characters_within, estimate_text
 from mnesis_core.messages import Part, StoredMessage, TextPart, ToolPart
-from mnesis_core.tokens import characters_within, estimate_text
 
 HEADER = "[Level 3 excerpt, written without a model: beginnings and ends only]"
 VERSION = "excerpt.1"

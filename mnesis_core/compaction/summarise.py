@@ -13,28 +13,41 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from mnesis_core.assembly.fitting import SUMMARY_FRAME
-from mnesis_core.budget import Budget
-from mnesis_core.compaction.asking import JOINT, Question, Recorder, Try, Unrecorded, payload_of
 from mnesis_core.compaction.excerpt import VERSION, Quotable, excerpt
-from mnesis_core.compaction.judging import cleaned, judge
-from mnesis_core.compaction.naming import (
+from mnesis_core.compaction.requests import (
+    JOINT,
+    SHIPPED,
+    Prompts,
+    Question,
+    Recorder,
+    SummaryPrompt,
+    Try,
+    Unrecorded,
+    cleaned,
+    judge,
+    payload_of,
+)
+from mnesis_core.compaction.transcript import SMALLEST_LIMIT, piece_limit, text_pieces
+from mnesis_core.config import Config
+from mnesis_core.context.budget import Budget
+from mnesis_core.context.entries import SummaryKind
+from mnesis_core.context.fitting import SUMMARY_FRAME
+from mnesis_core.errors import ModelTimeout
+from mnesis_core.files.footers import (
     MOST_TOKENS,
+    NO_IDS,
     SHARE_OF_EXCERPT,
     SHARE_OF_SOURCE,
     SHARE_OF_TARGET,
+    FileManifest,
+    Named,
     name_files,
+    with_footer,
+    without_footer,
 )
-from mnesis_core.compaction.prompts import SHIPPED, Prompts, SummaryPrompt
-from mnesis_core.compaction.transcript import SMALLEST_LIMIT, piece_limit, text_pieces
-from mnesis_core.config import Config
-from mnesis_core.dag import SummaryKind
-from mnesis_core.endings import ModelTimeout
-from mnesis_core.file_manifests import FileManifest
-from mnesis_core.footers import NO_IDS, Named, with_footer, without_footer
-from mnesis_core.llm import Model, Reply, Request, Source, Usage
-from mnesis_core.retrying import gave_nothing, is_too_long
-from mnesis_core.tokens import estimate_text
+from mnesis_core.llm.interface import Model, Reply, Request, Source, Usage
+from mnesis_core.llm.retrying import gave_nothing, is_too_long
+from mnesis_core.llm.tokens import estimate_text
 
 LARGEST_SHARE = 0.35
 """Of the source: what level 1 is asked for at most."""

@@ -7,8 +7,9 @@ from itertools import groupby
 from operator import itemgetter
 
 from mnesis_core.config import Config
-from mnesis_core.dag import SummaryEntry
-from mnesis_core.llm import ModelSpec
+from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.llm.tokens import MOST_CHARACTERS_PER_TOKEN, characters_within, estimate_text
 from mnesis_core.messages import (
     FileRefPart,
     Part,
@@ -18,8 +19,7 @@ from mnesis_core.messages import (
     TextPart,
     ToolPart,
 )
-from mnesis_core.quoting import quote
-from mnesis_core.tokens import MOST_CHARACTERS_PER_TOKEN, characters_within, estimate_text
+from mnesis_core.text import quote
 
 PROMPT_TOKENS = 500
 """What the instructions around a piece take, at the most."""

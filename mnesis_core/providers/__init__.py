@@ -1,10 +1,10 @@
-"""Adapters for ``mnesis_core.llm``: litellm for everything real, the offline demo model, the scripted double."""
+"""Adapters for ``mnesis_core.llm.interface``: litellm for everything real, the offline demo model, the scripted double."""
 
 from __future__ import annotations
 
-from mnesis_core.llm import Model, ModelSpec
+from mnesis_core.llm.interface import Model, ModelSpec
+from mnesis_core.providers.credentials import provider_of
 from mnesis_core.providers.demo import DemoModel
-from mnesis_core.providers.endpoint import provider_of
 from mnesis_core.providers.litellm_ import LiteLLMModel
 
 

@@ -1,16 +1,64 @@
-"""A streamed answer while it is being put together, whoever streams it."""
+"""The deadline of a whole call, for everything that streams one."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from mnesis_core.endings import ModelError, ModelReplyIncomplete
-from mnesis_core.llm import Outcome, ReasoningDelta, Reply, Source, TextDelta, ToolCall, Usage
+from mnesis_core.errors import ModelError, ModelReplyIncomplete
+from mnesis_core.llm.interface import (
+    ModelSpec,
+    Outcome,
+    ReasoningDelta,
+    Reply,
+    Request,
+    Source,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.text import printable
-from mnesis_core.tokens import estimate_text
+
+T = TypeVar("T")
+
+
+class DeadlinePassed(Exception):
+    """The whole call has taken longer than it may."""
+
+
+def seconds_of(spec: ModelSpec, request: Request) -> float:
+    """How long a whole call may take: what the model's entry allows, and no longer than who asks has time."""
+    if request.seconds is None:
+        return spec.total_timeout_seconds
+    return max(0.0, min(request.seconds, spec.total_timeout_seconds))
+
+
+def deadline_of(spec: ModelSpec, request: Request) -> float:
+    """When a call that begins now must have ended, by the clock of the running loop."""
+    return asyncio.get_running_loop().time() + seconds_of(spec, request)
+
+
+async def before(deadline: float, awaitable: Awaitable[T]) -> T:
+    """What ``awaitable`` gives.
+
+    :raises DeadlinePassed: it was not there in time.
+    """
+    # A timeout must not be held over a yield: it would cancel whoever consumes the stream.
+    try:
+        async with asyncio.timeout_at(deadline) as scope:
+            return await awaitable
+    except TimeoutError:
+        if scope.expired():
+            raise DeadlinePassed from None
+        raise
+
+
+# A streamed answer while it is being put together, whoever streams it.
 
 LARGEST_COUNT = 2**53
 """Token counts above this cannot be true, and not every database and browser can hold them."""

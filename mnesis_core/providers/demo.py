@@ -26,15 +26,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mnesis_core.config import StreamConfig
-from mnesis_core.endings import (
+from mnesis_core.errors import (
     ContextWindowExceeded,
     ModelAuthenticationFailed,
     ModelError,
     ModelRateLimited,
     ModelUnavailable,
 )
-from mnesis_core.limits import StatedLimits
-from mnesis_core.llm import (
+from mnesis_core.llm.interface import (  # fmt: skip
     LimitSource,
     ModelSpec,
     Prices,
@@ -45,13 +44,21 @@ from mnesis_core.llm import (
     TextDelta,
     ToolCall,
     Usage,
-)  # fmt: skip
+)
+from mnesis_core.llm.limits import StatedLimits
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers import demo_replies as replies
-from mnesis_core.providers.answer import PartialAnswer, estimate_payload, sendable
-from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of, seconds_of
+from mnesis_core.providers.answer import (
+    DeadlinePassed,
+    PartialAnswer,
+    before,
+    deadline_of,
+    estimate_payload,
+    seconds_of,
+    sendable,
+)
 from mnesis_core.providers.demo_text import find_source, find_target, summarise
-from mnesis_core.providers.litellm_faults import out_of_time
-from mnesis_core.tokens import estimate_text
+from mnesis_core.providers.litellm_errors import out_of_time
 
 DEMO_LIMITS = StatedLimits(
     source=LimitSource.CONFIGURED, context_window=32_000, max_output_tokens=4_000, prices=Prices()
@@ -96,7 +103,7 @@ class DemoAnswer:
 
 
 class DemoModel:
-    """See ``mnesis_core.llm.Model``. It is reached without litellm, which takes seconds to load and 200 MB to hold."""
+    """See ``mnesis_core.llm.interface.Model``. It is reached without litellm, which takes seconds to load and 200 MB to hold."""
 
     def __init__(self, spec: ModelSpec, *, max_answer_characters: int = StreamConfig().max_answer_characters) -> None:
         self.spec = spec

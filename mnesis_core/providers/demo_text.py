@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import islice
 from math import log, log1p, prod, sqrt
 
-from mnesis_core.file_ids import find_file_ids
-from mnesis_core.tokens import estimate_text
+from mnesis_core.files.references import find_file_ids
+from mnesis_core.llm.tokens import estimate_text
 
 LONGEST_SENTENCE = 600
 """Longer lines are cut into pieces of about so many characters, so that a dump of data stays searchable."""

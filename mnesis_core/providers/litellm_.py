@@ -19,17 +19,25 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
 
-from mnesis_core.addresses import Network
 from mnesis_core.config import StreamConfig
-from mnesis_core.endings import ModelError
-from mnesis_core.limits import StatedLimits
-from mnesis_core.llm import LimitSource, ModelSpec, Prices, ReasoningDelta, Reply, Request, TextDelta, Usage
-from mnesis_core.providers.answer import PartialAnswer, believable_usage, estimate_payload, sendable
-from mnesis_core.providers.connecting import pin
-from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of, seconds_of
+from mnesis_core.errors import ModelError
+from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices, ReasoningDelta, Reply, Request, TextDelta, Usage
+from mnesis_core.llm.limits import StatedLimits
+from mnesis_core.network.hosts import Network
+from mnesis_core.providers.answer import (
+    DeadlinePassed,
+    PartialAnswer,
+    before,
+    believable_usage,
+    deadline_of,
+    estimate_payload,
+    seconds_of,
+    sendable,
+)
+from mnesis_core.providers.credentials import key_and_address, provider_of
 from mnesis_core.providers.demo import DEMO_LIMITS
-from mnesis_core.providers.endpoint import key_and_address, provider_of
-from mnesis_core.providers.litellm_faults import model_error, out_of_time
+from mnesis_core.providers.litellm_errors import model_error, out_of_time
+from mnesis_core.providers.pinned_transport import pin
 from mnesis_core.text import printable
 
 CLOSE_SECONDS = 5.0
@@ -57,7 +65,7 @@ T = TypeVar("T")
 
 
 class LiteLLMModel:
-    """A model behind litellm. See ``mnesis_core.llm.Model``."""
+    """A model behind litellm. See ``mnesis_core.llm.interface.Model``."""
 
     def __init__(self, spec: ModelSpec, *, max_answer_characters: int = StreamConfig().max_answer_characters) -> None:
         self.spec = spec

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from mnesis_core.config import StreamConfig
-from mnesis_core.endings import ContextWindowExceeded, ModelError, ModelTimeout
-from mnesis_core.llm import ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, ToolCall, Usage
-from mnesis_core.providers.answer import PartialAnswer, estimate_payload
-from mnesis_core.providers.deadline import DeadlinePassed, before, deadline_of
+from mnesis_core.errors import ContextWindowExceeded, ModelError, ModelTimeout
+from mnesis_core.llm.interface import ModelSpec, ReasoningDelta, Reply, Request, Source, TextDelta, ToolCall, Usage
+from mnesis_core.providers.answer import DeadlinePassed, PartialAnswer, before, deadline_of, estimate_payload
 
 _PIECE = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
 
@@ -71,7 +70,7 @@ Script = Step | str | ModelError | ToolCall
 
 @dataclass(slots=True)
 class ScriptedModel:
-    """See ``mnesis_core.llm.Model``. Each call takes the next of ``replies``; a function answers every call.
+    """See ``mnesis_core.llm.interface.Model``. Each call takes the next of ``replies``; a function answers every call.
 
     :raises AssertionError: (from ``stream``) it is asked more often than it has replies
     """

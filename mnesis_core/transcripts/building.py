@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm import Usage
+from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import DataPart, Part, Role, TextPart, ToolPart, ToolState
 from mnesis_core.transcripts.reading import ByteCount, UnreadableRecord, dump_json, identifier, one_line, read_lines
 from mnesis_core.transcripts.values import (

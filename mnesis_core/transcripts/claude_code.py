@@ -1,44 +1,402 @@
-"""Claude Code: one session as JSON Lines, with its sub-agents in the same file or in files beside it.
+"""What each kind of Claude Code record becomes: one conversation, the main one's or a sub-agent's.
 
-Every record is kept: what was said and done as messages, everything else as ``DataPart``s labelled
-``claude_code:<record type>`` on the message nearest before it. Sub-agents become children, linked to the tool
-call that launched them where a record, or the call's prompt, says which one that was.
+Claude Code writes one JSON object per line and documents none of it; the rules here are read off real files
+of the versions 1.0 to 2.1. An answer of the model is cut into one record per content block, all with the same
+``message.id`` and, until the last one, with preliminary usage numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
+from mnesis_core.llm.interface import Source as Origin
+from mnesis_core.llm.interface import Usage
+from mnesis_core.messages import CompactionMarkerPart, DataPart, ReasoningPart, TextPart, ToolPart
 from mnesis_core.transcripts.building import (
+    CallPlace,
     MessageDraft,
     Tally,
+    TranscriptDraft,
     family_of,
+    label_of,
     make_ids_unique,
     nothing_readable,
     readable_lines,
 )
-from mnesis_core.transcripts.claude_code_records import FORMAT, Conversation
 from mnesis_core.transcripts.reading import (
     ByteCount,
     UnreadableRecord,
+    count_in,
+    dump_json,
     identifier,
+    list_in,
     load_json,
+    mapping_in,
     one_line,
     text_in,
+    time_of,
 )
-from mnesis_core.transcripts.values import (
-    LinkKind,
-    NamedSource,
-    ParentLink,
-    ParseResult,
-    Progress,
-    Source,
-    Transcript,
-)
+from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, ParseResult, Progress, Source, Transcript
+
+FORMAT = "claude_code"
+_LAUNCHING_TOOLS = ("Task", "Agent")
+_TITLES = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
+"""Record type to the field with the title; the later in this list, the more it counts."""
+_LABELS = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "slug": "slug", "agentId": "agent_id"}
+_LONG_ENOUGH = 16
+"""Characters from which on a text inside another one is no coincidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A tool call that starts a sub-agent."""
+
+    call_id: str
+    prompt: str
+    description: str
+
+
+class Conversation(TranscriptDraft):
+    """One chain of records."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally)
+        self.session_ids: list[str] = []
+        self.agent_id = ""
+        self.prompt = ""
+        """The first text of the user; a sub-agent's is what it was launched with."""
+        self.first_uuid = ""
+        self.parent_uuids: list[str] = []
+        self.message_of: dict[str, MessageDraft] = {}
+        """Record uuid to the message it became or was put on."""
+        self.launches: list[Launch] = []
+        self.agents: dict[str, str] = {}
+        """Agent id to the tool call that launched it, as far as records say so."""
+        self.derived: dict[str, Conversation] = {}
+        """Agent id to what progress records told about it."""
+        self._answers: dict[str, MessageDraft] = {}
+        self._boundary: dict[str, Any] = {}
+        self._compacted = 0
+        self._title_rank = -1
+
+    def take(self, raw: str, record: dict[str, Any]) -> None:
+        """Add one record; ``raw`` is its line."""
+        self._learn(record)
+        content = mapping_in(record, "message").get("content")
+        kind = record.get("type")
+        if kind == "assistant" and isinstance(content, str | list):
+            self._assistant(record, content)
+        elif kind == "user" and content and isinstance(content, str | list):
+            self._user(raw, record, content)
+        else:
+            self._other(raw, record)
+        if self.last is not None:
+            self.message_of[text_in(record, "uuid")] = self.last
+
+    def keep_unreadable(self, raw: str, reason: str) -> None:
+        """Add a line that is no record."""
+        self.tally.note(f"unreadable lines are kept as text: {reason}")
+        self.attach(DataPart(label=label_of(FORMAT, "unreadable"), text=raw))
+
+    def _learn(self, record: dict[str, Any]) -> None:
+        self.saw(time_of(record.get("timestamp")))
+        session_id = text_in(record, "sessionId")
+        if session_id and session_id not in self.session_ids[-1:] and session_id not in self.session_ids:
+            self.session_ids.append(session_id)
+        for field, label in _LABELS.items():
+            if label not in self.labels and text_in(record, field):
+                self.labels[label] = one_line(text_in(record, field), 400)
+        self.first_uuid = self.first_uuid or text_in(record, "uuid")
+        parent = text_in(record, "parentUuid")
+        if parent and parent not in self.message_of:
+            self.parent_uuids.append(parent)
+
+    # The model's answers
+
+    def _assistant(self, record: dict[str, Any], content: str | list[Any]) -> None:
+        message = mapping_in(record, "message")
+        draft = self._answer_draft(record, text_in(message, "id"))
+        draft.usage = usage_of(message.get("usage")) or draft.usage
+        draft.finish_reason = one_line(text_in(message, "stop_reason"), 64) or draft.finish_reason
+        draft.model = one_line(text_in(message, "model"), 100) or draft.model
+        if draft.model and not draft.model.startswith("<"):
+            self.model = draft.model
+        if isinstance(content, str):
+            draft.parts.append(TextPart(text=content))
+            draft.records.append(_without_content(record))
+            return
+        rests = [self._block(draft, record, index, block) for index, block in enumerate(content)]
+        draft.records.append(_without_content(record, rests))
+
+    def _answer_draft(self, record: dict[str, Any], message_id: str) -> MessageDraft:
+        known = self._answers.get(message_id) if message_id else None
+        if known is not None and known is self.last:
+            return known
+        if known is not None:
+            # Two messages with the numbers of one call would count it twice; the later record has the final ones.
+            known.usage = None
+            self.tally.note("answers are interrupted by other messages; the usage stands on their last part")
+        draft = self._draft(record, "assistant")
+        self.add(draft)
+        self._answers[message_id] = draft
+        return draft
+
+    def _draft(self, record: dict[str, Any], role: Any) -> MessageDraft:
+        return MessageDraft(
+            external_id=identifier(text_in(record, "uuid")), role=role, created_at=time_of(record.get("timestamp"))
+        )
+
+    def _block(self, draft: MessageDraft, record: dict[str, Any], index: int, block: Any) -> Any:
+        """Add one content block to a message, and return what its parts do not hold."""
+        kind = text_in(block, "type")
+        if kind == "text" and isinstance(block.get("text"), str):
+            draft.parts.append(TextPart(text=block["text"]))
+            return _without(block, "text")
+        if kind == "thinking" and isinstance(block.get("thinking"), str):
+            return self._thinking(draft, block)
+        if kind.endswith("tool_use"):
+            return self._tool_use(draft, record, index, block)
+        if _is_result(block) and self._result(block, time_of(record.get("timestamp"))):
+            return _without_result(block)
+        draft.parts.append(DataPart(label=label_of(FORMAT, kind or "block"), text=dump_json(block)))
+        return _only_kind(block)
+
+    def _thinking(self, draft: MessageDraft, block: dict[str, Any]) -> Any:
+        draft.parts.append(ReasoningPart(text=block["thinking"]))
+        if not isinstance(block.get("signature"), str):
+            return _without(block, "thinking")
+        draft.parts.append(DataPart(label=label_of(FORMAT, "signature"), text=block["signature"]))
+        return _without(block, "thinking", "signature")
+
+    def _tool_use(self, draft: MessageDraft, record: dict[str, Any], index: int, block: dict[str, Any]) -> Any:
+        given = block.get("input", {})
+        call_id = text_in(block, "id") or f"{text_in(record, 'uuid')}:{index}"
+        part = ToolPart(
+            tool_name=one_line(text_in(block, "name"), 200) or "unknown",
+            tool_call_id=identifier(call_id),
+            input=given if isinstance(given, str) else dump_json(given),
+            started_at=time_of(record.get("timestamp")),
+        )
+        self.call(draft, part, call_id)
+        self.tally.note("tool inputs are written again as compact JSON")
+        if part.tool_name in _LAUNCHING_TOOLS:
+            launch = Launch(call_id=call_id, prompt=text_in(given, "prompt"), description=text_in(given, "description"))
+            self.launches.append(launch)
+        return _without(block, "input") if part.tool_name == block.get("name") else block
+
+    # What the user and the tools said
+
+    def _user(self, raw: str, record: dict[str, Any], content: str | list[Any]) -> None:
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        at = time_of(record.get("timestamp"))
+        places = [(block, self._result(block, at)) for block in blocks if _is_result(block)]
+        draft = self._spoken(record, [block for block in blocks if not _is_result(block)])
+        answered = [place.message for _, place in places if place]
+        target = draft or next(iter(answered), None)
+        if target is None:
+            self._orphan(raw)
+            return
+        for block in (block for block, place in places if place is None):
+            self._orphan(dump_json(block))
+        rests = None if isinstance(content, str) else [_rest_of_user_block(block) for block in content]
+        target.records.append(_without_content(record, rests))
+        self._keep_extras(target, record, [(block, place) for block, place in places if place])
+
+    def _orphan(self, text: str) -> None:
+        self.tally.note("tool results without a call are kept as data")
+        self.attach(DataPart(label=label_of(FORMAT, "tool_result"), text=text))
+
+    def _spoken(self, record: dict[str, Any], blocks: list[Any]) -> MessageDraft | None:
+        if not blocks:
+            return None
+        draft = self._draft(record, "user")
+        draft.is_summary = record.get("isCompactSummary") is True
+        compacted = sum(len(turn.messages) for turn in self.turns)
+        self.add(draft, starts_turn=record.get("isMeta") is not True)
+        if draft.is_summary:
+            draft.parts.append(self._marker(draft, compacted))
+        for index, block in enumerate(blocks):
+            self._block(draft, record, index, block)
+        texts = [part.text for part in draft.parts if isinstance(part, TextPart)]
+        self.prompt = self.prompt or next(iter(texts), "")
+        return draft
+
+    def _marker(self, draft: MessageDraft, message_count: int) -> CompactionMarkerPart:
+        since_last, self._compacted = message_count - self._compacted, message_count
+        boundary, self._boundary = self._boundary, {}
+        return CompactionMarkerPart(
+            summary_id=draft.external_id,
+            compacted_message_count=count_in(boundary, "messagesSummarized") or since_last,
+            compacted_token_count=count_in(boundary, "preTokens"),
+        )
+
+    def _result(self, block: dict[str, Any], at: datetime | None) -> CallPlace | None:
+        output, others = _output_of(block.get("content"))
+        call_id = text_in(block, "tool_use_id")
+        place = self.answer(call_id, output, failed=block.get("is_error") is True, at=at)
+        if place is None:
+            return None
+        for other in others:
+            text = dump_json({"tool_use_id": call_id, "block": other})
+            place.message.parts.append(DataPart(label=label_of(FORMAT, text_in(other, "type") or "block"), text=text))
+        if len(list_in(block, "content")) - len(others) > 1:
+            self.tally.note("tool results of several texts are joined by line breaks")
+        return place
+
+    def _keep_extras(
+        self, target: MessageDraft, record: dict[str, Any], answers: list[tuple[dict[str, Any], CallPlace]]
+    ) -> None:
+        if "toolUseResult" not in record:
+            return
+        extras = record["toolUseResult"]
+        call_id = text_in(answers[0][0], "tool_use_id") if answers else ""
+        if call_id and text_in(extras, "agentId"):
+            self.agents.setdefault(text_in(extras, "agentId"), call_id)
+        if answers and not _says_more(extras, answers):
+            self.tally.note("toolUseResult fields that only repeat the result are not stored again")
+            return
+        owner = answers[0][1].message if answers else target
+        text = dump_json({"tool_use_id": call_id, "toolUseResult": extras})
+        owner.parts.append(DataPart(label=label_of(FORMAT, "toolUseResult"), text=text))
+
+    # Everything else
+
+    def _other(self, raw: str, record: dict[str, Any]) -> None:
+        kind = text_in(record, "type") or "unknown"
+        self.attach(DataPart(label=label_of(FORMAT, kind), text=raw))
+        rank = list(_TITLES).index(kind) if kind in _TITLES else -1
+        if rank >= max(self._title_rank, 0) and text_in(record, _TITLES[kind]):
+            self._title_rank, self.title = rank, one_line(text_in(record, _TITLES[kind]), 200)
+        if text_in(record, "subtype") == "compact_boundary":
+            self._boundary = mapping_in(record, "compactMetadata")
+        if text_in(mapping_in(record, "data"), "type") == "agent_progress":
+            self._agent_progress(record, mapping_in(record, "data"))
+
+    def _agent_progress(self, record: dict[str, Any], progress: dict[str, Any]) -> None:
+        agent_id, inner = text_in(progress, "agentId"), mapping_in(progress, "message")
+        if not agent_id or inner.get("type") not in ("user", "assistant"):
+            return
+        self.agents.setdefault(agent_id, text_in(record, "parentToolUseID"))
+        # Its notes go nowhere: the progress records themselves are stored as they are, on this conversation.
+        derived = self.derived.setdefault(agent_id, Conversation(Tally(FORMAT)))
+        derived.agent_id = agent_id
+        outer = {field: record[field] for field in ("timestamp", "sessionId", *_LABELS) if field in record}
+        derived.take(dump_json(inner), {**outer, "agentId": agent_id, **inner})
+
+
+def usage_of(usage: Any) -> Usage | None:
+    """The numbers of one call. What Anthropic calls ``input_tokens`` is only the part that no cache had a share in."""
+    if not isinstance(usage, dict):
+        return None
+    read, written = count_in(usage, "cache_read_input_tokens"), count_in(usage, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=count_in(usage, "input_tokens") + read + written,
+        output_tokens=count_in(usage, "output_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        source=Origin.IMPORTED,
+    )
+
+
+def _output_of(content: Any) -> tuple[str, list[Any]]:
+    """A result as text, and its blocks that are no text."""
+    if isinstance(content, str):
+        return content, []
+    if not isinstance(content, list):
+        return ("" if content is None else dump_json(content)), []
+    others = [block for block in content if not _is_text(block)]
+    return "\n".join(block["text"] for block in content if _is_text(block)), others
+
+
+def _is_text(block: Any) -> bool:
+    return text_in(block, "type") == "text" and isinstance(block.get("text"), str)
+
+
+def _is_result(block: Any) -> bool:
+    # Tools that run at the provider have kinds of their own, such as web_search_tool_result.
+    return text_in(block, "type").endswith("tool_result")
+
+
+def _says_more(extras: Any, answers: list[tuple[dict[str, Any], CallPlace]]) -> bool:
+    """Whether the extras hold a text or a number that stands neither in the results nor in the calls."""
+    outputs = [_output_of(block.get("content"))[0].strip() for block, _ in answers]
+    known = {*outputs, *(leaf.strip() for _, place in answers for leaf in _texts_in_input(place))}
+    return any(not _holds(known, outputs, leaf) for leaf in _leaves(extras))
+
+
+def _holds(known: set[str], outputs: list[str], leaf: Any) -> bool:
+    if not leaf:
+        return True
+    if not isinstance(leaf, str):
+        return False
+    text = leaf.strip().removeprefix("Error: ")
+    return text in known or (len(text) >= _LONG_ENOUGH and any(text in output for output in outputs))
+
+
+def _texts_in_input(place: CallPlace) -> Iterator[str]:
+    try:
+        given = load_json(place.part.input)
+    except UnreadableRecord:
+        return iter([place.part.input])
+    return (leaf for leaf in _leaves(given) if isinstance(leaf, str))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+        else:
+            yield item
+
+
+def _without(block: dict[str, Any], *fields: str) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key not in fields}
+
+
+def _only_kind(block: Any) -> dict[str, Any]:
+    return {"type": text_in(block, "type")}
+
+
+def _without_content(record: dict[str, Any], rests: list[Any] | None = None) -> dict[str, Any]:
+    """A record with the content taken out that now stands in parts."""
+    message = _without(mapping_in(record, "message"), "content")
+    if rests is not None:
+        message["content"] = rests
+    return {**_without(record, "message", "toolUseResult"), "message": message}
+
+
+def _without_result(block: dict[str, Any]) -> dict[str, Any]:
+    """A tool result without its texts; their lengths stay, so that joined ones can be told apart again."""
+    content = block.get("content")
+    if not isinstance(content, list):
+        return _without(block, "content")
+    rests = [
+        {**_without(item, "text"), "characters": len(item["text"])} if _is_text(item) else _only_kind(item)
+        for item in content
+    ]
+    return {**block, "content": rests}
+
+
+def _rest_of_user_block(block: Any) -> Any:
+    if _is_text(block):
+        return _without(block, "text")
+    return _without_result(block) if _is_result(block) else _only_kind(block)
+
+
+# Claude Code: one session as JSON Lines, with its sub-agents in the same file or in files beside it.
+#
+# Every record is kept: what was said and done as messages, everything else as ``DataPart``s labelled
+# ``claude_code:<record type>`` on the message nearest before it. Sub-agents become children, linked to the tool
+# call that launched them where a record, or the call's prompt, says which one that was.
 
 _COMPANION = re.compile(r"agent-[^/\\]+\.jsonl(\.gz)?")
 _COMPACTION_AGENT = "acompact"

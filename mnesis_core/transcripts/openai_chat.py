@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from mnesis_core.llm import Source as Origin
-from mnesis_core.llm import Usage
+from mnesis_core.llm.interface import Source as Origin
+from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import DataPart, ReasoningPart, Role, TextPart, ToolPart
 from mnesis_core.transcripts.building import (
     MessageDraft,

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from mnesis_core.llm import Usage
+from mnesis_core.llm.interface import Usage
 from mnesis_core.messages import Part, Role
 
 FORMAT_NAMES = ("chatgpt", "claude_code", "locomo", "openai_chat")

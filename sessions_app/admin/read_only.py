@@ -16,9 +16,8 @@ from django.urls import URLPattern, path
 from django.utils.http import content_disposition_header
 from django.utils.text import capfirst
 
-from mnesis_core.ids import is_id
-from mnesis_core.text import decode_text, encode_text, printable
-from mnesis_core.visible import excerpt
+from mnesis_core.text import decode_text, encode_text, excerpt, printable
+from mnesis_core.values import is_id
 from sessions_app.admin.texts import (
     Fact,
     TextColumn,
@@ -28,8 +27,8 @@ from sessions_app.admin.texts import (
     whole_text,
     with_beginnings,
 )
-from sessions_app.inspect_queries import SessionHeading, load_heading
 from sessions_app.models import Session, UsageModel
+from sessions_app.record.inspect_queries import SessionHeading, load_heading
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]

@@ -14,12 +14,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
 from mnesis_core.events import EventType
-from mnesis_core.ids import is_id
 from mnesis_core.ledger import GENESIS, entry_hash
 from mnesis_core.messages import CompactionMarkerPart, FileRefPart, StepFinishPart, StepStartPart
-from mnesis_core.record import TurnState
-from mnesis_core.text import decode_text
-from mnesis_core.visible import excerpt
+from mnesis_core.records import TurnState
+from mnesis_core.text import decode_text, excerpt
+from mnesis_core.values import is_id
 from sessions_app.admin.read_only import (
     ReadOnlyAdmin,
     column,
@@ -29,8 +28,6 @@ from sessions_app.admin.read_only import (
     require_reading,
 )
 from sessions_app.admin.texts import Fact, TextColumn, list_url, marked, record_url, show_columns, with_beginnings
-from sessions_app.inspect_queries import NOW, SessionHeading, load_heading, load_stay, preview_messages
-from sessions_app.inspecting import address_of
 from sessions_app.models import (
     ContextItem,
     Event,
@@ -42,6 +39,8 @@ from sessions_app.models import (
     StreamJournal,
     Turn,
 )
+from sessions_app.pages.permissions import address_of
+from sessions_app.record.inspect_queries import NOW, SessionHeading, load_heading, load_stay, preview_messages
 
 PARTS_PER_PAGE = 100
 PREVIEW = 100

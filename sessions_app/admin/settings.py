@@ -16,15 +16,14 @@ from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
 
 from mnesis_core.errors import InvalidRequest, NotFound
-from mnesis_core.limits import shown_prices
-from mnesis_core.text import decode_text
-from mnesis_core.visible import excerpt
+from mnesis_core.llm.limits import shown_prices
+from mnesis_core.text import decode_text, excerpt
 from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin, column, presence_filter
 from sessions_app.admin.texts import Fact, marked, record_url
+from sessions_app.catalogue.model_store import revoke_key
 from sessions_app.conf import spec_of
 from sessions_app.models import AccountLimit, ApiKey, LanguageModel
-from sessions_app.store.keys import revoke_key
-from sessions_app.store.spending import check_account_limits, put_account_limits
+from sessions_app.usage.spending_store import check_account_limits, put_account_limits
 
 
 class PortalAdmin(ReadOnlyAdmin):

@@ -17,8 +17,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from mnesis_core.text import ESCAPE, decode_text
-from mnesis_core.visible import visible_runs
+from mnesis_core.text import ESCAPE, decode_text, visible_runs
 
 FOLD_CHARACTERS = 20_000
 EMPTY = "—"

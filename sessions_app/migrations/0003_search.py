@@ -6,8 +6,8 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-from sessions_app.search_engines import engine
-from sessions_app.search_index import rebuild
+from sessions_app.search.engines import engine
+from sessions_app.search.index import rebuild
 
 
 def create_index(apps: Any, schema_editor: Any) -> None:

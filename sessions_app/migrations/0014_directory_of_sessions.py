@@ -6,7 +6,7 @@ from django.db import migrations, models
 from django.utils import timezone
 
 from mnesis_core.ledger import GENESIS, canonical_body, entry_hash
-from sessions_app.binding import time_text
+from sessions_app.database.commitments import time_text
 
 ROWS_AT_ONCE = 1_000
 

@@ -9,9 +9,9 @@ from typing import Any
 from django import template
 from django.utils.safestring import SafeString
 
-from mnesis_core.visible import excerpt
-from sessions_app import rendering
-from sessions_app.relatives import shown_title
+from mnesis_core.text import excerpt
+from sessions_app.pages import markdown as rendering
+from sessions_app.pages.lookup import shown_title
 
 register = template.Library()
 

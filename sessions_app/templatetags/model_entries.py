@@ -7,11 +7,11 @@ from urllib.parse import quote, urlsplit
 
 from django import template
 
-from mnesis_core.llm import LimitSource, ModelSpec
-from sessions_app.checking import ModelCheck, read_check
+from mnesis_core.llm.interface import LimitSource, ModelSpec
+from sessions_app.catalogue.model_catalogue import ModelCheck, read_check
+from sessions_app.catalogue.model_queries import ModelEntry
 from sessions_app.conf import default_model
-from sessions_app.queries.models import ModelEntry
-from sessions_app.rendering import show_invisible
+from sessions_app.pages.markdown import show_invisible
 
 SOURCES = {
     LimitSource.CONFIGURED: "entered",

@@ -6,7 +6,7 @@ import { Upload } from "./upload.js";
 const MOST = 50; // the API takes no more in one message
 const LOOK_AGAIN = [700, 1_000, 2_000, 4_000, 8_000]; // milliseconds, where no event says that a file was explored
 
-// A name that hides or reorders its letters says so, as everywhere here (sessions_app/rendering.py).
+// A name that hides or reorders its letters says so, as everywhere here (sessions_app/pages/markdown.py).
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const visible = (name) => name.replace(HIDDEN, (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from agents_app.answer import Answer
-from agents_app.claiming import claim_turn
-from agents_app.steps import held
+from agents_app.turns.answer import Answer
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.transactions import held
 from mnesis_core.config import StreamConfig
-from mnesis_core.llm import Request
+from mnesis_core.llm.interface import Request
 from mnesis_core.messages import Message
 from mnesis_core.providers.scripted import ScriptedModel
-from mnesis_core.record import SessionRecord, TurnRecord
-from sessions_app import store
-from sessions_app.database import db
-from sessions_app.queries import journal_texts
+from mnesis_core.records import SessionRecord, TurnRecord
+from sessions_app.database.threads import db
+from sessions_app.record import message_store
+from sessions_app.record.message_queries import journal_texts
 
 pytestmark = pytest.mark.both_databases
 
@@ -31,7 +31,7 @@ ASKED = Request(payload={"messages": [{"role": "user", "content": "Go"}]}, max_o
 async def test_what_the_journal_did_not_take_is_in_it_later_once(
     session: SessionRecord, script: Callable[..., ScriptedModel], monkeypatch: pytest.MonkeyPatch, is_committed: bool
 ) -> None:
-    write, outages = store.append_journal, 3
+    write, outages = message_store.append_journal, 3
 
     def break_off(**values: Any) -> None:
         nonlocal outages
@@ -41,7 +41,7 @@ async def test_what_the_journal_did_not_take_is_in_it_later_once(
         if outages >= 0:
             raise OperationalError("the server closed the connection")
 
-    monkeypatch.setattr(store, "append_journal", break_off)
+    monkeypatch.setattr(message_store, "append_journal", break_off)
     message_id = await db(begin_answer, session)
     config = replace(StreamConfig(), journal_bytes=1)
     answer = Answer(session_id=session.id, message_id=message_id, config=config)
@@ -57,4 +57,4 @@ def begin_answer(session: SessionRecord) -> str:
         session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner="here"
     ).turn
     with held(turn) as record:
-        return store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
+        return message_store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))

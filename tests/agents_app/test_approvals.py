@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from agents_app import lifecycle
-from agents_app.runner import runner
 from agents_app.tools import ToolContext, tool
-from audit_app.verify import verify_session
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
+from audit_app.proof.verify import verify_session
 from mnesis_core.errors import (
     ApprovalNotPending,
     AtCapacity,
@@ -21,14 +21,16 @@ from mnesis_core.errors import (
     SessionNotFoundError,
     SessionNotRunning,
 )
-from mnesis_core.llm import ToolSpec
+from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.messages import TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord, TurnRecord, TurnState, WaitsFor
-from mnesis_core.recording import RecordedTurn
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState, WaitsFor
+from mnesis_core.turns.recording import RecordedTurn
 from sessions_app.conf import site_config
-from sessions_app.database import db
-from sessions_app.queries import load_events, load_session, load_turn
+from sessions_app.database.threads import db
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_turn
 from tests.support.story import begin, ended, history, spoken, tool_call
 
 ERASED: list[str] = []

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from agents_app import lifecycle
-from mnesis_core.endings import ModelAuthenticationFailed, ModelRateLimited, ModelStreamBroken
-from mnesis_core.llm import Request
+from agents_app.turns import lifecycle
+from mnesis_core.errors import ModelAuthenticationFailed, ModelRateLimited, ModelStreamBroken
+from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script, Step
-from mnesis_core.record import TurnState
-from sessions_app.database import db
-from sessions_app.queries import list_calls, load_events, load_session
+from mnesis_core.records import TurnState
+from sessions_app.database.threads import db
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_queries import load_session
 from tests.support.story import history, say, spoken
 
 

@@ -12,15 +12,15 @@ from django.contrib.auth.models import User
 from django.db.models import Model
 from django.test import Client
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from compaction_app.context import build_context, load_meter
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode, SummaryTry
 from compaction_app.queries import list_runs
 from compaction_app.tasks import compact
-from mnesis_core.llm import Request, ToolCall
+from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.scripted import Script, ScriptedModel, Step
-from mnesis_core.record import SessionRecord, TurnRecord
-from sessions_app.database import db
+from mnesis_core.records import SessionRecord, TurnRecord
+from sessions_app.database.threads import db
 from sessions_app.models import ContextItem, Message, MessagePart, Turn
 from tests.compaction_app.test_compaction import WORDS, is_summary_request
 from tests.support.story import say

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from agents_app import lifecycle
-from agents_app.lifecycle import ToolResult
-from agents_app.runner import runner
 from agents_app.tools import ToolContext, tool
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
+from agents_app.turns.suspended import ToolResult
 from mnesis_core.errors import (
     InvalidRequest,
     SessionBusy,
@@ -21,13 +21,15 @@ from mnesis_core.errors import (
     ToolCallNotFoundError,
     TurnNotFoundError,
 )
-from mnesis_core.llm import ToolCall, ToolSpec
+from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import ToolPart, ToolState
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnRecord, TurnState, WaitsFor
-from mnesis_core.turn_options import TurnOptions
-from sessions_app.database import db
-from sessions_app.queries import load_events, load_session, load_turn
+from mnesis_core.records import TurnRecord, TurnState, WaitsFor
+from mnesis_core.turns.options import TurnOptions
+from sessions_app.database.threads import db
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_turn
 from tests.support.story import ended, history, say, spoken, tool_call
 
 WEATHER = ToolSpec(name="weather", description="The weather of a town.", parameters={"type": "object"})

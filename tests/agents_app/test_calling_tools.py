@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agents_app.tool_checks import check_tool_names
 from agents_app.tools import Tool, ToolContext, ToolScope, call_tool, offered_tools, tool
-from agents_app.tools.threads import ToolThreads
-from mnesis_core.config import Config
+from agents_app.tools.calling import ToolThreads
+from agents_app.tools.checks import check_tool_names
+from mnesis_core.config import Config, override
 from mnesis_core.errors import AtCapacity, InvalidRequest
-from mnesis_core.llm import ToolSpec
-from mnesis_core.overrides import override
+from mnesis_core.llm.interface import ToolSpec
 from tests.support.waiting import until
 
 HERE = ToolContext(session_id="sess_x", owner_id=1, turn_id="turn_x", part_id="part_x")
@@ -104,7 +103,7 @@ async def test_more_calls_than_threads_wait_their_turn(monkeypatch):
 ENDLESS = """
 import runpy, threading
 running = threading.Event()
-threads = runpy.run_path("agents_app/tools/threads.py")["ToolThreads"](running=1, given_up=1)
+threads = runpy.run_path("agents_app/tools/calling.py")["ToolThreads"](running=1, given_up=1)
 threads.submit(lambda: running.set() or threading.Event().wait())
 print(running.wait(20))
 """
@@ -117,7 +116,7 @@ def test_a_process_ends_though_a_tool_does_not():
 
 def test_a_site_that_names_a_tool_that_is_not_there_says_so_at_its_start(monkeypatch):
     def checked(**values: Any) -> list[str]:
-        monkeypatch.setattr("agents_app.tool_checks.site_config", lambda: override(Config(), {"turn": values}))
+        monkeypatch.setattr("agents_app.tools.checks.site_config", lambda: override(Config(), {"turn": values}))
         return [f"{error.id} {error.msg}" for error in check_tool_names(None)]
 
     assert checked() == []

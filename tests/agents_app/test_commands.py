@@ -14,17 +14,16 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command, load_command_class
 
-from agents_app import lifecycle
-from agents_app.command import read_message
-from agents_app.terminal import Screen, watch
+from agents_app.endpoints.terminal import Screen, read_message, watch
 from agents_app.tools import ToolContext, tool
+from agents_app.turns import lifecycle
 from files_app.exploring import explore_file
-from mnesis_core.endings import ModelUnreachable
-from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm import ToolCall
+from mnesis_core.errors import InvalidRequest, ModelUnreachable
+from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord, TurnRecord
-from sessions_app.queries import list_sessions, load_messages
+from mnesis_core.records import SessionRecord, TurnRecord
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import list_sessions
 from tests.support.story import spoken
 
 

@@ -9,22 +9,23 @@ from dataclasses import replace
 import pytest
 from django_q.models import OrmQ
 
-from agents_app import lifecycle, steps
-from agents_app.steps import TurnEnd
 from agents_app.tools.registry import ToolContext, tool
+from agents_app.turns import lifecycle, transactions
+from agents_app.turns.transactions import TurnEnd
 from compaction_app.context import load_frame, load_meter
 from compaction_app.queries import list_runs
-from mnesis_core.calibration import CountSource
+from mnesis_core.context.budget import Size
 from mnesis_core.errors import Conflict
-from mnesis_core.llm import Source, Usage
-from mnesis_core.measure import Size
+from mnesis_core.llm.calibration import CountSource
+from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnState, UsageRecord
-from sessions_app import store
-from sessions_app.database import db
-from sessions_app.ledger import change
-from sessions_app.queries import load_events, load_turn
+from mnesis_core.records import TurnState, UsageRecord
+from sessions_app.database.threads import db
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.turn_queries import load_turn
 from tests.support.story import say, tool_call
 
 OF_COMPACTION = ("compaction_runs", "summary_nodes", "summary_edges", "django_q")
@@ -67,10 +68,10 @@ def add_turns(session_id: str, count: int, *, words: int = 1) -> None:
     """Finished turns without calls, as an import writes them."""
     for _ in range(count):
         with change(session_id) as record:
-            turn_id = store.start_turn(record, model="demo")
+            turn_id = turn_store.start_turn(record, model="demo")
             message = Message(role="user", parts=(TextPart(text="tide " * words),))
-            store.append_message(record, turn_id=turn_id, message=message)
-            store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+            message_store.append_message(record, turn_id=turn_id, message=message)
+            turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
 
 
 async def test_below_the_soft_threshold_a_turn_sends_nothing_for_compaction(session, script, statements):
@@ -117,12 +118,12 @@ async def test_results_of_tools_after_the_last_count_are_measured_too(alice, scr
 def test_the_request_commits_with_the_turn_s_end_or_not_at_all(session):
     add_turns(session.id, 8, words=100)
     with change(session.id) as record:
-        turn_id = store.start_turn(record, model="demo", lease_owner="here", lease_seconds=60)
+        turn_id = turn_store.start_turn(record, model="demo", lease_owner="here", lease_seconds=60)
     turn = load_turn(turn_id, session_id=session.id)
     full = (load_frame(session.id), Size(tokens=10**6, source=CountSource.ESTIMATED))
     end = TurnEnd(state=TurnState.COMPLETED)
     with pytest.raises(Conflict):
-        steps.finish_turn(replace(turn, fence=2), end, step=None, usage=UsageRecord(), context=full)
+        transactions.finish_turn(replace(turn, fence=2), end, step=None, usage=UsageRecord(), context=full)
     assert (list_runs(session.id), OrmQ.objects.count()) == ([], 0)
-    steps.finish_turn(turn, end, step=None, usage=UsageRecord(), context=full)
+    transactions.finish_turn(turn, end, step=None, usage=UsageRecord(), context=full)
     assert ([run.trigger for run in list_runs(session.id)], OrmQ.objects.count()) == (["hard"], 1)

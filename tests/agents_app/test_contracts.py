@@ -11,10 +11,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from agents_app import lifecycle
-from mnesis_core.record import SessionRecord
-from sessions_app.database import db
-from sessions_app.listing import SessionList, session_page
+from agents_app.turns import lifecycle
+from mnesis_core.records import SessionRecord
+from sessions_app.api import SessionList, session_page
+from sessions_app.database.threads import db
 from tests.support.named_tests import missing_tests, named_tests
 from tests.support.story import say
 
@@ -52,8 +52,8 @@ def test_a_turn_is_built_and_a_model_made_in_one_place() -> None:
     def naming(pattern: str) -> set[str]:
         return {path for path, text in sources.items() if re.search(pattern, text)}
 
-    assert naming(r"\bTurnRun\(") == {"agents_app/turns.py"}
-    assert naming(r"from agents_app\.turns import|import turns\b") == {"agents_app/runner.py"}
+    assert naming(r"\bTurnRun\(") == {"agents_app/turns/loop.py"}
+    assert naming(r"from agents_app\.turns import|import turns\b") == {"agents_app/turns/runner.py"}
     assert naming(r"MODEL_FACTORY") == {"mnesis_site/settings.py", "sessions_app/conf.py"}
 
 

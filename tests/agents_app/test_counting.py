@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from compaction_app.context import load_meter
-from mnesis_core.llm import ModelSpec, Request, Usage
-from mnesis_core.llm import Source as CountedBy
+from mnesis_core.llm.interface import ModelSpec, Request, Usage
+from mnesis_core.llm.interface import Source as CountedBy
 from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.providers.scripted import Step
+from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import get_spec
-from sessions_app.database import db
-from sessions_app.queries import list_calls
-from sessions_app.store import put_model
+from sessions_app.database.threads import db
+from sessions_app.record.call_queries import list_calls
 from tests.support.story import say
 
 

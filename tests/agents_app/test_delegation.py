@@ -12,21 +12,23 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from agents_app import lifecycle, steps
-from agents_app.recovery import recover_turns
-from agents_app.runner import runner
-from agents_app.showing import session_read
 from agents_app.tools.registry import ToolContext, tool
-from audit_app.verify import verify_session
-from mnesis_core.llm import Request, ToolCall
+from agents_app.turns import lifecycle, transactions
+from agents_app.turns.overview import session_read
+from agents_app.turns.recovery import recover_turns
+from agents_app.turns.runner import runner
+from audit_app.proof.verify import verify_session
+from mnesis_core.config import override
+from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.messages import StoredMessage, ToolPart, ToolState
-from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Script, Step
-from mnesis_core.record import SessionRecord, TurnRecord, TurnState
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState
 from sessions_app.conf import site_config
-from sessions_app.database import db
-from sessions_app.queries import list_sessions, list_turns, load_events, load_session
-from sessions_app.search import Scope, search
+from sessions_app.database.threads import db
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import list_turns
+from sessions_app.search.search import Scope, search
 from tests.support.story import begin, ended, frames_until, history, say, spoken
 
 pytestmark = pytest.mark.both_databases
@@ -244,7 +246,7 @@ async def test_a_child_whose_end_cannot_be_waited_for_is_interrupted(session, sc
 
 
 async def test_a_call_whose_result_cannot_be_written_ends_the_calls_beside_it(session, script, monkeypatch):
-    write = steps.finish_tool
+    write = transactions.finish_tool
 
     def away(turn: TurnRecord, part_id: str, **result: Any) -> int:
         if result["output"] != "4":
@@ -255,7 +257,7 @@ async def test_a_call_whose_result_cannot_be_written_ends_the_calls_beside_it(se
 
     both = Step(tool_calls=(call("task", prompt="Look"), call("calculator", expression="2 + 2")))
     model = script(answers({"Find": both, "Look": Step(text=("I ", "see"), gate=asyncio.Event())}))
-    monkeypatch.setattr(steps, "finish_tool", away)
+    monkeypatch.setattr(transactions, "finish_tool", away)
     assert (await say(session, "Find")).state == TurnState.FAILED
     assert [child.state for child in await children(session)] == ["cancelled"]
 
@@ -348,7 +350,7 @@ async def test_after_a_crash_a_child_that_waited_for_an_approval_ends_interrupte
     await begin(session, "Find")
     await frames_until(session, "delegation.suspended")
     [child] = await children(session)
-    monkeypatch.setattr("agents_app.delegate.end_turn", nothing)
+    monkeypatch.setattr("agents_app.subagents.delegate.end_turn", nothing)
     await crash(monkeypatch)
     assert (await db(load_session, child.id)).state == "suspended"
     await db(recover_turns, lease_owner="another process")
@@ -367,7 +369,7 @@ async def crash(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from sessions_app.models import Turn
 
-    monkeypatch.setattr("agents_app.turns._finish", nothing)
+    monkeypatch.setattr("agents_app.turns.loop._finish", nothing)
     await runner.shutdown()
     await db(lambda: Turn.objects.filter(state="running").update(lease_owner="dead", lease_expires_at=timezone.now()))
 

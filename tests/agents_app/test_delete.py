@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError
 
 from mnesis_core.errors import SessionNotFoundError
-from sessions_app import store
-from sessions_app.ledger import change
 from sessions_app.models import Message
-from sessions_app.queries import list_sessions, load_session
+from sessions_app.record import turn_store
+from sessions_app.record.change import change
+from sessions_app.record.session_queries import list_sessions, load_session
 from tests.support.cast import make_user
 from tests.support.commands import printed
 from tests.support.talks import exchange, new_session
@@ -47,7 +47,7 @@ def test_somebody_elses_session_is_not_found_and_a_running_one_is_busy(alice):
     with pytest.raises(CommandError, match="SESSION_NOT_FOUND"):
         delete(session_id, "bob")
     with change(session_id) as record:
-        store.start_turn(record, model="demo")
+        turn_store.start_turn(record, model="demo")
     with pytest.raises(CommandError, match="SESSION_BUSY"):
         delete(session_id, "alice")
     assert load_session(session_id).state == "running"
@@ -57,7 +57,7 @@ def test_a_session_is_deleted_with_all_of_its_sub_agents_or_not_at_all(alice):
     parent_id = new_session(alice)
     free, busy = (new_session(alice, parent_id=parent_id, origin="task") for _ in range(2))
     with change(busy) as record:
-        store.start_turn(record, model="demo")
+        turn_store.start_turn(record, model="demo")
     with pytest.raises(CommandError, match="SESSION_BUSY"):
         delete(parent_id, "alice")
     assert {load_session(id).state for id in (parent_id, free)} == {"idle"}

@@ -7,19 +7,25 @@ import asyncio
 import pytest
 from django.core.management import call_command
 
-from agents_app import lifecycle
-from mnesis_core.endings import ModelAuthenticationFailed, ModelRateLimited, ModelStreamBroken, ModelUnavailable
-from mnesis_core.errors import ModelNotFoundError
-from mnesis_core.llm import Source, Usage
+from agents_app.turns import lifecycle
+from mnesis_core.errors import (
+    ModelAuthenticationFailed,
+    ModelNotFoundError,
+    ModelRateLimited,
+    ModelStreamBroken,
+    ModelUnavailable,
+)
+from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.providers.answer import no_answer
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnState
-from sessions_app import store
+from mnesis_core.records import TurnState
+from sessions_app.catalogue import model_store
 from sessions_app.conf import get_spec
-from sessions_app.database import db
+from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
-from sessions_app.queries import list_calls, load_message_rows
-from sessions_app.transcript import load_chunk
+from sessions_app.pages.transcript import load_chunk
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.message_queries import load_message_rows
 from tests.support.story import begin, ended, history, say, spoken, tool_call
 
 COUNTED = Usage(input_tokens=11, output_tokens=7, source=Source.PROVIDER)
@@ -168,5 +174,5 @@ def test_the_command_adds_a_chain_and_says_what_is_missing(capsys):
     assert "no model is called 'later' yet" in said
     spec = get_spec("mine", user_id=None)
     assert (spec.fallbacks, spec.total_timeout_seconds) == (("demo", "later"), 60.0)
-    store.put_model(spec)
+    model_store.put_model(spec)
     assert get_spec("mine", user_id=None) == spec

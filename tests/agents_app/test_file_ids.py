@@ -9,25 +9,25 @@ from itertools import count
 
 import pytest
 
-from agents_app import lifecycle
 from agents_app.tools import ToolContext, find_tool
-from audit_app.verify import verify_session
+from agents_app.turns import lifecycle
+from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now
 from compaction_app.context import build_context, load_state
 from compaction_app.queries import list_summaries
-from compaction_app.rebuilding import rebuild_payload
-from compaction_app.revising import apply, preview
+from compaction_app.rebuild import rebuild_payload
+from compaction_app.revise import apply, preview
 from files_app.contents import put_content
 from files_app.queries import load_file_reference, read_range
 from files_app.store import store_file_reference
-from mnesis_core.dag import MessageEntry, SummaryEntry
-from mnesis_core.file_manifests import read_file_manifest
-from mnesis_core.footers import Named, files_in_footer
+from mnesis_core.context.entries import MessageEntry, SummaryEntry
+from mnesis_core.files.footers import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import FileRefPart, TextPart
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from mnesis_core.text import printable
-from sessions_app.ledger import change
-from sessions_app.queries import list_calls, load_messages
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
 from tests.defects.talks import WORDS, add_turn, compact_all, model_of
 from tests.support.hostile_models import MODELS
 from tests.support.planted_files import PLACES, Planted, ids_for, parts_of

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from agents_app import given_files, lifecycle
+from agents_app.turns import claim, lifecycle
 from files_app.ingest import keep_file
 from mnesis_core.errors import FileReferenceNotFoundError
 from mnesis_core.messages import FileRefPart, TextPart
-from sessions_app.database import db
-from sessions_app.queries import load_message
+from sessions_app.database.threads import db
+from sessions_app.record.message_queries import load_message
 from tests.support.story import ended, history
 
 
 @pytest.fixture(autouse=True)
 def _no_worker(monkeypatch):
     """No worker runs here: nobody waits for one."""
-    monkeypatch.setattr(given_files, "WORKER_SECONDS", 0.0)
+    monkeypatch.setattr(claim, "WORKER_SECONDS", 0.0)
 
 
 async def give(session, name, data, **values):
@@ -77,7 +77,7 @@ async def test_a_file_that_cannot_be_explored_in_time_is_given_all_the_same(sess
     def hang(*_args, **_values):
         raise TimeoutError
 
-    monkeypatch.setattr(given_files, "explore_file", hang)
+    monkeypatch.setattr(claim, "explore_file", hang)
     file = await give(session, "data.bin", b"\x00\x01" * 2_000)
     part = (await say_with(session, file)).parts[1].part
     assert "Not explored yet" in part.exploration_summary

@@ -11,22 +11,22 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from agents_app import lifecycle
-from agents_app import runner as runner_module
-from agents_app.inbox import claim_waiting
-from agents_app.recovery import recover_turns
-from agents_app.runner import runner
-from audit_app.verify import verify_session
+from agents_app.turns import lifecycle
+from agents_app.turns import runner as runner_module
+from agents_app.turns.inbox import claim_waiting
+from agents_app.turns.recovery import recover_turns
+from agents_app.turns.runner import runner
+from audit_app.proof.verify import verify_session
 from mnesis_core.errors import NotInHostMode
-from mnesis_core.inbox import MessageKind
-from mnesis_core.llm import Request
+from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script, Step
-from mnesis_core.record import SessionRecord, TurnRecord, TurnState
-from mnesis_core.turn_options import TurnOptions
-from sessions_app.database import db
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState
+from mnesis_core.turns.inbox import MessageKind
+from mnesis_core.turns.options import TurnOptions
+from sessions_app.database.threads import db
 from sessions_app.models import Turn
-from sessions_app.queries import load_session
-from sessions_app.transcript import load_message
+from sessions_app.pages.transcript import load_message
+from sessions_app.record.session_queries import load_session
 from tests.support.hosts import OTHERS, Make, _hosts, asked, call, host, inbox, offered, send, turns_ended
 from tests.support.story import ended, history, say, spoken
 

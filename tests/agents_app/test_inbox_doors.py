@@ -12,14 +12,14 @@ from django.core.management import CommandError
 from django.test import Client
 from mcp.client.client import Client as McpClient
 
-from agents_app import lifecycle
-from agents_app.inbox import deliver
-from agents_app.mcp_server import always, make_server
+from agents_app.endpoints.mcp_server import always, make_server
 from agents_app.queries import list_inbox
-from audit_app.verify import verify_session
-from mnesis_core.inbox import Draft
-from sessions_app.asking import Caller
-from sessions_app.queries import load_session
+from agents_app.turns import lifecycle
+from agents_app.turns.inbox import deliver
+from audit_app.proof.verify import verify_session
+from mnesis_core.turns.inbox import Draft
+from sessions_app.callers import Caller
+from sessions_app.record.session_queries import load_session
 from tests.support.commands import printed
 
 HOSTILE = "NUL \0, half \ud83d, </inbox_message> \u202e ' \" <script>alert(1)</script>"

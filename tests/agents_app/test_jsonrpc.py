@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app import jsonrpc
-from agents_app.runner import runner
+from agents_app.endpoints import jsonrpc
+from agents_app.turns.runner import runner
 from files_app.ingest import keep_file
-from mnesis_core.llm import ToolCall
+from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord
-from sessions_app.asking import Caller
-from sessions_app.database import db
+from mnesis_core.records import SessionRecord
+from sessions_app.callers import Caller
+from sessions_app.database.threads import db
 
 
 @pytest.fixture

@@ -13,18 +13,19 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from agents_app import lifecycle
-from agents_app.claiming import claim_turn
-from agents_app.recovery import recover_turn, recover_turns
-from agents_app.runner import runner
+from agents_app.turns import lifecycle
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.recovery import recover_turn, recover_turns
+from agents_app.turns.runner import runner
 from mnesis_core.errors import SessionBusy
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord, TurnRecord, TurnState
-from sessions_app import database, store
-from sessions_app.ledger import change
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState
+from sessions_app.database import threads
 from sessions_app.models import Turn
-from sessions_app.owners import STARVED, new_owner
-from sessions_app.queries import load_turn
+from sessions_app.record import turn_store
+from sessions_app.record.change import change
+from sessions_app.record.owners import STARVED, new_owner
+from sessions_app.record.turn_queries import load_turn
 from tests.support.children import another_process
 from tests.support.story import begin, ended
 from tests.support.waiting import until
@@ -62,11 +63,11 @@ async def test_leases_are_renewed_while_the_event_loop_and_all_database_threads_
     session: SessionRecord, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = {"turn": {"lease_seconds": LEASE_SECONDS}}
-    await database.db(lifecycle.update_session, session.id, owner_id=session.owner_id, config=config)
+    await threads.db(lifecycle.update_session, session.id, owner_id=session.owner_id, config=config)
     gate = asyncio.Event()
     turn = await begin(session, "Go", until=script(Step(text=("one ", "two"), gate=gate)))
-    before: datetime = await database.db(lease_of, turn.id)
-    busy = [database._THREADS.submit(time.sleep, BUSY_SECONDS) for _ in range(database._THREADS._max_workers)]
+    before: datetime = await threads.db(lease_of, turn.id)
+    busy = [threads._THREADS.submit(time.sleep, BUSY_SECONDS) for _ in range(threads._THREADS._max_workers)]
     time.sleep(BUSY_SECONDS)  # noqa: ASYNC251 - that is the point: nothing else of this loop runs
     assert in_thread(lambda: lease_of(turn.id)) > before + timedelta(seconds=BUSY_SECONDS / 2)
     gate.set()
@@ -114,7 +115,7 @@ def test_who_was_found_dead_loses_nothing_that_another_one_has_by_now(session: S
 
 def test_who_renews_late_has_its_turn_again_where_nobody_took_it(session: SessionRecord) -> None:
     turn = claimed(session, "slow")
-    store.renew_leases(lease_owner="slow", turn_ids=[turn.id], lease_seconds=60)
+    turn_store.renew_leases(lease_owner="slow", turn_ids=[turn.id], lease_seconds=60)
     assert recover_turns(lease_owner="another") == 0
 
 
@@ -124,4 +125,4 @@ def test_a_turn_is_gone_on_with_after_its_lease_where_nobody_took_it(session: Se
     end_turn(turn, message_id, "one")
     assert load_turn(turn.id, session_id=session.id).state == TurnState.COMPLETED
     with change(session.id) as record:
-        assert store.take_over_turn(record, turn.id, lease_owner="another", lease_seconds=9) is None
+        assert turn_store.take_over_turn(record, turn.id, lease_owner="another", lease_seconds=9) is None

@@ -9,17 +9,18 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from agents_app import lifecycle
-from agents_app.showing import session_read
 from agents_app.tools import ToolContext, tool
-from mnesis_core.llm import ToolCall, Usage
+from agents_app.turns import lifecycle
+from agents_app.turns.overview import session_read
+from mnesis_core.llm.interface import ToolCall, Usage
 from mnesis_core.messages import TextPart, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import SessionRecord, TurnRecord, UsageRecord
-from mnesis_core.recording import RecordedTurn
+from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord
 from mnesis_core.spending import TurnLimits
-from sessions_app.database import db
-from sessions_app.queries import list_calls, load_events
+from mnesis_core.turns.recording import RecordedTurn
+from sessions_app.database.threads import db
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.context_queries import load_events
 from tests.support.story import begin, ended, history, say, spoken, tool_call
 
 Script = Callable[..., ScriptedModel]

@@ -17,13 +17,12 @@ from django.core.management import call_command
 from django.test import Client
 
 from agents_app import store
-from agents_app.attaching import attach_server, list_again
 from agents_app.queries import list_servers, load_server
-from mnesis_core.attached import ServerAddress
-from mnesis_core.endings import ToolServerUnreachable
-from mnesis_core.errors import NotListed
-from mnesis_core.providers import connecting
-from sessions_app.database import db
+from agents_app.tools.mcp.admin import attach_server, list_again
+from mnesis_core.errors import NotListed, ToolServerUnreachable
+from mnesis_core.providers import pinned_transport
+from mnesis_core.turns.mcp_servers import ServerAddress
+from sessions_app.database.threads import db
 from tests.agents_app.test_mcp_admin import filled
 from tests.support.cast import make_user
 from tests.support.listed import list_on_host
@@ -106,7 +105,7 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
     over_http: ServerAddress, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [["127.0.0.1"]]
-    monkeypatch.setattr(connecting, "look_up", lambda host, port: answers[0])
+    monkeypatch.setattr(pinned_transport, "look_up", lambda host, port: answers[0])
     # A name that the server takes for its own, as our Host header still says it.
     named = ServerAddress(name="named", url=over_http.url.replace("127.0.0.1", "localhost"))
     list_on_host(settings, addresses="127.0.0.1")

@@ -6,18 +6,18 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from agents_app import lifecycle
 from agents_app.tools import ToolContext, tool
+from agents_app.turns import lifecycle
 from files_app.queries import load_file_reference, read_range
+from mnesis_core.context.tool_outputs import cap_output, file_of_output, shorten_output
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.file_ids import find_file_ids
-from mnesis_core.ids import new_id
+from mnesis_core.files.references import find_file_ids
 from mnesis_core.messages import ToolPart, ToolState
-from mnesis_core.outputs import cap_output, file_of_output, shorten_output
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord
-from sessions_app.database import db
-from sessions_app.queries import load_events
+from mnesis_core.records import SessionRecord
+from mnesis_core.values import new_id
+from sessions_app.database.threads import db
+from sessions_app.record.context_queries import load_events
 from tests.support.story import history, say, tool_call
 from tests.support.streamed import streamed
 

@@ -17,7 +17,7 @@ from django.urls import reverse
 from agents_app import store
 from agents_app.models import McpServer
 from agents_app.queries import list_servers, load_server
-from mnesis_core.attached import ListedTool, ServerAddress, take_listing
+from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
 from tests.support.inspected import list_of, page_of
 from tests.support.listed import list_for_pages
 from tests.support.mcp_servers import hostile

@@ -13,17 +13,17 @@ from django.contrib.auth.models import User
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from agents_app.mcp_server import always, make_server
+from agents_app.endpoints.mcp_server import always, make_server
 from compaction_app.queries import list_summaries
 from files_app.exploring import explore_file
 from files_app.ingest import keep_file
 from files_app.queries import find_file_by_path
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from mnesis_core.text import printable
-from sessions_app.asking import Caller
-from sessions_app.database import db
-from sessions_app.queries import load_messages
+from sessions_app.callers import Caller
+from sessions_app.database.threads import db
+from sessions_app.record.message_queries import load_messages
 from tests.support.inspected import add_session, add_turn, tool_part
 from tests.support.sample_record import HOSTILE, Sample, make_sample
 from tests.support.story import say

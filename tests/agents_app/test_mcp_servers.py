@@ -9,16 +9,16 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection
 from django.test import Client
 
-from agents_app import lifecycle, store
-from agents_app.attaching import attach_server, list_again
+from agents_app import store
 from agents_app.models import McpServer
 from agents_app.queries import list_servers, load_server
 from agents_app.tools import check_tools, find_tool, list_tools, offered_tools
-from mnesis_core.attached import ListedTool, ServerAddress, take_listing
-from mnesis_core.endings import ToolServerUnreachable
-from mnesis_core.errors import InvalidRequest, ToolNotFoundError, ToolServerNotFound
+from agents_app.tools.mcp.admin import attach_server, list_again
+from agents_app.turns import lifecycle
+from mnesis_core.errors import InvalidRequest, ToolNotFoundError, ToolServerNotFound, ToolServerUnreachable
 from mnesis_core.messages import ToolState
-from sessions_app.database import db
+from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
+from sessions_app.database.threads import db
 from tests.support.mcp_servers import hostile
 from tests.support.story import history, say, tool_call
 

@@ -11,21 +11,22 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app import lifecycle
 from agents_app.tools import ToolContext, find_tool
-from agents_app.tools.grepping import LARGEST_PAGE
+from agents_app.tools.memory.grepping import LARGEST_PAGE
+from agents_app.turns import lifecycle
 from compaction_app import store as compaction_store
 from compaction_app.context import build_context
 from files_app.contents import put_content
 from files_app.store import finish_exploration, store_file_reference
 from mnesis_core.errors import FileNotText, InvalidRequest, MnesisError, NotFound, PermissionDenied
-from mnesis_core.ids import find_ids, new_id
 from mnesis_core.messages import DataPart, FileRefPart, Part, PatchPart, TextPart, ToolPart, ToolState
 from mnesis_core.providers import demo_replies
-from mnesis_core.record import SUB_AGENT, SessionRecord
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_messages, load_session
+from mnesis_core.records import SUB_AGENT, SessionRecord
+from mnesis_core.values import find_ids, new_id
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import load_session
 from tests.support.inspected import add_summary, add_turn, claim, finish, revise, tool_part
 
 ASKING = {"lcm_describe": "id", "lcm_read": "id", "lcm_expand": "summary_id"}
@@ -40,7 +41,7 @@ def ask(session: SessionRecord, name: str, **arguments: object) -> str:
 
 def launch(parent: SessionRecord, owner: User) -> SessionRecord:
     """A sub-agent's session, without a turn."""
-    return load_session(store.create_session(owner=owner, model="demo", parent_id=parent.id, origin=SUB_AGENT))
+    return load_session(session_store.create_session(owner=owner, model="demo", parent_id=parent.id, origin=SUB_AGENT))
 
 
 def accepted(session: SessionRecord, id: str) -> list[str]:

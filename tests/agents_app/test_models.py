@@ -8,11 +8,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from agents_app import lifecycle
-from mnesis_core.llm import Usage
+from agents_app.turns import lifecycle
+from mnesis_core.llm.interface import Usage
 from mnesis_core.providers.scripted import Step
 from sessions_app.conf import get_spec
-from sessions_app.database import db
+from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
 from tests.support.story import say
 

@@ -13,20 +13,21 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.test import AsyncClient
 
-from agents_app import lifecycle
-from agents_app.completions import ask, follow_answer
+from agents_app.endpoints.openai import ask, follow_answer
 from agents_app.tools import ToolContext, tool
-from mnesis_core.completions import CompletionRequest, Said
-from mnesis_core.endings import ModelStreamBroken
-from mnesis_core.llm import ToolCall
+from agents_app.turns import lifecycle
+from mnesis_core.completions.requests import CompletionRequest, Said
+from mnesis_core.errors import ModelStreamBroken
+from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
+from sessions_app.catalogue.model_store import create_key, revoke_key
 from sessions_app.conf import site_config
-from sessions_app.database import db
+from sessions_app.database.threads import db
+from sessions_app.live.access import Viewer
 from sessions_app.models import ApiKey
-from sessions_app.queries import list_sessions, list_turns, load_session
-from sessions_app.store.keys import create_key, revoke_key
-from sessions_app.viewing import Viewer
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import list_turns
 from tests.support.story import history, spoken
 
 PATH = "/v1/chat/completions"

@@ -15,20 +15,22 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from agents_app import lifecycle, store
-from agents_app.attaching import mark_read_only
+from agents_app import store
 from agents_app.queries import load_server
-from agents_app.runner import runner
 from agents_app.tools import find_tool
-from agents_app.tools.attached import close_connections
-from mnesis_core.attached import AttachedServer, ListedTool, ServerAddress, read_listing, take_listing
+from agents_app.tools.mcp.admin import mark_read_only
+from agents_app.tools.mcp.tools import close_connections
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm import Request
+from mnesis_core.llm.interface import Request
+from mnesis_core.maps.values import OperatorKind
 from mnesis_core.messages import ToolPart
-from mnesis_core.operators.values import OperatorKind
 from mnesis_core.providers.scripted import Script, ScriptedModel
-from mnesis_core.record import SessionRecord
-from sessions_app.queries import list_sessions, load_messages
+from mnesis_core.records import SessionRecord
+from mnesis_core.turns.mcp_servers import AttachedServer, ListedTool, ServerAddress, read_listing, take_listing
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import list_sessions
 from tests.support.cast import make_user
 from tests.support.filesystem_server import filesystem_server
 from tests.support.maps import start, worked

@@ -7,18 +7,20 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents_app import steps
-from agents_app.claiming import claim_turn
-from agents_app.recovery import recover_turn, recover_turns
-from agents_app.steps import TurnEnd
+from agents_app.turns import transactions
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.recovery import recover_turn, recover_turns
+from agents_app.turns.transactions import TurnEnd
 from mnesis_core.errors import Conflict
 from mnesis_core.messages import Message, ReasoningPart, TextPart, ToolPart, ToolState
-from mnesis_core.record import SessionRecord, TurnRecord, TurnState, UsageRecord
-from sessions_app import store
-from sessions_app.database import db
-from sessions_app.ledger import change
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState, UsageRecord
+from sessions_app.database.threads import db
 from sessions_app.models import StreamJournal, Turn
-from sessions_app.queries import load_messages, load_session, load_turn
+from sessions_app.record import call_store, message_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_turn
 from tests.support.story import say, spoken
 
 pytestmark = pytest.mark.both_databases
@@ -30,10 +32,10 @@ def left_behind(session: SessionRecord) -> TurnRecord:
     started = claim_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner="dead")
     turn_id = started.turn.id
     with change(session.id) as record:
-        called = store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
-        store.append_parts(record, message_id=called, parts=[ToolPart(tool_name="t", tool_call_id="c")])
-        stub = store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
-        store.start_call(
+        called = message_store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
+        message_store.append_parts(record, message_id=called, parts=[ToolPart(tool_name="t", tool_call_id="c")])
+        stub = message_store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
+        call_store.start_call(
             record,
             turn_id=turn_id,
             message_id=stub,
@@ -46,11 +48,11 @@ def left_behind(session: SessionRecord) -> TurnRecord:
             estimated_tokens=1,
         )
     pieces = [
-        store.Piece(part_index=0, part_type="reasoning", offset=0, text="hm "),
-        store.Piece(part_index=1, part_type="text", offset=0, text="half \x00"),
-        store.Piece(part_index=1, part_type="text", offset=6, text=" an answer"),
+        message_store.Piece(part_index=0, part_type="reasoning", offset=0, text="hm "),
+        message_store.Piece(part_index=1, part_type="text", offset=0, text="half \x00"),
+        message_store.Piece(part_index=1, part_type="text", offset=6, text=" an answer"),
     ]
-    store.append_journal(session_id=session.id, message_id=stub, pieces=pieces)
+    message_store.append_journal(session_id=session.id, message_id=stub, pieces=pieces)
     Turn.objects.filter(id=turn_id).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
     return started.turn
 
@@ -86,9 +88,9 @@ def test_a_process_that_was_only_asleep_cannot_write_over_the_recovery(session, 
     recover_turns(lease_owner="me")
     before = load_messages(session.id)
     with pytest.raises(Conflict):
-        steps.finish_turn(left_behind, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
-    with pytest.raises(Conflict), steps.held(left_behind) as record:
-        store.append_message(
+        transactions.finish_turn(left_behind, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
+    with pytest.raises(Conflict), transactions.held(left_behind) as record:
+        message_store.append_message(
             record, turn_id=left_behind.id, message=Message(role="assistant", parts=(TextPart(text="late"),))
         )
     assert load_messages(session.id) == before

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from agents_app import inbox as inbox_module
-from agents_app import lifecycle
-from agents_app import runner as runner_module
-from agents_app.inbox import claim_waiting, deliver
 from agents_app.queries import load_waiting
-from agents_app.runner import runner
+from agents_app.turns import inbox as inbox_module
+from agents_app.turns import lifecycle
+from agents_app.turns import runner as runner_module
+from agents_app.turns.inbox import claim_waiting, deliver
+from agents_app.turns.runner import runner
+from mnesis_core.config import override
 from mnesis_core.errors import AtCapacity
-from mnesis_core.inbox import Draft, InboxMessage
-from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnState
+from mnesis_core.records import TurnState
+from mnesis_core.turns.inbox import Draft, InboxMessage
 from sessions_app.conf import site_config
-from sessions_app.database import db
-from sessions_app.queries import list_turns
+from sessions_app.database.threads import db
+from sessions_app.record.turn_queries import list_turns
 from tests.support.hosts import OTHERS, Make, _hosts, host, inbox, send, turns_ended
 from tests.support.story import ended, say
 

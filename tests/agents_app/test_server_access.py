@@ -9,15 +9,15 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from agents_app import lifecycle, store
+from agents_app import store
 from agents_app.queries import load_server
 from agents_app.tools import check_tools, list_tools, offered_tools
-from mnesis_core.attached import ListedTool, ServerAddress, take_listing
+from agents_app.turns import lifecycle
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import ToolState
-from sessions_app.database import db
-from sessions_app.store.keys import create_key
-from sessions_app.store.models import Audience
+from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
+from sessions_app.catalogue.model_store import Audience, create_key
+from sessions_app.database.threads import db
 from tests.agents_app.test_mcp_admin import filled
 from tests.support.cast import make_user
 from tests.support.listed import list_for_pages

@@ -12,7 +12,7 @@ from django.test import Client
 from agents_app import store
 from agents_app.models import McpServer
 from agents_app.queries import list_servers, load_server
-from mnesis_core.attached import ServerAddress
+from mnesis_core.turns.mcp_servers import ServerAddress
 from tests.agents_app.test_mcp_admin import filled
 from tests.support.cast import make_user
 from tests.support.listed import list_for_pages

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from agents_app import lifecycle
-from agents_app.runner import runner
-from agents_app.showing import session_read
+from agents_app.turns import lifecycle
+from agents_app.turns.overview import session_read
+from agents_app.turns.runner import runner
 from compaction_app.context import load_meter
+from mnesis_core.config import override
 from mnesis_core.errors import (
     AtCapacity,
     IdempotencyMismatch,
@@ -20,16 +21,16 @@ from mnesis_core.errors import (
     SessionArchived,
     SessionNotFoundError,
 )
-from mnesis_core.llm import ModelSpec
-from mnesis_core.overrides import override
+from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnState
-from mnesis_core.turn_options import TurnOptions
+from mnesis_core.records import TurnState
+from mnesis_core.turns.options import TurnOptions
+from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import site_config
-from sessions_app.database import db
+from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
-from sessions_app.queries import list_sessions, list_turns, load_session
-from sessions_app.store import put_model
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import list_turns
 from tests.support.story import ended, history, say, spoken
 from tests.support.talks import new_session
 
@@ -121,7 +122,7 @@ async def test_a_process_takes_no_more_turns_than_it_may(session, script):
 
 async def test_a_session_that_could_not_begin_is_not_made(alice, script, monkeypatch):
     config = override(site_config(), {"turn": {"capacity": 1}})
-    monkeypatch.setattr("agents_app.runner.site_config", lambda: config)
+    monkeypatch.setattr("agents_app.turns.runner.site_config", lambda: config)
     script(Step(text=("x ", "y"), gate=asyncio.Event()), "z")
     first, _ = await lifecycle.begin_session(owner=alice, message="Go")
     with pytest.raises(AtCapacity):

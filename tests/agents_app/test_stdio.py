@@ -16,13 +16,13 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from agents_app import lifecycle
-from agents_app.stdio import Connection, Subscribe, _read, serve
+from agents_app.endpoints.stdio import Connection, Subscribe, _read, serve
+from agents_app.turns import lifecycle
 from mnesis_core.errors import NotSignedIn
-from mnesis_core.record import SessionRecord
-from sessions_app.asking import Caller
+from mnesis_core.records import SessionRecord
+from sessions_app.callers import Caller
 from sessions_app.conf import site_config
-from sessions_app.database import db
+from sessions_app.database.threads import db
 
 
 async def exchange(user: User, *requests: dict[str, Any]) -> list[dict[str, Any]]:

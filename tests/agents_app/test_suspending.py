@@ -9,22 +9,23 @@ from collections import Counter
 
 import pytest
 
-from agents_app import lifecycle, steps
-from agents_app.claiming import claim_turn
-from agents_app.lifecycle import ToolResult
-from agents_app.runner import runner
-from agents_app.steps import TurnEnd
 from agents_app.tools import ToolContext, tool
+from agents_app.turns import lifecycle, transactions
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.runner import runner
+from agents_app.turns.suspended import ToolResult
+from agents_app.turns.transactions import TurnEnd
 from mnesis_core.errors import AtCapacity, Conflict, SessionNotFoundError, TurnNotFoundError
-from mnesis_core.llm import ToolSpec
+from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.messages import Message, ToolPart
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnRecord, TurnState, UsageRecord
-from sessions_app import store
+from mnesis_core.records import TurnRecord, TurnState, UsageRecord
 from sessions_app.conf import site_config
-from sessions_app.database import db
-from sessions_app.ledger import change
-from sessions_app.queries import load_events, load_turn
+from sessions_app.database.threads import db
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.turn_queries import load_turn
 from tests.support.story import begin, ended, history, part_when, say, tool_call
 
 pytestmark = pytest.mark.both_databases
@@ -48,36 +49,36 @@ def claimed(session) -> TurnRecord:
     turn = claim_turn(session.id, owner_id=session.owner_id, message="Go", idempotency_key=None, lease_owner="x").turn
     with change(session.id) as record:
         message = Message(role="assistant", parts=(ToolPart(tool_name="weather", tool_call_id="c1"),))
-        store.append_message(record, turn_id=turn.id, message=message)
+        message_store.append_message(record, turn_id=turn.id, message=message)
     return load_turn(turn.id, session_id=session.id)
 
 
 def test_a_turn_that_is_to_be_interrupted_does_not_go_to_wait(session, claimed):
     lifecycle.interrupt(session.id, owner_id=session.owner_id)
-    assert steps.suspend_turn(claimed) is TurnState.CANCELLED
+    assert transactions.suspend_turn(claimed) is TurnState.CANCELLED
     assert load_turn(claimed.id, session_id=session.id).state == TurnState.RUNNING
 
 
 def test_a_turn_does_not_wait_for_what_came_meanwhile(session, claimed):
     with change(session.id) as record:
-        part_id = steps.unanswered_tools(claimed.id)[0]
-        store.finish_tool(record, part_id, output="rain", error=None)
-    assert steps.suspend_turn(claimed) is TurnState.RUNNING
+        part_id = transactions.unanswered_tools(claimed.id)[0]
+        message_store.finish_tool(record, part_id, output="rain", error=None)
+    assert transactions.suspend_turn(claimed) is TurnState.RUNNING
 
 
 def test_a_turn_that_waits_has_no_lease_and_is_never_recovered(session, claimed):
-    assert steps.suspend_turn(claimed) is TurnState.SUSPENDED
+    assert transactions.suspend_turn(claimed) is TurnState.SUSPENDED
     turn = load_turn(claimed.id, session_id=session.id)
     assert [waiting.tool_call_id for waiting in turn.waits_for] == ["c1"]
     with pytest.raises(Conflict):
-        steps.finish_turn(claimed, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
+        transactions.finish_turn(claimed, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
 
 
 def test_who_ran_a_turn_before_it_waited_writes_nothing_after_it_goes_on(session, claimed):
-    steps.suspend_turn(claimed)
+    transactions.suspend_turn(claimed)
     with change(session.id) as record:
-        store.resume_turn(record, claimed.id, fence=claimed.fence, lease_owner="other", lease_seconds=60)
-    with pytest.raises(Conflict), steps.held(claimed):
+        turn_store.resume_turn(record, claimed.id, fence=claimed.fence, lease_owner="other", lease_seconds=60)
+    with pytest.raises(Conflict), transactions.held(claimed):
         pass
     assert load_turn(claimed.id, session_id=session.id).fence == claimed.fence + 1
 
@@ -104,7 +105,7 @@ async def test_whoever_waits_hears_of_the_end_wherever_it_is_written(session, cl
     waiting = asyncio.create_task(lifecycle.wait_turn(session.id, claimed.id, owner_id=session.owner_id))
     await asyncio.sleep(0.3)
     assert not waiting.done()
-    await db(steps.finish_turn, claimed, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
+    await db(transactions.finish_turn, claimed, TurnEnd(state=TurnState.COMPLETED), step=None, usage=UsageRecord())
     async with asyncio.timeout(60):
         assert (await waiting).state == TurnState.COMPLETED
 

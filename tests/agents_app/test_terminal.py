@@ -6,10 +6,10 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from agents_app import lifecycle
-from agents_app.terminal import notes
-from sessions_app.database import db
-from sessions_app.queries import list_turns
+from agents_app.endpoints.terminal import notes
+from agents_app.turns import lifecycle
+from sessions_app.database.threads import db
+from sessions_app.record.turn_queries import list_turns
 from tests.agents_app.test_delegation import CAREFUL, answers, call, children, once
 from tests.support.story import begin, ended, frames_until
 

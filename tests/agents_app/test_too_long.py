@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from compaction_app.context import load_frame, load_meter
-from mnesis_core.llm import ModelSpec, Request
+from mnesis_core.llm.interface import ModelSpec, Request
 from mnesis_core.providers.scripted import Counting
-from mnesis_core.record import TurnState
+from mnesis_core.records import TurnState
+from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import get_spec
-from sessions_app.database import db
+from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
-from sessions_app.queries import list_calls
-from sessions_app.store import put_model
-from sessions_app.transcript import load_chunk
+from sessions_app.pages.transcript import load_chunk
+from sessions_app.record.call_queries import list_calls
 from tests.support.story import begin, ended, history, say, spoken
 
 WORDS = "The tide gauge at Portwell reads forty one. "

@@ -9,14 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents_app import lifecycle
 from agents_app.tools.registry import ToolContext, tool
-from mnesis_core.llm import ToolCall
+from agents_app.turns import lifecycle
+from mnesis_core.llm.interface import ToolCall
 from mnesis_core.messages import ToolPart, ToolState
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import SessionRecord, TurnState
-from sessions_app.database import db
-from sessions_app.queries import load_events, load_session, load_turn
+from mnesis_core.records import SessionRecord, TurnState
+from sessions_app.database.threads import db
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_turn
 from tests.support.story import begin, ended, history, part_when, say, spoken, tool_call
 
 

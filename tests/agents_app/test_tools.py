@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from agents_app import lifecycle
 from agents_app.tools import ToolContext, find_tool, tool_specs
+from agents_app.turns import lifecycle
 from mnesis_core.errors import (
     InvalidRequest,
     MessageNotFoundError,
@@ -16,10 +16,10 @@ from mnesis_core.errors import (
     ToolNotFoundError,
 )
 from mnesis_core.messages import DataPart, Message, TextPart, ToolPart, ToolState
-from mnesis_core.record import SessionRecord
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_messages
+from mnesis_core.records import SessionRecord
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
 from tests.support.inspected import add_summary, claim, revise
 
 NOWHERE = ToolContext(session_id="sess_none", owner_id=0)
@@ -71,7 +71,7 @@ def test_an_unknown_tool_is_refused_and_offered_to_nobody():
 @pytest.fixture
 def context(session: SessionRecord) -> ToolContext:
     with change(session.id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         tool = ToolPart(
             tool_name="read",
             tool_call_id="c",
@@ -80,8 +80,8 @@ def context(session: SessionRecord) -> ToolContext:
             state=ToolState.COMPLETED,
         )
         parts = (TextPart(text="The word is marigold, 100%_sure."), tool, DataPart(label="x", text="marigold"))
-        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=parts))
-        store.append_message(
+        message_store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=parts))
+        message_store.append_message(
             record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="x" * 20_000),))
         )
     return ToolContext(session_id=session.id, owner_id=session.owner_id)

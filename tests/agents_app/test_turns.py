@@ -8,25 +8,21 @@ from dataclasses import replace
 
 import pytest
 
-from agents_app import lifecycle
-from agents_app.runner import runner
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
 from mnesis_core.errors import SessionArchived, SessionBusy, SessionNotRunning
-from mnesis_core.llm import Source, Usage
+from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import ReasoningPart, TextPart
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnState
+from mnesis_core.records import TurnState
 from sessions_app.conf import site_config
-from sessions_app.database import db
-from sessions_app.follow import follow
-from sessions_app.queries import (
-    journal_texts,
-    list_calls,
-    list_sessions,
-    load_events,
-    load_message_rows,
-    load_session,
-    load_turn,
-)
+from sessions_app.database.threads import db
+from sessions_app.live.feed import follow
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.message_queries import journal_texts, load_message_rows
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import load_turn
 from tests.support.story import begin, ended, frames_until, history, say, spoken
 
 pytestmark = pytest.mark.both_databases
@@ -64,7 +60,7 @@ async def test_message_and_stub_are_durable_before_the_model_streams(session, sc
 async def test_whoever_follows_gets_the_first_word_before_the_pause_between_two_looks(session, script, monkeypatch):
     config = site_config()
     slow = replace(config, stream=replace(config.stream, coalesce_seconds=1_000.0))
-    monkeypatch.setattr("sessions_app.rooms.site_config", lambda: slow)
+    monkeypatch.setattr("sessions_app.live.feed.site_config", lambda: slow)
     script(Step(text=("one ", "two"), gate=asyncio.Event(), gate_after=1))
     async with asyncio.timeout(60), aclosing(follow(session.id)) as frames:
         assert [(await anext(frames))["type"] for _ in range(2)][-1] == "caught_up"

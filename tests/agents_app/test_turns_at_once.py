@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from agents_app import lifecycle
-from agents_app.runner import runner
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
+from mnesis_core.config import override
 from mnesis_core.errors import TooManyTurns
-from mnesis_core.overrides import override
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnState
+from mnesis_core.records import TurnState
 from sessions_app.conf import site_config
-from sessions_app.database import db
+from sessions_app.database.threads import db
 from tests.support.story import begin, ended, tool_call
 
 pytestmark = pytest.mark.both_databases
@@ -24,7 +24,7 @@ MOST = 3
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     config = override(site_config(), {"turn": {"most_at_once": MOST}})
-    monkeypatch.setattr("agents_app.runner.site_config", lambda: config)
+    monkeypatch.setattr("agents_app.turns.runner.site_config", lambda: config)
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.test import AsyncClient
 
-from agents_app import lifecycle
-from mnesis_core.llm import ToolCall
+from agents_app.turns import lifecycle
+from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
 from mnesis_site.asgi import application
-from sessions_app.database import db
-from sessions_app.store.keys import create_key
+from sessions_app.catalogue.model_store import create_key
+from sessions_app.database.threads import db
 from tests.mnesis_site.test_sockets import open_socket
 
 WEATHER = {"name": "weather", "description": "The weather of a town.", "parameters": {"type": "object"}}

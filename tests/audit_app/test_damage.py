@@ -14,7 +14,7 @@ import pytest
 from django.core.management import CommandError
 from django.db import connection
 
-from audit_app.verify import verify_all, verify_session
+from audit_app.proof.verify import verify_all, verify_session
 from tests.support.cast import make_user
 from tests.support.children import run_child
 from tests.support.commands import printed

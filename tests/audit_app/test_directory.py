@@ -13,15 +13,14 @@ from django.db import IntegrityError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from agents_app import lifecycle
-from audit_app.export import export_session
-from audit_app.importing import import_sessions
-from audit_app.verify import verify_all, verify_session
-from sessions_app import store
-from sessions_app.group_commit import at_end, durable_transaction
-from sessions_app.ledger import change
+from agents_app.turns import lifecycle
+from audit_app.proof.verify import verify_all, verify_session
+from audit_app.transfer.export import export_session
+from audit_app.transfer.import_session import import_sessions
+from sessions_app.database.group_commit import at_end, durable_transaction
 from sessions_app.models import DirectoryEntry, Event, Session
-from sessions_app.store import directory
+from sessions_app.record import session_store
+from sessions_app.record.change import change
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.databases import execute
@@ -113,8 +112,8 @@ def test_a_cut_below_what_was_recorded_is_named(alice: User, unguarded: None) ->
     session_id = add_session(alice)
     before = Session.objects.get().event_seq
     with change(session_id) as record:
-        store.update_session(record, title="Tides")
-    assert store.record_heads() == 1
+        session_store.update_session(record, title="Tides")
+    assert session_store.record_heads() == 1
     plain(Session).update(title="")  # as it was then
     cut(session_id, before)
     assert (session_id, "head") in problems()
@@ -122,7 +121,7 @@ def test_a_cut_below_what_was_recorded_is_named(alice: User, unguarded: None) ->
 
 def test_hashes_made_anew_are_not_what_was_recorded(alice: User, unguarded: None) -> None:
     session_id = talk(alice)
-    store.record_heads()
+    session_store.record_heads()
     event = Event.objects.get(session_id=session_id, seq=3)
     plain(Event).filter(pk=event.pk).update(type="session.updated")
     chain_again(session_id, head=True)
@@ -152,22 +151,22 @@ def test_an_imported_session_is_the_importers_and_no_problem(alice: User) -> Non
 
 def test_heads_are_recorded_once_and_only_of_what_went_on(alice: User) -> None:
     one, other = talk(alice), talk(alice)
-    assert store.record_heads() == 2
-    assert store.record_heads() == 0
+    assert session_store.record_heads() == 2
+    assert session_store.record_heads() == 0
     began = timezone.now()
     add_turn(one, "And then?")
-    assert store.record_heads(since=began) == 1
+    assert session_store.record_heads(since=began) == 1
     assert told()[-1] == ("session.recorded", one, Session.objects.get(pk=one).event_seq)
     assert problems() == []
     assert Session.objects.get(pk=other).event_seq in [entries for _, id, entries in told() if id == other]
 
 
 def test_a_process_records_now_and_then(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = directory.Recorder()
+    recorder = session_store.Recorder()
     session_id = talk(alice)
     recorder.look()
     assert [type for type, *_ in told()] == ["session.created"]
-    monkeypatch.setattr(directory, "RECORD_SECONDS", 0)
+    monkeypatch.setattr(session_store, "RECORD_SECONDS", 0)
     recorder.look()
     add_turn(session_id, "And then?")
     recorder.look()
@@ -207,9 +206,9 @@ def test_sessions_that_come_and_go_at_once_are_one_chain_and_nobody_waits_for_ev
             for _ in range(5):
                 # As a sub-agent is launched: a session within the change of another one.
                 with change(parents[number % 4]) as record:
-                    child_id = store.create_session(owner=alice, model="demo", parent_id=record.session_id)
-                    store.update_session(record, title="Tides")
-                store.record_heads()
+                    child_id = session_store.create_session(owner=alice, model="demo", parent_id=record.session_id)
+                    session_store.update_session(record, title="Tides")
+                session_store.record_heads()
                 lifecycle.delete_session(child_id, owner_id=alice.pk)
             if number < 4:
                 lifecycle.delete_session(parents[number], owner_id=alice.pk)

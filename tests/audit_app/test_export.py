@@ -21,21 +21,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents_app.store import receive_message
-from audit_app.export import export_session, session_ids
-from audit_app.importing import import_sessions
-from audit_app.session_tables import session_tables
-from audit_app.tables import is_carried
-from audit_app.verify import verify_session
+from audit_app.proof.verify import verify_session
+from audit_app.tables import is_carried, session_tables
+from audit_app.transfer.export import export_session, session_ids
+from audit_app.transfer.import_session import import_sessions
 from mnesis_core.errors import DuplicateIDError, InvalidRequest
-from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.messages import TextPart
-from mnesis_core.session_file import End, RowLine, read_sessions, session_lines
-from sessions_app import store
-from sessions_app.guards import guarded_models
-from sessions_app.ledger import change
+from mnesis_core.transcripts.session_file import End, RowLine, read_sessions, session_lines
+from mnesis_core.turns.inbox import Draft, Hosting
+from sessions_app.guards.triggers import guarded_models
 from sessions_app.models import Event, Message, Session
-from sessions_app.queries import list_peers, load_messages
-from sessions_app.search import Scope, search
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import list_peers
+from sessions_app.search.search import Scope, search
 from tests.support.inspected import add_session, add_turn
 from tests.support.operators import add_run
 from tests.support.sample_record import HOSTILE, Sample, make_sample
@@ -110,7 +110,7 @@ def exported_host(owner: User, *texts: str) -> tuple[str, list[bytes]]:
     with transaction.atomic():
         session_id = add_session(owner)
         with change(session_id) as record:
-            store.update_session(record, hosting=Hosting(is_on=True, name="ida"))
+            session_store.update_session(record, hosting=Hosting(is_on=True, name="ida"))
             for text in texts:
                 receive_message(record, Draft(text=text))
         lines = list(export_session(session_id))

@@ -13,15 +13,15 @@ from django.contrib.auth.models import User
 from django.core.files.storage import storages
 from django.db import transaction
 
-from audit_app import file_contents
-from audit_app.export import export_session
-from audit_app.importing import import_sessions
+from audit_app.transfer import export
+from audit_app.transfer.export import export_session
+from audit_app.transfer.import_session import import_sessions
 from files_app.contents import find_size, put_content
 from files_app.queries import read_range
 from files_app.store import store_file_reference
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.session_file import Header, read_sessions, session_lines
-from sessions_app.ledger import change
+from mnesis_core.transcripts.session_file import Header, read_sessions, session_lines
+from sessions_app.record.change import change
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 
@@ -37,7 +37,7 @@ class Undone(Exception):
 @pytest.fixture
 def exported(db: None, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[bytes]]:
     """The lines of a session with three files that is not here any more, nor are its contents; and one of its files."""
-    monkeypatch.setattr(file_contents, "PIECE_BYTES", 3_000)
+    monkeypatch.setattr(export, "PIECE_BYTES", 3_000)
     try:
         with transaction.atomic():
             session_id = new_session(make_user("alice"))

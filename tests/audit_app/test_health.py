@@ -13,22 +13,21 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django_q.models import OrmQ
 
+from agents_app.map_store import set_run_state
 from agents_app.models import OperatorBrake, OperatorItem
-from agents_app.store import set_run_state
-from audit_app import tasks, verifying
-from audit_app.health import SessionHealth, look_at
-from audit_app.signs import Check, State
+from audit_app import tasks
+from audit_app.inspector.health import Check, SessionHealth, State, look_at
+from audit_app.proof import verification
 from compaction_app.models import CompactionRun
-from mnesis_core.ids import first_id, new_id
+from mnesis_core.maps.values import RunState
 from mnesis_core.messages import TextPart
-from mnesis_core.operators.values import RunState
-from mnesis_core.record import TurnState
-from mnesis_site import health as site
-from sessions_app import store
-from sessions_app.inspecting import inspected
-from sessions_app.ledger import change
-from sessions_app.models import MessagePart, Session, StreamJournal, Turn
-from sessions_app.models.search import SearchEntry
+from mnesis_core.records import TurnState
+from mnesis_core.values import first_id, new_id
+from mnesis_site.status import health as site
+from sessions_app.models import MessagePart, SearchEntry, Session, StreamJournal, Turn
+from sessions_app.pages.permissions import inspected
+from sessions_app.record import call_store, session_store, turn_store
+from sessions_app.record.change import change
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.inspected import add_session, add_summary, add_turn, claim
@@ -86,14 +85,16 @@ def test_another_persons_health_is_not_found(browser: Client) -> None:
 def test_turns_that_stand_still_wait_or_failed_are_told(alice: User) -> None:
     session_id = new_session(alice)
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
     Turn.objects.filter(pk=turn_id).update(lease_expires_at=timezone.now() + timedelta(seconds=30))
     assert line(session_id, "Turns").state is State.GOOD
     Turn.objects.filter(pk=turn_id).update(lease_expires_at=timezone.now() - timedelta(seconds=90))
     stuck = line(session_id, "Turns")
     assert (stuck.state, "silent for 1 min 30 s" in stuck.words) == (State.PROBLEM, True)
     with change(session_id) as record:
-        store.finish_turn(record, turn_id, state=TurnState.FAILED, error_code="MODEL_UNREACHABLE", error_message="x")
+        turn_store.finish_turn(
+            record, turn_id, state=TurnState.FAILED, error_code="MODEL_UNREACHABLE", error_message="x"
+        )
     failed = line(session_id, "Turns")
     assert (failed.state, "failed (MODEL_UNREACHABLE)" in failed.words) == (State.LOOK, True)
 
@@ -127,8 +128,8 @@ def test_a_context_over_its_window_is_told_here_and_for_the_site(alice: User) ->
     assert line(session_id, "Context").state is State.PROBLEM
     assert [check.state for check in site._windows()] == [State.GOOD]
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
-        store.start_call(
+        turn_id = turn_store.start_turn(record, model="demo")
+        call_store.start_call(
             record,
             turn_id=turn_id,
             model="demo",
@@ -170,16 +171,16 @@ def test_what_the_last_verification_found_is_told(alice: User) -> None:
     session_id = new_session(alice)
     exchange(session_id, "What about the tides?", "They turn.")
     assert line(session_id, "Proof").label == "Verify it"
-    verifying.ask(session_id, entries=9)
+    verification.ask(session_id, entries=9)
     tasks.verify()
     assert line(session_id, "Proof").state is State.GOOD
     if connection.vendor == "sqlite":  # its guards are triggers, which this takes away for a moment
-        from sessions_app.guards import guarded_models, install_guards, remove_guards
+        from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 
         remove_guards(connection, guarded_models())
         plain(MessagePart).filter(session_id=session_id).update(content="forged")
         install_guards(connection, guarded_models())
-        verifying.ask(session_id, entries=9)
+        verification.ask(session_id, entries=9)
         tasks.verify()
         assert line(session_id, "Proof").state is State.PROBLEM
         assert [check.label for check in site._proofs() if check.state is State.PROBLEM] == [session_id]
@@ -202,7 +203,7 @@ def test_hostile_texts_run_nothing(browser: Client, alice: User) -> None:
     say(session_id, ("user", [TextPart(text=HOSTILE)]), state=TurnState.FAILED, error_code="<script>alert(1)</script>")
     add_run(session_id)
     with change(session_id) as record:
-        store.update_session(record, title=HOSTILE)
+        session_store.update_session(record, title=HOSTILE)
     page = browser.get(f"/sessions/{session_id}/inspect/health/").content.decode()
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script>alert" not in page
@@ -245,7 +246,7 @@ def test_what_is_wrong_on_the_site_is_named(staff: Client, alice: User) -> None:
     OperatorBrake.objects.create(model="<b>dear</b>", until=now + timedelta(seconds=90), ceiling=4, since=now)
     session_id = new_session(alice)
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
     Turn.objects.filter(pk=turn_id).update(lease_expires_at=now - timedelta(seconds=90))
     other = new_session(alice)
     say(other, ("user", [TextPart(text="x")]), state=TurnState.FAILED, error_code="X")
@@ -262,7 +263,7 @@ def test_what_is_wrong_on_the_site_is_named(staff: Client, alice: User) -> None:
 
 
 def test_missing_guards_are_named(staff: Client) -> None:
-    from sessions_app.guards import guarded_models, install_guards, remove_guards
+    from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 
     remove_guards(connection, guarded_models())
     try:

@@ -19,15 +19,16 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django_q.models import OrmQ
 
-from agents_app import lifecycle
-from audit_app import bringing, imports
-from audit_app.export import export_session
-from audit_app.imports import held, load_import, note_progress
+from agents_app.turns import lifecycle
 from audit_app.tasks import bring_in
+from audit_app.transfer import import_jobs
+from audit_app.transfer.export import export_session
+from audit_app.transfer.import_jobs import held, load_import, note_progress
 from mnesis_core.config import Config, FileConfig
 from mnesis_core.errors import UploadNotFound
-from mnesis_core.ids import new_id
-from sessions_app.queries import list_sessions, load_messages
+from mnesis_core.values import new_id
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import list_sessions
 from tests.support.cast import make_user
 from tests.support.talks import HOSTILE, exchange, new_session
 
@@ -136,7 +137,7 @@ def test_what_cannot_be_imported_is_refused_with_the_line_and_leaves_nothing(
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(bring: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, bringing, import_unpacked_bytes=1_000_000)
+    limit(monkeypatch, import_jobs, import_unpacked_bytes=1_000_000)
     told = bring(("bomb.json.gz", gzip.compress(b'{"messages": ["' + b"a" * 5_000_000)))
     assert told["error"]["code"] == "REQUEST_TOO_LARGE"
 
@@ -144,7 +145,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused(bring: Callable[..., Any], m
 def test_too_much_at_once_is_refused_and_not_kept(
     browser: Client, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    limit(monkeypatch, imports, import_bytes=1_000)
+    limit(monkeypatch, import_jobs, import_bytes=1_000)
     assert send(browser, ("a.json", b"x" * 2_000), status=413)["error"]["code"] == "REQUEST_TOO_LARGE"
     assert send(browser, *[(f"{n}.json", b"x") for n in range(51)], status=422)
     assert send(browser, status=422)
@@ -231,7 +232,7 @@ def test_an_import_that_somebody_is_at_runs(browser: Client) -> None:
 
 def test_an_import_that_workers_die_of_is_given_up(browser: Client) -> None:
     sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
-    for _ in range(bringing.MOST_ATTEMPTS):
+    for _ in range(import_jobs.MOST_ATTEMPTS):
         die_at_it(sent["id"])
         assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "waiting"
     bring_in(sent["id"])
@@ -244,7 +245,7 @@ def test_an_unexpected_end_is_told_without_its_secrets(browser: Client, monkeypa
     def break_down(*_: Any, **__: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(bringing, "store_transcripts", break_down)
+    monkeypatch.setattr(import_jobs, "store_transcripts", break_down)
     sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
     bring_in(sent["id"])
     told = load_import(sent["id"])
@@ -255,7 +256,7 @@ def test_an_unexpected_end_is_told_without_its_secrets(browser: Client, monkeypa
 
 def test_old_imports_are_forgotten(browser: Client, folder: Path) -> None:
     sent = send(browser, ("a.json", b"{}"))
-    old = time.time() - imports.KEPT_SECONDS - 1
+    old = time.time() - import_jobs.KEPT_SECONDS - 1
     os.utime(folder / sent["id"], (old, old))
     send(browser, ("b.json", b"{}"))
     with pytest.raises(UploadNotFound):

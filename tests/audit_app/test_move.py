@@ -20,15 +20,15 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 
-from audit_app import move
-from audit_app.move import MoveReport, move_database, name_of
 from audit_app.tables import LEFT_BEHIND, carried_tables, dealt_by_migrate, is_carried, renumbered
+from audit_app.transfer import move
+from audit_app.transfer.move import MoveReport, move_database, name_of
 from mnesis_core.errors import Conflict, InvalidRequest, MnesisError, NotReady, SessionBusy
 from mnesis_site.management.commands.move_database import summary
-from sessions_app import store
-from sessions_app.authorizer import lifted
-from sessions_app.guards import guard_differences, guarded_models, remove_guards
-from sessions_app.ledger import change
+from sessions_app.guards.rights import lifted
+from sessions_app.guards.triggers import guard_differences, guarded_models, remove_guards
+from sessions_app.record import session_store, turn_store
+from sessions_app.record.change import change
 from tests.audit_app.conftest import OTHER_KIND, NewDatabase
 from tests.support.inspected import add_session
 from tests.support.sample_record import Sample
@@ -141,7 +141,7 @@ def test_a_move_that_is_killed_goes_on_where_it_was(
 def test_it_waits_for_nobody_whose_turn_is_running(sample: Sample, new_database: NewDatabase, connected: Connect):
     target = connected(new_database("sqlite"))
     with change(add_session(sample.ada)) as record:
-        store.start_turn(record, model="demo")
+        turn_store.start_turn(record, model="demo")
     with pytest.raises(SessionBusy, match=r"1 turns are running\. Stop the site"):
         move_database("default", target)
     assert connections[target].introspection.table_names() == []
@@ -213,7 +213,7 @@ def test_a_source_that_was_used_since_an_earlier_move_begins_again(
     target = connected(new_database("sqlite", migrated=True))
     move_database("default", target)
     with change(sample.talk) as record:
-        store.update_session(record, title="Used again")
+        session_store.update_session(record, title="Used again")
     with pytest.raises(Conflict, match=rf"sessions '{sample.talk}' is not what the source has"):
         move_database("default", target)
 

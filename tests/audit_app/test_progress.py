@@ -7,8 +7,8 @@ import io
 import pytest
 from django.core.management.base import OutputWrapper
 
-from audit_app import progress
-from audit_app.progress import ProgressLine
+from audit_app import terminal as progress
+from audit_app.terminal import ProgressLine
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from agents_app import lifecycle
-from audit_app.verify import verify_all, verify_session
-from sessions_app import search_index
+from agents_app.turns import lifecycle
+from audit_app.proof.verify import verify_all, verify_session
 from sessions_app.models import SearchEntry
-from sessions_app.search_engines import engine
+from sessions_app.search import index
+from sessions_app.search.engines import engine
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.commands import printed
@@ -75,13 +75,13 @@ def test_an_entry_that_says_something_else_is_named(session_id: str, mended: Non
 
 def test_an_entry_that_stands_twice_is_named(session_id: str, mended: None) -> None:
     with connection.cursor() as cursor:
-        search_index.write(cursor, texts_of(session_id)[:1], owner_id=owner_of(session_id), session_id=session_id)
+        index.write(cursor, texts_of(session_id)[:1], owner_id=owner_of(session_id), session_id=session_id)
     assert [words.partition(";")[0] for _, words in told()] == ["entries stand twice in the search index"]
 
 
 def test_entries_of_a_session_that_is_not_there_are_named(session_id: str, mended: None) -> None:
     with connection.cursor() as cursor:
-        search_index.write(cursor, texts_of(session_id), owner_id=owner_of(session_id), session_id="sess_other")
+        index.write(cursor, texts_of(session_id), owner_id=owner_of(session_id), session_id="sess_other")
     [(session, words)] = told()
     assert (session, "sess_other" in words) == ("", True)
 
@@ -112,10 +112,10 @@ def change_one(session_id: str, change: str) -> None:
         cursor.execute(f"UPDATE search_entries SET {change} WHERE id = %s", [key])
 
 
-def texts_of(session_id: str) -> list[search_index.Text]:
+def texts_of(session_id: str) -> list[index.Text]:
     with connection.cursor() as cursor:
-        found = search_index.texts_of_session(cursor, session_id, last_seq=100)
-        return [text for texts in found for text in texts if search_index.is_findable(text)]
+        found = index.texts_of_session(cursor, session_id, last_seq=100)
+        return [text for texts in found for text in texts if index.is_findable(text)]
 
 
 def owner_of(session_id: str) -> int:

@@ -14,12 +14,12 @@ from django.db.models import BooleanField
 from django.test import Client
 
 from agents_app.models import OperatorItem, OperatorRun
-from audit_app import stretches
-from audit_app.session_tables import session_tables
-from audit_app.verify import check_replay, replay_session, verify_session, verify_sessions
-from sessions_app.guards import guarded_models, install_guards, remove_guards
+from audit_app.proof import segments
+from audit_app.proof.verify import check_replay, replay_session, verify_session, verify_sessions
+from audit_app.tables import session_tables
+from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, Session, StreamJournal
-from sessions_app.store import enter_imported
+from sessions_app.record.session_store import enter_imported
 from tests.sessions_app.record_rows import other_value, plain
 from tests.support.cast import make_user
 from tests.support.tampered import chain_again, found, make_rich_session, undone, write_body
@@ -80,7 +80,7 @@ def test_a_value_that_was_changed_is_named_whatever_the_column(
     session_id: str, unguarded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if connection.vendor == "postgresql":  # a hundred looks at the whole session; SQLite has them in pieces
-        monkeypatch.setattr(stretches, "ENTRIES_AT_A_TIME", 1_000)
+        monkeypatch.setattr(segments, "ENTRIES_AT_A_TIME", 1_000)
     unseen = set()
     for model in record_models():
         for field in model._meta.concrete_fields if model is not StreamJournal else ():

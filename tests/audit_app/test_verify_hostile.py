@@ -11,10 +11,10 @@ import pytest
 from django.db import connection, connections
 
 from agents_app.models import OperatorItem
-from audit_app.verify import verify_in_stretches, verify_sessions
-from sessions_app import store
-from sessions_app.ledger import change
+from audit_app.proof.verify import verify_in_stretches, verify_sessions
 from sessions_app.models import Event, Message, MessagePart, ModelCall, Session
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
 from tests.sessions_app.record_rows import plain
 from tests.support.cast import make_user
 from tests.support.children import run_child
@@ -88,8 +88,8 @@ def test_a_value_that_is_set_while_others_look_is_none_of_theirs() -> None:
 
     def go_on() -> None:
         with change(session_id) as record:
-            store.tombstone_parts(record, [part_id])
-            store.update_session(record, title="Tides for ever")
+            message_store.tombstone_parts(record, [part_id])
+            session_store.update_session(record, title="Tides for ever")
         add_turn(session_id, "And the stars?")
 
     def later(follow: Callable[..., Any], *places: Any) -> list[Any]:

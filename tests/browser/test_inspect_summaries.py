@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from compaction_app.drawing import STALE
+from compaction_app.inspector.summaries import STALE
 from tests.browser.conftest import Portal
 
 Open = Callable[..., Page]

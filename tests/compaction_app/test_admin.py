@@ -16,9 +16,9 @@ from django.urls import reverse
 from compaction_app.admin import ITEMS_PER_PAGE
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview
 from mnesis_core.messages import TextPart
-from sessions_app import store
-from sessions_app.ledger import change
 from sessions_app.models import ContextItem, Event, MessagePart
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
 from tests.support.inspected import (
     ORIGINAL,
     add_preview,
@@ -105,7 +105,7 @@ def test_the_context_says_what_it_is_measured_by(session_id: str, inspector: Cli
     assert "Window 8,000 (configured), answer up to 1,000 (configured), usable 6,125." in page
     assert "corrected by 1 report of the provider" in page
     with change(session_id) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     assert context_at(inspector, session_id).measured == ""
 
 
@@ -113,7 +113,7 @@ def test_a_tombstone_takes_tokens_until_its_event(session_id: str, inspector: Cl
     answer = add_turn(session_id, "Read it", tool_part(ORIGINAL * 20))[1]
     part = MessagePart.objects.get(message_id=answer)
     with change(session_id) as record:
-        store.tombstone_parts(record, [part.id])
+        message_store.tombstone_parts(record, [part.id])
     seq = last_seq(session_id)
     before, after = context_at(inspector, session_id, f"?at={seq - 1}"), context_at(inspector, session_id)
     assert before.tokens - after.tokens == part.output_token_estimate

@@ -11,21 +11,20 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django_q.models import OrmQ
 
 from compaction_app import store
-from compaction_app.attempt import claim
 from compaction_app.compact import compact_now, compact_session, request_manual
 from compaction_app.models import LIVE, CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import list_runs, list_summaries, load_run
-from compaction_app.schedule import wake_stale
+from compaction_app.schedule import claim, wake_stale
 from compaction_app.tasks import compact
 from mnesis_core.config import CompactionConfig, Config
 from mnesis_core.errors import TakenOver
-from mnesis_core.llm import Request
+from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script, Step
-from mnesis_core.record import SessionRecord
-from sessions_app import store as record_store
-from sessions_app.database import db
-from sessions_app.ledger import change
-from sessions_app.queries import load_context_items, load_events
+from mnesis_core.records import SessionRecord
+from sessions_app.database.threads import db
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_context_items, load_events
 from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
 from tests.support.attempts import (
     SUMMARY,
@@ -120,7 +119,7 @@ def test_a_lost_lease_ends_the_question_to_the_model(session, script):
     model = script(first_time(meanwhile, Step(text=SUMMARY, delay_seconds=30)))
     add_turns(session, 8)
     with change(session.id) as record:
-        record_store.update_session(record, config={"compaction": {"lease_seconds": 0.3}})
+        session_store.update_session(record, config={"compaction": {"lease_seconds": 0.3}})
     run_id = request_manual(session.id)
     assert compact_session(session.id, run_id=run_id).state == "running"
     assert model.abandoned == 1
@@ -130,7 +129,7 @@ def test_a_lost_lease_ends_the_question_to_the_model(session, script):
 def test_a_run_whose_sources_left_the_context_is_superseded_and_harmless(session, script):
     def meanwhile() -> None:
         with change(session.id) as record:
-            record_store.swap_context_items(record, removed_ids=first_items(session, 2), summary_id="sum_another")
+            message_store.swap_context_items(record, removed_ids=first_items(session, 2), summary_id="sum_another")
 
     script(first_time(meanwhile))
     add_turns(session, 8)
@@ -272,7 +271,7 @@ def test_a_task_of_a_session_that_was_deleted_does_nothing(session):
     add_turns(session, 8)
     run_id = request_manual(session.id)
     with change(session.id) as record:
-        record_store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     compact(run_id=run_id)
     assert load_run(run_id).state == "queued"
     assert wake_stale() == 0

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django_q.models import OrmQ
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from compaction_app import store
 from compaction_app.compact import compact_now, compact_session, request_manual
 from compaction_app.context import build_context, load_meter, load_state
@@ -19,18 +19,18 @@ from compaction_app.models import CompactionRun, SummaryNode
 from compaction_app.queries import covering_summaries, list_runs, list_summaries
 from compaction_app.schedule import wake_stale
 from compaction_app.tasks import compact
-from mnesis_core.dag import MessageEntry, SummaryEntry
-from mnesis_core.endings import ModelUnreachable
-from mnesis_core.errors import Conflict, MnesisError
-from mnesis_core.llm import Request
+from mnesis_core.context.entries import MessageEntry, SummaryEntry
+from mnesis_core.errors import Conflict, MnesisError, ModelUnreachable
+from mnesis_core.llm.interface import Request
 from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Script, Step
-from mnesis_core.record import SessionRecord, TurnState
-from sessions_app import store as record_store
-from sessions_app.database import db, work
-from sessions_app.ledger import change
+from mnesis_core.records import SessionRecord, TurnState
+from sessions_app.database.threads import db, work
 from sessions_app.models import ContextItem, MessagePart
-from sessions_app.queries import load_context_items, load_events, load_messages
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_context_items, load_events
+from sessions_app.record.message_queries import load_messages
 from tests.support.story import history, say, spoken
 
 pytestmark = pytest.mark.both_databases
@@ -55,13 +55,13 @@ def add_turns(session: SessionRecord, count: int, *, text: str = WORDS * 8, outp
     """Finished turns, as an import writes them."""
     for index in range(count):
         with change(session.id) as record:
-            turn_id = record_store.start_turn(record, model="demo")
+            turn_id = turn_store.start_turn(record, model="demo")
             user = Message(role="user", parts=(TextPart(text=f"Question {index}. {text}"),))
-            record_store.append_message(record, turn_id=turn_id, message=user)
+            message_store.append_message(record, turn_id=turn_id, message=user)
             tool = ToolPart(tool_name="read", tool_call_id=f"c{index}", output=output, state=ToolState.COMPLETED)
             parts = (TextPart(text=f"Answer {index}."), *((tool,) if output else ()))
-            record_store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=parts))
-            record_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+            message_store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=parts))
+            turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
 
 
 def kinds(session: SessionRecord) -> list[str]:
@@ -236,9 +236,9 @@ def test_a_summary_whose_sources_have_left_the_context_is_refused_whole(session,
     add_turns(session, 4)
     ids = [item.item_id for item in load_context_items(session.id)][:4]
     with change(session.id) as record:
-        record_store.swap_context_items(record, removed_ids=ids, summary_id="sum_first")
+        message_store.swap_context_items(record, removed_ids=ids, summary_id="sum_first")
     with pytest.raises(Conflict), change(session.id) as record:
-        record_store.swap_context_items(record, removed_ids=ids, summary_id="sum_second")
+        message_store.swap_context_items(record, removed_ids=ids, summary_id="sum_second")
     assert not ContextItem.objects.filter(item_id="sum_second").exists()
     assert ContextItem.objects.filter(session_id=session.id, removed_seq__isnull=False).count() == 4
 

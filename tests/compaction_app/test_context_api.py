@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from mnesis_core.messages import TextPart
-from mnesis_core.rendering import RENDERERS, digest
+from mnesis_core.providers.rendering import RENDERERS, digest
 from tests.core.rendered import Answered, Called, read
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 

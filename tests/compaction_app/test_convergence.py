@@ -9,20 +9,19 @@ from django.contrib.auth.models import User
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agents_app import lifecycle
-from audit_app.verify import verify_session
+from agents_app.turns import lifecycle
+from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now, compact_session
 from compaction_app.context import load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries, live_run
 from compaction_app.schedule import act_on, find_trigger
-from mnesis_core.compaction import Outcome
-from mnesis_core.dag import MessageEntry, SummaryEntry
-from mnesis_core.lineage import RunRecord
+from mnesis_core.compaction.selection import Outcome
+from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.messages import Message, Part, TextPart
-from mnesis_core.record import SessionRecord, TurnState
-from sessions_app import store as record_store
-from sessions_app.ledger import change
-from sessions_app.queries import load_messages
+from mnesis_core.records import RunRecord, SessionRecord, TurnState
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
 from tests.support.histories import Exchange, exchanges
 from tests.support.hostile_models import MODELS, hang
 
@@ -43,13 +42,13 @@ def tell(session: SessionRecord, talk: Sequence[Exchange]) -> None:
     """Write a history as finished turns."""
     for exchange in talk:
         with change(session.id) as record:
-            turn_id = record_store.start_turn(record, model="demo")
+            turn_id = turn_store.start_turn(record, model="demo")
             if exchange.question is not None:
                 question = Message(role="user", parts=(TextPart(text=exchange.question),))
-                record_store.append_message(record, turn_id=turn_id, message=question)
+                message_store.append_message(record, turn_id=turn_id, message=question)
             answer = Message(role="assistant", parts=tuple(map(part_of, exchange.answers)))
-            record_store.append_message(record, turn_id=turn_id, message=answer)
-            record_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+            message_store.append_message(record, turn_id=turn_id, message=answer)
+            turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
 
 
 def ask_for_what_is_due(session: SessionRecord) -> str | None:

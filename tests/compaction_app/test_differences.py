@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app import differences
+from compaction_app import context
 from compaction_app.compact import compact_now
 from compaction_app.queries import list_summaries
-from mnesis_core.llm import Request, ToolCall
+from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.scripted import Script
-from mnesis_core.record import SessionRecord
-from sessions_app import store
-from sessions_app.database import db
-from sessions_app.ledger import change
+from mnesis_core.records import SessionRecord
+from sessions_app.database.threads import db
 from sessions_app.models import MessagePart
-from sessions_app.queries import list_calls, load_messages
+from sessions_app.record import call_store, message_store, session_store
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
 from tests.compaction_app.test_rebuilding import add_call
 from tests.support.story import say
 
@@ -51,7 +52,7 @@ def prune_newest(session: SessionRecord) -> str:
     part = MessagePart.objects.filter(session_id=session.id, part_type="tool").order_by("message__seq").last()
     assert part is not None
     with change(session.id) as record:
-        store.tombstone_parts(record, [part.id])
+        message_store.tombstone_parts(record, [part.id])
     return part.id
 
 
@@ -91,9 +92,9 @@ def test_only_earlier_calls_of_the_same_session_are_compared(session, door, clie
     assert door(second, first)["total"] == 0
     assert door(first, second, status=422)["error"]["details"]["field"] == "from"
     assert door(first, first, status=422)["error"]["code"] == "INVALID_REQUEST"
-    theirs = add_call(store.create_session(owner=bob, model="demo"), [])
+    theirs = add_call(session_store.create_session(owner=bob, model="demo"), [])
     assert door(second, theirs, status=404)["error"]["code"] == "CALL_NOT_FOUND"
-    elsewhere = add_call(store.create_session(owner=alice, model="demo"), [])
+    elsewhere = add_call(session_store.create_session(owner=alice, model="demo"), [])
     assert door(second, elsewhere, status=422)["error"]["details"]["field"] == "from"
     client.force_login(bob)
     assert door(second, status=404)["error"]["code"] == "CALL_NOT_FOUND"
@@ -103,7 +104,7 @@ def test_a_summarisers_call_and_a_broken_manifest_are_refused_in_words(session, 
     broken = add_call(session.id, [7])
     assert "row 1" in door(broken, status=422)["error"]["message"]
     with change(session.id) as record:
-        call = store.start_call(
+        call = call_store.start_call(
             record,
             turn_id=None,
             message_id=None,
@@ -120,7 +121,7 @@ def test_a_summarisers_call_and_a_broken_manifest_are_refused_in_words(session, 
 
 
 def test_however_much_changed_the_answer_is_bounded(session, door, monkeypatch):
-    monkeypatch.setattr(differences, "MOST_CHANGES", 3)
+    monkeypatch.setattr(context, "MOST_CHANGES", 3)
     rows = [{"kind": "summary", "id": f"sum_{seq}", "first_seq": seq, "last_seq": seq} for seq in range(9)]
     answer = door(add_call(session.id, rows))
     assert (len(answer["changes"]), answer["total"], answer["is_cut"]) == (3, 9, True)

@@ -14,27 +14,27 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.compact import compact_now
-from compaction_app.inspector.call_texts import CHANGES, REASONS
-from compaction_app.inspector.call_views import BLOCKS
+from compaction_app.inspector.call_views import BLOCKS, CHANGES, REASONS
+from compaction_app.inspector.calls import open_call
+from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import load_occupancy
-from compaction_app.inspector.opened import open_call
-from compaction_app.inspector.sightings import trace
 from compaction_app.queries import list_summaries
-from compaction_app.rebuilding import rebuild_payload
-from mnesis_core.assembly.blocks import BlockKind
-from mnesis_core.assembly.difference import Change, Reason
-from mnesis_core.assembly.reading import message_row
-from mnesis_core.llm import Request, ToolCall
+from compaction_app.rebuild import rebuild_payload
+from mnesis_core.context.blocks import BlockKind
+from mnesis_core.context.prompt_diff import Change, Reason
+from mnesis_core.context.wording import message_row
+from mnesis_core.llm.interface import Request, ToolCall
+from mnesis_core.providers.rendering.accepted import outgoing
 from mnesis_core.providers.scripted import Script
-from mnesis_core.record import SessionRecord
-from mnesis_core.rendering.accepted import outgoing
-from sessions_app import store
-from sessions_app.database import db
-from sessions_app.guards import guarded_models, install_guards, remove_guards
-from sessions_app.inspecting import SEES_RECORDS
-from sessions_app.ledger import change
+from mnesis_core.records import SessionRecord
+from sessions_app.database.threads import db
+from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import MessagePart, ModelCall
-from sessions_app.queries import list_calls, load_message, load_messages
+from sessions_app.pages.permissions import SEES_RECORDS
+from sessions_app.record import message_store, session_store
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_message, load_messages
 from tests.compaction_app.test_rebuilding import add_call
 from tests.sessions_app.record_rows import plain
 from tests.support.inspected import add_turn
@@ -101,7 +101,7 @@ def prune_newest(session: SessionRecord) -> None:
     part = MessagePart.objects.filter(session_id=session.id, part_type="tool").order_by("message__seq").last()
     assert part is not None
     with change(session.id) as record:
-        store.tombstone_parts(record, [part.id])
+        message_store.tombstone_parts(record, [part.id])
 
 
 async def test_a_phrase_that_was_compacted_away_leads_to_its_summary_and_to_the_calls_that_saw_it(
@@ -281,7 +281,7 @@ def check_doors(places: list[str], client: Client, alice: User, bob: User) -> No
 
 
 def test_a_call_is_not_shown_under_another_session(session, reader, alice):
-    elsewhere = store.create_session(owner=alice, model="demo")
+    elsewhere = session_store.create_session(owner=alice, model="demo")
     call_id = add_call(elsewhere, [])
     for place in addresses(session.id, call_id, "msg_none")[2:]:
         assert reader.get(place).status_code == 404
@@ -339,7 +339,7 @@ def test_no_page_asks_more_of_the_database_for_many_calls_or_reads_their_manifes
         return len(captured)
 
     few = statements(session.id, 3)
-    other = store.create_session(owner=alice, model="demo")
+    other = session_store.create_session(owner=alice, model="demo")
     many = statements(other, 80)
     assert of_message(session.id) == of_message(other)
     assert {place: len(said) for place, said in few.items()} == {place: len(said) for place, said in many.items()}

@@ -13,11 +13,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from compaction_app.drawing import ACTIVE, CONDENSED, STALE, SUPERSEDED
+from compaction_app.inspector.summaries import ACTIVE, CONDENSED, STALE, SUPERSEDED
 from compaction_app.models import SummaryTry
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart
-from sessions_app.inspect_queries import NOW, preview_messages
-from sessions_app.inspecting import SEES_RECORDS
+from sessions_app.pages.permissions import SEES_RECORDS
+from sessions_app.record.inspect_queries import NOW, preview_messages
 from tests.support.inspected import (
     add_session,
     add_summary,

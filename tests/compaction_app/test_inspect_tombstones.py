@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from compaction_app import store as compaction_store
-from sessions_app.ledger import change
 from sessions_app.models import MessagePart
+from sessions_app.record.change import change
 from tests.support.inspected import ORIGINAL, add_turn, claim, tool_part
 from tests.support.talks import new_session, say, tool
 from tests.support.voyage import Ask, Voyage

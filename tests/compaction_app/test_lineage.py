@@ -14,9 +14,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app import lineage, queries
-from sessions_app.guards import guarded_models, remove_guards
-from sessions_app.ledger import change
-from sessions_app.store import soft_delete_session
+from sessions_app.guards.triggers import guarded_models, remove_guards
+from sessions_app.record.change import change
+from sessions_app.record.session_store import soft_delete_session
 from tests.support.commands import printed
 from tests.support.inspected import add_session, add_summary, add_turn, claim, finish
 

@@ -15,12 +15,13 @@ from compaction_app.context import (
     read_newest_state,
     read_state,
 )
-from mnesis_core.dag import MessageEntry, SummaryEntry
+from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.messages import FileRefPart, Message, ReasoningPart, TextPart, ToolPart, ToolState
-from mnesis_core.record import TurnState
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_messages, load_session
+from mnesis_core.records import TurnState
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import load_session
 from tests.support.cast import make_user
 from tests.support.inspected import add_summary, add_turn, claim
 from tests.support.talks import new_session, tool
@@ -59,8 +60,8 @@ def test_a_message_is_the_same_in_a_context_as_in_the_record(session_id):
     call = ToolPart(tool_name="t", tool_call_id="c", input=hostile, output=hostile, state=ToolState.COMPLETED)
     add_turn(session_id, hostile, TextPart(text=""), call)
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
-        store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
+        turn_id = turn_store.start_turn(record, model="demo")
+        message_store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=()))
     entries = load_state(session_id).entries
     assert [entry.message for entry in entries if isinstance(entry, MessageEntry)] == load_messages(session_id)
 
@@ -87,12 +88,12 @@ def tell(session_id: str, turns: int, *, steps: int = 1) -> list[str]:
     )
     with change(session_id) as record:
         for number in range(turns):
-            turn_id = store.start_turn(record, model="demo")
+            turn_id = turn_store.start_turn(record, model="demo")
             question = Message(role="user", parts=(TextPart(text=f"What does gauge {number} read?"),))
-            store.append_message(record, turn_id=turn_id, message=question)
+            message_store.append_message(record, turn_id=turn_id, message=question)
             for _ in range(steps):
-                store.append_message(record, turn_id=turn_id, message=answer)
-            store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+                message_store.append_message(record, turn_id=turn_id, message=answer)
+            turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
     said = load_messages(session_id, limit=10_000)
     return [stored.id for message in said for stored in message.parts if isinstance(stored.part, ToolPart)]
 
@@ -103,7 +104,7 @@ def test_of_a_context_that_is_far_too_large_its_end_is_measured_and_the_rest_is_
     said = load_messages(session_id, limit=10_000)
     add_summary(session_id, claim(session_id), [message.id for message in said[:4]], (1, 4))
     with change(session_id) as record:
-        store.tombstone_parts(record, tools[8:60:2])
+        message_store.tombstone_parts(record, tools[8:60:2])
     newest, whole = read_newest_state(load_frame(session_id)), load_state(session_id)
     assert len(whole.entries) == 797
     assert len(newest.entries) == FEWEST_READ + 1
@@ -127,9 +128,11 @@ def test_of_very_small_messages_as_many_are_read_as_may_fit():
     session_id = small_session()
     with change(session_id) as record:
         for _ in range(900):
-            turn_id = store.start_turn(record, model="demo")
-            store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="41"),)))
-            store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+            turn_id = turn_store.start_turn(record, model="demo")
+            message_store.append_message(
+                record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="41"),))
+            )
+            turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
     newest, whole = read_newest_state(load_frame(session_id)), load_state(session_id)
     assert FEWEST_READ < len(newest.entries) < len(whole.entries)
     assert meter_of(newest) == meter_of(whole)

@@ -10,18 +10,19 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from agents_app import lifecycle
-from compaction_app import revising
+from agents_app.turns import lifecycle
+from compaction_app import revise
 from compaction_app.compact import compact_now
-from compaction_app.inspector.readings import MOST, MOST_SPANS, list_readings
+from compaction_app.inspector.messages import MOST, MOST_SPANS, list_readings
 from compaction_app.queries import list_summaries
-from compaction_app.rebuilding import rebuild_payload
-from mnesis_core.llm import Request
+from compaction_app.rebuild import rebuild_payload
+from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script
-from mnesis_core.record import CallRecord, SessionRecord
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import list_calls, load_messages
+from mnesis_core.records import CallRecord, SessionRecord
+from sessions_app.record import call_store
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
 from tests.compaction_app.test_compaction import WORDS, add_turns
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -95,19 +96,19 @@ def test_a_revision_reads_it_again_long_after_it_left_the_context(session, scrip
     add_turns(session, 8)
     compact_now(session.id)
     [summary] = list_summaries(session.id)
-    preview_id = revising.preview(summary.id)
+    preview_id = revise.preview(summary.id)
     _, again = list_readings(session.id, 1).calls
     assert (again.attempt.summary_id, again.summary) == (preview_id, None)
     client.force_login(alice)
     assert "no summary came of it" in page(client, session, 1)
-    revising.apply(preview_id)
+    revise.apply(preview_id)
     assert list_readings(session.id, 1).calls[1].summary.id == preview_id
 
 
 def add_question(session_id: str, manifest: list[Any]) -> str:
     """A call for a summary as an import from anybody may hold it."""
     with change(session_id) as record:
-        return store.start_call(
+        return call_store.start_call(
             record,
             turn_id=None,
             message_id=None,

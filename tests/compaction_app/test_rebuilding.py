@@ -12,16 +12,16 @@ from django.urls import reverse
 
 from agents_app.tools import registry
 from compaction_app.compact import compact_now
-from compaction_app.rebuilding import rebuild_payload
-from mnesis_core.llm import Request, ToolCall, read_tools, write_tools
+from compaction_app.rebuild import rebuild_payload
+from mnesis_core.llm.interface import Request, ToolCall, read_tools, write_tools
 from mnesis_core.providers.scripted import Script
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from mnesis_core.text import text_digest
-from sessions_app import store
-from sessions_app.database import db
-from sessions_app.ledger import change
+from sessions_app.database.threads import db
 from sessions_app.models import PromptText
-from sessions_app.queries import list_calls
+from sessions_app.record import call_store, session_store
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
 from tests.support.story import say
 
 pytestmark = pytest.mark.both_databases
@@ -32,7 +32,7 @@ SUM = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 def add_call(session_id: str, manifest: Any, *, texts: dict[str, str] | None = None, digest: str = "0" * 64) -> str:
     """A call as an import from anybody may hold it."""
     with change(session_id) as record:
-        return store.start_call(
+        return call_store.start_call(
             record,
             turn_id=None,
             message_id=None,
@@ -145,7 +145,7 @@ def test_tools_are_read_again_to_the_letter():
 def test_payloads_are_their_owners_alone(session, door, client, bob):
     call_id = add_call(session.id, [])
     with change(session.id) as record:
-        store.archive_session(record)
+        session_store.archive_session(record)
     assert door(call_id)["payload"] == {"messages": []}
     client.force_login(bob)
     assert door(call_id, status=404)["error"]["code"] == "CALL_NOT_FOUND"
@@ -155,7 +155,7 @@ def test_payloads_are_their_owners_alone(session, door, client, bob):
 def test_a_deleted_sessions_payloads_are_gone(session, door):
     call_id = add_call(session.id, [])
     with change(session.id) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     assert door(call_id, status=404)["error"]["code"] == "CALL_NOT_FOUND"
 
 
@@ -167,7 +167,7 @@ def test_a_call_says_whether_its_payload_can_be_rebuilt(session, client, alice):
 
 
 def test_another_sessions_summaries_and_texts_are_not_read(session, bob):
-    elsewhere = store.create_session(owner=bob, model="demo")
+    elsewhere = session_store.create_session(owner=bob, model="demo")
     add_call(elsewhere, [], texts={"tools": write_tools(registry.tool_specs(["calculator"]))})
     theirs = list_calls(elsewhere)[0]
     add_call(session.id, [{"kind": "tools", "names": ["calculator"]}])

@@ -6,17 +6,16 @@ import threading
 
 import pytest
 
-from compaction_app.attempt import claim
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import load_meter
 from compaction_app.queries import list_runs
-from mnesis_core.lineage import RunRecord
-from mnesis_core.llm import Request
+from compaction_app.schedule import claim
+from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script, ScriptedModel
-from mnesis_core.record import SessionRecord, TurnRecord
-from sessions_app import store as record_store
-from sessions_app.database import db
-from sessions_app.ledger import change
+from mnesis_core.records import RunRecord, SessionRecord, TurnRecord
+from sessions_app.database.threads import db
+from sessions_app.record import session_store
+from sessions_app.record.change import change
 from tests.compaction_app.test_compaction import add_turns, is_summary_request, model_of
 from tests.support.attempts import SUMMARY, elsewhere, is_whole, lose_lease
 from tests.support.site import wait_until
@@ -38,7 +37,7 @@ def full(session: SessionRecord) -> SessionRecord:
 def impatient(full: SessionRecord) -> SessionRecord:
     """Its turns wait only for a moment."""
     with change(full.id) as record:
-        record_store.update_session(record, config={"compaction": {"wait_seconds": 0.3}})
+        session_store.update_session(record, config={"compaction": {"wait_seconds": 0.3}})
     return full
 
 

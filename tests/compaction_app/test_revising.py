@@ -16,18 +16,19 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app import lineage, revising
+from compaction_app import lineage, revise
 from compaction_app.context import build_context
 from compaction_app.models import SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import load_graph, load_summary
-from compaction_app.rebuilding import rebuild_payload
-from mnesis_core.endings import ModelUnreachable
-from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
-from mnesis_core.llm import Request
-from sessions_app.ledger import change
+from compaction_app.rebuild import rebuild_payload
+from mnesis_core.errors import Conflict, ModelUnreachable, SessionArchived, SummaryRevised
+from mnesis_core.llm.interface import Request
 from sessions_app.models import ContextItem, LanguageModel
-from sessions_app.queries import list_calls, load_call, load_events
-from sessions_app.store import archive_session, start_call, update_session
+from sessions_app.record.call_queries import list_calls, load_call
+from sessions_app.record.call_store import start_call
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_store import archive_session, update_session
 from tests.compaction_app.test_lineage import Tree, get
 from tests.compaction_app.test_revisions import prove, stale, standing
 from tests.support.commands import printed
@@ -127,25 +128,25 @@ def test_applying_writes_exactly_what_was_previewed_and_undoing_brings_the_old_t
 
 def test_a_preview_of_what_was_revised_meanwhile_is_refused(tree, script, door):
     script(numbered())
-    first, second = revising.preview(tree.top), revising.preview(tree.top)
-    revising.apply(first)
+    first, second = revise.preview(tree.top), revise.preview(tree.top)
+    revise.apply(first)
     for _ in range(2):
         answer = post(door, f"/summaries/{tree.top}/apply", {"preview_id": second}, 409)
         assert answer["error"]["code"] == "SUMMARY_REVISED"
     with pytest.raises(SummaryRevised):
-        revising.apply(first)
+        revise.apply(first)
     with pytest.raises(SummaryRevised):
-        revising.preview(tree.top)
+        revise.preview(tree.top)
     assert standing(tree.id) == [first]
 
 
 def test_of_many_who_apply_at_once_one_does(tree, script):
     script(numbered())
-    previews = [revising.preview(tree.top) for _ in range(4)]
+    previews = [revise.preview(tree.top) for _ in range(4)]
 
     def is_applied(preview: str) -> bool:
         try:
-            return bool(revising.apply(preview))
+            return bool(revise.apply(preview))
         except SummaryRevised:
             return False
         finally:
@@ -160,10 +161,10 @@ def test_of_many_who_apply_at_once_one_does(tree, script):
 
 def test_a_preview_made_from_what_was_revised_meanwhile_is_refused(tree, script):
     script(numbered())
-    top, leaf = revising.preview(tree.top), revising.preview(tree.left)
-    revising.apply(leaf)
+    top, leaf = revise.preview(tree.top), revise.preview(tree.left)
+    revise.apply(leaf)
     with pytest.raises(SummaryRevised):
-        revising.apply(top)
+        revise.apply(top)
     assert standing(tree.id) == [tree.top]
     prove(tree.id)
 
@@ -171,21 +172,21 @@ def test_a_preview_made_from_what_was_revised_meanwhile_is_refused(tree, script)
 def test_a_subtree_is_made_again_from_below_and_applied_as_one(tree, script):
     model = script(numbered())
     before = dag(tree.id)
-    preview = revising.preview(tree.top, subtree=True)
+    preview = revise.preview(tree.top, subtree=True)
     assert dag(tree.id) == before
-    comparisons = revising.compare(preview)
+    comparisons = revise.compare(preview)
     assert [one.before.id for one in comparisons] == [tree.left, tree.right, tree.top]
     # The top was made from the previewed texts below it.
     asked = str(model.requests[-1].payload)
     assert "Version 1 of it" in asked
     assert "Version 2 of it" in asked
     assert "The ferries." not in asked
-    left, right, top = revising.apply(preview)
+    left, right, top = revise.apply(preview)
     assert top == preview
     assert [id for _, id in load_summary(top).source_ids] == [left, right]
     assert (standing(tree.id), stale(tree.id)) == ([top], set())
     prove(tree.id)
-    back = revising.undo(top, subtree=True)
+    back = revise.undo(top, subtree=True)
     assert [text_of(id) for id in back] == [text_of(id) for id in (tree.left, tree.right, tree.top)]
     assert stale(tree.id) == set()
     assert [one.id for one in load_graph(tree.id).sources(back[-1])] == back[:2]
@@ -195,28 +196,28 @@ def test_a_subtree_is_made_again_from_below_and_applied_as_one(tree, script):
 def test_what_is_stale_is_made_again_alone(tree, script):
     model = script(numbered())
     with pytest.raises(Conflict, match="nothing here is stale"):
-        revising.preview(tree.top, subtree=True, only_stale=True)
-    revising.apply(revising.preview(tree.left))
+        revise.preview(tree.top, subtree=True, only_stale=True)
+    revise.apply(revise.preview(tree.left))
     assert stale(tree.id) == {tree.top}
     asked = len(model.requests)
-    preview = revising.preview(tree.top, subtree=True, only_stale=True)
+    preview = revise.preview(tree.top, subtree=True, only_stale=True)
     assert len(model.requests) == asked + 1
     assert "Version 1 of it" in str(model.requests[-1].payload)
-    assert revising.apply(preview) == [preview]
+    assert revise.apply(preview) == [preview]
     assert stale(tree.id) == set()
     prove(tree.id)
 
 
 def test_every_question_is_kept_word_for_word_and_can_be_rebuilt(tree, script):
     script(numbered())
-    preview = revising.preview(tree.top, subtree=True)
+    preview = revise.preview(tree.top, subtree=True)
     calls = [call for call in list_calls(tree.id, limit=50) if call.purpose == "summary"]
     assert [call.state for call in calls] == ["completed"] * 3
     assert [rebuild_payload(call).problems for call in calls] == [()] * 3
     tries = SummaryTry.objects.filter(session_id=tree.id, run__isnull=True).order_by("created_at", "id")
-    assert [attempt.summary_id for attempt in tries] == [one.preview.id for one in revising.compare(preview)]
+    assert [attempt.summary_id for attempt in tries] == [one.preview.id for one in revise.compare(preview)]
     assert [attempt.text for attempt in tries] == [f"- Version {number} of it." for number in (1, 2, 3)]
-    revising.apply(preview)
+    revise.apply(preview)
     assert [rebuild_payload(call).problems for call in calls] == [()] * 3
 
 
@@ -225,7 +226,7 @@ def test_money_that_may_not_be_spent_is_not_spent_on_previews_either(tree, scrip
     config = {"compaction": {"spend_limit_session_micros": 1}, "prices": {"input": 10**9, "output": 10**9}}
     with change(tree.id) as record:
         update_session(record, config=config)
-    [item] = revising.compare(revising.preview(tree.left))
+    [item] = revise.compare(revise.preview(tree.left))
     assert (model.requests, item.preview.level) == ([], 3)
     refused = SummaryTry.objects.filter(run__isnull=True, level__lt=3)
     assert {attempt.reason for attempt in refused} == {"spend_limit_session"}
@@ -247,7 +248,7 @@ def test_the_call_of_a_process_that_died_is_closed_by_the_next_preview(tree, scr
             digest="ab" * 32,
             estimated_tokens=1,
         )
-    revising.preview(tree.left)
+    revise.preview(tree.left)
     closed = load_call(lost)
     assert (closed.state, closed.error_code) == ("failed", "MODEL_CALL_ABANDONED")
 
@@ -268,9 +269,9 @@ def test_another_model_is_asked_and_named(tree, script):
         alias="spare", litellm_model="scripted/spare", context_window=8_000, max_output_tokens=300
     )
     own, other = script(numbered()), script(numbered(), alias="spare")
-    preview = revising.preview(tree.top, subtree=True, model="spare")
+    preview = revise.preview(tree.top, subtree=True, model="spare")
     assert (own.requests, len(other.requests)) == ([], 3)
-    revising.apply(preview)
+    revise.apply(preview)
     assert {load_summary(node.id).model for node in load_graph(tree.id).current()} == {"spare"}
 
 
@@ -283,8 +284,8 @@ def test_a_model_that_fails_gives_a_level_three_preview_that_says_so(tree, scrip
 
 def test_other_peoples_summaries_are_not_found(tree, script, bob):
     script(numbered())
-    preview = revising.preview(tree.top)
-    revising.apply(preview)
+    preview = revise.preview(tree.top)
+    revise.apply(preview)
     stranger = Client()
     stranger.force_login(bob)
     answers = [
@@ -302,7 +303,7 @@ STALE = "stale: something under it was revised since"
 
 def test_a_summarys_page_leads_to_the_newest_revision_and_says_what_is_stale(tree, script, door):
     script(numbered())
-    revising.apply(revising.preview(tree.left))
+    revise.apply(revise.preview(tree.left))
     newest = load_graph(tree.id).newest(tree.left).id
     page = door.get(f"/summaries/{tree.left}/", follow=True).content.decode()
     assert f'/inspect/summaries/{newest}/"' in page
@@ -317,10 +318,10 @@ def test_what_cannot_be_done_is_said(tree, script, door):
     assert post(door, f"/summaries/{tree.top}/preview", {"model": "nobody"}, 404)["error"]["code"] == "MODEL_NOT_FOUND"
     for hostile in ("\x00", "💩", "x" * 100):
         post(door, f"/summaries/{tree.top}/preview", {"model": hostile}, 404)
-    preview = revising.preview(tree.left)
+    preview = revise.preview(tree.left)
     other = post(door, f"/summaries/{tree.right}/apply", {"preview_id": preview}, 422)
     assert other["error"]["code"] == "INVALID_REQUEST"
-    batch = revising.compare(revising.preview(tree.top, subtree=True))
+    batch = revise.compare(revise.preview(tree.top, subtree=True))
     part = post(door, f"/summaries/{tree.left}/apply", {"preview_id": batch[0].preview.id}, 404)
     assert part["error"]["code"] == "PREVIEW_NOT_FOUND"
     for hostile in ("\x00", "x" * 100, "💩"):
@@ -329,9 +330,9 @@ def test_what_cannot_be_done_is_said(tree, script, door):
     with change(tree.id) as record:
         archive_session(record)
     with pytest.raises(SessionArchived):
-        revising.preview(tree.left)
+        revise.preview(tree.left)
     with pytest.raises(SessionArchived):
-        revising.apply(preview)
+        revise.apply(preview)
 
 
 def test_the_terminal_previews_applies_and_undoes(tree, script, tmp_path: Path):

@@ -10,16 +10,16 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
-from audit_app.verify import check_replay, replay_session, verify_session
+from audit_app.proof.verify import check_replay, replay_session, verify_session
 from compaction_app import lineage
 from compaction_app.context import build_context, load_state
 from compaction_app.models import SummaryNode
 from compaction_app.queries import covering_summaries, list_summaries, load_graph, load_summary
 from compaction_app.store import Revision, revise_summaries
 from mnesis_core.errors import SummaryNotFoundError, SummaryRevised
-from mnesis_core.ids import new_id
-from sessions_app.ledger import change
-from sessions_app.queries import load_events
+from mnesis_core.values import new_id
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
 from tests.compaction_app.test_lineage import Tree, command, get
 from tests.support.inspected import add_summary, claim, finish
 from tests.support.talks import new_session

@@ -13,7 +13,7 @@ from compaction_app.compact import compact_now
 from compaction_app.queries import list_summaries
 from files_app.store import store_file_reference
 from mnesis_core.messages import TextPart
-from sessions_app.ledger import change
+from sessions_app.record.change import change
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 pytestmark = pytest.mark.both_databases

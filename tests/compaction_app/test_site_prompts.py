@@ -8,7 +8,7 @@ import pytest
 
 from compaction_app.compact import compact_now
 from compaction_app.queries import list_summaries
-from mnesis_core.compaction.prompts import SHIPPED_FOLDER
+from mnesis_core.compaction.requests import SHIPPED_FOLDER
 from sessions_app.conf import site_prompts
 from tests.compaction_app.test_compaction import add_turns, model_of
 

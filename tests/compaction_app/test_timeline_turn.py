@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from compaction_app.inspector.turn import AXIS, NARROWEST, Axis
+from compaction_app.inspector.timeline import AXIS, NARROWEST, Axis
 from mnesis_core.messages import TextPart
 from sessions_app.models import Turn
 from tests.support.inspected import claim, finish

@@ -8,15 +8,16 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app import lifecycle
 from agents_app.tools import ToolContext, find_tool
-from audit_app.export import export_session
+from agents_app.turns import lifecycle
+from audit_app.transfer.export import export_session
 from compaction_app.compact import compact_session
 from compaction_app.context import build_context, load_state, size_of
 from compaction_app.schedule import request_compaction
 from mnesis_core.messages import StoredMessage, ToolPart
-from sessions_app.ledger import change
-from sessions_app.queries import load_events, load_messages
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.message_queries import load_messages
 from tests.compaction_app.test_compaction import add_turns, model_of
 
 pytestmark = pytest.mark.both_databases

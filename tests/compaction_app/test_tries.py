@@ -13,24 +13,25 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from agents_app import lifecycle
-from audit_app.verify import verify_session
+from agents_app.turns import lifecycle
+from audit_app.proof.verify import verify_session
 from compaction_app import store
 from compaction_app.compact import compact_now, compact_session, request_manual
 from compaction_app.models import CompactionRun, SummaryTry
 from compaction_app.queries import list_runs, list_summaries, usage_of_compaction
-from compaction_app.rebuilding import rebuild_payload
-from mnesis_core.compaction.prompts import SHIPPED, parse_prompt
-from mnesis_core.endings import ModelUnavailable
-from mnesis_core.llm import ModelSpec, Prices, Request, Source, ToolCall, Usage
+from compaction_app.rebuild import rebuild_payload
+from mnesis_core.compaction.requests import SHIPPED, parse_prompt
+from mnesis_core.errors import ModelUnavailable
+from mnesis_core.llm.interface import ModelSpec, Prices, Request, Source, ToolCall, Usage
 from mnesis_core.providers.scripted import Counting, Script, ScriptedModel, Step
-from mnesis_core.record import CallRecord, SessionRecord
+from mnesis_core.records import CallRecord, SessionRecord
 from mnesis_core.text import decode_text
-from sessions_app import store as record_store
 from sessions_app.conf import site_config
-from sessions_app.ledger import change
 from sessions_app.models import LanguageModel, ModelCall
-from sessions_app.queries import list_calls, load_events
+from sessions_app.record import call_store, session_store
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
 from tests.compaction_app.test_compaction import WORDS, add_turns
 from tests.support import story
 
@@ -72,12 +73,12 @@ def elsewhere(question: Callable[[], Any]) -> Any:
 
 def configure(session: SessionRecord, **values: Any) -> None:
     with change(session.id) as record:
-        record_store.update_session(record, config={"compaction": values})
+        session_store.update_session(record, config={"compaction": values})
 
 
 def rename(session: SessionRecord) -> None:
     with change(session.id) as record:
-        record_store.update_session(record, title="Written meanwhile")
+        session_store.update_session(record, title="Written meanwhile")
 
 
 def summary_calls(session: SessionRecord) -> list[CallRecord]:
@@ -241,7 +242,7 @@ def test_whoever_takes_a_compaction_over_closes_the_call_of_the_dead(session, sc
     with change(session.id) as record:
         store.claim_run(record, run_id, lease_owner="dead", lease_seconds=60, tokens_before=1)
         values = {"model": "demo", "provider_model": "demo", "manifest": [], "context_seq": 1, "digest": "d"}
-        dead = record_store.start_call(
+        dead = call_store.start_call(
             record,
             turn_id=None,
             message_id=None,
@@ -299,7 +300,7 @@ def test_yesterdays_and_other_peoples_spending_do_not_count(session, priced, bob
     model = priced(lambda request: Step(text="- A summary.", usage=COUNTED))
     configure(session, spend_limit_day_micros=6_000)
     add_turns(session, 8)
-    other = record_store.create_session(owner=bob, model="demo")
+    other = session_store.create_session(owner=bob, model="demo")
     with change(other) as record:
         run = store.request_run(record, trigger="soft") or ""
     SummaryTry(

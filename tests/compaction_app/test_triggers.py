@@ -13,15 +13,15 @@ from compaction_app.context import load_meter
 from compaction_app.queries import list_runs
 from compaction_app.schedule import find_trigger
 from compaction_app.tasks import compact
-from mnesis_core.budget import Reason
+from mnesis_core.context.budget import Reason
 from mnesis_core.errors import MnesisError
-from mnesis_core.llm import Request
+from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script
-from mnesis_core.record import SessionRecord, TurnState
-from sessions_app import store as record_store
-from sessions_app.database import db
-from sessions_app.ledger import change
-from sessions_app.queries import load_events
+from mnesis_core.records import SessionRecord, TurnState
+from sessions_app.database.threads import db
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
 from tests.compaction_app.test_compaction import WORDS, add_turns, is_summary_request, model_of
 from tests.support.story import say
 
@@ -33,7 +33,7 @@ LARGE = WORDS * 90
 
 def configure(session: SessionRecord, **compaction: Any) -> None:
     with change(session.id) as record:
-        record_store.update_session(record, config={"compaction": compaction})
+        session_store.update_session(record, config={"compaction": compaction})
 
 
 def compactions(session: SessionRecord) -> list[tuple[str, str]]:

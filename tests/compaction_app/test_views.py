@@ -14,10 +14,9 @@ from compaction_app.context import Meter, load_frame
 from compaction_app.models import CompactionRun
 from compaction_app.queries import list_runs_between
 from compaction_app.views import BAR_WIDTH, shown_meter
-from mnesis_core.endings import ModelUnreachable
-from mnesis_core.errors import ContextChanged
-from sessions_app.ledger import change
-from sessions_app.queries import load_messages
+from mnesis_core.errors import ContextChanged, ModelUnreachable
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
 from tests.support.inspected import Claimed, add_try, new_summary
 from tests.support.talks import HOSTILE, exchange, new_session
 

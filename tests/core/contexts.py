@@ -9,12 +9,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from mnesis_core.budget import Budget
-from mnesis_core.compaction import Situation
+from mnesis_core.compaction.selection import Situation
 from mnesis_core.config import Config
-from mnesis_core.context import ContextMessage, Prompt, ToolResult
-from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.llm import ModelSpec, ToolCall, ToolSpec
+from mnesis_core.context.budget import Budget
+from mnesis_core.context.entries import ContextEntry, ContextMessage, MessageEntry, Prompt, SummaryEntry, ToolResult
+from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
+from mnesis_core.llm.tokens import estimate_message, estimate_part, estimate_text
 from mnesis_core.messages import (
     CompactionMarkerPart,
     DataPart,
@@ -31,7 +31,6 @@ from mnesis_core.messages import (
     ToolPart,
     ToolState,
 )
-from mnesis_core.tokens import estimate_message, estimate_part, estimate_text
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 NOON_MS = 1_767_355_200_000

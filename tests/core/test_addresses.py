@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.addresses import literal_address, may_reach, read_networks
+from mnesis_core.network.hosts import literal_address, may_reach, read_networks
 
 INSIDE = read_networks("loopback, private, link-local")
 

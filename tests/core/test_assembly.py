@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.assembly import assemble, rebuild
-from mnesis_core.assembly.reading import valid_arguments
-from mnesis_core.context import Assembled
-from mnesis_core.dag import ContextEntry, MessageEntry
+from mnesis_core.context.assembly import assemble, rebuild
+from mnesis_core.context.entries import Assembled, ContextEntry, MessageEntry
+from mnesis_core.context.wording import valid_arguments
 from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
-from mnesis_core.llm import ToolSpec
+from mnesis_core.llm.interface import ToolSpec
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import FileRefPart, Part, ReasoningPart, StepStartPart, ToolState
-from mnesis_core.quoting import quote
-from mnesis_core.rendering import digest, render
-from mnesis_core.tokens import estimate_text
+from mnesis_core.providers.rendering import digest, render
+from mnesis_core.text import quote
 from tests.core import contexts as make
 
 LARGE = make.budget(50_000)

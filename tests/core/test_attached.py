@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.attached import (
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.turns.mcp_servers import (
     LONGEST_DESCRIPTION,
     MOST_TOOLS,
     ListedTool,
@@ -14,7 +15,6 @@ from mnesis_core.attached import (
     take_listing,
     write_listing,
 )
-from mnesis_core.errors import InvalidRequest
 
 OBJECT = {"type": "object", "properties": {}}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from mnesis_core.autobyteus import archived_traces, episodic_items, raw_traces, semantic_items
-from mnesis_core.lineage import SummaryRecord
 from mnesis_core.messages import (
     DataPart,
     Part,
@@ -17,6 +15,8 @@ from mnesis_core.messages import (
     ToolPart,
     ToolState,
 )
+from mnesis_core.records import SummaryRecord
+from mnesis_core.transcripts.autobyteus import archived_traces, episodic_items, raw_traces, semantic_items
 
 START = datetime.fromtimestamp(1738100000.12, UTC)
 

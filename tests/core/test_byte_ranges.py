@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.byte_ranges import Span, parse_range
 from mnesis_core.errors import RangeNotSatisfiable
+from mnesis_core.files.lines import Span, parse_range
 
 
 @pytest.mark.parametrize(

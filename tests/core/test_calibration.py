@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from mnesis_core.assembly import assemble
-from mnesis_core.calibration import (
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.entries import Assembled
+from mnesis_core.llm.calibration import (
     Calibration,
     CountSource,
     calibrate,
@@ -30,9 +31,8 @@ from mnesis_core.calibration import (
     read_measure,
     share_ratio,
 )
-from mnesis_core.context import Assembled
 from mnesis_core.providers.litellm_ import load_litellm
-from mnesis_core.rendering import render
+from mnesis_core.providers.rendering import render
 from tests.core.contexts import budget, entries_of, turn
 
 KINDS = ("english", "code", "cjk", "json")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.addresses import read_networks
-from mnesis_core.client_addresses import client_address, network_of
+from mnesis_core.network.hosts import read_networks
+from mnesis_core.network.rate_limits import client_address, network_of
 
 PROXIES = read_networks("10.0.0.0/8, fd00::/8, 192.0.2.7")
 

@@ -7,28 +7,21 @@ from itertools import count
 
 import pytest
 
-from mnesis_core.completions import (
-    Answered,
-    Head,
+from mnesis_core.completions.answers import Answered, Head, Speech, finish_reason, read_completion, read_end, read_error
+from mnesis_core.completions.requests import (
     Known,
     News,
     Said,
-    Speech,
     check_supported,
     find_news,
-    finish_reason,
     known_of,
-    read_completion,
-    read_end,
-    read_error,
     text_of_content,
     unused,
 )
-from mnesis_core.endings import ModelRateLimited
-from mnesis_core.errors import InvalidRequest, SessionBusy
-from mnesis_core.llm import ToolCall
+from mnesis_core.errors import InvalidRequest, ModelRateLimited, SessionBusy
+from mnesis_core.llm.interface import ToolCall
 from mnesis_core.messages import Message, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
-from mnesis_core.record import UsageRecord
+from mnesis_core.records import UsageRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NUMBERS = count(1)

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from mnesis_core.compaction import Condensation, choose_condensation
-from mnesis_core.config import Config
-from mnesis_core.dag import ContextEntry, MessageEntry
-from mnesis_core.footers import Named
-from mnesis_core.overrides import override
+from mnesis_core.compaction.selection import Condensation, choose_condensation
+from mnesis_core.config import Config, override
+from mnesis_core.context.entries import ContextEntry, MessageEntry
+from mnesis_core.files.footers import Named
 from tests.core import contexts as make
 from tests.core.contexts import situation, summaries
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.config import Config
+from mnesis_core.config import BOUNDS, Config, override, override_as_stored
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.overrides import BOUNDS, override, override_as_stored
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "howto" / "tune-compaction.md"
 ROW = re.compile(r"^\| `((?:budget|prune|compaction)\.\w+)` \| (.+?) \| (.*?) ?\| (.*?) ?\| (.+) \|$", re.MULTILINE)

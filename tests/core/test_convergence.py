@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnesis_core.assembly import assemble
-from mnesis_core.compaction import Outcome
-from mnesis_core.config import Config
-from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.overrides import override
+from mnesis_core.compaction.selection import Outcome
+from mnesis_core.config import Config, override
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
 from tests.core import contexts as make
 from tests.support.histories import FILE, Exchange, exchanges
 from tests.support.hostile_models import MODELS

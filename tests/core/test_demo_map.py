@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.operators.prompts import item_prompt, map_payload
-from mnesis_core.operators.replies import judge
-from mnesis_core.operators.schema import compile_schema
-from mnesis_core.operators.values import OperatorSpec
+from mnesis_core.maps.prompts import item_prompt, judge, map_payload
+from mnesis_core.maps.schema import compile_schema
+from mnesis_core.maps.values import OperatorSpec
 from mnesis_core.providers.demo import answer
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.demo import DemoAnswer, answer, shortened, words
 from mnesis_core.providers.demo_replies import prose
 from mnesis_core.providers.demo_text import summarise
-from mnesis_core.tokens import estimate_text
 
 FILE_ID = "file_01ARZ3NDEKTSV4RRFFQ69G5FAV"
 SUMMARY_ID = "sum_01ARZ3NDEKTSV4RRFFQ69G5FAV"

@@ -7,16 +7,7 @@ import sys
 
 import pytest
 
-from mnesis_core.llm import (
-    Model,
-    ModelSpec,
-    Outcome,
-    ReasoningDelta,
-    Reply,
-    Request,
-    Source,
-    complete,
-)
+from mnesis_core.llm.interface import Model, ModelSpec, Outcome, ReasoningDelta, Reply, Request, Source, complete
 from mnesis_core.providers import make_model
 from tests.support.site import ROOT
 
@@ -87,7 +78,7 @@ async def test_what_no_encoding_can_write_is_answered_too() -> None:
 def test_the_demo_model_needs_no_litellm() -> None:
     script = (
         "import asyncio, sys\n"
-        "from mnesis_core.llm import ModelSpec, Request, complete\n"
+        "from mnesis_core.llm.interface import ModelSpec, Request, complete\n"
         "from mnesis_core.providers import make_model\n"
         "spec = ModelSpec(alias='demo', litellm_model='demo/chat', context_window=32_000, max_output_tokens=4_000)\n"
         "for text in ('Hello', '!fail 500'):\n"

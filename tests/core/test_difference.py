@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.assembly import assemble
-from mnesis_core.assembly.difference import difference
-from mnesis_core.assembly.manifest import Row
-from mnesis_core.dag import ContextEntry
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.entries import ContextEntry
+from mnesis_core.context.manifest import Row
+from mnesis_core.context.prompt_diff import difference
 from tests.core import contexts as make
 
 SYSTEM: Row = {"kind": "system", "id": ""}

@@ -7,14 +7,13 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from mnesis_core.endings import error_of
-from mnesis_core.errors import MnesisError
+from mnesis_core.errors import MnesisError, error_of
 from tests.support.error_table import EXITS, PAGE, kinds, written
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = list(kinds())
 APPS = ("mnesis_core", "sessions_app", "compaction_app", "files_app", "agents_app", "audit_app", "mnesis_site")
-REGISTRY = {"mnesis_core/errors.py", "mnesis_core/endings.py"}
+REGISTRY = {"mnesis_core/errors.py"}
 PROTOCOL = {-32700, -32600, -32601}
 """JSON-RPC's own numbers, which stand in its door."""
 
@@ -66,9 +65,9 @@ def test_no_door_has_codes_of_its_own() -> None:
 def test_no_door_has_numbers_of_its_own() -> None:
     number = re.compile(r"-32[0-9]{3}\b")
     said = {path: {int(found) for found in number.findall(text)} for path, text in sources().items()}
-    assert {path for path, numbers in said.items() if numbers} == REGISTRY | {"agents_app/jsonrpc.py"}
+    assert {path for path, numbers in said.items() if numbers} == REGISTRY | {"agents_app/endpoints/jsonrpc.py"}
     assert set().union(*(said[path] for path in REGISTRY)) == {kind.rpc_code for kind in KINDS}
-    assert said["agents_app/jsonrpc.py"] == PROTOCOL
+    assert said["agents_app/endpoints/jsonrpc.py"] == PROTOCOL
 
 
 def test_the_doors_know_nothing_of_the_registry_but_its_shape() -> None:

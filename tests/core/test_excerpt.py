@@ -5,15 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.compaction import (
-    excerpt,
-    message_quotables,
-    name_files,
-    summary_quotables,
-    transcript_pieces,
-)
-from mnesis_core.footers import Named
-from mnesis_core.tokens import estimate_text
+from mnesis_core.compaction.excerpt import excerpt, message_quotables, summary_quotables
+from mnesis_core.compaction.transcript import transcript_pieces
+from mnesis_core.files.footers import Named, name_files
+from mnesis_core.llm.tokens import estimate_text
 from tests.core import contexts as make
 from tests.core.contexts import summaries
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnesis_core.compaction.dag import Graph, Node, check_cover, runs_of, slices_of
 from mnesis_core.errors import SummaryNotFoundError
-from mnesis_core.graph import Graph, Node, check_cover, runs_of, slices_of
 
 
 def node(id: str, first: int, last: int, sources: tuple[str, ...] = (), *, depth: int = 0, count: int = 0) -> Node:

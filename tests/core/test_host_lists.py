@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from mnesis_core.errors import NotListed
-from mnesis_core.host_lists import HostLists, local_lists, read_lists
+from mnesis_core.network.hosts import HostLists, local_lists, read_lists
 
 FILES = "npx -y @modelcontextprotocol/server-filesystem"
 

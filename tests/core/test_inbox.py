@@ -9,7 +9,8 @@ import pytest
 
 from mnesis_core.config import InboxConfig
 from mnesis_core.errors import InvalidRequest, RequestTooLarge, TooManyHops
-from mnesis_core.inbox import (
+from mnesis_core.records import TurnRecord, TurnState, UsageRecord
+from mnesis_core.turns.inbox import (
     Draft,
     Hosting,
     InboxMessage,
@@ -21,7 +22,6 @@ from mnesis_core.inbox import (
     is_resting,
     joined,
 )
-from mnesis_core.record import TurnRecord, TurnState, UsageRecord
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.config import Config
+from mnesis_core.config import Config, override
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.limits import DEFAULTS, StatedLimits, settle_limits, shown_prices, spec_in_session
-from mnesis_core.llm import LimitSource, ModelSpec, Prices, Usage, cost_micros
-from mnesis_core.overrides import override
+from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices, Usage, cost_micros
+from mnesis_core.llm.limits import DEFAULTS, StatedLimits, settle_limits, shown_prices, spec_in_session
 from tests.core.contexts import spec
 
 CONFIGURED, LITELLM, DEFAULT, _ = LimitSource

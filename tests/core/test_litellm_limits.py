@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.llm import (
-    Prices,
-)
+from mnesis_core.llm.interface import Prices
 from mnesis_core.providers.litellm_ import load_litellm, stated_limits
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.calibration import Calibration, CountSource
-from mnesis_core.measure import Asked, Size, size_now
+from mnesis_core.context.budget import Asked, Size, size_now
+from mnesis_core.llm.calibration import Calibration, CountSource
 
 TOKENS = st.integers(0, 10**6)
 DOUBLE = Calibration(ratio=2.0, samples=3)

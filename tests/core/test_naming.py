@@ -9,15 +9,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mnesis_core.assembly import assemble
-from mnesis_core.compaction import name_files
-from mnesis_core.compaction.naming import MOST_TOKENS, NEWEST
-from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.file_manifests import read_file_manifest
-from mnesis_core.footers import ManifestName, Named, files_in_footer, with_footer, without_footer
-from mnesis_core.ids import new_id
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.files.footers import (
+    MOST_TOKENS,
+    NEWEST,
+    ManifestName,
+    Named,
+    files_in_footer,
+    name_files,
+    read_file_manifest,
+    with_footer,
+    without_footer,
+)
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ReasoningPart, StoredMessage
-from mnesis_core.tokens import estimate_text
+from mnesis_core.values import new_id
 from tests.core import contexts as make
 from tests.support.hostile_models import MODELS
 from tests.support.imagined_talks import Talk, id_of, talk_of

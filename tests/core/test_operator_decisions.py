@@ -8,24 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.endings import (
-    ModelAuthenticationFailed,
-    ModelError,
-    ModelRateLimited,
-    ModelTimeout,
-    ModelUnavailable,
-)
-from mnesis_core.operators.deciding import (
+from mnesis_core.errors import ModelAuthenticationFailed, ModelError, ModelRateLimited, ModelTimeout, ModelUnavailable
+from mnesis_core.llm.retrying import Patience
+from mnesis_core.maps.concurrency import (
     MOST_EXCUSED,
+    Brake,
+    Claim,
     Failure,
+    braked,
+    ceiling_now,
     failure_of_call,
+    fair_share,
     is_deadly,
     pause_before_try,
     pause_of_model,
+    permits,
 )
-from mnesis_core.operators.sharing import Brake, Claim, braked, ceiling_now, fair_share, permits
-from mnesis_core.operators.values import ErrorKind
-from mnesis_core.retrying import Patience
+from mnesis_core.maps.values import ErrorKind
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

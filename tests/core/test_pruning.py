@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from mnesis_core.config import Config, PruneConfig
-from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.config import Config, PruneConfig, override
+from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.context.tool_outputs import MARKER_TOKENS, PruneChoice, select_prunable
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import Part, StoredMessage, ToolPart, ToolState
-from mnesis_core.overrides import override
-from mnesis_core.pruning import MARKER_TOKENS, PruneChoice, select_prunable
-from mnesis_core.tokens import estimate_text
 from tests.core.contexts import NOON, budget, contexts, entries_of, message, prose, summary, tool, turn
 
 OUTPUT = prose(1_000)

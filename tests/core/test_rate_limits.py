@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.config import RequestConfig, SignInConfig
-from mnesis_core.rate_limits import Bucket, decide, password_change_buckets, request_bucket, sign_in_buckets
+from mnesis_core.network.rate_limits import Bucket, decide, password_change_buckets, request_bucket, sign_in_buckets
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 BUCKET = Bucket(name=("a",), tries=3, seconds=10.0)

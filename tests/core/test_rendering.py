@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.assembly import assemble
-from mnesis_core.context import EMPTY_MESSAGE, ContextMessage, Prompt
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, Prompt
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm import ToolCall
-from mnesis_core.rendering import RENDERERS, digest, render
-from mnesis_core.rendering.accepted import INTERRUPTED, CallIds, arguments_object
+from mnesis_core.llm.interface import ToolCall
+from mnesis_core.providers.rendering import RENDERERS, digest, render
+from mnesis_core.providers.rendering.accepted import INTERRUPTED, CallIds, arguments_object
 from mnesis_core.text import printable
 from tests.core import contexts as make
 from tests.core.rendered import Answered, Called, Said, read

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from mnesis_core.assembly import assemble
-from mnesis_core.context import ContextMessage, Prompt
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.entries import ContextMessage, Prompt
 from mnesis_core.messages import Part
-from mnesis_core.rendering import render
+from mnesis_core.providers.rendering import render
 from tests.core import contexts as make
 from tests.core.sdk import accepts
 from tests.core.test_rendering import any_prompt

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.assembly import assemble
-from mnesis_core.rendering import render
+from mnesis_core.context.assembly import assemble
+from mnesis_core.providers.rendering import render
 from tests.core import contexts as make
 
 # Each sender imports its client when it is called: that takes a second, which other runs do not need.

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import TypeAdapter
 
-from mnesis_core.assembly import assemble
-from mnesis_core.dag import ContextEntry
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.entries import ContextEntry
 from mnesis_core.messages import Part
-from mnesis_core.rendering import digest, render
+from mnesis_core.providers.rendering import digest, render
 from tests.core import contexts as make
 
 MESSAGES = TypeAdapter(list[ChatCompletionMessageParam])

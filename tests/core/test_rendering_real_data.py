@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mnesis_core.assembly import assemble
+from mnesis_core.context.assembly import assemble
 from mnesis_core.messages import StoredMessage
-from mnesis_core.rendering import render
+from mnesis_core.providers.rendering import render
 from mnesis_core.transcripts import Transcript
 from tests.core import contexts as make
 from tests.core import test_rendering_anthropic, test_rendering_gemini, test_rendering_openai_responses

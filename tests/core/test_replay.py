@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mnesis_core.context.replay import Projection, differences
 from mnesis_core.events import EventType
-from mnesis_core.replay import Projection, differences
 
 Event = tuple[str, dict[str, Any]]
 NAMES = st.sampled_from("abcd")

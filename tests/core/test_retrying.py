@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.endings import (
+from mnesis_core.errors import (
     ContextWindowExceeded,
     ModelAuthenticationFailed,
     ModelError,
@@ -20,17 +20,11 @@ from mnesis_core.endings import (
     ModelTimeout,
     ModelUnavailable,
 )
-from mnesis_core.llm import Outcome, Reply, Source, Usage
+from mnesis_core.llm.interface import Outcome, Reply, Source, Usage
+from mnesis_core.llm.retrying import Patience, fallbacks_of, may_ask_another, pause_before_retry, seconds_asked_for
 from mnesis_core.providers.answer import no_answer
-from mnesis_core.record import UsageRecord, add_usage
-from mnesis_core.recording import usage_record
-from mnesis_core.retrying import (
-    Patience,
-    fallbacks_of,
-    may_ask_another,
-    pause_before_retry,
-    seconds_asked_for,
-)
+from mnesis_core.records import UsageRecord, add_usage
+from mnesis_core.turns.recording import usage_record
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PATIENCE = Patience(max_retries=2, base_seconds=0.5, longest_seconds=60.0)

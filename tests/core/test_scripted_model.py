@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from mnesis_core.endings import ModelRateLimited
-from mnesis_core.llm import (
+from mnesis_core.errors import ModelRateLimited
+from mnesis_core.llm.interface import (
     Model,
     ModelSpec,
     Outcome,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.session_file import Header, RowLine, read_sessions, session_lines
 from mnesis_core.text import decode_text, encode_text
 from mnesis_core.transcripts import detect_format
+from mnesis_core.transcripts.session_file import Header, RowLine, read_sessions, session_lines
 
 HEADER = Header(session_id="sess_1", event_seq=2, head_hash="ab", rows={"turns": 1, "events": 2})
 ROWS = [("turns", {"id": "turn_1", "text": "a"}), ("events", {"seq": 1}), ("events", {"seq": 2})]

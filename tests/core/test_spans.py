@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.assembly.fitting import whole
-from mnesis_core.compaction import choose_span, transcript_pieces
-from mnesis_core.compaction.spans import SMALLEST_SOURCE
-from mnesis_core.config import Config
-from mnesis_core.dag import ContextEntry, MessageEntry, whole_turns
+from mnesis_core.compaction.selection import SMALLEST_SOURCE, choose_span
+from mnesis_core.compaction.transcript import transcript_pieces
+from mnesis_core.config import Config, override
+from mnesis_core.context.entries import ContextEntry, MessageEntry, whole_turns
+from mnesis_core.context.fitting import whole
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.footers import Named
-from mnesis_core.overrides import override
+from mnesis_core.files.footers import Named
 from tests.core import contexts as make
 from tests.core.contexts import conversation, situation
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.compaction.spending import own_allowances, refusal
+from mnesis_core.compaction.selection import own_allowances, refusal
 from mnesis_core.config import CompactionConfig
 from mnesis_core.spending import Spent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.strict_json import read_json
+from mnesis_core.text import read_json
 
 
 @pytest.mark.parametrize(

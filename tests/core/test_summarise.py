@@ -8,22 +8,17 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from mnesis_core.compaction import (
-    Condensation,
-    SummaryResult,
-    message_quotables,
-    summarise,
-    summary_quotables,
-    transcript_pieces,
-)
-from mnesis_core.compaction.prompts import SHIPPED
-from mnesis_core.config import Config
-from mnesis_core.endings import ModelAuthenticationFailed, ModelUnreachable
-from mnesis_core.footers import Named
-from mnesis_core.llm import Request, Source, ToolCall, Usage
-from mnesis_core.overrides import override
+from mnesis_core.compaction.excerpt import message_quotables, summary_quotables
+from mnesis_core.compaction.requests import SHIPPED
+from mnesis_core.compaction.selection import Condensation
+from mnesis_core.compaction.summarise import SummaryResult, summarise
+from mnesis_core.compaction.transcript import transcript_pieces
+from mnesis_core.config import Config, override
+from mnesis_core.errors import ModelAuthenticationFailed, ModelUnreachable
+from mnesis_core.files.footers import Named
+from mnesis_core.llm.interface import Request, Source, ToolCall, Usage
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.providers.scripted import Counting, Script, ScriptedModel, Step
-from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
 from tests.core.contexts import conversation, summaries
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.compaction import (
-    judge,
-)
-from mnesis_core.footers import NO_IDS, Named, with_footer
-from mnesis_core.tokens import estimate_text
+from mnesis_core.compaction.requests import judge
+from mnesis_core.files.footers import NO_IDS, Named, with_footer
+from mnesis_core.llm.tokens import estimate_text
 from tests.core import contexts as make
 
 GOOD = "## Goal\nRepair the gauge at Portwell before the tide turns."

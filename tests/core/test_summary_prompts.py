@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnesis_core.compaction import read_prompts
-from mnesis_core.compaction.prompts import SHIPPED, SHIPPED_FOLDER
+from mnesis_core.compaction.requests import SHIPPED, SHIPPED_FOLDER, read_prompts
 
 SECTIONS = (
     "Goal",

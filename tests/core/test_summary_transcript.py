@@ -8,15 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.compaction import (
-    piece_limit,
-    pieces_of_message,
-    summary_pieces,
-    transcript_pieces,
-)
+from mnesis_core.compaction.transcript import piece_limit, pieces_of_message, summary_pieces, transcript_pieces
 from mnesis_core.config import Config
+from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import DataPart, FileRefPart, PatchPart, ReasoningPart
-from mnesis_core.tokens import estimate_text
 from tests.core import contexts as make
 
 CONFIG = Config()

@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mnesis_core.llm.tokens import MESSAGE_FRAMING, characters_within, estimate_message, estimate_part, estimate_text
 from mnesis_core.messages import PatchPart, ReasoningPart, StepStartPart, TextPart, ToolPart
-from mnesis_core.tokens import (
-    MESSAGE_FRAMING,
-    characters_within,
-    estimate_message,
-    estimate_part,
-    estimate_text,
-)
 
 ENGLISH = (
     "The harbour office closed early because the storm had torn two boards from its roof. Martha walked home along "

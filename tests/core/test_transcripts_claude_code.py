@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm import Source, Usage
+from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import CompactionMarkerPart, ReasoningPart, TextPart, ToolState
 from tests.support.transcript_lines import (
     answered,

@@ -15,7 +15,7 @@ import mnesis_core.transcripts
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.transcripts import FORMAT_NAMES, FORMATS, NamedSource, detect_format, is_companion
 from mnesis_core.transcripts.building import Tally, make_ids_unique
-from mnesis_core.transcripts.claude_code_records import Conversation
+from mnesis_core.transcripts.claude_code import Conversation
 from mnesis_core.transcripts.reading import ByteCount, identifier, one_line, read_elements, read_lines, time_of
 from tests.support.transcript_lines import answered, everything, only, parsed, said, spoken, text
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.llm import Source, Usage
+from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import ReasoningPart, ToolState
 from mnesis_core.transcripts import FORMATS, Transcript
 from tests.support.transcript_lines import data, everything, labels, messages, notes, only, parsed, spoken, tools

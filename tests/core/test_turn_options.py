@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
-from mnesis_core.llm import ToolSpec
+from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.spending import TurnLimits
-from mnesis_core.turn_options import MOST_TOOLS, TurnOptions, check_options, read_options, write_options
+from mnesis_core.turns.options import MOST_TOOLS, TurnOptions, check_options, read_options, write_options
 
 ANY = st.text(st.characters(), max_size=20)
 JSON = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), ANY), lambda item: st.dictionaries(ANY, item))

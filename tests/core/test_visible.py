@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.visible import Run, excerpt, visible_runs, visible_text
+from mnesis_core.text import Run, excerpt, visible_runs, visible_text
 
 
 @pytest.mark.parametrize(

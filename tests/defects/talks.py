@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compaction_app.compact import compact_now
-from mnesis_core.lineage import RunRecord
-from mnesis_core.llm import Request
+from mnesis_core.llm.interface import Request
 from mnesis_core.messages import Message, Part, TextPart
 from mnesis_core.providers.scripted import Script
-from mnesis_core.record import SessionRecord, TurnState
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.records import RunRecord, SessionRecord, TurnState
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
 
 WORDS = "The harbour office moved its ledgers to the new building in March, and Ines checked every one of them. "
 
@@ -36,11 +35,11 @@ def add_turn(session: SessionRecord, question: str | Sequence[Part], *answer: Pa
     """A finished turn, as an import writes it."""
     said = (TextPart(text=question),) if isinstance(question, str) else tuple(question)
     with change(session.id) as record:
-        turn_id = store.start_turn(record, model="demo")
-        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=said))
+        turn_id = turn_store.start_turn(record, model="demo")
+        message_store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=said))
         parts = answer or (TextPart(text="Noted."),)
-        store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=parts))
-        store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+        message_store.append_message(record, turn_id=turn_id, message=Message(role="assistant", parts=parts))
+        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
 
 
 def compact_all(session: SessionRecord) -> list[RunRecord]:

@@ -22,7 +22,7 @@ PACKAGES = ("mnesis_core", "sessions_app", "compaction_app", "files_app", "agent
 ESTIMATES = """
 import socket, sys
 socket.socket = socket.getaddrinfo = None
-from mnesis_core.tokens import estimate_text
+from mnesis_core.llm.tokens import estimate_text
 assert all(estimate_text(text * 50) > 50 for text in ("word ", "def f(x):", "港口办公室", '{"a": 1}'))
 assert not {"tiktoken", "tokenizers", "litellm", "httpx"} & set(sys.modules)
 """

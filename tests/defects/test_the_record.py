@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from compaction_app.models import SummaryEdge, SummaryNode
 from mnesis_core.errors import ContextChanged
 from mnesis_core.events import EventType
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import TurnState
-from sessions_app import store
-from sessions_app.database import db
-from sessions_app.follow import follow
-from sessions_app.ledger import change
-from sessions_app.queries import load_context_items, load_events, load_messages, load_messages_since
+from mnesis_core.records import TurnState
+from sessions_app.database.threads import db
+from sessions_app.live.feed import follow
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_context_items, load_events
+from sessions_app.record.message_queries import load_messages, load_messages_since
 from tests.defects.talks import add_turn
 from tests.support.inspected import add_summary, claim
 from tests.support.story import ended, frames_until, history, spoken
@@ -49,7 +50,7 @@ def test_a_summary_of_what_is_not_in_the_context_leaves_nothing_at_all(alice, se
     run = claim(session.id)
     if stranger == "gone":
         with change(session.id) as record:
-            store.swap_context_items(record, removed_ids=ids[:1], summary_id="sum_elsewhere")
+            message_store.swap_context_items(record, removed_ids=ids[:1], summary_id="sum_elsewhere")
     before = load_context_items(session.id), changes_of(session.id)
     with pytest.raises(ContextChanged):
         add_summary(session.id, run, [strangers[stranger], ids[1]], (1, 2))
@@ -100,9 +101,9 @@ def test_messages_of_one_instant_keep_their_order_and_are_all_found(session):
     """Defect 37: the clock was the order, and what came in the same millisecond was passed over."""
     noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
     with change(session.id, now=noon) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         said = [Message(role="user", parts=(TextPart(text=f"Message {index}"),)) for index in range(12)]
-        ids = [store.append_message(record, turn_id=turn_id, message=message) for message in said]
+        ids = [message_store.append_message(record, turn_id=turn_id, message=message) for message in said]
     assert {message.created_at for message in load_messages(session.id)} == {noon}
     assert [message.id for message in load_messages(session.id)] == ids
     assert [message.id for message in load_messages_since(ids[4], session_id=session.id)] == ids[5:]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from compaction_app.compact import compact_now
 from compaction_app.context import load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries
-from mnesis_core.dag import MessageEntry, SummaryEntry
-from mnesis_core.llm import Source, Usage
+from mnesis_core.context.entries import MessageEntry, SummaryEntry
+from mnesis_core.llm.interface import Source, Usage
 from mnesis_core.messages import FileRefPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.providers.scripted import Step
-from sessions_app.queries import load_messages
+from sessions_app.record.message_queries import load_messages
 from tests.defects.talks import WORDS, add_turn, compact_all, is_summary_request, model_of, prompts_of
 
 

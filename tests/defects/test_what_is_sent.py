@@ -8,17 +8,17 @@ from itertools import pairwise
 
 import pytest
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from compaction_app.compact import compact_now
 from compaction_app.context import load_meter
 from compaction_app.queries import list_summaries
-from mnesis_core.endings import ModelUnreachable
-from mnesis_core.llm import Request, ToolCall
+from mnesis_core.errors import ModelUnreachable
+from mnesis_core.llm.interface import Request, ToolCall
 from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.providers.scripted import Script, Step
-from mnesis_core.record import TurnState
-from sessions_app.database import db
-from sessions_app.queries import usage_of_session
+from mnesis_core.records import TurnState
+from sessions_app.database.threads import db
+from sessions_app.record.call_queries import usage_of_session
 from tests.defects.talks import WORDS, add_turn, is_summary_request, model_of
 from tests.support.children import run_child
 from tests.support.story import history, say, spoken

@@ -7,22 +7,21 @@ from typing import Any
 
 import pytest
 
-from agents_app import store
+from agents_app import map_store
+from agents_app.map_queries import list_items, load_run, tries_of_item
+from agents_app.maps.worker import work_for_a_slice
 from agents_app.models import OperatorTry
-from agents_app.operators.work import work_for_a_slice
-from agents_app.queries import list_items, load_run, tries_of_item
 from files_app.queries import list_files
-from mnesis_core.endings import ModelUnavailable
-from mnesis_core.errors import InvalidTemplate
-from mnesis_core.llm import Request
-from mnesis_core.operators.template import compile_template
-from mnesis_core.operators.values import ErrorKind, ItemState, OperatorKind, RunState
+from mnesis_core.errors import InvalidTemplate, ModelUnavailable
+from mnesis_core.llm.interface import Request
+from mnesis_core.maps.template import compile_template
+from mnesis_core.maps.values import ErrorKind, ItemState, OperatorKind, RunState
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from sessions_app.conf import site_config
-from sessions_app.ledger import change
 from sessions_app.models import ModelCall
-from sessions_app.queries import list_sessions, load_depth
+from sessions_app.record.change import change
+from sessions_app.record.session_queries import list_sessions, load_depth
 from tests.support.maps import output_of, start, worked
 from tests.support.story import tool_call
 
@@ -50,7 +49,7 @@ def test_what_one_worker_began_another_one_ends_and_nothing_is_paid_twice(
     work_for_a_slice(must_stop=lambda: len(model.requests) > 3)
     assert 0 < load_run(run_id).counts.completed < 30
     with change(session.id) as record:  # a worker that dies with items in its hands
-        assert len(store.claim_items(record, run_id, worker="dead", limit=3, lease_seconds=-1)) == 3
+        assert len(map_store.claim_items(record, run_id, worker="dead", limit=3, lease_seconds=-1)) == 3
     run = worked(run_id)
     assert (run.state, run.counts.completed) == (RunState.COMPLETED, 30)
     assert OperatorTry.objects.filter(run_id=run_id, accepted=True).count() == 30

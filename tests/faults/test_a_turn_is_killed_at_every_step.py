@@ -8,16 +8,18 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents_app.claiming import claim_turn
-from agents_app.lifecycle import create_session
-from agents_app.recovery import recover_turns
-from audit_app.verify import verify_session
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.lifecycle import create_session
+from agents_app.turns.recovery import recover_turns
+from audit_app.proof.verify import verify_session
 from mnesis_core.events import LedgerEvent
-from mnesis_core.record import TurnState
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.records import TurnState
 from sessions_app.models import StreamJournal, Turn
-from sessions_app.queries import list_turns, load_events, load_session
+from sessions_app.record import turn_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import list_turns
 from tests.support.children import run_child
 from tests.support.databases import ask
 from tests.support.record_check import faults_of_record
@@ -93,5 +95,5 @@ def use_again(session_id: str, owner: User) -> None:
     """The session takes a new turn."""
     started = claim_turn(session_id, owner_id=owner.pk, message="again", idempotency_key=None, lease_owner="test")
     with change(session_id) as record:
-        store.finish_turn(record, started.turn.id, state=TurnState.COMPLETED)
+        turn_store.finish_turn(record, started.turn.id, state=TurnState.COMPLETED)
     assert load_session(session_id).state == "idle"

@@ -11,16 +11,16 @@ from collections.abc import Callable
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app.lifecycle import create_session
-from audit_app.verify import verify_session
+from agents_app.turns.lifecycle import create_session
+from audit_app.proof.verify import verify_session
 from compaction_app import lineage
 from compaction_app.compact import compact_session
 from compaction_app.models import CompactionRun, SummaryEdge, SummaryNode
 from compaction_app.queries import live_run
 from compaction_app.schedule import wake_stale
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from sessions_app.models import ModelCall
-from sessions_app.queries import load_events
+from sessions_app.record.context_queries import load_events
 from tests.support.children import run_child
 from tests.support.compactors import SUMMARY, add_turn
 from tests.support.databases import ask

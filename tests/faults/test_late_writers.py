@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agents_app.claiming import claim_turn
-from agents_app.recovery import recover_turns
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.recovery import recover_turns
 from mnesis_core.errors import Conflict
-from mnesis_core.record import SessionRecord
-from sessions_app import store
+from mnesis_core.records import SessionRecord
 from sessions_app.models import StreamJournal, Turn
-from sessions_app.queries import load_messages
+from sessions_app.record import message_store
+from sessions_app.record.message_queries import load_messages
 from tests.support.story import spoken
 from tests.support.writers import end_turn, first_words, stream_answer
 
@@ -27,9 +27,9 @@ def test_a_piece_that_comes_after_recovery_is_refused(session: SessionRecord) ->
     message_id = stream_answer(turn, "one")
     Turn.objects.filter(id=turn.id).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
     assert recover_turns(lease_owner="another") == 1
-    late = store.Piece(part_index=0, part_type="text", offset=len(first_words("one")), text="too late")
+    late = message_store.Piece(part_index=0, part_type="text", offset=len(first_words("one")), text="too late")
     with pytest.raises(Conflict):
-        store.append_journal(session_id=session.id, message_id=message_id, pieces=[late])
+        message_store.append_journal(session_id=session.id, message_id=message_id, pieces=[late])
     with pytest.raises(Conflict):
         end_turn(turn, message_id, "one")
     assert spoken(load_messages(session.id)[1]) == first_words("one")

@@ -13,9 +13,9 @@ from django.contrib.auth.models import User
 from django.db import Error, connection
 from django.test import Client
 
-from agents_app.lifecycle import create_session
-from mnesis_core.record import SessionRecord
-from sessions_app.store.keys import create_key
+from agents_app.turns.lifecycle import create_session
+from mnesis_core.records import SessionRecord
+from sessions_app.catalogue.model_store import create_key
 from tests.faults.test_retry_after_commit import one_turn_only, retry, turns
 from tests.support.commit_cutter import Cut, cut_line
 from tests.support.databases import ask

@@ -8,8 +8,8 @@ import contextlib
 import pytest
 from django.db import connection
 
-from sessions_app.database import db
-from sessions_app.live import hub, watch_postgresql
+from sessions_app.database.threads import db
+from sessions_app.record.hub import hub, watch_postgresql
 from tests.support.databases import ask
 
 pytestmark = pytest.mark.both_databases

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agents_app.claiming import StartedTurn, claim_turn
-from mnesis_core.record import SessionRecord
+from agents_app.turns.claim import StartedTurn, claim_turn
+from mnesis_core.records import SessionRecord
 from tests.support.children import run_child
 from tests.support.databases import ask
 from tests.support.promises import Word, broken_promises

@@ -9,12 +9,12 @@ import time
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app.claiming import claim_turn
-from agents_app.lifecycle import create_session
-from mnesis_core.record import TurnState
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_session
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.lifecycle import create_session
+from mnesis_core.records import TurnState
+from sessions_app.record import turn_store
+from sessions_app.record.change import change
+from sessions_app.record.session_queries import load_session
 from tests.support.children import run_child
 from tests.support.databases import ask
 from tests.support.promises import Word, broken_promises
@@ -54,5 +54,5 @@ def use_again(session_id: str, owner: User) -> None:
     time.sleep(LEASE_SECONDS)
     started = claim_turn(session_id, owner_id=owner.pk, message="again", idempotency_key=None, lease_owner="test")
     with change(session_id) as record:
-        store.finish_turn(record, started.turn.id, state=TurnState.COMPLETED)
+        turn_store.finish_turn(record, started.turn.id, state=TurnState.COMPLETED)
     assert load_session(session_id).state == "idle"

@@ -8,7 +8,7 @@ from django.test import Client
 from files_app.models import FileReference
 from files_app.store import store_file_reference
 from mnesis_core.messages import FileRefPart, TextPart
-from sessions_app.ledger import change
+from sessions_app.record.change import change
 from tests.support.cast import ada, inspector
 from tests.support.inspected import list_of, page_of, shown
 from tests.support.talks import HOSTILE, new_session, say

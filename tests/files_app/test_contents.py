@@ -11,13 +11,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.files.storage import storages
 
-from audit_app.verify import verify_session
+from audit_app.proof.verify import verify_session
 from files_app.contents import content_size, find_size, is_whole, put_content, read_content
 from files_app.queries import read_range
 from files_app.store import store_file_reference
 from mnesis_core.errors import FileContentNotFound, FileReferenceNotFoundError, InvalidRequest
 from mnesis_core.text import bytes_of_text, text_of_bytes
-from sessions_app.ledger import change
+from sessions_app.record.change import change
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 

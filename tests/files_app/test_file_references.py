@@ -12,12 +12,12 @@ from files_app.models import FileReference as Row
 from files_app.queries import find_file_by_content, find_file_by_path, load_file_reference
 from files_app.store import store_file_reference
 from mnesis_core.errors import FileReferenceNotFoundError, ImmutableFieldError, InvalidRequest, SessionNotFoundError
-from mnesis_core.ids import is_id
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_events
-from sessions_app.search import Scope, search
-from sessions_app.search_index import rebuild
+from mnesis_core.values import is_id
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.search.index import rebuild
+from sessions_app.search.search import Scope, search
 from tests.support.cast import make_user
 from tests.support.talks import exchange, new_session
 
@@ -89,7 +89,7 @@ def test_files_belong_to_their_session_and_owner(alice, session_id):
 def test_files_of_a_deleted_session_are_out_of_sight_and_stay(alice, session_id):
     file_id = add(session_id)
     with change(session_id) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     with pytest.raises(FileReferenceNotFoundError):
         load_file_reference(file_id, owner_id=alice.pk)
     with pytest.raises(SessionNotFoundError):

@@ -8,7 +8,7 @@ from django.test import Client
 
 from files_app.contents import put_content
 from files_app.store import store_file_reference
-from sessions_app.ledger import change
+from sessions_app.record.change import change
 from tests.support.cast import make_user
 from tests.support.streamed import streamed
 from tests.support.talks import new_session

@@ -13,9 +13,8 @@ from django.test import Client
 from files_app.exploring import explore_file
 from files_app.ingest import keep_file
 from files_app.queries import bytes_of_person, load_file_reference, versions_of
-from mnesis_core.config import Config
-from mnesis_core.overrides import override
-from sessions_app.queries import load_session
+from mnesis_core.config import Config, override
+from sessions_app.record.session_queries import load_session
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 

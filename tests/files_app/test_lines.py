@@ -20,8 +20,8 @@ from mnesis_core.errors import (
     FileReferenceNotFoundError,
     InvalidRequest,
 )
-from mnesis_core.file_lines import SHOWN_CHARACTERS, WINDOW_BYTES, LineHit
-from sessions_app.ledger import change
+from mnesis_core.files.lines import SHOWN_CHARACTERS, WINDOW_BYTES, LineHit
+from sessions_app.record.change import change
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 

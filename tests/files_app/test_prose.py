@@ -13,22 +13,23 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from audit_app.verify import verify_session
-from compaction_app.rebuilding import rebuild_payload
+from audit_app.proof.verify import verify_session
+from compaction_app.rebuild import rebuild_payload
 from files_app import tasks
-from files_app.exploring import explore_file
+from files_app.exploring import LOST_AFTER, explore_file
 from files_app.ingest import keep_file
-from files_app.prose import LOST_AFTER
 from files_app.queries import load_file_reference
-from mnesis_core.endings import ModelUnavailable
-from mnesis_core.exploration.findings import SUMMARY_CHARACTERS
-from mnesis_core.llm import Request
+from mnesis_core.errors import ModelUnavailable
+from mnesis_core.files.source import SUMMARY_CHARACTERS
+from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Step
-from mnesis_core.record import CallRecord, FileReference, MessageEnd, SessionRecord
-from sessions_app.ledger import change
+from mnesis_core.records import CallRecord, FileReference, MessageEnd, SessionRecord
 from sessions_app.models import LanguageModel
-from sessions_app.queries import list_calls, load_call, load_session, running_file_calls
-from sessions_app.store import finish_call, start_call, update_session
+from sessions_app.record.call_queries import list_calls, load_call, running_file_calls
+from sessions_app.record.call_store import finish_call, start_call
+from sessions_app.record.change import change
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.session_store import update_session
 from tests.support.talks import new_session
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,9 +15,9 @@ from files_app.exploring import explore_file
 from files_app.queries import load_file_reference
 from files_app.store import store_file_reference
 from files_app.views import LINES, PAGE
-from mnesis_core.attachments import part_of_file
+from mnesis_core.files.references import part_of_file
 from mnesis_core.messages import FileRefPart, TextPart
-from sessions_app.ledger import change
+from sessions_app.record.change import change
 from tests.support.cast import make_user
 from tests.support.pages import Ask, ask, browser, reader
 from tests.support.talks import HOSTILE, new_session, say

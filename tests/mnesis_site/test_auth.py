@@ -10,11 +10,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from mnesis_core.errors import InvalidRequest, NotFound, NotSignedIn, PermissionDenied
-from mnesis_core.keys import new_key
-from mnesis_site.auth import KeyAuth, check_key
+from mnesis_core.network.keys import new_key
+from mnesis_site.auth.callers import KeyAuth, check_key
+from sessions_app.catalogue.model_queries import find_key, list_keys
+from sessions_app.catalogue.model_store import create_key, revoke_key, touch_key
 from sessions_app.models import ApiKey
-from sessions_app.queries_keys import find_key, list_keys
-from sessions_app.store.keys import create_key, revoke_key, touch_key
 
 
 def test_a_key_is_its_owner(ada: User) -> None:

@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from mnesis_core.transcripts.values import ParseResult, Report, Transcript
-from sessions_app.importing import store_transcripts
-from sessions_app.queries import load_session
-from sessions_app.store.keys import create_key
+from sessions_app.catalogue.model_store import create_key
+from sessions_app.record.import_transcript import store_transcripts
+from sessions_app.record.session_queries import load_session
 from tests.support.openapi_document import openapi_document
 
 CHECKED_BELOW = {
@@ -24,10 +24,10 @@ CHECKED_BELOW = {
     "by the columns of a recorded turn": {"tool_name", "tool_call_id", "finish_reason", "cost"},
     "by turn_options": {"tools", "tools[]", "name", "description", "parameters"},
     "by the settings that there are": {"config"},
-    "by agents_app.hosting": {"peer_name"},
+    "by agents_app.turns.claim": {"peer_name"},
     "by inbox.message_characters": {"inbox.text"},
     "by operators: template, schema, lines of items": {"template", "output_schema", "items"},
-    "by agents_app.suspended": {"note"},
+    "by agents_app.turns.suspended": {"note"},
     "because what has this name must be there": {
         "model", "parent_id", "session_id", "file_id", "files[]", "at_message_id", "before_message_id", "in_reply_to", "path",
     },

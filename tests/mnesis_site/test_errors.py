@@ -12,9 +12,9 @@ from django.db import OperationalError, connection
 from django.http import HttpResponse
 from django.test import Client
 
-from mnesis_site.error_pages import NoOutage
-from sessions_app import outages
-from sessions_app.store.keys import create_key
+from mnesis_site.errors import NoOutage
+from sessions_app.catalogue.model_store import create_key
+from sessions_app.database import outages
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app import lifecycle
-from agents_app.jsonrpc import METHODS
+from agents_app.endpoints.jsonrpc import METHODS
+from agents_app.turns import lifecycle
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.text import write_time
-from sessions_app import store
-from sessions_app.ledger import change
+from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.change import change
 from sessions_app.schemas import JSONEncoder
 from tests.support.cast import make_user
 from tests.support.openapi_document import openapi_document
@@ -53,10 +53,10 @@ def ines(db: None) -> User:
 def session_id(ines: User) -> str:
     session = lifecycle.create_session(owner=ines)
     with change(session.id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         for number in range(MESSAGES):
             message = Message(role="user", parts=(TextPart(text=f"Number {number}"),))
-            store.append_message(record, turn_id=turn_id, message=message)
+            message_store.append_message(record, turn_id=turn_id, message=message)
     return session.id
 
 
@@ -94,7 +94,7 @@ def test_a_time_always_has_its_milliseconds(microseconds: int) -> None:
 
 
 def test_the_rest_endpoint_writes_whole_seconds_with_milliseconds(ines: User) -> None:
-    store.create_session(owner=ines, model="demo", created_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    session_store.create_session(owner=ines, model="demo", created_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     client = Client()
     client.force_login(ines)
     assert client.get("/api/sessions").json()["items"][0]["created_at"] == "2026-01-02T03:04:05.000Z"

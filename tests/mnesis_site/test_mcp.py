@@ -11,12 +11,12 @@ from django.contrib.auth.models import User
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mnesis_site.auth import Receive, Scope, Send
-from mnesis_site.bodies import BodyLimits
+from mnesis_site.auth.callers import Receive, Scope, Send
 from mnesis_site.mcp import McpDoor
-from sessions_app.database import db
-from sessions_app.store.keys import create_key
-from sessions_app.store.sessions import create_session
+from mnesis_site.serving.bodies import BodyLimits
+from sessions_app.catalogue.model_store import create_key
+from sessions_app.database.threads import db
+from sessions_app.record.session_store import create_session
 
 # Committed, because what is tried has connections of its own.
 pytestmark = pytest.mark.usefixtures("transactional_db")

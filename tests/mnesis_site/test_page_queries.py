@@ -13,12 +13,12 @@ from django.urls import reverse
 
 from agents_app.store import put_listing, put_server
 from files_app.ingest import keep_file
-from mnesis_core.attached import ListedTool, ServerAddress, take_listing
-from mnesis_core.llm import ModelSpec
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
+from sessions_app.catalogue.model_store import Audience, enter_model
 from sessions_app.models import MessagePart
-from sessions_app.store.models import Audience, enter_model
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
 from tests.browser.test_every_page import PAGES, QUERIES
 from tests.support.cast import ada, inspector, make_user
 from tests.support.hostile_record import HOSTILE, write
@@ -38,7 +38,7 @@ def add_one_of_each(owner: User, session_id: str, number: int) -> None:
     """One more of everything that some page lists."""
     messages = add_turn(session_id, f"{HOSTILE} {number}", tool_part(call_id=f"t{number}"))
     with change(session_id) as record:
-        store.tombstone_parts(
+        message_store.tombstone_parts(
             record, list(MessagePart.objects.filter(message_id=messages[1]).values_list("id", flat=True))
         )
     run = claim(session_id)
@@ -46,7 +46,7 @@ def add_one_of_each(owner: User, session_id: str, number: int) -> None:
     finish(session_id, run)
     settled_run(session_id, path=f"/{number}.jsonl")
     keep_file(session_id, owner_id=owner.pk, path="notes.txt", chunks=[f"version {number}".encode()])
-    child = store.create_session(owner=owner, model="demo", title=f"Child {number}", parent_id=session_id)
+    child = session_store.create_session(owner=owner, model="demo", title=f"Child {number}", parent_id=session_id)
     for place in (child, add_session(owner, f"hidden {number}"), add_session(make_user(f"person {number}"))):
         add_turn(place, f"a script of {number}")
     audience = Audience(groups=[Group.objects.create(name=f"group {number}")], users=[owner])

@@ -17,10 +17,10 @@ from django.db import OperationalError
 from django.test import Client
 from mcp.client.client import Client as McpClient
 
-from agents_app import lifecycle
-from agents_app.claiming import claim_turn
-from agents_app.mcp_server import always, make_server
-from agents_app.runner import runner
+from agents_app.endpoints.mcp_server import always, make_server
+from agents_app.turns import lifecycle
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.runner import runner
 from mnesis_core.errors import (
     AtCapacity,
     DatabaseUnavailable,
@@ -34,11 +34,11 @@ from mnesis_core.errors import (
     SessionNotFoundError,
     SessionNotRunning,
 )
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from mnesis_site.asgi import application
-from sessions_app.asking import Caller
+from sessions_app.callers import Caller
+from sessions_app.catalogue.model_store import create_key
 from sessions_app.conf import site_config
-from sessions_app.store.keys import create_key
 from tests.mnesis_site.test_sockets import open_socket
 
 Told = tuple[str, str]

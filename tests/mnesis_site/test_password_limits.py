@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from mnesis_core.addresses import read_networks
 from mnesis_core.config import SignInConfig
+from mnesis_core.network.hosts import read_networks
 from sessions_app.models import TryBucket
 from tests.support.hashers import CountingHasher
 

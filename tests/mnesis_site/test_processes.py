@@ -14,7 +14,7 @@ import pytest
 from django.db import OperationalError
 
 from mnesis_site.management.commands.up import Command
-from mnesis_site.processes import SILENT_SECONDS, Child, Tree, Watchdog
+from mnesis_site.serving.processes import SILENT_SECONDS, Child, Tree, Watchdog
 
 
 @pytest.fixture

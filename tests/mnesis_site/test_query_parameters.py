@@ -12,7 +12,7 @@ from ninja.operation import Operation
 
 from mnesis_core.errors import UnknownParameter
 from mnesis_site.api import api
-from mnesis_site.openai_door import openai_door
+from mnesis_site.endpoints import openai_door
 from tests.support.openapi_document import openapi_document
 
 

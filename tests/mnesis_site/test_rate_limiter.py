@@ -10,15 +10,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
+from mnesis_core.config import override
 from mnesis_core.errors import TooManyTurns
-from mnesis_core.overrides import override
-from mnesis_core.rate_limits import Bucket
+from mnesis_core.network.rate_limits import Bucket
 from mnesis_site.asgi import application
+from sessions_app.callers import RateLimiter, request_limiter
+from sessions_app.catalogue.model_store import create_key
 from sessions_app.conf import site_config
-from sessions_app.database import db
-from sessions_app.rate_limiter import RateLimiter, request_limiter
-from sessions_app.store.keys import create_key
+from sessions_app.database.threads import db
 from tests.mnesis_site.test_sockets import open_socket
 
 pytestmark = pytest.mark.both_databases
@@ -43,7 +43,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     config = override(site_config(), {"requests": {"per_second": 0.5, "burst": BURST}})
-    monkeypatch.setattr("sessions_app.rate_limiter.site_config", lambda: config)
+    monkeypatch.setattr("sessions_app.callers.site_config", lambda: config)
     monkeypatch.setattr(request_limiter, "_clock", clock)
     monkeypatch.setattr(request_limiter, "_empty_at", {})
     return clock
@@ -154,7 +154,7 @@ def test_too_many_turns_say_when_to_ask_again(alice: User, program: Client, monk
 
 
 def test_empty_buckets_are_forgotten(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    monkeypatch.setattr("sessions_app.rate_limiter.MOST_BUCKETS", 2)
+    monkeypatch.setattr("sessions_app.callers.MOST_BUCKETS", 2)
     limiter = RateLimiter(clock)
     ada, ben, cleo = (Bucket(name=(name,), tries=1, seconds=60) for name in ("ada", "ben", "cleo"))
     assert [limiter.seconds_to_wait(bucket) for bucket in (ada, ben)] == [0, 0]
@@ -166,7 +166,7 @@ def test_empty_buckets_are_forgotten(monkeypatch: pytest.MonkeyPatch, clock: Clo
 def test_no_more_buckets_are_kept_than_so_many_and_those_go_on_counting(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr("sessions_app.rate_limiter.MOST_BUCKETS", 100)
+    monkeypatch.setattr("sessions_app.callers.MOST_BUCKETS", 100)
     limiter = RateLimiter(clock)
     for number in range(1000):
         limiter.seconds_to_wait(Bucket(name=(str(number),), tries=2, seconds=60))

@@ -16,15 +16,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from agents_app.runner import runner
+from agents_app.turns.runner import runner
 from mnesis_core.config import StreamConfig
 from mnesis_site.asgi import application
-from sessions_app import store
+from sessions_app.catalogue.model_store import create_key, revoke_key
 from sessions_app.conf import site_config
-from sessions_app.database import db
-from sessions_app.ledger import change
+from sessions_app.database.threads import db
 from sessions_app.models import ApiKey
-from sessions_app.store.keys import create_key, revoke_key
+from sessions_app.record import session_store
+from sessions_app.record.change import change
 from tests.support.talks import new_session
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -123,7 +123,7 @@ async def busy(session_id: str) -> AsyncIterator[None]:
 
 def rename(session_id: str, title: str) -> None:
     with change(session_id) as record:
-        store.update_session(record, title=title)
+        session_store.update_session(record, title=title)
 
 
 @in_every_way

@@ -12,9 +12,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from mnesis_site.asgi import application
-from mnesis_site.auth import Receive, Scope, Send, SocketAuth
-from sessions_app.database import db
-from sessions_app.store.keys import create_key
+from mnesis_site.auth.callers import Receive, Scope, Send, SocketAuth
+from sessions_app.catalogue.model_store import create_key
+from sessions_app.database.threads import db
 
 # Committed, because the threads of the sockets have connections of their own.
 pytestmark = pytest.mark.usefixtures("transactional_db")

@@ -20,15 +20,14 @@ from agents_app.store import put_server, receive_message
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
 from files_app.models import FileReference
 from files_app.store import store_file_reference
-from mnesis_core.attached import ServerAddress
-from mnesis_core.inbox import Draft
 from mnesis_core.messages import DataPart, ReasoningPart, TextPart, ToolPart, ToolState
 from mnesis_core.messages import Message as MessageValue
-from sessions_app import store
+from mnesis_core.turns.inbox import Draft
+from mnesis_core.turns.mcp_servers import ServerAddress
 from sessions_app.admin.read_only import ReadOnlyAdmin
 from sessions_app.admin.settings import PortalAdmin
 from sessions_app.admin.texts import FOLD_CHARACTERS
-from sessions_app.ledger import change
+from sessions_app.catalogue.model_store import create_key
 from sessions_app.models import (
     ApiKey,
     ContextItem,
@@ -41,7 +40,8 @@ from sessions_app.models import (
     StreamJournal,
     Turn,
 )
-from sessions_app.store.keys import create_key
+from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.change import change
 from tests.sessions_app.record_rows import NOW
 from tests.support import operators
 from tests.support.inspected import (
@@ -74,12 +74,12 @@ def session_id(ada: User) -> str:
     session_id = add_session(ada)
     ids = add_turn(session_id, "How high is the tide?", tool_part(), TextPart(text="4 m."))
     with change(session_id) as record:
-        turn = store.start_turn(record, model="demo")
-        stub = store.append_message(record, turn_id=turn, message=MessageValue(role="assistant", parts=()))
+        turn = turn_store.start_turn(record, model="demo")
+        stub = message_store.append_message(record, turn_id=turn, message=MessageValue(role="assistant", parts=()))
         receive_message(record, Draft(text="Are you there?"))
         store_file_reference(record, content_id="a1" * 32, path=HOSTILE, exploration_summary=HOSTILE)
-    piece = store.Piece(part_index=0, part_type="text", offset=0, text="so far")
-    store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
+    piece = message_store.Piece(part_index=0, part_type="text", offset=0, text="so far")
+    message_store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     run = claim(session_id)
     add_preview(session_id, add_summary(session_id, run, ids, (1, 2)), ids)
     finish(session_id, run)
@@ -184,10 +184,10 @@ def test_a_list_asks_the_database_as_often_for_one_row_as_for_many(
         add_tried_run(other)
         create_key(owner_id=ada.pk)
     for number in range(3):
-        store.append_journal(
+        message_store.append_journal(
             session_id=session_id,
             message_id=StreamJournal.objects.values_list("message_id", flat=True)[0],
-            pieces=[store.Piece(part_index=1, part_type="text", offset=number, text="x")],
+            pieces=[message_store.Piece(part_index=1, part_type="text", offset=number, text="x")],
         )
     assert model._default_manager.count() > 3
     assert queries() == few
@@ -278,7 +278,7 @@ def test_a_tombstoned_output_is_marked_and_shown_whole(session_id: str, inspecto
     assert ORIGINAL in before
     assert "Tombstoned by" not in before
     with change(session_id) as record:
-        store.tombstone_parts(record, [part.id])
+        message_store.tombstone_parts(record, [part.id])
     for url in (page_of(part.message), page_of(part)):
         page = shown(inspector, url)
         assert ORIGINAL in texts_in(page, "pre")
@@ -338,7 +338,7 @@ def test_a_turn_shows_its_usage_and_leads_to_its_messages_and_calls(session_id: 
 
 def test_a_deleted_session_can_still_be_inspected(session_id: str, inspector: Client) -> None:
     with change(session_id) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     assert "deleted" in shown(inspector, list_of(Session))
     assert "Harbour survey" in shown(inspector, page_of(Session.objects.get()))
     assert ORIGINAL in shown(inspector, page_of(Message.objects.get(session_id=session_id, seq=2)))

@@ -11,13 +11,12 @@ from django.urls import reverse
 
 from agents_app.models import McpServer
 from agents_app.store import put_server
-from mnesis_core.attached import ServerAddress
-from mnesis_core.limits import StatedLimits, settle_limits
-from mnesis_core.llm import LimitSource, ModelSpec
+from mnesis_core.llm.interface import LimitSource, ModelSpec
+from mnesis_core.llm.limits import StatedLimits, settle_limits
+from mnesis_core.turns.mcp_servers import ServerAddress
+from sessions_app.catalogue.model_store import Audience, create_key, enter_model, put_model
 from sessions_app.models import AccountLimit, ApiKey, LanguageModel
-from sessions_app.store.keys import create_key
-from sessions_app.store.models import Audience, enter_model, put_model
-from sessions_app.store.spending import put_account_limits
+from sessions_app.usage.spending_store import put_account_limits
 from tests.support.inspected import list_of, page_of, shown, texts_in
 from tests.support.listed import list_for_pages
 

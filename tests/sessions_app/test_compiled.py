@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import SessionNotFoundError
-from sessions_app.compiled import Asked, CompiledQuery
+from sessions_app.database.fast_sql import Asked, CompiledQuery
 from sessions_app.models import Session
-from sessions_app.queries import list_sessions, load_session
+from sessions_app.record.session_queries import list_sessions, load_session
 from tests.support.cast import make_user
 from tests.support.talks import new_session
 

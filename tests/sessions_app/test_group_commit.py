@@ -13,10 +13,10 @@ from django.db import DatabaseError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import TransactionManagementError
 
-from sessions_app import store
-from sessions_app.group_commit import MOST_CHANGES, durable_transaction
-from sessions_app.ledger import change
+from sessions_app.database.group_commit import MOST_CHANGES, durable_transaction
 from sessions_app.models import Event, Session
+from sessions_app.record import session_store
+from sessions_app.record.change import change
 from tests.support.cast import make_user
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True
 @pytest.fixture
 def session_ids() -> list[str]:
     owner = make_user("alice")
-    return [store.create_session(owner=owner, model="demo", title="old") for _ in range(8)]
+    return [session_store.create_session(owner=owner, model="demo", title="old") for _ in range(8)]
 
 
 def rename(session_id: str, title: str) -> None:
     with change(session_id) as record:
-        store.update_session(record, title=title)
+        session_store.update_session(record, title=title)
 
 
 def at_once(calls: list[Callable[[], None]]) -> list[BaseException]:
@@ -73,7 +73,7 @@ def test_many_at_once_are_all_stored_when_they_return(session_ids: list[str]) ->
 def test_one_that_fails_takes_back_its_own_and_nothing_else(session_ids: list[str]) -> None:
     def fail() -> None:
         with change(session_ids[0]) as record:
-            store.update_session(record, title="never")
+            session_store.update_session(record, title="never")
             raise ZeroDivisionError
 
     others = [lambda id=id: rename(id, "new") for id in session_ids[1:]]  # type: ignore[misc]
@@ -87,7 +87,7 @@ def test_what_a_failed_one_wanted_to_tell_is_not_told(session_ids: list[str]) ->
 
     def write(session_id: str, *, fails: bool) -> None:
         with change(session_id) as record:
-            store.update_session(record, title="new")
+            session_store.update_session(record, title="new")
             transaction.on_commit(lambda: told.append(session_id))
             if fails:
                 raise ZeroDivisionError
@@ -100,7 +100,7 @@ def test_what_a_failed_one_wanted_to_tell_is_not_told(session_ids: list[str]) ->
 def test_one_that_catches_a_database_error_takes_back_its_own(session_ids: list[str]) -> None:
     def write(session_id: str) -> None:
         with pytest.raises(TransactionManagementError), change(session_id) as record:  # noqa: PT012 - the block is what is tested
-            store.update_session(record, title="never")
+            session_store.update_session(record, title="never")
             with contextlib.suppress(DatabaseError):
                 Session.objects.raw("SELECT nothing FROM nowhere")[0]
             transaction.set_rollback(True)
@@ -137,7 +137,7 @@ if connection.vendor == "sqlite":
                 super().commit()
 
         monkeypatch.setitem(connection.settings_dict["OPTIONS"], "factory", Counting)
-        monkeypatch.setattr("sessions_app.group_commit._writer", None)
+        monkeypatch.setattr("sessions_app.database.group_commit._writer", None)
         assert at_once(calls) == []
         return count
 
@@ -147,7 +147,7 @@ if connection.vendor == "sqlite":
         def hold_up() -> None:
             with change(session_ids[0]) as record:
                 begun.set()
-                store.update_session(record, title="new")
+                session_store.update_session(record, title="new")
                 threading.Event().wait(0.3)
 
         def after(session_id: str) -> None:
@@ -167,12 +167,12 @@ if connection.vendor == "sqlite":
                 raise sqlite3.OperationalError("disk I/O error")
 
         monkeypatch.setitem(connection.settings_dict["OPTIONS"], "factory", Failing)
-        monkeypatch.setattr("sessions_app.group_commit._writer", None)
+        monkeypatch.setattr("sessions_app.database.group_commit._writer", None)
         raised = at_once([lambda id=id: rename(id, "new") for id in session_ids])  # type: ignore[misc]
         assert len(raised) == len(session_ids)
         assert all(isinstance(error, DatabaseError) for error in raised)
         assert {stored_title(id) for id in session_ids} == {"old"}
-        monkeypatch.setattr("sessions_app.group_commit._writer", None)
+        monkeypatch.setattr("sessions_app.database.group_commit._writer", None)
 
     def test_an_end_that_breaks_off_does_not_spoil_what_follows(session_ids: list[str], monkeypatch: Any) -> None:
         """Whatever is raised there, a later change is a transaction of its own, and tells of itself after its commit."""
@@ -182,7 +182,7 @@ if connection.vendor == "sqlite":
 
         def lose() -> None:
             with change(session_ids[0]) as record:
-                store.update_session(record, title="lost")
+                session_store.update_session(record, title="lost")
                 broken.setattr(BaseDatabaseWrapper, "commit", break_off)
                 broken.setattr(BaseDatabaseWrapper, "ensure_connection", break_off)
 
@@ -190,7 +190,7 @@ if connection.vendor == "sqlite":
             lose()
         told: list[str] = []
         with change(session_ids[1]) as record:
-            store.update_session(record, title="new")
+            session_store.update_session(record, title="new")
             transaction.on_commit(lambda: told.append(stored_title(session_ids[1])))
         assert told == ["new"]
         assert stored_title(session_ids[0]) == "old"

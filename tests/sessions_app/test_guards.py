@@ -12,9 +12,9 @@ from django.test.utils import isolate_apps
 
 from compaction_app.models import CompactionRun
 from mnesis_core.errors import ImmutableFieldError
-from mnesis_core.record import TurnState
-from sessions_app.append_only import AppendOnlyModel, Rules
-from sessions_app.guards import expected_guards, guarded_models, remove_guards
+from mnesis_core.records import TurnState
+from sessions_app.guards.rules import AppendOnlyModel, Column, Model, Rules
+from sessions_app.guards.triggers import expected_guards, guarded_models, remove_guards
 from sessions_app.models import (
     TOOL_STEPS,
     TURN_STEPS,
@@ -27,7 +27,6 @@ from sessions_app.models import (
     StreamJournal,
     Turn,
 )
-from sessions_app.refusals import Column, Model
 from tests.sessions_app.record_rows import MAIN_MODELS, NOW, Rows, insert_rows, other_value, plain, stored
 
 # So that what refuses here is a trigger.

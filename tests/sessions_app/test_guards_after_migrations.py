@@ -17,11 +17,11 @@ from django.db import DatabaseError, connection, models, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
-from sessions_app.grants import grant_differences
-from sessions_app.guards import guard_differences, guarded_models
+from sessions_app.guards.rights import grant_differences
+from sessions_app.guards.rules import Model
+from sessions_app.guards.triggers import guard_differences, guarded_models
 from sessions_app.models import DirectoryEntry, SearchEntry, Session
-from sessions_app.refusals import Model
-from sessions_app.search import Scope, search
+from sessions_app.search.search import Scope, search
 from tests.sessions_app.record_rows import everything, other_value, plain
 from tests.support.databases import unmigrate
 from tests.support.site_role import with_the_sites_rights

@@ -14,23 +14,36 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from agents_app import map_queries
 from agents_app import queries as agent_queries
-from agents_app.queries import operator_pages
-from compaction_app import context, lineage, run_queries
-from compaction_app import inspect_queries as summary_queries
+from compaction_app import context, lineage
 from compaction_app import queries as compaction_queries
+from compaction_app import queries as run_queries
+from compaction_app import queries as summary_queries
 from files_app import queries as file_queries
 from mnesis_core.errors import NotFound
 from mnesis_core.text import text_digest
-from sessions_app import inspect_queries, places, queries, queries_keys, relatives, search, store, transcript
-from sessions_app.ledger import change
+from sessions_app.catalogue import model_queries
+from sessions_app.pages import lookup, transcript
+from sessions_app.record import (
+    call_queries,
+    context_queries,
+    inspect_queries,
+    message_queries,
+    session_queries,
+    session_store,
+    turn_queries,
+)
+from sessions_app.record.change import change
+from sessions_app.search import search
+from sessions_app.usage import spending_queries
 from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings, person
 
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(queries, queries_keys, inspect_queries, search, transcript, places, relatives),
-    *(compaction_queries, run_queries, summary_queries, context, lineage, file_queries, agent_queries, operator_pages),
+    *(queries, model_queries, inspect_queries, search, transcript, lookup, lookup),
+    *(compaction_queries, run_queries, summary_queries, context, lineage, file_queries, agent_queries, map_queries),
 )
 NOW = inspect_queries.NOW
 
@@ -39,100 +52,102 @@ Query = Callable[..., Any]
 Ask = Callable[[Query, Person, Things], Any]
 
 BY_OWNER: dict[Query, Ask] = {
-    queries.list_sessions: lambda ask, who, its: ask(owner_id=who.owner_id, query=SECRET),
-    queries.load_line: lambda ask, who, its: ask(its.helper, owner_id=who.owner_id),
-    queries.find_turn_of_part: lambda ask, who, its: ask(its.tool, owner_id=who.owner_id),
-    queries.titles_of: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
-    relatives.parent_titles: lambda ask, who, its: ask([queries.load_session(its.helper)], owner_id=who.owner_id),
-    queries.find_imported: lambda ask, who, its: ask(owner_id=who.owner_id, origin="import", external_id=SECRET),
-    queries.load_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
-    queries.load_forking: lambda ask, who, its: ask(its.fork, owner_id=who.owner_id),
-    queries.load_call: lambda ask, who, its: ask(its.call, owner_id=who.owner_id),
+    session_queries.list_sessions: lambda ask, who, its: ask(owner_id=who.owner_id, query=SECRET),
+    session_queries.load_line: lambda ask, who, its: ask(its.helper, owner_id=who.owner_id),
+    turn_queries.find_turn_of_part: lambda ask, who, its: ask(its.tool, owner_id=who.owner_id),
+    session_queries.titles_of: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
+    lookup.parent_titles: lambda ask, who, its: ask([session_queries.load_session(its.helper)], owner_id=who.owner_id),
+    session_queries.find_imported: lambda ask, who, its: ask(
+        owner_id=who.owner_id, origin="import", external_id=SECRET
+    ),
+    session_queries.load_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
+    session_queries.load_forking: lambda ask, who, its: ask(its.fork, owner_id=who.owner_id),
+    call_queries.load_call: lambda ask, who, its: ask(its.call, owner_id=who.owner_id),
     search.search: lambda ask, who, its: ask(search.Scope(owner_id=who.owner_id), SECRET),
     compaction_queries.load_previews: lambda ask, who, its: ask(its.preview, owner_id=who.owner_id),
     compaction_queries.load_summary: lambda ask, who, its: ask(its.summary, owner_id=who.owner_id),
     compaction_queries.compaction_micros_of_owner: lambda ask, who, its: ask(
         who.owner_id, since=timezone.now() - timedelta(hours=1)
     ),
-    queries.list_peers: lambda ask, who, its: ask(owner_id=who.owner_id),
-    queries.peer_names: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
+    session_queries.list_peers: lambda ask, who, its: ask(owner_id=who.owner_id),
+    session_queries.peer_names: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
     agent_queries.load_inbox_message: lambda ask, who, its: ask(its.letter, owner_id=who.owner_id),
     file_queries.load_file_reference: lambda ask, who, its: ask(its.file, owner_id=who.owner_id),
     file_queries.find_file_by_content: lambda ask, who, its: ask(CONTENT, owner_id=who.owner_id),
     file_queries.find_file_by_path: lambda ask, who, its: ask(f"/{SECRET}", owner_id=who.owner_id),
     file_queries.list_files: lambda ask, who, its: ask(owner_id=who.owner_id),
     file_queries.bytes_of_person: lambda ask, who, its: ask(who.owner_id),
-    agent_queries.load_run: lambda ask, who, its: ask(its.map, owner_id=who.owner_id),
-    agent_queries.list_runs: lambda ask, who, its: ask(owner_id=who.owner_id),
-    queries.find_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
-    queries.load_sessions: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
+    map_queries.load_run: lambda ask, who, its: ask(its.map, owner_id=who.owner_id),
+    map_queries.list_runs: lambda ask, who, its: ask(owner_id=who.owner_id),
+    session_queries.find_session: lambda ask, who, its: ask(its.child, owner_id=who.owner_id),
+    session_queries.load_sessions: lambda ask, who, its: ask([its.child], owner_id=who.owner_id),
 }
 """Told who asks."""
 
 BY_SESSION: dict[Query, Ask] = {
     agent_queries.count_waiting: lambda ask, who, its: ask(who.session_id),
     agent_queries.find_sent: lambda ask, who, its: ask(who.session_id, SECRET),
-    agent_queries.usage_of_maps: lambda ask, who, its: ask(who.session_id),
-    agent_queries.live_runs_of: lambda ask, who, its: ask(who.session_id),
-    agent_queries.find_run_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
-    operator_pages.runs_of_part: lambda ask, who, its: ask(who.session_id, its.tool),
+    map_queries.usage_of_maps: lambda ask, who, its: ask(who.session_id),
+    map_queries.live_runs_of: lambda ask, who, its: ask(who.session_id),
+    map_queries.find_run_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
+    map_queries.runs_of_part: lambda ask, who, its: ask(who.session_id, its.tool),
     agent_queries.list_inbox: lambda ask, who, its: ask(who.session_id),
     agent_queries.load_taken: lambda ask, who, its: ask(who.session_id, its.turn),
     agent_queries.load_waiting: lambda ask, who, its: ask(who.session_id, limit=9),
     agent_queries.spoken_at: lambda ask, who, its: ask(who.session_id),
-    queries.launched_by_turn: lambda ask, who, its: ask(who.session_id, its.answered),
-    queries.find_file_part: lambda ask, who, its: ask(SECRET, session_id=who.session_id),
-    queries.messages_naming: lambda ask, who, its: ask(SECRET, session_id=who.session_id),
-    queries.load_file_parts: lambda ask, who, its: ask([SECRET], session_id=who.session_id),
-    queries.launched_by_parts: lambda ask, who, its: ask(who.session_id, [its.tool]),
-    queries.load_children: lambda ask, who, its: ask(who.session_id),
-    queries.load_launched: lambda ask, who, its: ask(who.session_id),
-    queries.load_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
-    queries.message_of_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
-    queries.tool_outputs: lambda ask, who, its: ask(who.session_id, "read_log"),
-    relatives.list_launched: lambda ask, who, its: ask(who.session_id, [its.tool]),
+    session_queries.launched_by_turn: lambda ask, who, its: ask(who.session_id, its.answered),
+    session_queries.find_file_part: lambda ask, who, its: ask(SECRET, session_id=who.session_id),
+    session_queries.messages_naming: lambda ask, who, its: ask(SECRET, session_id=who.session_id),
+    session_queries.load_file_parts: lambda ask, who, its: ask([SECRET], session_id=who.session_id),
+    session_queries.launched_by_parts: lambda ask, who, its: ask(who.session_id, [its.tool]),
+    session_queries.load_children: lambda ask, who, its: ask(who.session_id),
+    session_queries.load_launched: lambda ask, who, its: ask(who.session_id),
+    message_queries.load_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
+    session_queries.message_of_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
+    session_queries.tool_outputs: lambda ask, who, its: ask(who.session_id, "read_log"),
+    lookup.list_launched: lambda ask, who, its: ask(who.session_id, [its.tool]),
     file_queries.list_contents: lambda ask, who, its: ask(who.session_id),
     file_queries.load_file_references: lambda ask, who, its: ask([its.file], session_ids=[who.session_id]),
     file_queries.kept_contents: lambda ask, who, its: ask(who.session_id),
-    queries.expired_turns: lambda ask, who, its: ask(session_id=who.session_id),
-    queries.find_part_of_call: lambda ask, who, its: ask(who.session_id, "c1"),
-    queries.find_tool_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
-    queries.find_turn_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
-    queries.journal_texts: lambda ask, who, its: ask(who.session_id, message_id=its.stub),
-    queries.list_calls: lambda ask, who, its: ask(who.session_id),
-    queries.list_turns: lambda ask, who, its: ask(who.session_id),
-    queries.load_context: lambda ask, who, its: ask(who.session_id),
-    queries.load_newest_context: lambda ask, who, its: ask(who.session_id, items=9),
-    queries.load_context_items: lambda ask, who, its: ask(who.session_id),
-    queries.load_events: lambda ask, who, its: ask(who.session_id),
-    queries.load_live_texts: lambda ask, who, its: ask(who.session_id),
-    queries.load_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
-    queries.load_message_rows: lambda ask, who, its: ask(who.session_id, [its.message]),
-    queries.load_messages: lambda ask, who, its: ask(who.session_id),
-    queries.load_messages_by_ids: lambda ask, who, its: ask([its.message], session_id=who.session_id),
-    queries.load_messages_since: lambda ask, who, its: ask(its.message, session_id=who.session_id),
-    queries.load_parts: lambda ask, who, its: ask(its.message, session_id=who.session_id),
-    queries.load_prompt_texts: lambda ask, who, its: ask(who.session_id, [text_digest("[]")]),
-    queries.load_turn: lambda ask, who, its: ask(its.turn, session_id=who.session_id),
-    queries.load_turns: lambda ask, who, its: ask([its.turn], session_id=who.session_id),
-    queries.newest_call: lambda ask, who, its: ask(who.session_id),
-    queries.newest_model: lambda ask, who, its: ask(who.session_id),
-    queries.newest_summary: lambda ask, who, its: ask(who.session_id),
-    queries.replaced_items: lambda ask, who, its: ask(
-        who.session_id, [message.id for message in queries.load_messages(who.session_id)]
+    turn_queries.expired_turns: lambda ask, who, its: ask(session_id=who.session_id),
+    message_queries.find_part_of_call: lambda ask, who, its: ask(who.session_id, "c1"),
+    message_queries.find_tool_part: lambda ask, who, its: ask(its.tool, session_id=who.session_id),
+    turn_queries.find_turn_by_key: lambda ask, who, its: ask(who.session_id, SECRET),
+    message_queries.journal_texts: lambda ask, who, its: ask(who.session_id, message_id=its.stub),
+    call_queries.list_calls: lambda ask, who, its: ask(who.session_id),
+    turn_queries.list_turns: lambda ask, who, its: ask(who.session_id),
+    context_queries.load_context: lambda ask, who, its: ask(who.session_id),
+    context_queries.load_newest_context: lambda ask, who, its: ask(who.session_id, items=9),
+    context_queries.load_context_items: lambda ask, who, its: ask(who.session_id),
+    context_queries.load_events: lambda ask, who, its: ask(who.session_id),
+    message_queries.load_live_texts: lambda ask, who, its: ask(who.session_id),
+    message_queries.load_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
+    message_queries.load_message_rows: lambda ask, who, its: ask(who.session_id, [its.message]),
+    message_queries.load_messages: lambda ask, who, its: ask(who.session_id),
+    message_queries.load_messages_by_ids: lambda ask, who, its: ask([its.message], session_id=who.session_id),
+    message_queries.load_messages_since: lambda ask, who, its: ask(its.message, session_id=who.session_id),
+    message_queries.load_parts: lambda ask, who, its: ask(its.message, session_id=who.session_id),
+    call_queries.load_prompt_texts: lambda ask, who, its: ask(who.session_id, [text_digest("[]")]),
+    turn_queries.load_turn: lambda ask, who, its: ask(its.turn, session_id=who.session_id),
+    turn_queries.load_turns: lambda ask, who, its: ask([its.turn], session_id=who.session_id),
+    call_queries.newest_call: lambda ask, who, its: ask(who.session_id),
+    turn_queries.newest_model: lambda ask, who, its: ask(who.session_id),
+    context_queries.newest_summary: lambda ask, who, its: ask(who.session_id),
+    context_queries.replaced_items: lambda ask, who, its: ask(
+        who.session_id, [message.id for message in message_queries.load_messages(who.session_id)]
     ),
-    queries.running_preview_calls: lambda ask, who, its: ask(who.session_id, before=timezone.now()),
-    queries.running_file_calls: lambda ask, who, its: ask(who.session_id, its.file),
-    queries.running_summary_calls: lambda ask, who, its: ask(who.session_id, its.run),
-    queries.open_turn: lambda ask, who, its: ask(who.session_id),
-    queries.seq_of_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
-    queries.seqs_of_session: lambda ask, who, its: ask(who.session_id),
-    queries.standing_items: lambda ask, who, its: ask(who.session_id, [its.summary]),
-    queries.turn_keys: lambda ask, who, its: ask(who.session_id),
+    call_queries.running_preview_calls: lambda ask, who, its: ask(who.session_id, before=timezone.now()),
+    call_queries.running_file_calls: lambda ask, who, its: ask(who.session_id, its.file),
+    call_queries.running_summary_calls: lambda ask, who, its: ask(who.session_id, its.run),
+    turn_queries.open_turn: lambda ask, who, its: ask(who.session_id),
+    message_queries.seq_of_message: lambda ask, who, its: ask(its.message, session_id=who.session_id),
+    message_queries.seqs_of_session: lambda ask, who, its: ask(who.session_id),
+    context_queries.standing_items: lambda ask, who, its: ask(who.session_id, [its.summary]),
+    turn_queries.turn_keys: lambda ask, who, its: ask(who.session_id),
     # Of a person it has what was deleted too: it was paid for.
-    queries.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
-    queries.usage_of_files: lambda ask, who, its: ask(who.session_id),
-    queries.usage_of_session: lambda ask, who, its: ask(who.session_id),
+    spending_queries.load_paid_calls: lambda ask, who, its: ask(session_id=who.session_id),
+    call_queries.usage_of_files: lambda ask, who, its: ask(who.session_id),
+    call_queries.usage_of_session: lambda ask, who, its: ask(who.session_id),
     inspect_queries.context_changes_beside: lambda ask, who, its: ask(who.session_id, at=4),
     inspect_queries.count_context: lambda ask, who, its: ask(who.session_id, at=NOW),
     inspect_queries.load_context_added: lambda ask, who, its: ask(who.session_id, at=3, limit=9),
@@ -142,14 +157,14 @@ BY_SESSION: dict[Query, Ask] = {
     inspect_queries.load_event_heading: lambda ask, who, its: ask(who.session_id, 5),
     inspect_queries.load_heading: lambda ask, who, its: ask(who.session_id),
     inspect_queries.sum_message_tokens: lambda ask, who, its: ask(who.session_id, at=NOW),
-    relatives.list_children: lambda ask, who, its: ask(who.session_id),
+    lookup.list_children: lambda ask, who, its: ask(who.session_id),
     transcript.load_chunk: lambda ask, who, its: ask(who.session_id),
     transcript.load_message: lambda ask, who, its: ask(who.session_id, its.message),
     transcript.load_piece: lambda ask, who, its: ask(who.session_id, its.tool, field="output", offset=0),
     transcript.load_records: lambda ask, who, its: ask(who.session_id, its.message, after=-1),
-    places.find_seq: lambda ask, who, its: ask(who.session_id, its.message),
-    places.load_said: lambda ask, who, its: ask(who.session_id, its.message),
-    places.load_spoken_text: lambda ask, who, its: ask(who.session_id, its.message),
+    lookup.find_seq: lambda ask, who, its: ask(who.session_id, its.message),
+    lookup.load_said: lambda ask, who, its: ask(who.session_id, its.message),
+    lookup.load_spoken_text: lambda ask, who, its: ask(who.session_id, its.message),
     transcript.load_whole_text: lambda ask, who, its: ask(who.session_id, its.tool, field="output"),
     compaction_queries.applied_with: lambda ask, who, its: ask(its.preview, session_id=who.session_id),
     compaction_queries.covering_summaries: lambda ask, who, its: ask(who.session_id, [1, 2]),
@@ -196,39 +211,39 @@ BY_SESSION: dict[Query, Ask] = {
 NOT_SCOPED: dict[Query, str] = {
     **dict.fromkeys(
         (
-            agent_queries.accepted_outputs,
-            agent_queries.first_failures,
-            agent_queries.last_item,
-            agent_queries.list_items,
-            agent_queries.load_item,
-            agent_queries.load_items,
-            agent_queries.load_results,
-            agent_queries.load_tries,
-            agent_queries.seq_before,
-            agent_queries.tries_of_item,
-            operator_pages.count_running,
-            operator_pages.has_item_before,
-            operator_pages.load_result_heads,
-            operator_pages.load_try_call,
-            operator_pages.load_try_heads,
-            operator_pages.load_try_output,
-            operator_pages.page_of_items,
+            map_queries.accepted_outputs,
+            map_queries.first_failures,
+            map_queries.last_item,
+            map_queries.list_items,
+            map_queries.load_item,
+            map_queries.load_items,
+            map_queries.load_results,
+            map_queries.load_tries,
+            map_queries.seq_before,
+            map_queries.tries_of_item,
+            map_queries.count_running,
+            map_queries.has_item_before,
+            map_queries.load_result_heads,
+            map_queries.load_try_call,
+            map_queries.load_try_heads,
+            map_queries.load_try_output,
+            map_queries.page_of_items,
         ),
         "the run is one that its owner has loaded, or a worker",
     ),
     **dict.fromkeys(
         (
-            agent_queries.braked_until,
-            agent_queries.call_ids_in_flight,
-            agent_queries.forgotten_runs,
-            agent_queries.has_claimable_items,
-            agent_queries.has_forsaken_runs,
-            agent_queries.is_output_due,
-            agent_queries.live_runs,
-            agent_queries.run_states,
-            agent_queries.runs_without_output,
-            agent_queries.sessions_of_runs,
-            queries.most_of_calls,
+            map_queries.braked_until,
+            map_queries.call_ids_in_flight,
+            map_queries.forgotten_runs,
+            map_queries.has_claimable_items,
+            map_queries.has_forsaken_runs,
+            map_queries.is_output_due,
+            map_queries.live_runs,
+            map_queries.run_states,
+            map_queries.runs_without_output,
+            map_queries.sessions_of_runs,
+            call_queries.most_of_calls,
         ),
         "for workers, who work at everybody's runs",
     ),
@@ -242,28 +257,28 @@ NOT_SCOPED: dict[Query, str] = {
     file_queries.is_waiting: "the file is one that the caller has just written",
     file_queries.versions_of: "the file was loaded for whoever asks",
     file_queries.read_range: "reads what load_file_reference has found",
-    queries.load_depth: "the session is one that its owner has loaded",
-    queries.session_of: "says of which session something is, so that the caller can ask whose that is",
-    relatives.shown_title: "reads no rows",
-    queries.list_account_limits: "a list for administrators",
-    queries.load_account_limits: "of the person who asks, or for administrators",
-    queries.load_kept: "the limits are those of a session or a person that the caller has loaded",
-    queries.load_call_before: "the call is one that its owner has loaded",
-    queries.load_part_text: "the part comes from an event of the session that is followed",
-    queries.is_interrupted: "the turn is one that this process runs",
-    queries.interrupted_turns: "the turns are those that this process runs",
-    queries.running_calls: "the turn is one that this process runs or takes over",
-    queries.leaves_open: "the turn is one that this process runs or takes over",
-    queries.unanswered_tools: "the turn is one that this process runs or takes over",
-    queries.unfinished_messages: "the turn is one that this process runs or takes over",
-    queries.usage_of: "reads no rows",
-    queries_keys.find_key: "says who asks",
-    queries_keys.list_keys: "for the administrator's command",
+    session_queries.load_depth: "the session is one that its owner has loaded",
+    session_queries.session_of: "says of which session something is, so that the caller can ask whose that is",
+    lookup.shown_title: "reads no rows",
+    spending_queries.list_account_limits: "a list for administrators",
+    spending_queries.load_account_limits: "of the person who asks, or for administrators",
+    spending_queries.load_kept: "the limits are those of a session or a person that the caller has loaded",
+    call_queries.load_call_before: "the call is one that its owner has loaded",
+    message_queries.load_part_text: "the part comes from an event of the session that is followed",
+    turn_queries.is_interrupted: "the turn is one that this process runs",
+    turn_queries.interrupted_turns: "the turns are those that this process runs",
+    call_queries.running_calls: "the turn is one that this process runs or takes over",
+    message_queries.leaves_open: "the turn is one that this process runs or takes over",
+    message_queries.unanswered_tools: "the turn is one that this process runs or takes over",
+    message_queries.unfinished_messages: "the turn is one that this process runs or takes over",
+    call_queries.usage_of: "reads no rows",
+    model_queries.find_key: "says who asks",
+    model_queries.list_keys: "for the administrator's command",
     inspect_queries.preview_messages: "for the inspector, whose people see all; the ids are of one page",
     inspect_queries.seqs_of_messages: "for the inspector, whose people see all; the ids are of one page",
     compaction_queries.leaves_of_messages: "the messages were found in sessions of whoever asks",
-    queries.places_of_parts: "the parts were found in sessions of whoever asks",
-    queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
+    message_queries.places_of_parts: "the parts were found in sessions of whoever asks",
+    turn_queries.reasons_to_wait: "the turns are those of sessions that their owner lists",
     summary_queries.later_revisions: "the summaries are those of one session's graph",
     summary_queries.load_sources: "the summary was loaded for whoever asks",
     summary_queries.models_of_summaries: "the summaries are those of one session's graph",
@@ -285,7 +300,7 @@ NOT_SCOPED: dict[Query, str] = {
 
 
 def _removed(ask: Query, session_id: str) -> Any:
-    events = [event.seq for event in queries.load_events(session_id) if event.type == "context.changed"]
+    events = [event.seq for event in context_queries.load_events(session_id) if event.type == "context.changed"]
     return ask(session_id, at=events[0] if events else 9, limit=9)
 
 
@@ -342,7 +357,7 @@ def test_the_owner_finds_it_and_nobody_else_does(alice, bob, things):
 def test_what_is_deleted_is_its_owners_no_more(alice, things):
     for session_id in (alice.session_id, things.child, things.helper, things.fork):
         with change(session_id) as record:
-            store.soft_delete_session(record)
+            session_store.soft_delete_session(record)
     for query, ask in BY_OWNER.items():
         try:
             found = ask(query, alice, things)

@@ -9,11 +9,11 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from mnesis_core.limits import settle_limits
-from mnesis_core.llm import ModelSpec
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.llm.limits import settle_limits
+from sessions_app.catalogue.model_store import put_model
 from sessions_app.conf import get_spec
 from sessions_app.models import LanguageModel
-from sessions_app.store.models import put_model
 from tests.sessions_app.test_models_page import ENTERED
 from tests.support.listed import list_on_host
 from tests.support.openai_server import OpenAIServer

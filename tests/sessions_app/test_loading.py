@@ -7,7 +7,7 @@ import sys
 
 BOTH = """
 import asyncio, sys
-from sessions_app.loading import load
+from sessions_app.database.threads import load
 
 async def main():
     wanted = sys.argv[1:]

@@ -10,8 +10,19 @@ import time
 
 import pytest
 
-from sessions_app.maths import ATTRIBUTES, CLASSES, LONGEST, MOST_LEVELS, MOST_OPENINGS, TAGS, VALUES, draw_formula
-from sessions_app.rendering import DRAWN_LIMIT, MARKDOWN_LIMIT, render_markdown
+from sessions_app.pages.markdown import (
+    ATTRIBUTES,
+    DRAWN_LIMIT,
+    LONGEST,
+    MARKDOWN_LIMIT,
+    MATH_CLASSES,
+    MOST_LEVELS,
+    MOST_OPENINGS,
+    TAGS,
+    VALUES,
+    draw_formula,
+    render_markdown,
+)
 
 TAG = re.compile(r"<(/?)([^\s>/]*)((?:\s[^>]*)?)>")
 ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
@@ -46,7 +57,7 @@ def assert_harmless(mathml: str) -> None:
     for _, name, attributes in TAG.findall(mathml):
         assert name in TAGS, mathml
         for key, value in ATTRIBUTE.findall(attributes):
-            is_class = (name, key) == ("mtd", "class") and set(value.split()) <= set(CLASSES.values())
+            is_class = (name, key) == ("mtd", "class") and set(value.split()) <= set(MATH_CLASSES.values())
             assert key in ATTRIBUTES.get(name, ()) or value in VALUES.get(name, {}).get(key, ()) or is_class, mathml
     assert "<" not in TAG.sub("", mathml)
 
@@ -120,7 +131,7 @@ def test_no_formula_goes_deeper_than_a_small_stack() -> None:
     # A stack that overflows ends the process, so another one tries: the parser goes down once for each opening.
     program = f"""
 import threading
-from sessions_app.maths import draw_formula
+from sessions_app.pages.markdown import draw_formula
 units = [("{{", "}}"), ("^{{", "}}"), ("\\\\frac{{1}}{{", "}}"), ("\\\\sqrt ", ""), ("\\\\left(", "\\\\right)"), ("\\\\sum_{{", "}}"),
          ("\\\\mathbf{{", "}}"), ("\\\\color{{red}}", ""), ("\\\\hat ", ""), ("\\\\begin{{matrix}}", "\\\\end{{matrix}}"),
          ("\\\\begin{{aligned}}", "\\\\end{{aligned}}"), ("\\\\sqrt[", "]x"), ("\\\\displaystyle ", ""), ("{{a\\\\over ", "}}")]

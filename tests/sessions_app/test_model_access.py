@@ -9,14 +9,13 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from agents_app import lifecycle
-from agents_app.model_calls import next_model
+from agents_app.turns import lifecycle
+from agents_app.turns.model_step import next_model
 from mnesis_core.errors import ModelNotFoundError
-from mnesis_core.limits import settle_limits
-from mnesis_core.llm import ModelSpec
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.llm.limits import settle_limits
+from sessions_app.catalogue.model_store import Audience, allow_model, allow_model_to_all, create_key, enter_model
 from sessions_app.conf import get_model, get_spec, list_models
-from sessions_app.store.keys import create_key
-from sessions_app.store.models import Audience, allow_model, allow_model_to_all, enter_model
 from tests.support.cast import make_user
 
 UNKNOWN = "no model is called 'inner'"

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mnesis_core.endings import ModelTimeout, ModelUnavailable
-from mnesis_core.llm import ModelSpec, Outcome, Reply, Request, Usage
+from mnesis_core.errors import ModelTimeout, ModelUnavailable
+from mnesis_core.llm.interface import ModelSpec, Outcome, Reply, Request, Usage
+from mnesis_core.llm.retrying import Patience, Retry
 from mnesis_core.providers.scripted import ScriptedModel
-from mnesis_core.retrying import Patience, Retry
 from mnesis_core.spending import Spent
-from sessions_app.ledger import Change
 from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall
-from sessions_app.spending import SpendingLimit
+from sessions_app.record.change import Change
+from sessions_app.usage.limits import SpendingLimit
 
 SPEC = ModelSpec(alias="test", litellm_model="test/test", context_window=1_000, max_output_tokens=10)
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import psutil
 from django.utils import timezone
 
-from sessions_app.owners import STARVED, is_starved, lives, new_owner
+from sessions_app.record.owners import STARVED, is_starved, lives, new_owner
 from tests.support.children import another_process
 from tests.support.site import wait_until
 

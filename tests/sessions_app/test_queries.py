@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from compaction_app.queries import last_summary, list_summaries
 from mnesis_core.errors import MessageNotFoundError, SessionNotFoundError
 from mnesis_core.messages import TextPart
-from sessions_app import queries
+from sessions_app.record import message_queries, session_queries
 from tests.support.cast import make_user
 from tests.support.inspected import add_summary, claim
 from tests.support.talks import exchange, new_session, say, tool
@@ -34,34 +34,36 @@ def session_id(alice: User) -> str:
 def test_messages_since_one_are_those_after_it_and_never_itself(session_id, django_assert_num_queries):
     ids = exchange(session_id, "one", "two") + exchange(session_id, "three", "four")
     with django_assert_num_queries(2):
-        since = queries.load_messages_since(ids[1], session_id=session_id)
+        since = message_queries.load_messages_since(ids[1], session_id=session_id)
     assert [message.id for message in since] == ids[2:]
-    assert queries.load_messages_since(ids[0], session_id=session_id, limit=1)[0].id == ids[1]
-    assert queries.load_messages_since(ids[-1], session_id=session_id) == []
+    assert message_queries.load_messages_since(ids[0], session_id=session_id, limit=1)[0].id == ids[1]
+    assert message_queries.load_messages_since(ids[-1], session_id=session_id) == []
 
 
 def test_messages_come_in_the_order_of_the_ids_also_twice(session_id):
     first, second = exchange(session_id, "one", "two")
-    loaded = queries.load_messages_by_ids([second, first, second], session_id=session_id)
+    loaded = message_queries.load_messages_by_ids([second, first, second], session_id=session_id)
     assert [message.id for message in loaded] == [second, first, second]
-    assert queries.load_messages_by_ids([], session_id=session_id) == []
+    assert message_queries.load_messages_by_ids([], session_id=session_id) == []
 
 
 def test_a_message_and_its_parts_by_id(session_id):
     [message_id] = say(session_id, ("assistant", [TextPart(text="a"), tool(output="b")]))
-    message = queries.load_message(message_id, session_id=session_id)
+    message = message_queries.load_message(message_id, session_id=session_id)
     assert [stored.part for stored in message.parts] == [TextPart(text="a"), tool(output="b")]
-    assert queries.load_parts(message_id, session_id=session_id) == list(message.parts)
+    assert message_queries.load_parts(message_id, session_id=session_id) == list(message.parts)
 
 
-@pytest.mark.parametrize("read", [queries.load_message, queries.load_parts, queries.load_messages_since])
+@pytest.mark.parametrize(
+    "read", [message_queries.load_message, message_queries.load_parts, message_queries.load_messages_since]
+)
 def test_a_message_that_is_not_in_the_session_is_not_found(alice, session_id, read):
     [elsewhere, _] = exchange(new_session(alice), "one", "two")
     for unknown in (elsewhere, "msg_nosuch", "", "nul \x00 and \ud800"):
         with pytest.raises(MessageNotFoundError):
             read(unknown, session_id=session_id)
         with pytest.raises(MessageNotFoundError):
-            queries.load_messages_by_ids([unknown], session_id=session_id)
+            message_queries.load_messages_by_ids([unknown], session_id=session_id)
 
 
 @pytest.mark.parametrize("key", ["colour", "isnull", "contains", "has_key", "gt", "in", "pk"])
@@ -69,17 +71,19 @@ def test_a_label_of_any_name_finds_its_sessions_and_no_others(alice, key):
     labelled = new_session(alice, labels={key: "blue", "other": "x"})
     new_session(alice, labels={key: "blue and green", "other": "blue"})
     new_session(alice)
-    assert [session.id for session in queries.list_sessions(owner_id=alice.pk, label=(key, "blue"))] == [labelled]
+    assert [session.id for session in session_queries.list_sessions(owner_id=alice.pk, label=(key, "blue"))] == [
+        labelled
+    ]
 
 
 def test_children_of_a_session_are_listed_and_an_unknown_parent_is_not_found(alice, bob, session_id):
     child = new_session(alice, parent_id=session_id)
     new_session(alice)
-    listed = queries.list_sessions(owner_id=alice.pk, parent_id=session_id)
+    listed = session_queries.list_sessions(owner_id=alice.pk, parent_id=session_id)
     assert [session.id for session in listed] == [child]
     for owner, parent in ((bob, session_id), (alice, "sess_nosuch"), (alice, "")):
         with pytest.raises(SessionNotFoundError):
-            queries.list_sessions(owner_id=owner.pk, parent_id=parent)
+            session_queries.list_sessions(owner_id=owner.pk, parent_id=parent)
 
 
 def test_the_last_summary_is_the_last_of_the_ledger_also_when_it_was_condensed(session_id, django_assert_num_queries):

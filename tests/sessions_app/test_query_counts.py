@@ -21,16 +21,28 @@ from compaction_app import store as compaction_store
 from compaction_app.context import Frame, build_context, load_frame, load_meter, read_state
 from files_app import queries as file_queries
 from files_app.store import store_file_reference
-from mnesis_core.endings import ModelTimeout
+from mnesis_core.errors import ModelTimeout
 from mnesis_core.events import EventType
+from mnesis_core.llm.retrying import Retry
 from mnesis_core.messages import Message, TextPart, ToolPart
-from mnesis_core.record import MessageEnd, NewCall, TurnState
-from mnesis_core.retrying import Retry
+from mnesis_core.records import MessageEnd, NewCall, TurnState
 from mnesis_core.spending import Spent
-from sessions_app import queries, store
-from sessions_app.forking import begin_fork, copy_messages, find_place
-from sessions_app.ledger import Change, change
-from sessions_app.store import Piece
+from sessions_app.catalogue import model_store
+from sessions_app.record import (
+    call_queries,
+    call_store,
+    context_queries,
+    message_queries,
+    message_store,
+    session_queries,
+    session_store,
+    turn_queries,
+    turn_store,
+)
+from sessions_app.record.change import Change, change
+from sessions_app.record.fork import begin_fork, copy_messages, find_place
+from sessions_app.record.message_store import Piece
+from sessions_app.usage import spending_queries, spending_store
 from tests.support.cast import make_user
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.talks import new_session, tool
@@ -91,14 +103,14 @@ def in_idle(action: Callable[[Change, Scene], Any]) -> Operation:
 
 def whole_turn(record: Change, scene: Scene) -> None:
     """Question, answer with tools, end: as it is recorded or imported."""
-    turn_id = store.start_turn(record, model="demo")
-    store.append_message(record, turn_id=turn_id, message=TEXT)
-    store.append_message(record, turn_id=turn_id, message=MANY, end=END)
-    store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+    turn_id = turn_store.start_turn(record, model="demo")
+    message_store.append_message(record, turn_id=turn_id, message=TEXT)
+    message_store.append_message(record, turn_id=turn_id, message=MANY, end=END)
+    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
 
 
 def start_call(record: Change, scene: Scene) -> str:
-    return store.start_call(
+    return call_store.start_call(
         record,
         turn_id=scene.turn,
         message_id=scene.stub,
@@ -122,35 +134,35 @@ def start_calls(record: Change, scene: Scene) -> list[str]:
         digest="0" * 64,
         estimated_tokens=1,
     )
-    ids = store.start_calls(record, [call] * 20)
+    ids = call_store.start_calls(record, [call] * 20)
     record.publish(EventType.MAP_ITEMS_CLAIMED, call_ids=ids)
     return ids
 
 
 def finish_calls(record: Change, scene: Scene) -> None:
-    ended = store.finish_calls(record, dict.fromkeys(start_calls(record, scene), (END, 1)))
+    ended = call_store.finish_calls(record, dict.fromkeys(start_calls(record, scene), (END, 1)))
     record.publish(EventType.MAP_ITEM_COMPLETED, calls_completed=sorted(ended))
 
 
 def suspend_and_resume(record: Change, scene: Scene) -> None:
-    store.suspend_turn(record, scene.turn, fence=1, part_ids=[scene.waits])
-    store.resume_turn(record, scene.turn, fence=1, lease_owner="", lease_seconds=9)
+    turn_store.suspend_turn(record, scene.turn, fence=1, part_ids=[scene.waits])
+    turn_store.resume_turn(record, scene.turn, fence=1, lease_owner="", lease_seconds=9)
 
 
 def decide(record: Change, scene: Scene, *, approved: bool) -> None:
-    store.decide_approval(
+    message_store.decide_approval(
         record, scene.waits, turn_id=scene.turn, approved=approved, note="tide", refusal="A person refused."
     )
 
 
 def reopened(scene: Scene) -> None:
-    in_change(lambda record, _: store.archive_session(record))(scene)
-    in_change(lambda record, _: store.reopen_session(record))(scene)
+    in_change(lambda record, _: session_store.archive_session(record))(scene)
+    in_change(lambda record, _: session_store.reopen_session(record))(scene)
 
 
 def late(record: Change, scene: Scene) -> None:
-    store.finish_tool(record, scene.works, output=None, error="over")
-    store.keep_late_output(record, scene.works, "high")
+    message_store.finish_tool(record, scene.works, output=None, error="over")
+    message_store.keep_late_output(record, scene.works, "high")
 
 
 def store_file(record: Change, scene: Scene) -> str:
@@ -160,58 +172,64 @@ def store_file(record: Change, scene: Scene) -> str:
 WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     "create_session": (lambda s: new_session(s.owner), (6, 7)),
     "create_session with a parent": (lambda s: new_session(s.owner, parent_id=s.id), (7, 8)),
-    "enter_imported": (lambda s: store.enter_imported(s.id), (3, 4)),
-    "record_heads": (lambda s: store.record_heads(), (3, 4)),
-    "update_session": (in_change(lambda r, s: store.update_session(r, title="new")), 4),
-    "archive_session": (in_change(lambda r, s: store.archive_session(r)), 4),
+    "enter_imported": (lambda s: session_store.enter_imported(s.id), (3, 4)),
+    "record_heads": (lambda s: session_store.record_heads(), (3, 4)),
+    "update_session": (in_change(lambda r, s: session_store.update_session(r, title="new")), 4),
+    "archive_session": (in_change(lambda r, s: session_store.archive_session(r)), 4),
     "reopen_session, with its archiving": (reopened, 9),
-    "soft_delete_session": (in_change(lambda r, s: store.soft_delete_session(r)), (6, 7)),
-    "start_turn": (in_idle(lambda r, s: store.start_turn(r, model="demo")), 5),
-    "claim_turn": (in_idle(lambda r, s: store.claim_turn(r, model="demo")), 5),
+    "soft_delete_session": (in_change(lambda r, s: session_store.soft_delete_session(r)), (6, 7)),
+    "start_turn": (in_idle(lambda r, s: turn_store.start_turn(r, model="demo")), 5),
+    "claim_turn": (in_idle(lambda r, s: turn_store.claim_turn(r, model="demo")), 5),
     "start_calls, twenty": (in_change(start_calls), 4),
     "finish_calls, the twenty": (in_change(finish_calls), 5),
-    "require_turn": (in_change(lambda r, s: store.require_turn(r, s.turn, fence=1)), 2),
-    "append_message": (in_change(lambda r, s: store.append_message(r, turn_id=s.turn, message=TEXT)), (9, 8)),
+    "require_turn": (in_change(lambda r, s: turn_store.require_turn(r, s.turn, fence=1)), 2),
+    "append_message": (in_change(lambda r, s: message_store.append_message(r, turn_id=s.turn, message=TEXT)), (9, 8)),
     "append_message with 21 parts": (
-        in_change(lambda r, s: store.append_message(r, turn_id=s.turn, message=MANY)),
+        in_change(lambda r, s: message_store.append_message(r, turn_id=s.turn, message=MANY)),
         (9, 8),
     ),
-    "append_parts": (in_change(lambda r, s: store.append_parts(r, message_id=s.stub, parts=MANY.parts)), (8, 7)),
-    "start_tool": (in_change(lambda r, s: store.start_tool(r, s.waits)), 5),
-    "finish_tool": (in_change(lambda r, s: store.finish_tool(r, s.works, output="high", error=None)), (8, 7)),
-    "tombstone_parts, one": (in_change(lambda r, s: store.tombstone_parts(r, s.tools[:1])), 5),
-    "tombstone_parts, four": (in_change(lambda r, s: store.tombstone_parts(r, s.tools[:4])), 5),
-    "finalize_message": (in_change(lambda r, s: store.finalize_message(r, s.stub, END)), 4),
-    "finish_turn": (in_change(lambda r, s: store.finish_turn(r, s.turn, state=TurnState.COMPLETED)), 4),
+    "append_parts": (
+        in_change(lambda r, s: message_store.append_parts(r, message_id=s.stub, parts=MANY.parts)),
+        (8, 7),
+    ),
+    "start_tool": (in_change(lambda r, s: message_store.start_tool(r, s.waits)), 5),
+    "finish_tool": (in_change(lambda r, s: message_store.finish_tool(r, s.works, output="high", error=None)), (8, 7)),
+    "tombstone_parts, one": (in_change(lambda r, s: message_store.tombstone_parts(r, s.tools[:1])), 5),
+    "tombstone_parts, four": (in_change(lambda r, s: message_store.tombstone_parts(r, s.tools[:4])), 5),
+    "finalize_message": (in_change(lambda r, s: message_store.finalize_message(r, s.stub, END)), 4),
+    "finish_turn": (in_change(lambda r, s: turn_store.finish_turn(r, s.turn, state=TurnState.COMPLETED)), 4),
     "a whole turn": (in_idle(whole_turn), (10, 9)),
     "two whole turns": (in_idle(lambda r, s: (whole_turn(r, s), whole_turn(r, s))), (10, 9)),
-    "suspend_turn": (in_change(lambda r, s: store.suspend_turn(r, s.turn, fence=1, part_ids=[s.waits])), 5),
+    "suspend_turn": (in_change(lambda r, s: turn_store.suspend_turn(r, s.turn, fence=1, part_ids=[s.waits])), 5),
     "resume_turn": (in_change(suspend_and_resume), 6),
     "decide_approval, yes": (in_change(lambda r, s: decide(r, s, approved=True)), 6),
     "decide_approval, no": (in_change(lambda r, s: decide(r, s, approved=False)), (11, 10)),
     "keep_late_output": (in_change(late), (10, 9)),
-    "take_over_turn": (in_change(lambda r, s: store.take_over_turn(r, s.turn, lease_owner="", lease_seconds=9)), 2),
+    "take_over_turn": (
+        in_change(lambda r, s: turn_store.take_over_turn(r, s.turn, lease_owner="", lease_seconds=9)),
+        2,
+    ),
     "start_call": (in_change(start_call), 4),
-    "finish_call": (in_change(lambda r, s: store.finish_call(r, s.call, END)), 4),
-    "note_retry": (in_change(lambda r, s: store.note_retry(r, s.call, RETRY)), 3),
-    "request_interrupt": (lambda s: store.request_interrupt(session_id=s.id), 2),
-    "share_ratio": (lambda s: store.share_ratio("demo", 1.2), 1),
-    "put_account_limits": (lambda s: store.put_account_limits(s.owner.pk, {"day": {"tokens": 9}}), 2),
-    "lock_spending": (lambda s: store.lock_spending(s.owner.pk), 3),
-    "keep_sum": (lambda s: store.keep_sum("user:1", Spent(tokens=9), until=timezone.now()), 2),
-    "keep_warnings": (lambda s: store.keep_warnings("user:1", {"tokens": 9}), 2),
-    "renew_leases": (lambda s: store.renew_leases(lease_owner="here", turn_ids=[s.turn], lease_seconds=15), 1),
+    "finish_call": (in_change(lambda r, s: call_store.finish_call(r, s.call, END)), 4),
+    "note_retry": (in_change(lambda r, s: call_store.note_retry(r, s.call, RETRY)), 3),
+    "request_interrupt": (lambda s: turn_store.request_interrupt(session_id=s.id), 2),
+    "share_ratio": (lambda s: model_store.share_ratio("demo", 1.2), 1),
+    "put_account_limits": (lambda s: spending_store.put_account_limits(s.owner.pk, {"day": {"tokens": 9}}), 2),
+    "lock_spending": (lambda s: spending_store.lock_spending(s.owner.pk), 3),
+    "keep_sum": (lambda s: spending_store.keep_sum("user:1", Spent(tokens=9), until=timezone.now()), 2),
+    "keep_warnings": (lambda s: spending_store.keep_warnings("user:1", {"tokens": 9}), 2),
+    "renew_leases": (lambda s: turn_store.renew_leases(lease_owner="here", turn_ids=[s.turn], lease_seconds=15), 1),
     "append_journal": (
-        lambda s: store.append_journal(
+        lambda s: message_store.append_journal(
             session_id=s.id,
             message_id=s.stub,
             pieces=[Piece(part_index=0, part_type="text", offset=9, text="tide")],
         ),
         3,
     ),
-    "delete_journal": (lambda s: store.delete_journal(message_id=s.stub), 1),
+    "delete_journal": (lambda s: message_store.delete_journal(message_id=s.stub), 1),
     "swap_context_items": (
-        in_change(lambda r, s: store.swap_context_items(r, removed_ids=[s.answer], summary_id="sum_1")),
+        in_change(lambda r, s: message_store.swap_context_items(r, removed_ids=[s.answer], summary_id="sum_1")),
         5,
     ),
     "request_run": (in_change(lambda r, s: compaction_store.request_run(r, trigger="soft")), 5),
@@ -219,10 +237,10 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
     "a fork of 4 messages": (
         lambda s: copy_messages(
             begin_fork(
-                queries.load_session(s.idle_id),
+                session_queries.load_session(s.idle_id),
                 owner=s.owner,
                 last=find_place(
-                    s.idle_id, at_message_id=queries.load_messages(s.idle_id)[3].id, before_message_id=None
+                    s.idle_id, at_message_id=message_queries.load_messages(s.idle_id)[3].id, before_message_id=None
                 ),
                 title="",
             )
@@ -233,36 +251,36 @@ WRITES: dict[str, tuple[Operation, int | tuple[int, int]]] = {
 """Of two numbers the first is SQLite's, whose search keeps its entries and its words apart."""
 
 READS: dict[str, tuple[Operation, int]] = {
-    "load_session": (lambda s: queries.load_session(s.id, owner_id=s.owner.pk), 1),
-    "load_sessions": (lambda s: queries.load_sessions([s.id, s.idle_id], owner_id=s.owner.pk), 1),
-    "places_of_parts": (lambda s: queries.places_of_parts([s.waits, s.works]), 1),
-    "reasons_to_wait": (lambda s: queries.reasons_to_wait([s.turn]), 2),
-    "list_sessions": (lambda s: queries.list_sessions(owner_id=s.owner.pk), 1),
-    "list_sessions of a parent": (lambda s: queries.list_sessions(owner_id=s.owner.pk, parent_id=s.id), 2),
-    "load_messages": (lambda s: queries.load_messages(s.id, limit=10), 1),
-    "load_messages, the newest": (lambda s: queries.load_messages(s.id, limit=10, newest=True), 1),
-    "load_messages, all": (lambda s: queries.load_messages(s.id, limit=1_000), 1),
-    "load_messages_since": (lambda s: queries.load_messages_since(s.answer, session_id=s.id), 2),
-    "load_messages_by_ids": (lambda s: queries.load_messages_by_ids([s.answer, s.stub], session_id=s.id), 1),
-    "load_message": (lambda s: queries.load_message(s.answer, session_id=s.id), 1),
-    "load_parts": (lambda s: queries.load_parts(s.answer, session_id=s.id), 1),
-    "load_message_rows": (lambda s: queries.load_message_rows(s.id, [s.answer]), 1),
-    "load_turn": (lambda s: queries.load_turn(s.turn, session_id=s.id), 2),
-    "list_turns": (lambda s: queries.list_turns(s.id), 2),
-    "load_events": (lambda s: queries.load_events(s.id), 1),
-    "load_context_items": (lambda s: queries.load_context_items(s.id), 1),
-    "load_context_items, as of": (lambda s: queries.load_context_items(s.id, at=5), 1),
-    "load_context": (lambda s: queries.load_context(s.id), 1),
-    "load_newest_context, all": (lambda s: queries.load_newest_context(s.id, items=1_000), 1),
-    "load_newest_context, some": (lambda s: queries.load_newest_context(s.id, items=2), 3),
-    "load_context, as of": (lambda s: queries.load_context(s.id, at=5), 1),
-    "list_calls": (lambda s: queries.list_calls(s.id), 1),
-    "load_call": (lambda s: queries.load_call(s.call, owner_id=s.owner.pk), 1),
-    "usage_of_session": (lambda s: queries.usage_of_session(s.id), 1),
-    "load_paid_calls of a session": (lambda s: queries.load_paid_calls(session_id=s.id), 1),
-    "load_paid_calls of a person": (lambda s: queries.load_paid_calls(owner_id=s.owner.pk), 1),
-    "load_kept": (lambda s: queries.load_kept(["user:1", "day:1"]), 1),
-    "journal_texts": (lambda s: queries.journal_texts(s.id), 1),
+    "load_session": (lambda s: session_queries.load_session(s.id, owner_id=s.owner.pk), 1),
+    "load_sessions": (lambda s: session_queries.load_sessions([s.id, s.idle_id], owner_id=s.owner.pk), 1),
+    "places_of_parts": (lambda s: message_queries.places_of_parts([s.waits, s.works]), 1),
+    "reasons_to_wait": (lambda s: turn_queries.reasons_to_wait([s.turn]), 2),
+    "list_sessions": (lambda s: session_queries.list_sessions(owner_id=s.owner.pk), 1),
+    "list_sessions of a parent": (lambda s: session_queries.list_sessions(owner_id=s.owner.pk, parent_id=s.id), 2),
+    "load_messages": (lambda s: message_queries.load_messages(s.id, limit=10), 1),
+    "load_messages, the newest": (lambda s: message_queries.load_messages(s.id, limit=10, newest=True), 1),
+    "load_messages, all": (lambda s: message_queries.load_messages(s.id, limit=1_000), 1),
+    "load_messages_since": (lambda s: message_queries.load_messages_since(s.answer, session_id=s.id), 2),
+    "load_messages_by_ids": (lambda s: message_queries.load_messages_by_ids([s.answer, s.stub], session_id=s.id), 1),
+    "load_message": (lambda s: message_queries.load_message(s.answer, session_id=s.id), 1),
+    "load_parts": (lambda s: message_queries.load_parts(s.answer, session_id=s.id), 1),
+    "load_message_rows": (lambda s: message_queries.load_message_rows(s.id, [s.answer]), 1),
+    "load_turn": (lambda s: turn_queries.load_turn(s.turn, session_id=s.id), 2),
+    "list_turns": (lambda s: turn_queries.list_turns(s.id), 2),
+    "load_events": (lambda s: context_queries.load_events(s.id), 1),
+    "load_context_items": (lambda s: context_queries.load_context_items(s.id), 1),
+    "load_context_items, as of": (lambda s: context_queries.load_context_items(s.id, at=5), 1),
+    "load_context": (lambda s: context_queries.load_context(s.id), 1),
+    "load_newest_context, all": (lambda s: context_queries.load_newest_context(s.id, items=1_000), 1),
+    "load_newest_context, some": (lambda s: context_queries.load_newest_context(s.id, items=2), 3),
+    "load_context, as of": (lambda s: context_queries.load_context(s.id, at=5), 1),
+    "list_calls": (lambda s: call_queries.list_calls(s.id), 1),
+    "load_call": (lambda s: call_queries.load_call(s.call, owner_id=s.owner.pk), 1),
+    "usage_of_session": (lambda s: call_queries.usage_of_session(s.id), 1),
+    "load_paid_calls of a session": (lambda s: spending_queries.load_paid_calls(session_id=s.id), 1),
+    "load_paid_calls of a person": (lambda s: spending_queries.load_paid_calls(owner_id=s.owner.pk), 1),
+    "load_kept": (lambda s: spending_queries.load_kept(["user:1", "day:1"]), 1),
+    "journal_texts": (lambda s: message_queries.journal_texts(s.id), 1),
     "last_summary": (lambda s: compaction_queries.last_summary(s.id), 3),
     "load_graph": (lambda s: compaction_queries.load_graph(s.id), 2),
     "describe": (lambda s: lineage.describe(compaction_queries.load_summary(s.summary)), 5),
@@ -288,18 +306,18 @@ def make_scene(owner: User, messages: int) -> Scene:
     for _ in range(messages // 2):
         add_turn(idle_id, "tide", tool(output="high"))
         add_turn(id, "tide", tool(output="high"))
-    said = queries.load_messages(id, limit=messages)
+    said = message_queries.load_messages(id, limit=messages)
     run = claim(id)
     summary = add_summary(id, run, [said[0].id, said[1].id], (1, 2))
     finish(id, run)
     with change(id) as record:
         file = store_file_reference(record, content_id="ab" * 32, path="/a", exploration_summary="Tides.")
-        turn = store.start_turn(record, model="demo", lease_owner="here", lease_seconds=60)
-        store.append_message(record, turn_id=turn, message=TEXT)
+        turn = turn_store.start_turn(record, model="demo", lease_owner="here", lease_seconds=60)
+        message_store.append_message(record, turn_id=turn, message=TEXT)
         calls = tuple(ToolPart(tool_name="t", tool_call_id=f"{number}") for number in range(2))
-        stub = store.append_message(record, turn_id=turn, message=Message(role="assistant", parts=calls))
-        waits, works = (part.id for part in queries.load_parts(stub, session_id=id))
-        store.start_tool(record, works)
+        stub = message_store.append_message(record, turn_id=turn, message=Message(role="assistant", parts=calls))
+        waits, works = (part.id for part in message_queries.load_parts(stub, session_id=id))
+        message_store.start_tool(record, works)
         scene = Scene(
             owner=owner,
             id=id,
@@ -317,7 +335,7 @@ def make_scene(owner: User, messages: int) -> Scene:
         )
         call = start_call(record, scene)
     piece = Piece(part_index=0, part_type="text", offset=0, text="so far")
-    store.append_journal(session_id=id, message_id=stub, pieces=[piece])
+    message_store.append_journal(session_id=id, message_id=stub, pieces=[piece])
     return Scene(**vars(scene) | {"call": call})
 
 

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from mnesis_core.messages import TextPart, ToolPart, ToolState
-from mnesis_core.record import FORK, SUB_AGENT, TurnState
-from sessions_app import queries
+from mnesis_core.records import FORK, SUB_AGENT, TurnState
+from sessions_app.record import message_queries
 from tests.support.talks import HOSTILE, new_session, say
 
 pytestmark = pytest.mark.django_db
@@ -25,7 +25,7 @@ def family(reader: User) -> tuple[str, str]:
         tool_name="task", tool_call_id="c", input='{"prompt": "Look"}', output="Seen.", state=ToolState.COMPLETED
     )
     say(parent, ("user", [TextPart(text="q")]), ("assistant", [part]))
-    part_id = queries.find_part_of_call(parent, "c")
+    part_id = message_queries.find_part_of_call(parent, "c")
     child = new_session(
         reader, title=f"Look {HOSTILE}", parent_id=parent, parent_part_id=part_id, origin=SUB_AGENT, agent="explore"
     )

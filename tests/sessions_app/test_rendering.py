@@ -8,10 +8,12 @@ from html import unescape
 
 import pytest
 
-from mnesis_core.record import LiveText
-from sessions_app.colours import LEXERS, colour_code
-from sessions_app.rendering import (
+from mnesis_core.records import LiveText
+from sessions_app.live.feed import delta_frame
+from sessions_app.pages.markdown import (
+    LEXERS,
     MARKDOWN_LIMIT,
+    colour_code,
     format_characters,
     format_count,
     format_duration,
@@ -19,7 +21,6 @@ from sessions_app.rendering import (
     render_markdown,
     show_invisible,
 )
-from sessions_app.rooms import delta_frame
 
 ALLOWED_TAG = re.compile(
     r"</?(?:a|blockquote|br|code|del|div|em|figcaption|figure|h[3-6]|hr|li|ol|p|pre|s|span|strong|table|tbody|td|th|thead|tr|ul)\b"

@@ -6,10 +6,10 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError, connection, transaction
 
-from sessions_app import store
-from sessions_app.guards import guarded_models
-from sessions_app.ledger import change
+from sessions_app.guards.triggers import guarded_models
 from sessions_app.models import ContextItem
+from sessions_app.record import session_store
+from sessions_app.record.change import change
 
 pytestmark = pytest.mark.both_databases
 
@@ -76,10 +76,10 @@ def test_what_never_changes_at_all() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("value", ["removed_seq + 1", "NULL"])
 def test_what_has_left_the_context_has_left_it_for_good(value: str) -> None:
-    session_id = store.create_session(owner=get_user_model().objects.create_user("alice"), model="demo")
+    session_id = session_store.create_session(owner=get_user_model().objects.create_user("alice"), model="demo")
     with change(session_id) as record:
         seq = record.next_seq
-        store.update_session(record, title="x")
+        session_store.update_session(record, title="x")
     item = ContextItem(session_id=session_id, item_type="message", item_id="msg_1", position=1, added_seq=1)
     item.save()
     assert ContextItem.objects.filter(pk=item.pk).update(removed_seq=seq) == 1

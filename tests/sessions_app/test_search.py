@@ -11,11 +11,11 @@ from django.contrib.auth.models import User
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.messages import DataPart, FileRefPart, PatchPart, ReasoningPart, StepStartPart, TextPart, ToolState
 from mnesis_core.text import decode_text
-from sessions_app import search as searching
-from sessions_app import store
-from sessions_app.ledger import change
 from sessions_app.models import MessagePart
-from sessions_app.search import Hit, Scope, SearchResult, search
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
+from sessions_app.search import search as searching
+from sessions_app.search.search import Hit, Scope, SearchResult, search
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 pytestmark = pytest.mark.both_databases
@@ -232,9 +232,9 @@ def test_a_result_is_found_when_it_comes_and_after_its_tombstone(reader: User) -
     assert search(scope, "marigold").hits == ()
     [part_id] = [hit.source_id for hit in search(scope, "bash").hits]
     with change(session_id) as record:
-        store.finish_tool(record, part_id, output="a marigold", error=None)
+        message_store.finish_tool(record, part_id, output="a marigold", error=None)
     with change(session_id) as record:
-        assert store.tombstone_parts(record, [part_id]) == 1
+        assert message_store.tombstone_parts(record, [part_id]) == 1
     [hit] = search(scope, "marigold").hits
     assert (hit.source_id, hit.message_id, hit.message_seq) == (part_id, message_id, 1)
 
@@ -243,7 +243,7 @@ def test_parts_that_are_appended_later_are_found(reader: User) -> None:
     session_id = new_session(reader)
     [_, message_id] = exchange(session_id, "what grows?", "wait")
     with change(session_id) as record:
-        store.append_parts(record, message_id=message_id, parts=[TextPart(text="a marigold")])
+        message_store.append_parts(record, message_id=message_id, parts=[TextPart(text="a marigold")])
     [hit] = search(Scope(owner_id=reader.pk, session_id=session_id), "marigold").hits
     assert (hit.message_id, hit.message_seq) == (message_id, 2)
 
@@ -265,9 +265,9 @@ def test_all_sessions_are_searched_but_no_deleted_one(reader: User) -> None:
     for session_id in (first, second, gone):
         exchange(session_id, "a marigold", "fine")
     with change(first) as record:
-        store.archive_session(record)
+        session_store.archive_session(record)
     with change(gone) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     result = search(Scope(owner_id=reader.pk), "marigold")
     assert [(hit.session_id, hit.session_title) for hit in result.hits] == [(second, "Two"), (first, "One")]
     assert (result.messages_searched, result.messages_total) == (4, 4)

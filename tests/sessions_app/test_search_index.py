@@ -12,13 +12,14 @@ from django.db import connection, transaction
 
 from mnesis_core.messages import TextPart, ToolState
 from mnesis_core.search import parse_words, words_of
-from mnesis_site.readiness import missing_parts
-from sessions_app import search_checks, search_index, store
-from sessions_app.ledger import change
+from mnesis_site.status.readiness import missing_parts
 from sessions_app.models import SearchEntry, Session
-from sessions_app.search import Scope, search
-from sessions_app.search_checks import fts5_errors, index_differences
-from sessions_app.search_engines import Postgresql, engine
+from sessions_app.record import message_store
+from sessions_app.record.change import change
+from sessions_app.search import engines
+from sessions_app.search import index as search_index
+from sessions_app.search.engines import Postgresql, engine, fts5_errors, index_differences
+from sessions_app.search.search import Scope, search
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 pytestmark = pytest.mark.both_databases
@@ -60,7 +61,7 @@ def test_an_index_that_is_made_again_is_the_same(reader: User, capsys: pytest.Ca
         say(session_id, ("assistant", [tool(input='{"a": 1}', output=None, state=ToolState.RUNNING)]))
         part_id = search(Scope(owner_id=reader.pk, session_id=session_id), "bash").hits[0].source_id
         with change(session_id) as record:
-            store.finish_tool(record, part_id, output="a late marigold", error=None)
+            message_store.finish_tool(record, part_id, output="a late marigold", error=None)
     kept = index()
     found = _found(reader)
     assert len(found) == 4
@@ -137,7 +138,7 @@ def test_an_index_that_is_missing_is_an_error_and_the_site_is_not_ready(
 
 def test_a_sqlite_without_fts5_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fts5_errors() == []
-    monkeypatch.setattr(search_checks, "modules", lambda: {"rtree"})
+    monkeypatch.setattr(engines, "modules", lambda: {"rtree"})
     [error] = fts5_errors()
     assert (error.id, "FTS5" in error.msg) == ("mnesis.E008", True)
 

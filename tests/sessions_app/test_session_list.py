@@ -13,15 +13,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from audit_app.verify import verify_session
-from mnesis_core.limits import StatedLimits, settle_limits
-from mnesis_core.llm import LimitSource, ModelSpec
+from audit_app.proof.verify import verify_session
+from mnesis_core.llm.interface import LimitSource, ModelSpec
+from mnesis_core.llm.limits import StatedLimits, settle_limits
 from mnesis_core.messages import TextPart
-from mnesis_core.record import TurnState
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.records import TurnState
+from sessions_app.catalogue.model_store import put_model
 from sessions_app.models import Session
-from sessions_app.store import put_model
+from sessions_app.record import session_store, turn_store
+from sessions_app.record.change import change
 from tests.support.talks import HOSTILE, exchange, new_session, say
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
@@ -54,7 +54,7 @@ def test_the_list_shows_the_newest_first_with_state_and_model(ask: Ask, reader: 
 
 def test_archived_sessions_are_listed_apart(ask: Ask, reader: User) -> None:
     with change(new_session(reader, title="Put away")) as record:
-        store.archive_session(record)
+        session_store.archive_session(record)
     assert "Put away" not in ask("/")
     page = ask("/sessions/", archived="1")
     assert "Put away" in page
@@ -163,7 +163,7 @@ def test_rows_of_the_next_page_do_not_repeat_the_heading(browser: Client, reader
 def test_states_of_rows_are_told_to_their_owner_alone(browser: Client, reader: User) -> None:
     mine, other = new_session(reader), new_session(User.objects.create_user("eve"))
     with change(mine) as record:
-        store.start_turn(record, model="demo")
+        turn_store.start_turn(record, model="demo")
     with CaptureQueriesContext(connection) as queries:
         page = browser.get("/sessions/states/", {"id": [mine, other, "x\x00"]}).content.decode()
     assert len(queries) <= READING_A_SESSION + 1

@@ -10,14 +10,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from mnesis_core.endings import BudgetExhausted
-from mnesis_core.errors import InvalidRequest
+from mnesis_core.errors import BudgetExhausted, InvalidRequest
 from mnesis_core.spending import ONE_TOOL_CALL, Line, TurnLimits, lines_of
-from mnesis_core.turn_options import TurnOptions, write_options
-from sessions_app import spending, store
-from sessions_app.ledger import change
+from mnesis_core.turns.options import TurnOptions, write_options
 from sessions_app.models import ModelCall, SpendingMark
-from sessions_app.queries import load_events, load_session
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_queries import load_session
+from sessions_app.usage import limits as spending
+from sessions_app.usage import spending_store
 from tests.support.cast import make_user
 from tests.support.children import run_child
 from tests.support.spenders import MOST, ask_tool, begin_call, end_call, open_turn, spend
@@ -92,7 +94,7 @@ def test_a_price_that_nobody_knows_counts_as_nothing_and_is_said(alice: User) ->
 
 
 def test_a_person_has_one_day_in_all_their_sessions_and_nobody_elses(alice: User) -> None:
-    store.put_account_limits(alice.pk, {"day": {"tokens": 150}})
+    spending_store.put_account_limits(alice.pk, {"day": {"tokens": 150}})
     one, other = new_session(alice), new_session(alice)
     spend(open_turn(one), 100)
     with pytest.raises(BudgetExhausted, match="The day ends at midnight UTC"):
@@ -103,7 +105,7 @@ def test_a_person_has_one_day_in_all_their_sessions_and_nobody_elses(alice: User
 
 
 def test_yesterday_counts_for_the_person_and_not_for_the_day(alice: User) -> None:
-    store.put_account_limits(alice.pk, {"day": {"tokens": 150}, "user": {"tokens": 180}})
+    spending_store.put_account_limits(alice.pk, {"day": {"tokens": 150}, "user": {"tokens": 180}})
     session = new_session(alice)
     turn = open_turn(session)
     spend(turn, 100, at=timezone.now() - timedelta(days=1))
@@ -151,7 +153,7 @@ def test_the_narrower_limit_may_only_tighten(
     turn: int | None,
     limit: int | None,
 ) -> None:
-    store.put_account_limits(alice.pk, account)
+    spending_store.put_account_limits(alice.pk, account)
     id = new_session(alice, config={"limits": session})
     callers = write_options(TurnOptions(limits=TurnLimits(tokens=turn)))
     limits = spending.limits_for(load_session(id), turn=open_turn(id, options=callers))
@@ -160,9 +162,9 @@ def test_the_narrower_limit_may_only_tighten(
 
 def test_a_limit_of_a_person_that_is_none_is_refused(alice: User) -> None:
     with pytest.raises(InvalidRequest, match=r"limits\.week is not a setting"):
-        store.put_account_limits(alice.pk, {"week": {"tokens": 1}})
+        spending_store.put_account_limits(alice.pk, {"week": {"tokens": 1}})
     with pytest.raises(InvalidRequest, match="must lie between"):
-        store.put_account_limits(alice.pk, {"day": {"tokens": -1}})
+        spending_store.put_account_limits(alice.pk, {"day": {"tokens": -1}})
 
 
 def test_each_limit_is_warned_of_once_at_four_fifths_and_again_when_it_was_raised(alice: User) -> None:
@@ -173,7 +175,7 @@ def test_each_limit_is_warned_of_once_at_four_fifths_and_again_when_it_was_raise
     begin_call(turn)
     assert warnings(session) == [("day", "tokens")]
     with change(session) as record:
-        store.update_session(record, config={"limits": {"session": {"tokens": 1_000}, "day": {"tokens": 600}}})
+        session_store.update_session(record, config={"limits": {"session": {"tokens": 1_000}, "day": {"tokens": 600}}})
         spending.warn(record, spending.limits_for(load_session(session), turn=turn))
     assert warnings(session) == [("day", "tokens"), ("day", "tokens")]
 
@@ -185,7 +187,7 @@ def test_tool_calls_count_when_they_begin(alice: User) -> None:
     limits = spending.limits_for(load_session(session), turn=turn)
     with change(session) as record:
         spending.draw(record, limits, ONE_TOOL_CALL)
-        store.start_tool(record, parts[0])
+        message_store.start_tool(record, parts[0])
     with pytest.raises(BudgetExhausted, match="1 of 1 tool calls in a turn"), change(session) as record:
         spending.draw(record, limits, ONE_TOOL_CALL)
     spend(turn, 10)
@@ -208,7 +210,7 @@ def test_time_counts_while_a_model_is_asked_or_a_tool_runs(alice: User) -> None:
 
 def test_a_long_history_is_added_up_once(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spending, "KEEP_AFTER_CALLS", 20)
-    store.put_account_limits(alice.pk, {"user": {"tokens": 10**6, "seconds": 10**6, "tool_calls": 10**6}})
+    spending_store.put_account_limits(alice.pk, {"user": {"tokens": 10**6, "seconds": 10**6, "tool_calls": 10**6}})
     session = new_session(alice)
     turn, now = open_turn(session), timezone.now()
     for minutes in range(60, 30, -1):
@@ -255,7 +257,7 @@ def test_without_limits_nothing_is_asked_and_with_them_as_much_for_a_long_histor
 @pytest.mark.django_db(transaction=True)
 def test_processes_that_race_for_one_day_never_pass_its_limit() -> None:
     alice = make_user("alice")
-    store.put_account_limits(alice.pk, {"day": {"tokens": DAY}})
+    spending_store.put_account_limits(alice.pk, {"day": {"tokens": DAY}})
     sessions = [new_session(alice) for _ in range(PROCESSES)]
     printed = run_child("tests.support.spenders", ",".join(sessions), 73, seconds=60)
     calls = [int(line) for line in printed.split()]

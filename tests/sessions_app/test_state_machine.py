@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, run_state_machine_as_test
 
-from audit_app.verify import verify_session
+from audit_app.proof.verify import verify_session
 from mnesis_core.errors import (
     ContextChanged,
     DuplicateIDError,
@@ -23,8 +23,16 @@ from mnesis_core.errors import (
     TurnNotFoundError,
 )
 from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
-from mnesis_core.record import MessageEnd, TurnState
-from sessions_app import queries, store
+from mnesis_core.records import MessageEnd, TurnState
+from sessions_app.record import (
+    context_queries,
+    message_queries,
+    message_store,
+    session_queries,
+    session_store,
+    turn_queries,
+    turn_store,
+)
 from tests.support.cast import make_user
 from tests.support.record_model import Talk
 from tests.support.record_walk import Action, Walk, on
@@ -44,14 +52,20 @@ class Store(Walk):
         """Each operation with an id that the session does not have, and what it says to that."""
         message, end = Message(role="user", parts=()), MessageEnd()
         return [
-            (MessageNotFoundError, lambda r: store.append_parts(r, message_id=message_id, parts=[TextPart(text="x")])),
-            (MessageNotFoundError, lambda r: store.finalize_message(r, message_id, end)),
-            (PartNotFoundError, lambda r: store.start_tool(r, part_id)),
-            (PartNotFoundError, lambda r: store.finish_tool(r, part_id, output="x", error=None)),
-            (PartNotFoundError, lambda r: store.tombstone_parts(r, [part_id])),
-            (TurnNotFoundError, lambda r: store.append_message(r, turn_id=turn_id, message=message)),
-            (TurnNotFoundError, lambda r: store.finish_turn(r, turn_id, state=TurnState.FAILED)),
-            (ContextChanged, lambda r: store.swap_context_items(r, removed_ids=[message_id], summary_id="sum_x")),
+            (
+                MessageNotFoundError,
+                lambda r: message_store.append_parts(r, message_id=message_id, parts=[TextPart(text="x")]),
+            ),
+            (MessageNotFoundError, lambda r: message_store.finalize_message(r, message_id, end)),
+            (PartNotFoundError, lambda r: message_store.start_tool(r, part_id)),
+            (PartNotFoundError, lambda r: message_store.finish_tool(r, part_id, output="x", error=None)),
+            (PartNotFoundError, lambda r: message_store.tombstone_parts(r, [part_id])),
+            (TurnNotFoundError, lambda r: message_store.append_message(r, turn_id=turn_id, message=message)),
+            (TurnNotFoundError, lambda r: turn_store.finish_turn(r, turn_id, state=TurnState.FAILED)),
+            (
+                ContextChanged,
+                lambda r: message_store.swap_context_items(r, removed_ids=[message_id], summary_id="sum_x"),
+            ),
         ]
 
     @precondition(lambda self: any(talk.said for talk in self.talks))
@@ -59,19 +73,21 @@ class Store(Walk):
     def ids_that_are_taken(self, talk: Talk, pick: int) -> None:
         said = self.one_of(self.one_of([talk for talk in self.talks if talk.said], pick).said, pick)
         with pytest.raises(DuplicateIDError):
-            store.create_session(owner=self.owners[0], model="demo", session_id=self.talk(pick).id)
+            session_store.create_session(owner=self.owners[0], model="demo", session_id=self.talk(pick).id)
         message = Message(role="user", parts=())
         self.refused(
             talk,
             DuplicateIDError,
-            lambda record: store.append_message(
+            lambda record: message_store.append_message(
                 record, turn_id=talk.running or "", message=message, message_id=said.id
             ),
         )
 
     def teardown(self) -> None:
         for owner in self.owners:
-            listed = {session.id for session in queries.list_sessions(owner_id=owner.pk, archived=None, limit=500)}
+            listed = {
+                session.id for session in session_queries.list_sessions(owner_id=owner.pk, archived=None, limit=500)
+            }
             mine = [talk for talk in self.talks if talk.owner_id == owner.pk]
             assert {talk.id for talk in mine if not talk.deleted} == listed & {talk.id for talk in mine}
             assert not listed & {talk.id for talk in self.talks if talk.owner_id != owner.pk}
@@ -92,24 +108,26 @@ class Store(Walk):
 
     def check(self, talk: Talk) -> None:
         assert verify_session(talk.id).problems == []
-        assert talk.deleted or queries.load_session(talk.id).event_seq == talk.seq
-        messages = queries.load_messages(talk.id, limit=1_000)
+        assert talk.deleted or session_queries.load_session(talk.id).event_seq == talk.seq
+        messages = message_queries.load_messages(talk.id, limit=1_000)
         assert [
             (message.id, message.turn_id, message.role, {stored.id: stored.part for stored in message.parts})
             for message in messages
         ] == [(said.id, said.turn_id, said.role, said.parts) for said in talk.said]
         assert [message.seq for message in messages] == list(range(1, len(talk.said) + 1))
-        rows = queries.load_message_rows(talk.id, [said.id for said in talk.said])
+        rows = message_queries.load_message_rows(talk.id, [said.id for said in talk.said])
         for said in talk.said:
             row = rows[said.id]
             assert (row.finalized_at is not None) == (said.end is not None)
             if said.end is not None:
                 assert (row.outcome, row.tokens_output) == (said.end.outcome, said.end.usage.tokens_output)
-        assert {turn.id: turn.state for turn in queries.list_turns(talk.id, limit=500)} == talk.turns
-        assert [item.item_id for item in queries.load_context_items(talk.id)] == talk.context
+        assert {turn.id: turn.state for turn in turn_queries.list_turns(talk.id, limit=500)} == talk.turns
+        assert [item.item_id for item in context_queries.load_context_items(talk.id)] == talk.context
         for seq, (context, tombstones) in talk.past.items():
-            assert [item.item_id for item in queries.load_context_items(talk.id, at=seq)] == context
-            parts = [part for entry in queries.load_context(talk.id, at=seq).messages for part in entry.message.parts]
+            assert [item.item_id for item in context_queries.load_context_items(talk.id, at=seq)] == context
+            parts = [
+                part for entry in context_queries.load_context(talk.id, at=seq).messages for part in entry.message.parts
+            ]
             shown = {part.id for part in parts if isinstance(part.part, ToolPart) and part.part.compacted_at}
             assert shown == tombstones & {part.id for part in parts}
 

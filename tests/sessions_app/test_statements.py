@@ -10,12 +10,13 @@ from django.utils import timezone
 from mnesis_core.errors import ImmutableFieldError
 from mnesis_core.ledger import new_salt
 from mnesis_core.messages import Message, TextPart
-from mnesis_core.record import TurnState
-from sessions_app import statements, store
-from sessions_app.ledger import change
+from mnesis_core.records import TurnState
+from sessions_app.database import fast_sql
+from sessions_app.database.fast_sql import ROWS_A_STATEMENT, Table
 from sessions_app.models import ContextItem, Event, MessagePart, Session, StreamJournal, Turn
 from sessions_app.models import Message as MessageRow
-from sessions_app.statements import ROWS_A_STATEMENT, Table
+from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.change import change
 from tests.support.cast import make_user
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True
 
 @pytest.fixture
 def session_id() -> str:
-    return store.create_session(owner=make_user("alice"), model="demo")
+    return session_store.create_session(owner=make_user("alice"), model="demo")
 
 
 @pytest.mark.parametrize("model", [Turn, MessageRow, MessagePart, ContextItem, StreamJournal])
@@ -35,8 +36,8 @@ def test_a_row_has_every_column_and_the_defaults_of_the_model(model):
 
 def test_a_row_without_its_salt_is_refused(session_id):
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
-        message_id = store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=()))
+        turn_id = turn_store.start_turn(record, model="demo")
+        message_id = message_store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=()))
     parts = Table(MessagePart)
     row = parts.row(id="part_1", message_id=message_id, session_id=session_id, part_type="text", part_index=0)
     with pytest.raises(IntegrityError), change(session_id) as record:
@@ -50,7 +51,7 @@ def test_a_row_without_its_salt_is_refused(session_id):
 def test_after_an_error_nothing_is_committed_and_that_is_said_even_if_somebody_catches_it(session_id):
     before = Event.objects.count()
     with pytest.raises(TransactionManagementError), change(session_id) as record:  # noqa: PT012 - the block is what is tested
-        store.start_turn(record, model="demo")
+        turn_store.start_turn(record, model="demo")
         turns = Table(Turn)
         with pytest.raises(IntegrityError):
             turns.insert(record.cursor, [turns.row(id="turn_2", session_id="nobody", seq=None, created_at=record.now)])
@@ -67,7 +68,7 @@ def test_an_update_of_a_frozen_column_is_refused_in_words(session_id):
 
 def test_none_finds_null_and_nothing_else(session_id):
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         turns = Table(Turn)
         assert record.find(turns, "id", session_id=session_id, ended_at=None) == (turn_id,)
         assert record.find(turns, "id", session_id=session_id, created_at=None) is None
@@ -79,14 +80,14 @@ def test_none_finds_null_and_nothing_else(session_id):
 def test_more_rows_than_one_statement_takes_are_all_written_once(session_id):
     parts = tuple(TextPart(text=str(number)) for number in range(ROWS_A_STATEMENT + 1))
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
-        store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=parts))
+        turn_id = turn_store.start_turn(record, model="demo")
+        message_store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=parts))
     rows = MessagePart.objects.order_by("part_index")
     assert list(rows.values_list("part_index", "content")) == [(index, part.text) for index, part in enumerate(parts)]
 
 
 def test_a_state_of_ours_stands_in_the_statement_and_a_partial_index_can_be_used():
-    condition, values = statements._condition({"session_id": "s", "state": TurnState.RUNNING, "ended_at": None})
+    condition, values = fast_sql._condition({"session_id": "s", "state": TurnState.RUNNING, "ended_at": None})
     assert (condition, values) == ("session_id = %s AND state = 'running' AND ended_at IS NULL", ["s"])
 
 
@@ -94,8 +95,8 @@ def test_each_of_many_rows_gets_its_own_values_in_one_statement(session_id):
     turns = Table(Turn)
     with change(session_id) as record:
         for _ in range(ROWS_A_STATEMENT + 3):
-            id = store.start_turn(record, model="demo")
-            store.finish_turn(record, id, state=TurnState.COMPLETED)
+            id = turn_store.start_turn(record, model="demo")
+            turn_store.finish_turn(record, id, state=TurnState.COMPLETED)
     ids = list(Turn.objects.order_by("seq").values_list("id", flat=True))
     later = timezone.now()
     given = {id: {"fence": number, "lease_expires_at": later if number % 2 else None} for number, id in enumerate(ids)}

@@ -32,11 +32,11 @@ from mnesis_core.messages import (
     ToolPart,
     ToolState,
 )
-from mnesis_core.record import MessageEnd, TurnState, UsageRecord
-from sessions_app import queries, store
-from sessions_app.binding import binding_of
-from sessions_app.ledger import Change, change
+from mnesis_core.records import MessageEnd, TurnState, UsageRecord
+from sessions_app.database.commitments import binding_of
 from sessions_app.models import Event, MessagePart, Session
+from sessions_app.record import message_queries, message_store, session_queries, session_store, turn_store
+from sessions_app.record.change import Change, change
 from tests.support.cast import make_user
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -44,24 +44,24 @@ pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True
 
 @pytest.fixture
 def session_id() -> str:
-    return store.create_session(owner=make_user("alice"), model="demo")
+    return session_store.create_session(owner=make_user("alice"), model="demo")
 
 
 def start(session_id: str, *parts: object, role: str = "user") -> tuple[str, str]:
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         message = Message(role=role, parts=parts)  # type: ignore[arg-type]
-        return turn_id, store.append_message(record, turn_id=turn_id, message=message)
+        return turn_id, message_store.append_message(record, turn_id=turn_id, message=message)
 
 
 def test_every_change_is_an_event_in_one_unbroken_chain(session_id):
     turn_id, message_id = start(session_id, TextPart(text="Hello"), ToolPart(tool_name="t", tool_call_id="c"))
     part_id = MessagePart.objects.get(part_type="tool").id
     with change(session_id) as record:
-        store.start_tool(record, part_id)
-        store.finish_tool(record, part_id, output="done", error=None)
-        store.finalize_message(record, message_id, MessageEnd(outcome="complete"))
-        store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+        message_store.start_tool(record, part_id)
+        message_store.finish_tool(record, part_id, output="done", error=None)
+        message_store.finalize_message(record, message_id, MessageEnd(outcome="complete"))
+        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
     events = list(Event.objects.filter(session_id=session_id).order_by("seq"))
     assert [event.type for event in events] == [
         "session.created",
@@ -95,8 +95,8 @@ def test_events_hold_commitments_and_no_content(session_id):
 
 
 def fail_after_writing(record: Change) -> None:
-    turn_id = store.start_turn(record, model="demo")
-    store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="x"),)))
+    turn_id = turn_store.start_turn(record, model="demo")
+    message_store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=(TextPart(text="x"),)))
     raise ZeroDivisionError
 
 
@@ -105,7 +105,7 @@ def test_a_change_that_fails_leaves_neither_rows_nor_events(session_id):
     with pytest.raises(ZeroDivisionError), change(session_id) as record:
         fail_after_writing(record)
     assert list(Event.objects.values_list("seq", "type")) == before
-    assert queries.load_messages(session_id) == []
+    assert message_queries.load_messages(session_id) == []
 
 
 PARTS = (
@@ -125,10 +125,10 @@ PARTS = (
 def test_every_kind_of_part_comes_back_as_it_was_in_one_query(session_id, django_assert_num_queries):
     start(session_id, *PARTS)
     with django_assert_num_queries(1):
-        [message] = queries.load_messages(session_id)
+        [message] = message_queries.load_messages(session_id)
     assert tuple(stored.part for stored in message.parts) == PARTS
     assert [stored.index for stored in message.parts] == list(range(len(PARTS)))
-    assert queries.load_messages_by_ids([message.id], session_id=session_id) == [message]
+    assert message_queries.load_messages_by_ids([message.id], session_id=session_id) == [message]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -136,11 +136,11 @@ def test_every_kind_of_part_comes_back_as_it_was_in_one_query(session_id, django
 def test_any_text_at_all_comes_back_as_it_was(session_id, text, output):
     part = ToolPart(tool_name=text[:20], tool_call_id=text[:20], input=text, output=output, state=ToolState.COMPLETED)
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         message = Message(role="user", parts=(TextPart(text=text), part))
-        store.append_message(record, turn_id=turn_id, message=message)
-        store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
-    [message] = queries.load_messages(session_id, newest=True, limit=1)
+        message_store.append_message(record, turn_id=turn_id, message=message)
+        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+    [message] = message_queries.load_messages(session_id, newest=True, limit=1)
     assert tuple(stored.part for stored in message.parts) == (TextPart(text=text), part)
 
 
@@ -148,26 +148,26 @@ def test_numbers_are_written_once(session_id):
     turn_id, message_id = start(session_id, TextPart(text="x"), role="assistant")
     end = MessageEnd(outcome="complete", usage=UsageRecord(tokens_input=1, tokens_output=2, usage_source="provider"))
     with change(session_id) as record:
-        store.finalize_message(record, message_id, end)
+        message_store.finalize_message(record, message_id, end)
     with pytest.raises(ImmutableFieldError), change(session_id) as record:
-        store.finalize_message(record, message_id, end)
+        message_store.finalize_message(record, message_id, end)
     with pytest.raises(MessageNotFoundError), change(session_id) as record:
-        store.finalize_message(record, "msg_nosuch", end)
+        message_store.finalize_message(record, "msg_nosuch", end)
     with change(session_id) as record:
-        store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
     with pytest.raises(Exception, match="ended already"), change(session_id) as record:
-        store.finish_turn(record, turn_id, state=TurnState.FAILED)
+        turn_store.finish_turn(record, turn_id, state=TurnState.FAILED)
 
 
 def test_a_tools_result_is_written_once(session_id):
     start(session_id, ToolPart(tool_name="t", tool_call_id="c"))
     part_id = MessagePart.objects.get().id
     with change(session_id) as record:
-        store.finish_tool(record, part_id, output="first", error=None)
+        message_store.finish_tool(record, part_id, output="first", error=None)
     with pytest.raises(ImmutableFieldError), change(session_id) as record:
-        store.finish_tool(record, part_id, output="second", error=None)
+        message_store.finish_tool(record, part_id, output="second", error=None)
     with pytest.raises(PartNotFoundError), change(session_id) as record:
-        store.finish_tool(record, "part_nosuch", output="x", error=None)
+        message_store.finish_tool(record, "part_nosuch", output="x", error=None)
     assert MessagePart.objects.get().output == "first"
 
 
@@ -176,7 +176,7 @@ def test_a_tombstone_is_set_once_and_keeps_the_output(session_id):
     part = MessagePart.objects.get()
     for expected in (1, 0):
         with change(session_id) as record:
-            assert store.tombstone_parts(record, [part.id]) == expected
+            assert message_store.tombstone_parts(record, [part.id]) == expected
     part.refresh_from_db()
     assert part.output == "out"
     assert Event.objects.get(seq=part.compacted_seq, session_id=session_id).type == "part.compacted"
@@ -186,19 +186,19 @@ def test_the_errors_say_what_is_not_there(session_id):
     with pytest.raises(SessionNotFoundError), change("sess_nosuch"):
         pass
     with pytest.raises(MessageNotFoundError), change(session_id) as record:
-        store.append_parts(record, message_id="msg_nosuch", parts=[TextPart(text="x")])
+        message_store.append_parts(record, message_id="msg_nosuch", parts=[TextPart(text="x")])
     with pytest.raises(MessageNotFoundError):
-        queries.load_messages_by_ids(["msg_nosuch"], session_id=session_id)
+        message_queries.load_messages_by_ids(["msg_nosuch"], session_id=session_id)
     with pytest.raises(SessionNotFoundError):
-        queries.load_session("nul \x00 and \ud800", owner_id=1)
+        session_queries.load_session("nul \x00 and \ud800", owner_id=1)
 
 
 def test_a_deleted_session_is_out_of_sight_and_all_of_it_stays(session_id):
     start(session_id, TextPart(text="x"))
     with change(session_id) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     with pytest.raises(SessionNotFoundError):
-        queries.load_session(session_id)
+        session_queries.load_session(session_id)
     assert MessagePart.objects.count() == 1
 
 
@@ -207,7 +207,7 @@ def test_writers_at_once_leave_one_chain_without_gaps(session_id):
         try:
             for _ in range(5):
                 with change(session_id) as record:
-                    store.update_session(record, title=f"writer {index}")
+                    session_store.update_session(record, title=f"writer {index}")
         finally:
             connection.close()
 
@@ -225,12 +225,12 @@ def test_only_one_of_two_turns_at_once_starts(session_id):
     start(session_id, TextPart(text="first"))
     with pytest.raises(SessionBusy):
         start(session_id, TextPart(text="second"))
-    assert len(queries.load_messages(session_id)) == 1
+    assert len(message_queries.load_messages(session_id)) == 1
 
 
 def test_a_part_of_20_mb_comes_back_as_it_was(session_id):
     text = "the tide at the north pier " * 750_000 + "\x00\ud800 ™"
     output = ToolPart(tool_name="t", tool_call_id="c", output=text, state=ToolState.COMPLETED)
     start(session_id, output, role="assistant")
-    [message] = queries.load_messages(session_id)
+    [message] = message_queries.load_messages(session_id)
     assert message.parts[0].part == output

@@ -10,10 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from mnesis_core.rate_limits import Bucket
+from mnesis_core.network.rate_limits import Bucket
 from sessions_app.models import TryBucket
-from sessions_app.store import tries
-from sessions_app.store.tries import MOST_TRIMMED, count_try, seconds_to_wait, take_back_try
+from sessions_app.usage import spending_store
+from sessions_app.usage.spending_store import MOST_TRIMMED, count_try, seconds_to_wait, take_back_try
 from tests.support.children import run_child
 from tests.support.triers import BUCKETS
 
@@ -45,7 +45,7 @@ def test_a_try_with_the_right_password_empties_the_owners_bucket_and_takes_one_o
     for _ in range(2):
         assert not count_try([OWN, SHARED])
     take_back_try([OWN, SHARED])
-    assert not TryBucket.objects.filter(key=tries._key(OWN.name)).exists()
+    assert not TryBucket.objects.filter(key=spending_store._key(OWN.name)).exists()
     assert [bool(count_try([SHARED])) for _ in range(3)] == [False, False, True]
 
 
@@ -59,5 +59,5 @@ def test_rows_do_not_grow_without_bound(db: None) -> None:
 
 def test_who_is_overtaken_again_and_again_waits_a_second(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not count_try([SHARED])
-    monkeypatch.setattr(tries, "_kept", lambda buckets: {})  # always too old
+    monkeypatch.setattr(spending_store, "_kept", lambda buckets: {})  # always too old
     assert count_try([SHARED]) == 1

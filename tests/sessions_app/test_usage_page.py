@@ -15,10 +15,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from mnesis_core.ids import new_id
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.values import new_id
 from sessions_app.models import ModelCall
+from sessions_app.record import session_store
+from sessions_app.record.change import change
+from sessions_app.usage import spending_store
 from tests.support.cast import make_user
 
 pytestmark = pytest.mark.both_databases
@@ -27,7 +28,7 @@ HOSTILE = "<script>alert(1)</script>\u202egpj"
 
 
 def add_session(owner: User, title: str = "Harbour", **values: Any) -> str:
-    return store.create_session(owner=owner, model="demo", title=title, **values)
+    return session_store.create_session(owner=owner, model="demo", title=title, **values)
 
 
 def add_call(session_id: str, **values: Any) -> None:
@@ -131,7 +132,7 @@ def test_only_who_sees_records_may_ask_for_others(ada: User, inspector: Client) 
 
 
 def test_people_are_a_list_to_choose_from_that_ends(inspector: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions_app.usage_views.MOST_PEOPLE", 3)
+    monkeypatch.setattr("sessions_app.usage.views.MOST_PEOPLE", 3)
     for name in ("aa", "ab", "ac", "zz"):
         make_user(name)
     page = inspector.get("/usage/").content.decode().partition("<datalist")[2].partition("</datalist>")[0]
@@ -151,7 +152,7 @@ def test_the_same_comes_as_csv_without_formulas(reader: User, browser: Client) -
 
 
 def test_limits_and_what_is_left_of_them_are_shown(reader: User, ask: Callable[..., str]) -> None:
-    store.put_account_limits(reader.pk, {"day": {"tokens": 10_000}})
+    spending_store.put_account_limits(reader.pk, {"day": {"tokens": 10_000}})
     add_call(add_session(reader))
     page = ask("/usage/")
     assert "1,200 of 10,000 tokens a day" in page
@@ -170,7 +171,7 @@ def test_a_deleted_session_still_counts_and_is_not_named(reader: User, ask: Call
     session_id = add_session(reader, "Secret plans")
     add_call(session_id)
     with change(session_id) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     page = ask("/usage/")
     assert "A deleted session" in page
     assert "Secret plans" not in page

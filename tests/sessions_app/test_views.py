@@ -14,13 +14,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from mnesis_core.ids import new_id
 from mnesis_core.messages import DataPart, FileRefPart, Part, ReasoningPart, TextPart, ToolState
 from mnesis_core.messages import Message as MessageValue
-from mnesis_core.record import TurnState
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.live import hub
+from mnesis_core.records import TurnState
+from mnesis_core.values import new_id
+from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.hub import hub
 from tests.support.talks import HOSTILE, exchange, new_session, say, tool
 
 pytestmark = pytest.mark.django_db
@@ -294,8 +294,10 @@ def test_a_child_session_and_its_parent_link_to_each_other(ask: Ask, reader: Use
 def test_a_running_answer_is_drawn_as_it_will_be_and_says_how_much_of_it(ask: Ask, reader: User) -> None:
     session_id, said = new_session(reader), f"**bold** {HOSTILE} and"
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
-        message_id = store.append_message(record, turn_id=turn_id, message=MessageValue(role="assistant", parts=()))
+        turn_id = turn_store.start_turn(record, model="demo")
+        message_id = message_store.append_message(
+            record, turn_id=turn_id, message=MessageValue(role="assistant", parts=())
+        )
     hub.add_text(session_id, message_id, 0, "reasoning", "**well**")
     hub.add_text(session_id, message_id, 1, "text", said)
     page = ask(f"/sessions/{session_id}/messages/{message_id}/")
@@ -310,7 +312,7 @@ def test_a_running_answer_is_drawn_as_it_will_be_and_says_how_much_of_it(ask: As
 def test_an_archived_session_can_be_read_and_not_written(ask: Ask, reader: User) -> None:
     session_id = new_session(reader)
     with change(session_id) as record:
-        store.archive_session(record)
+        session_store.archive_session(record)
     page = ask(f"/sessions/{session_id}/")
     assert "takes no more messages" in page
     assert "<textarea" not in page

@@ -6,12 +6,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from mnesis_core.llm import ToolSpec
+from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.messages import Message, ToolPart
-from mnesis_core.turn_options import TurnOptions, write_options
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_parts
+from mnesis_core.turns.options import TurnOptions, write_options
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_parts
 from tests.support.talks import HOSTILE, new_session
 
 pytestmark = pytest.mark.django_db
@@ -29,13 +29,13 @@ def waiting(reader: User) -> tuple[str, list[str]]:
         ToolPart(tool_name="slow", tool_call_id="c3"),
     )
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo", options=write_options(options))
+        turn_id = turn_store.start_turn(record, model="demo", options=write_options(options))
         message = Message(role="assistant", parts=calls)
-        message_id = store.append_message(record, turn_id=turn_id, message=message)
+        message_id = message_store.append_message(record, turn_id=turn_id, message=message)
         parts = [part.id for part in load_parts(message_id, session_id=session_id)]
-        store.finish_tool(record, parts[2], output=None, error="no answer in time")
-        store.keep_late_output(record, parts[2], HOSTILE)
-        store.suspend_turn(record, turn_id, fence=1, part_ids=parts[:2])
+        message_store.finish_tool(record, parts[2], output=None, error="no answer in time")
+        message_store.keep_late_output(record, parts[2], HOSTILE)
+        turn_store.suspend_turn(record, turn_id, fence=1, part_ids=parts[:2])
     return session_id, parts
 
 

@@ -10,14 +10,14 @@ from functools import partial
 from django.db import connections
 from django.utils import timezone
 
-from audit_app.verify import verify_session
+from audit_app.proof.verify import verify_session
 from compaction_app import store
-from compaction_app.attempt import Attempt
 from compaction_app.models import LIVE, CompactionRun
-from mnesis_core.llm import Request
+from compaction_app.schedule import Attempt
+from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script
-from mnesis_core.record import SessionRecord
-from sessions_app.queries import load_context_items, load_events
+from mnesis_core.records import SessionRecord
+from sessions_app.record.context_queries import load_context_items, load_events
 from tests.support.inspected import Claimed, add_try, new_summary
 
 SUMMARY = "- A summary."

@@ -12,12 +12,12 @@ from agents_app.store import receive_message, take_messages
 from compaction_app import queries as compaction_queries
 from compaction_app import store as compaction_store
 from files_app.store import store_file_reference
-from mnesis_core.ids import new_id
-from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.messages import DataPart, FileRefPart, Message, TextPart, ToolPart
-from mnesis_core.record import FORK, SUB_AGENT, MessageEnd, UsageRecord
-from sessions_app import queries, store
-from sessions_app.ledger import Change, change
+from mnesis_core.records import FORK, SUB_AGENT, MessageEnd, UsageRecord
+from mnesis_core.turns.inbox import Draft, Hosting
+from mnesis_core.values import new_id
+from sessions_app.record import call_queries, call_store, message_queries, message_store, session_store, turn_store
+from sessions_app.record.change import Change, change
 from tests.support.cast import make_user
 from tests.support.inspected import add_preview, add_summary, add_try, add_turn, claim, finish, tool_part
 from tests.support.operators import add_run, settled_run
@@ -77,7 +77,7 @@ def belongings(of: Person) -> Things:
     owner = User.objects.get(pk=of.owner_id)
     child = new_session(owner, title=SECRET, parent_id=session_id, origin="import", external_id=SECRET)
     with change(child) as record:
-        store.update_session(record, hosting=Hosting(is_on=True, name=SECRET))
+        session_store.update_session(record, hosting=Hosting(is_on=True, name=SECRET))
     message, tool = _said(session_id)
     helper = new_session(owner, title=SECRET, parent_id=session_id, parent_part_id=tool, origin=SUB_AGENT)
     fork = new_session(owner, title=SECRET, parent_id=session_id, origin=FORK)
@@ -91,7 +91,7 @@ def belongings(of: Person) -> Things:
         first=first,
         message=message,
         tool=tool,
-        call=queries.list_calls(session_id)[0].id,
+        call=call_queries.list_calls(session_id)[0].id,
         summary=summary,
         preview=preview,
         attempt=attempt,
@@ -101,7 +101,7 @@ def belongings(of: Person) -> Things:
         child=child,
         helper=helper,
         fork=fork,
-        answered=str(queries.load_message(message, session_id=session_id).turn_id),
+        answered=str(message_queries.load_message(message, session_id=session_id).turn_id),
         stub=stub,
         letter=letter,
         map=settled_run(session_id, idempotency_key=SECRET, part_id=tool),
@@ -113,7 +113,7 @@ def _said(session_id: str) -> tuple[str, str]:
     add_turn(session_id, SECRET)
     answer = (TextPart(text=SECRET), tool_part(SECRET), DataPart(label="x:y", text=SECRET), FileRefPart(file_id=SECRET))
     _, message = add_turn(session_id, SECRET, *answer)
-    return message, queries.find_part_of_call(session_id, "c1")
+    return message, message_queries.find_part_of_call(session_id, "c1")
 
 
 def _compacted(session_id: str, tool: str) -> tuple[str, str, str, str, str]:
@@ -122,7 +122,7 @@ def _compacted(session_id: str, tool: str) -> tuple[str, str, str, str, str]:
     Returns the ids of the first message, the summary, a preview, the attempt and that call.
     """
     run = claim(session_id)
-    first_two = [message.id for message in queries.load_messages(session_id)[:2]]
+    first_two = [message.id for message in message_queries.load_messages(session_id)[:2]]
     summary = add_summary(session_id, run, first_two, (1, 2), text=SECRET)
     preview = add_preview(session_id, summary, first_two, text=SECRET)
     with change(session_id) as record:
@@ -142,26 +142,26 @@ def _asked(session_id: str) -> tuple[str, str]:
         for run_id in (run, None):
             start_lone_call(record, "summary", run_id=run_id)
         start_lone_call(record, "file", file_id=file)
-        store.finish_call(record, start_lone_call(record, "file"), MessageEnd(outcome="complete", usage=paid))
+        call_store.finish_call(record, start_lone_call(record, "file"), MessageEnd(outcome="complete", usage=paid))
     return file, run or ""
 
 
 def _running(session_id: str) -> tuple[str, str, str]:
     """A turn whose lease has run out; returns the ids of it, of its answer so far and of a message that waits."""
     with change(session_id, now=timezone.now() - timedelta(hours=1)) as record:
-        turn = store.start_turn(record, model="demo", lease_owner="x", lease_seconds=1, idempotency_key=SECRET)
+        turn = turn_store.start_turn(record, model="demo", lease_owner="x", lease_seconds=1, idempotency_key=SECRET)
         waits = ToolPart(tool_name="t", tool_call_id="c2")
-        stub = store.append_message(record, turn_id=turn, message=Message(role="assistant", parts=(waits,)))
+        stub = message_store.append_message(record, turn_id=turn, message=Message(role="assistant", parts=(waits,)))
         taken, letter = (receive_message(record, Draft(text=SECRET), idempotency_key=key) for key in (None, SECRET))
         take_messages(record, [taken], turn_id=turn)
-    piece = store.Piece(part_index=1, part_type="text", offset=0, text=SECRET)
-    store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
+    piece = message_store.Piece(part_index=1, part_type="text", offset=0, text=SECRET)
+    message_store.append_journal(session_id=session_id, message_id=stub, pieces=[piece])
     return turn, stub, letter
 
 
 def start_lone_call(record: Change, purpose: str, **parameters: str | None) -> str:
     """A question to a model in no turn: for a compaction, a preview or a file."""
-    return store.start_call(
+    return call_store.start_call(
         record,
         turn_id=None,
         message_id=None,

@@ -19,12 +19,12 @@ from django.db import DatabaseError
 from compaction_app.compact import compact_session, request_manual
 from compaction_app.schedule import wake_stale
 from mnesis_core.errors import MnesisError
-from mnesis_core.llm import Model, ModelSpec, Request
+from mnesis_core.llm.interface import Model, ModelSpec, Request
 from mnesis_core.messages import Message, TextPart
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import TurnState
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.records import TurnState
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
 from tests.support.writers import fork
 
 SUMMARY = "- The ledgers moved."
@@ -103,11 +103,11 @@ def compact_until_killed(sessions: list[str], chance: random.Random) -> None:
 def add_turn(session_id: str) -> None:
     """A turn that has ended, in one change."""
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         for role, text in (("user", WORDS), ("assistant", "Noted.")):
             message = Message(role=role, parts=(TextPart(text=text),))
-            store.append_message(record, turn_id=turn_id, message=message)
-        store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
+            message_store.append_message(record, turn_id=turn_id, message=message)
+        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
 
 
 def make_model(spec: ModelSpec) -> Model:

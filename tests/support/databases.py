@@ -13,7 +13,7 @@ import psycopg
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
-from sessions_app.guards import lift_guards, restore_guards
+from sessions_app.guards.triggers import lift_guards, restore_guards
 from tests.support.site import environment_for, manage
 
 

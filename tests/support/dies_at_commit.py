@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connections
 
-from agents_app.claiming import claim_turn
+from agents_app.turns.claim import claim_turn
 from tests.support.writers import fork, question
 
 

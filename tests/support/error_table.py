@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from mnesis_core import endings, errors
+from mnesis_core import errors
+from mnesis_core import errors as endings
 from mnesis_core.errors import MnesisError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
@@ -30,7 +31,7 @@ EXITS: dict[int, tuple[str, tuple[type[MnesisError], ...]]] = {
 HEAD = """# Errors
 
 Every error has one code, whichever door it leaves by; `mnesis_core/errors.py` (why a request is refused) and
-`mnesis_core/endings.py` (how work ended) are the one registry, and this page is made from it (`python -m tests.support.error_table`).
+`mnesis_core/errors.py` (how work ended) are the one registry, and this page is made from it (`python -m tests.support.error_table`).
 REST and `/v1` answer `{"error": {"code", "message", "details"}}` with the HTTP status;
 JSON-RPC has the number in `code`, and the code in `data.code`; MCP a result with `isError` and the error as its value; a websocket
 `{"type": "error", "error"}`; a command prints `CODE: message` and ends with the exit status. A message may say more than the one

@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from audit_app.session_tables import session_tables
+from audit_app.tables import session_tables
 
 UNPROVEN = {
     *("updated_at", "lease_owner", "lease_expires_at", "fence", "interrupt_requested_at", "attempts", "excused"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mnesis_core.endings import ModelTimeout, ModelUnreachable
-from mnesis_core.llm import Request, Source, ToolCall, Usage
+from mnesis_core.errors import ModelTimeout, ModelUnreachable
+from mnesis_core.llm.interface import Request, Source, ToolCall, Usage
+from mnesis_core.llm.tokens import characters_within
 from mnesis_core.providers.scripted import Script, Step
-from mnesis_core.tokens import characters_within
 
 GOOD = "## Goal\nRepair the gauge at Portwell before the tide turns."
 LONG = "They spoke of the crane, the gauge and the tide, and of what is to be done about each of them. " * 1_500

@@ -11,13 +11,13 @@ from django.contrib.auth.models import Group, User
 
 from agents_app.store import put_listing, put_server
 from files_app.ingest import keep_file
-from mnesis_core.attached import ListedTool, ServerAddress, take_listing
-from mnesis_core.llm import ModelSpec
+from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import ReasoningPart, TextPart, ToolPart, ToolState
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.turns.mcp_servers import ListedTool, ServerAddress, take_listing
+from sessions_app.catalogue.model_store import Audience, allow_model, put_model
 from sessions_app.models import MessagePart, ModelCall, Turn
-from sessions_app.store.models import Audience, allow_model, put_model
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
 from tests.support.inspected import add_summary, add_turn, claim, finish
 from tests.support.operators import settled_run
 
@@ -51,7 +51,7 @@ def write(owner: User) -> dict[str, str]:
     """One of everything, for this account; returns the ids by kind."""
     alias = _enter_model(owner)
     _attach_server()
-    session = store.create_session(
+    session = session_store.create_session(
         owner=owner,
         model="demo",
         title=HOSTILE[:400],
@@ -115,5 +115,5 @@ def _prune_first(session: str) -> str:
     """Prune the output of the first tool call; returns the id of its part."""
     part = MessagePart.objects.filter(session_id=session, part_type="tool").order_by("part_index")[0].id
     with change(session) as record:
-        store.tombstone_parts(record, [part])
+        message_store.tombstone_parts(record, [part])
     return part

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from agents_app import lifecycle
-from agents_app import runner as runner_module
 from agents_app.queries import list_inbox
-from agents_app.runner import runner
-from mnesis_core.inbox import Draft, InboxMessage
-from mnesis_core.llm import Request, ToolCall
-from mnesis_core.record import SessionRecord, TurnRecord
-from sessions_app.database import db
-from sessions_app.follow import follow
-from sessions_app.queries import list_turns
+from agents_app.turns import lifecycle
+from agents_app.turns import runner as runner_module
+from agents_app.turns.runner import runner
+from mnesis_core.llm.interface import Request, ToolCall
+from mnesis_core.records import SessionRecord, TurnRecord
+from mnesis_core.turns.inbox import Draft, InboxMessage
+from sessions_app.database.threads import db
+from sessions_app.live.feed import follow
+from sessions_app.record.turn_queries import list_turns
 
 Make = Callable[..., SessionRecord]
 OTHERS = "somebody-else"

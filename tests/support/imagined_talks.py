@@ -5,31 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from mnesis_core.assembly import assemble
-from mnesis_core.assembly.fitting import whole
-from mnesis_core.budget import Budget, make_budget
-from mnesis_core.compaction import (
+from mnesis_core.compaction.selection import (
     Condensation,
     Outcome,
     Situation,
     Span,
-    SummaryResult,
     kind_of,
     next_round,
     outcome,
-    piece_limit,
     reading_of,
-    summarise,
 )
+from mnesis_core.compaction.summarise import SummaryResult, summarise
+from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
-from mnesis_core.dag import ContextEntry, MessageEntry, SummaryEntry
-from mnesis_core.file_manifests import read_file_manifest
-from mnesis_core.footers import Named, files_in_footer
-from mnesis_core.ids import new_id
+from mnesis_core.context.assembly import assemble
+from mnesis_core.context.budget import Budget, make_budget
+from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.context.fitting import whole
+from mnesis_core.context.tool_outputs import select_prunable
+from mnesis_core.files.footers import Named, files_in_footer, read_file_manifest
 from mnesis_core.messages import StoredMessage, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel
-from mnesis_core.pruning import select_prunable
 from mnesis_core.text import printable
+from mnesis_core.values import new_id
 from tests.core import contexts as make
 from tests.support.histories import Exchange
 from tests.support.hostile_models import MODELS

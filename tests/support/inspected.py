@@ -15,14 +15,13 @@ from django.urls import reverse
 
 from compaction_app import store as compaction_store
 from compaction_app.store import NewTry, Revision, RunResult
-from mnesis_core.compaction import Try
-from mnesis_core.ids import new_id
-from mnesis_core.lineage import NewSummary
-from mnesis_core.llm import Source
+from mnesis_core.compaction.requests import Try
+from mnesis_core.llm.interface import Source
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
-from mnesis_core.record import MessageEnd, TurnState, UsageRecord
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.records import MessageEnd, NewSummary, TurnState, UsageRecord
+from mnesis_core.values import new_id
+from sessions_app.record import call_store, message_store, session_store, turn_store
+from sessions_app.record.change import change
 
 USAGE = UsageRecord(tokens_input=1200, tokens_output=88, usage_source="provider", cost_micros=1234)
 ORIGINAL = "tide table: 03:10 high, 09:25 low"
@@ -38,16 +37,18 @@ class Claimed:
 
 def add_session(owner: User, title: str = "Harbour survey") -> str:
     """An empty session."""
-    return store.create_session(owner=owner, model="demo", title=title, system_prompt="Be careful.", labels={"a": "b"})
+    return session_store.create_session(
+        owner=owner, model="demo", title=title, system_prompt="Be careful.", labels={"a": "b"}
+    )
 
 
 def add_turn(session_id: str, user: str, *parts: Part) -> list[str]:
     """A finished turn with a call; returns the ids of its two messages."""
     with change(session_id) as record:
-        turn = store.start_turn(record, model="demo")
+        turn = turn_store.start_turn(record, model="demo")
         question = Message(role="user", parts=(TextPart(text=user),))
-        first = store.append_message(record, turn_id=turn, message=question)
-        call = store.start_call(
+        first = message_store.append_message(record, turn_id=turn, message=question)
+        call = call_store.start_call(
             record,
             turn_id=turn,
             message_id=None,
@@ -62,9 +63,9 @@ def add_turn(session_id: str, user: str, *parts: Part) -> list[str]:
         )
         end = MessageEnd(model="demo-1", finish_reason="stop", outcome="complete", usage=USAGE)
         answer = Message(role="assistant", parts=parts or (TextPart(text="Noted."),))
-        second = store.append_message(record, turn_id=turn, message=answer, end=end)
-        store.finish_call(record, call, end)
-        store.finish_turn(record, turn, state=TurnState.COMPLETED, usage=USAGE)
+        second = message_store.append_message(record, turn_id=turn, message=answer, end=end)
+        call_store.finish_call(record, call, end)
+        turn_store.finish_turn(record, turn, state=TurnState.COMPLETED, usage=USAGE)
     return [first, second]
 
 

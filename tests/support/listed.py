@@ -6,7 +6,7 @@ import shlex
 import sys
 from typing import Any
 
-from mnesis_core.host_lists import read_lists
+from mnesis_core.network.hosts import read_lists
 from tests.support.mcp_servers import HOSTILE
 
 

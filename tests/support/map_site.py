@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 from django.contrib.auth import get_user_model
 
-from agents_app import lifecycle
-from agents_app.queries import load_run
+from agents_app.map_queries import load_run
 from agents_app.schedule import wake_workers
-from audit_app.verify import verify_session
+from agents_app.turns import lifecycle
+from audit_app.proof.verify import verify_session
 from tests.support.children import RUN
 from tests.support.maps import output_of, start
 from tests.support.site import ROOT, Site

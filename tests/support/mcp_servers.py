@@ -13,7 +13,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from mnesis_core.attached import AttachedServer, Listing, ServerAddress
+from mnesis_core.turns.mcp_servers import AttachedServer, Listing, ServerAddress
 
 EXAMPLE = str(Path(__file__).with_name("mcp_example.py"))
 HOSTILE = str(Path(__file__).with_name("mcp_hostile.py"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile, takewhile
 
 from mnesis_core.messages import Part, ToolPart
-from mnesis_core.record import MessageEnd, TurnState
+from mnesis_core.records import MessageEnd, TurnState
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from audit_app.verify import verify_session
+from audit_app.proof.verify import verify_session
 from files_app.queries import find_file_by_path
 from files_app.store import store_file_reference
 from mnesis_core.errors import (
@@ -23,10 +23,10 @@ from mnesis_core.errors import (
     SessionNotFoundError,
 )
 from mnesis_core.messages import Message, Part, ReasoningPart, TextPart, ToolPart, ToolState
-from mnesis_core.record import MessageEnd, TurnState, UsageRecord
-from sessions_app import queries, store
-from sessions_app.forking import begin_fork, copy_messages
-from sessions_app.ledger import Change, change
+from mnesis_core.records import MessageEnd, TurnState, UsageRecord
+from sessions_app.record import message_queries, message_store, session_queries, session_store, turn_queries, turn_store
+from sessions_app.record.change import Change, change
+from sessions_app.record.fork import begin_fork, copy_messages
 from tests.support.inspected import add_summary, claim, finish
 from tests.support.record_model import Said, Talk
 
@@ -62,7 +62,7 @@ class Walk(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.talks = [Talk(store.create_session(owner=owner, model="demo"), owner.pk) for owner in self.owners]
+        self.talks = [Talk(session_store.create_session(owner=owner, model="demo"), owner.pk) for owner in self.owners]
         for talk in self.talks:
             self.begin(talk)
             calls = [ToolPart(tool_name="t", tool_call_id=id, input="") for id in "abc"]
@@ -106,16 +106,16 @@ class Walk(RuleBasedStateMachine):
                 pass
         elif talk.archived or talk.running:
             error = SessionArchived if talk.archived else SessionBusy
-            self.refused(talk, error, lambda record: store.start_turn(record, model="demo"))
+            self.refused(talk, error, lambda record: turn_store.start_turn(record, model="demo"))
         else:
             self.begin(talk)
 
     def begin(self, talk: Talk) -> None:
         with self.changing(talk) as record:
-            turn_id = store.start_turn(record, model="demo")
+            turn_id = turn_store.start_turn(record, model="demo")
             talk.turns[turn_id], talk.fences[turn_id] = TurnState.RUNNING, 1
             with pytest.raises(SessionBusy):
-                store.start_turn(record, model="demo")
+                turn_store.start_turn(record, model="demo")
 
     @on(
         lambda talk: talk.running,
@@ -129,9 +129,9 @@ class Walk(RuleBasedStateMachine):
     def append(self, talk: Talk, role: str, said: list[Part], end: MessageEnd | None) -> None:
         with change(talk.id) as record:
             message = Message(role=role, parts=tuple(said))  # type: ignore[arg-type]
-            id = store.append_message(record, turn_id=talk.running or "", message=message, end=end)
+            id = message_store.append_message(record, turn_id=talk.running or "", message=message, end=end)
         talk.seq = record.event_seq
-        written = queries.load_parts(id, session_id=talk.id)
+        written = message_queries.load_parts(id, session_id=talk.id)
         talk.said.append(Said(id, talk.running or "", role, {part.id: part.part for part in written}, end))
         assert list(talk.said[-1].parts.values()) == said
         talk.context.append(id)
@@ -141,17 +141,17 @@ class Walk(RuleBasedStateMachine):
     def append_parts(self, talk: Talk, pick: int, more: list[Part]) -> None:
         said = self.one_of(talk.said, pick)
         with self.changing(talk) as record:
-            ids = store.append_parts(record, message_id=said.id, parts=more)
+            ids = message_store.append_parts(record, message_id=said.id, parts=more)
             said.parts |= dict(zip(ids, more, strict=True))
 
     @on(lambda talk: talk.tools)
     def start_tool(self, talk: Talk, pick: int) -> None:
         part_id, part = self.tool(talk, pick)
         if part.state not in (ToolState.PENDING, ToolState.APPROVED):
-            self.refused(talk, PartNotFoundError, lambda record: store.start_tool(record, part_id))
+            self.refused(talk, PartNotFoundError, lambda record: message_store.start_tool(record, part_id))
             return
         with self.changing(talk) as record:
-            store.start_tool(record, part_id)
+            message_store.start_tool(record, part_id)
             talk.replace_tool(part_id, state=ToolState.RUNNING, started_at=record.now)
 
     @on(lambda talk: talk.tools, result=TEXTS, failed=st.booleans())
@@ -159,10 +159,10 @@ class Walk(RuleBasedStateMachine):
         part_id, part = self.tool(talk, pick)
         values = {"output": None, "error": result} if failed else {"output": result, "error": None}
         if part.state in (ToolState.COMPLETED, ToolState.ERROR):
-            self.refused(talk, ImmutableFieldError, lambda record: store.finish_tool(record, part_id, **values))
+            self.refused(talk, ImmutableFieldError, lambda record: message_store.finish_tool(record, part_id, **values))
             return
         with self.changing(talk) as record:
-            store.finish_tool(record, part_id, **values)
+            message_store.finish_tool(record, part_id, **values)
             state = ToolState.ERROR if failed else ToolState.COMPLETED
             talk.replace_tool(part_id, state=state, completed_at=record.now, **values)
 
@@ -170,7 +170,7 @@ class Walk(RuleBasedStateMachine):
     def tombstone(self, talk: Talk, pick: int) -> None:
         part_id, part = self.tool(talk, pick)
         with self.changing(talk) as record:
-            changed = store.tombstone_parts(record, [part_id])
+            changed = message_store.tombstone_parts(record, [part_id])
             assert changed == int(part.compacted_at is None)
             if changed:
                 talk.replace_tool(part_id, compacted_at=record.now)
@@ -180,10 +180,10 @@ class Walk(RuleBasedStateMachine):
         said = self.one_of(talk.said, pick)
         end = MessageEnd(finish_reason="stop", outcome="complete", usage=UsageRecord(tokens_output=tokens))
         if said.end is not None:
-            self.refused(talk, ImmutableFieldError, lambda record: store.finalize_message(record, said.id, end))
+            self.refused(talk, ImmutableFieldError, lambda record: message_store.finalize_message(record, said.id, end))
             return
         with self.changing(talk) as record:
-            store.finalize_message(record, said.id, end)
+            message_store.finalize_message(record, said.id, end)
             said.end = end
 
     @on(lambda talk: talk.turns, state=st.sampled_from(ENDS))
@@ -191,20 +191,20 @@ class Walk(RuleBasedStateMachine):
         turn_id = self.one_of(list(talk.turns), pick)
         held = {"fence": talk.fences[turn_id]}
         if talk.turns[turn_id] is not TurnState.RUNNING:
-            self.refused(talk, Conflict, lambda record: store.finish_turn(record, turn_id, state=state, **held))
+            self.refused(talk, Conflict, lambda record: turn_store.finish_turn(record, turn_id, state=state, **held))
             return
         with self.changing(talk) as record:
-            store.finish_turn(record, turn_id, state=state, **held)
+            turn_store.finish_turn(record, turn_id, state=state, **held)
             talk.turns[turn_id] = state
 
     @on(lambda talk: talk.turns)
     def suspend_turn(self, talk: Talk, pick: int) -> None:
         turn_id, held = self.turn(talk, pick)
         if talk.turns[turn_id] is not TurnState.RUNNING:
-            self.refused(talk, Conflict, lambda record: store.suspend_turn(record, turn_id, part_ids=[], **held))
+            self.refused(talk, Conflict, lambda record: turn_store.suspend_turn(record, turn_id, part_ids=[], **held))
             return
         with self.changing(talk) as record:
-            assert store.suspend_turn(record, turn_id, part_ids=[], **held)
+            assert turn_store.suspend_turn(record, turn_id, part_ids=[], **held)
             talk.turns[turn_id] = TurnState.SUSPENDED
 
     @on(lambda talk: talk.turns, is_cancelled=st.booleans())
@@ -214,9 +214,9 @@ class Walk(RuleBasedStateMachine):
         def leave(record: Change) -> None:
             if is_cancelled:
                 state, before = TurnState.CANCELLED, TurnState.SUSPENDED
-                store.finish_turn(record, turn_id, state=state, before=before, **held)
+                turn_store.finish_turn(record, turn_id, state=state, before=before, **held)
             else:
-                store.resume_turn(record, turn_id, lease_owner="", lease_seconds=0.0, **held)
+                turn_store.resume_turn(record, turn_id, lease_owner="", lease_seconds=0.0, **held)
 
         if talk.turns[turn_id] is not TurnState.SUSPENDED:
             self.refused(talk, Conflict, leave)
@@ -235,10 +235,10 @@ class Walk(RuleBasedStateMachine):
         part_id, part = self.tool(talk, pick)
         said = {"turn_id": "turn_x", "approved": approved, "note": note, "refusal": "no"}
         if part.state is not ToolState.PENDING:
-            self.refused(talk, PartNotFoundError, lambda record: store.decide_approval(record, part_id, **said))
+            self.refused(talk, PartNotFoundError, lambda record: message_store.decide_approval(record, part_id, **said))
             return
         with self.changing(talk) as record:
-            store.decide_approval(record, part_id, **said)
+            message_store.decide_approval(record, part_id, **said)
             result = {"state": ToolState.APPROVED} if approved else {"state": ToolState.ERROR, "error": "no"}
             at = {} if approved else {"completed_at": record.now}
             talk.replace_tool(part_id, decision_note=note or None, **result, **at)
@@ -247,7 +247,7 @@ class Walk(RuleBasedStateMachine):
     def keep_late_output(self, talk: Talk, pick: int, output: str) -> None:
         part_id, part = self.tool(talk, pick)
         with self.changing(talk) as record:
-            is_kept = store.keep_late_output(record, part_id, output)
+            is_kept = message_store.keep_late_output(record, part_id, output)
             assert is_kept == (part.state is ToolState.ERROR and part.late_output is None)
             if is_kept:
                 talk.replace_tool(part_id, late_output=output)
@@ -261,7 +261,7 @@ class Walk(RuleBasedStateMachine):
         finish(talk.id, run)
         place = talk.context.index(ids[0])
         talk.context[place : place + len(ids)] = [summary_id]
-        talk.seq = queries.load_session(talk.id).event_seq
+        talk.seq = session_queries.load_session(talk.id).event_seq
         self.remember(talk)
 
     @on(lambda talk: True, path=TEXTS, summary=TEXTS)
@@ -276,19 +276,19 @@ class Walk(RuleBasedStateMachine):
     def fork(self, talk: Talk, pick: int) -> None:
         last = self.one_of(talk.written, pick)
         owner = next(owner for owner in self.owners if owner.pk == talk.owner_id)
-        source = queries.load_session(talk.id)
-        last_message = queries.load_message(last.id, session_id=talk.id)
+        source = session_queries.load_session(talk.id)
+        last_message = message_queries.load_message(last.id, session_id=talk.id)
         fork_id = begin_fork(source, owner=owner, last=last_message, title="fork")
         assert copy_messages(fork_id)
         talk.seq += 1
         self.remember(talk)
-        copies = queries.load_messages(fork_id)
-        originals = queries.load_messages(talk.id)[: talk.said.index(last) + 1]
+        copies = message_queries.load_messages(fork_id)
+        originals = message_queries.load_messages(talk.id)[: talk.said.index(last) + 1]
         assert [(copy.role, len(copy.parts)) for copy in copies] == [(old.role, len(old.parts)) for old in originals]
         assert not verify_session(fork_id).problems
-        made = Talk(fork_id, talk.owner_id, seq=queries.load_session(fork_id).event_seq, past={})
-        made.fences = {turn.id: 1 for turn in queries.list_turns(fork_id)}
-        made.turns = {turn.id: TurnState(turn.state) for turn in reversed(queries.list_turns(fork_id))}
+        made = Talk(fork_id, talk.owner_id, seq=session_queries.load_session(fork_id).event_seq, past={})
+        made.fences = {turn.id: 1 for turn in turn_queries.list_turns(fork_id)}
+        made.turns = {turn.id: TurnState(turn.state) for turn in reversed(turn_queries.list_turns(fork_id))}
         for copy, old in zip(copies, talk.said, strict=False):
             new_parts = {stored.id: stored.part for stored in copy.parts}
             made.said.append(Said(copy.id, copy.turn_id or "", old.role, new_parts, old.end))
@@ -300,18 +300,18 @@ class Walk(RuleBasedStateMachine):
     @on(lambda talk: len(talk.said) > 4)
     def archive(self, talk: Talk, pick: int) -> None:
         with self.changing(talk) as record:
-            store.archive_session(record)
+            session_store.archive_session(record)
             talk.archived = True
 
     @on(lambda talk: talk.archived)
     def reopen(self, talk: Talk, pick: int) -> None:
         with self.changing(talk) as record:
-            store.reopen_session(record)
+            session_store.reopen_session(record)
             talk.archived = False
 
     @precondition(lambda self: len(self.open_talks()) > 1)
     @on(lambda talk: len(talk.said) > 2 and not talk.running)
     def delete(self, talk: Talk, pick: int) -> None:
         with self.changing(talk) as record:
-            store.soft_delete_session(record)
+            session_store.soft_delete_session(record)
             talk.deleted = True

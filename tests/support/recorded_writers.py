@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 
-from agents_app.lifecycle import create_session
+from agents_app.turns.lifecycle import create_session
 from tests.support.recorded_files import Recording
 from tests.support.writers import append_turn
 

@@ -10,13 +10,14 @@ from django.contrib.contenttypes.models import ContentType
 
 from agents_app.store import receive_message, take_messages
 from files_app.store import store_file_reference
-from mnesis_core.inbox import Draft, Hosting
-from mnesis_core.llm import ModelSpec
+from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.messages import DataPart, PatchPart, ReasoningPart, TextPart, ToolPart, ToolState
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import load_message, load_messages
-from sessions_app.store.keys import create_key
+from mnesis_core.turns.inbox import Draft, Hosting
+from sessions_app.catalogue import model_store
+from sessions_app.catalogue.model_store import create_key
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_message, load_messages
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, revise, tool_part
 from tests.support.operators import paused_run, settled_run
 
@@ -42,20 +43,20 @@ def make_sample() -> Sample:
     ada, bob = User.objects.create_superuser("ada", password="Harbour-1888"), User.objects.create_user("bob")
     talk = _talk(ada)
     part = load_messages(talk, limit=2)[1].parts[0].id
-    child = store.create_session(owner=ada, model="demo", parent_id=talk, parent_part_id=part, title="child")
+    child = session_store.create_session(owner=ada, model="demo", parent_id=talk, parent_part_id=part, title="child")
     add_turn(child, "Look at the log.", tool_part())
     with change(child) as record:
-        store.archive_session(record)
+        session_store.archive_session(record)
     deleted = add_session(bob, title="Away with it")
     add_turn(deleted, "A secret of bob's.")
     with change(deleted) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     _settings(ada, bob)
     return Sample(ada=ada, bob=bob, talk=talk, child=child, deleted=deleted)
 
 
 def _talk(owner: User) -> str:
-    talk = store.create_session(
+    talk = session_store.create_session(
         owner=owner, model="demo", title=HOSTILE[:150], labels={"κλειδί": HOSTILE}, config={"share": 0.1, "on": True}
     )
     messages = [
@@ -65,13 +66,13 @@ def _talk(owner: User) -> str:
         *add_turn(talk, "Still in context."),
     ]
     with change(talk) as record:
-        store.update_session(record, hosting=Hosting(is_on=True, name="harbour"))
+        session_store.update_session(record, hosting=Hosting(is_on=True, name="harbour"))
         taken, _ = (receive_message(record, Draft(text=HOSTILE)) for _ in range(2))
     with change(talk) as record:
         turn_id = load_message(messages[0], session_id=talk).turn_id
         take_messages(record, [taken], turn_id=str(turn_id))
-        store.update_session(record, hosting=Hosting(is_on=False, name="harbour"))
-        store.tombstone_parts(record, [load_messages(talk, limit=2)[1].parts[0].id])
+        session_store.update_session(record, hosting=Hosting(is_on=False, name="harbour"))
+        message_store.tombstone_parts(record, [load_messages(talk, limit=2)[1].parts[0].id])
         store_file_reference(record, content_id="ab" * 32, path=HOSTILE, exploration_summary="a tide table")
     settled_run(talk, output=HOSTILE, template=f"{{{{ item }}}} {HOSTILE}", idempotency_key=HOSTILE)
     paused_run(talk)
@@ -98,7 +99,7 @@ def _settings(ada: User, bob: User) -> None:
     bob.user_permissions.add(Permission.objects.get(codename="view_session", content_type__app_label="sessions_app"))
     create_key(owner_id=ada.pk)
     spec = ModelSpec(alias="big", litellm_model="x/big", context_window=8_000, max_output_tokens=900)
-    store.put_model(spec, api_key_env="BIG_KEY")
+    model_store.put_model(spec, api_key_env="BIG_KEY")
     LogEntry.objects.create(
         user=ada,
         content_type=ContentType.objects.get_for_model(Group),

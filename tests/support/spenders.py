@@ -6,14 +6,17 @@ import functools
 import os
 from datetime import datetime
 
-from mnesis_core.endings import BudgetExhausted
-from mnesis_core.llm import Outcome
+from mnesis_core.errors import BudgetExhausted
+from mnesis_core.llm.interface import Outcome
 from mnesis_core.messages import Message, ToolPart
-from mnesis_core.record import MessageEnd, TurnRecord, UsageRecord
+from mnesis_core.records import MessageEnd, TurnRecord, UsageRecord
 from mnesis_core.spending import highest_of
-from sessions_app import spending, store
-from sessions_app.ledger import change
-from sessions_app.queries import load_call, load_session, load_turn
+from sessions_app.record import call_store, message_store, turn_store
+from sessions_app.record.call_queries import load_call
+from sessions_app.record.change import change
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_turn
+from sessions_app.usage import limits as spending
 from tests.support.writers import fork
 
 MOST = 100
@@ -23,7 +26,7 @@ MOST = 100
 def open_turn(session_id: str, *, options: str = "") -> TurnRecord:
     """A turn that runs."""
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo", options=options)
+        turn_id = turn_store.start_turn(record, model="demo", options=options)
     return load_turn(turn_id, session_id=session_id)
 
 
@@ -35,8 +38,8 @@ def begin_call(turn: TurnRecord, *, tokens: int = MOST, micros: int | None = 0, 
     limits = spending.limits_for(load_session(turn.session_id), turn=turn)
     with change(turn.session_id, now=at) as record:
         spending.draw(record, limits, highest_of(tokens, micros))
-        message_id = store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
-        return store.start_call(
+        message_id = message_store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
+        return call_store.start_call(
             record,
             turn_id=turn.id,
             message_id=message_id,
@@ -56,7 +59,7 @@ def end_call(
     """The call's bill."""
     usage = UsageRecord(tokens_input=tokens, tokens_output=0, usage_source="provider", cost_micros=micros)
     with change(turn.session_id, now=at) as record:
-        store.finish_call(record, call_id, MessageEnd(outcome=Outcome.COMPLETE.value, usage=usage))
+        call_store.finish_call(record, call_id, MessageEnd(outcome=Outcome.COMPLETE.value, usage=usage))
 
 
 def spend(turn: TurnRecord, tokens: int, *, at: datetime | None = None) -> None:
@@ -70,7 +73,7 @@ def ask_tool(turn: TurnRecord) -> str:
     end_call(turn, call_id, tokens=1)
     message_id = load_call(call_id).message_id or ""
     with change(turn.session_id) as record:
-        [part_id] = store.append_parts(
+        [part_id] = message_store.append_parts(
             record, message_id=message_id, parts=[ToolPart(tool_name="t", tool_call_id="1", input="{}")]
         )
     return part_id

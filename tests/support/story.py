@@ -12,16 +12,17 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 
-from agents_app import lifecycle
-from agents_app.runner import runner
-from mnesis_core.llm import Model, ModelSpec, Request, ToolCall
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
+from mnesis_core.llm.interface import Model, ModelSpec, Request, ToolCall
 from mnesis_core.messages import StoredMessage, text_of
 from mnesis_core.providers.scripted import Script, ScriptedModel
-from mnesis_core.record import SessionRecord, TurnRecord
-from mnesis_core.turn_options import TurnOptions
-from sessions_app.database import db
-from sessions_app.follow import Frame, follow
-from sessions_app.queries import load_messages, load_turn
+from mnesis_core.records import SessionRecord, TurnRecord
+from mnesis_core.turns.options import TurnOptions
+from sessions_app.database.threads import db
+from sessions_app.live.feed import Frame, follow
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.turn_queries import load_turn
 from tests.support.waiting import PATIENCE_SECONDS
 
 _MODELS: dict[str, ScriptedModel] = {}

@@ -7,9 +7,9 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from mnesis_core.messages import Message, Part, Role, TextPart, ToolPart, ToolState
-from mnesis_core.record import MessageEnd, TurnState, UsageRecord
-from sessions_app import store
-from sessions_app.ledger import change
+from mnesis_core.records import MessageEnd, TurnState, UsageRecord
+from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.change import change
 
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(1)) ![i](https://e.example/i.png) a\u202eb \x00 \ud800"
 """What must be shown, and must do nothing."""
@@ -17,7 +17,7 @@ HOSTILE = "<script>alert(1)</script> [x](javascript:alert(1)) ![i](https://e.exa
 
 def new_session(owner: User, **values: Any) -> str:
     """An empty session; returns its id."""
-    return store.create_session(owner=owner, **{"model": "demo", "title": "A talk"} | values)
+    return session_store.create_session(owner=owner, **{"model": "demo", "title": "A talk"} | values)
 
 
 def say(
@@ -26,9 +26,9 @@ def say(
     """One turn with these messages; returns their ids."""
     usage = UsageRecord(tokens_input=1_200, tokens_output=34, usage_source="provider", cost_micros=1_500)
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         ids = [
-            store.append_message(
+            message_store.append_message(
                 record,
                 turn_id=turn_id,
                 model="demo" if role == "assistant" else "",
@@ -38,7 +38,7 @@ def say(
             for role, parts in messages
         ]
         problem = {name: end[name] for name in ("error_code", "error_message") if name in end}
-        store.finish_turn(record, turn_id, state=state, **problem)
+        turn_store.finish_turn(record, turn_id, state=state, **problem)
     return ids
 
 

@@ -11,17 +11,17 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from agents_app.store import receive_message, take_messages
-from audit_app.session_tables import session_tables
-from audit_app.verify import verify_in_stretches, verify_session
+from audit_app.proof.verify import verify_in_stretches, verify_session
+from audit_app.tables import session_tables
 from files_app.store import store_file_reference
-from mnesis_core.inbox import Draft, Hosting
 from mnesis_core.ledger import GENESIS, entry_hash
 from mnesis_core.messages import TextPart
-from sessions_app import store
-from sessions_app.guards import guarded_models, install_guards, remove_guards
-from sessions_app.ledger import change
+from mnesis_core.turns.inbox import Draft, Hosting
+from sessions_app.guards.triggers import guarded_models, install_guards, remove_guards
 from sessions_app.models import DirectoryEntry, Event, MessagePart, SearchEntry, Session
-from sessions_app.queries import load_message
+from sessions_app.record import message_store, session_store
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_message
 from tests.sessions_app.record_rows import plain
 from tests.support.inspected import add_preview, add_session, add_summary, add_turn, claim, finish, tool_part
 from tests.support.operators import paused_run, settled_run
@@ -35,24 +35,24 @@ def make_rich_session(owner: User) -> str:
     run = claim(session_id)
     part_id = MessagePart.objects.get(part_type="tool", session_id=session_id).id
     with change(session_id) as record:
-        store.tombstone_parts(record, [part_id])
+        message_store.tombstone_parts(record, [part_id])
     summary = add_summary(session_id, run, first, (1, 2))
     add_preview(session_id, summary, first)
     finish(session_id, run)
     with change(session_id) as record:
-        store.update_session(record, title="Tides", labels={"b": "c"}, config={"compaction": {"auto": False}})
-        store.update_session(record, title="Tides again")
+        session_store.update_session(record, title="Tides", labels={"b": "c"}, config={"compaction": {"auto": False}})
+        session_store.update_session(record, title="Tides again")
         store_file_reference(
             record, content_id="ab" * 32, path="a.txt", file_type="text", token_count=3, exploration_summary="words"
         )
-        store.update_session(record, hosting=Hosting(is_on=True, name="harbour"))
+        session_store.update_session(record, hosting=Hosting(is_on=True, name="harbour"))
         receive_message(record, Draft(text="It turns.", hops=1))
         turn_id = load_message(first[0], session_id=session_id).turn_id
         take_messages(record, [receive_message(record, Draft(text="It has turned."))], turn_id=str(turn_id))
     settled_run(session_id)
     paused_run(session_id)
     with change(session_id) as record:
-        store.archive_session(record)
+        session_store.archive_session(record)
     return session_id
 
 

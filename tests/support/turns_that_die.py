@@ -17,11 +17,11 @@ from typing import Any
 from django.conf import settings
 from django.db import connections
 
-from agents_app import lifecycle
-from agents_app.runner import runner
-from mnesis_core.llm import Model, ModelSpec, ToolCall
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
+from mnesis_core.llm.interface import Model, ModelSpec, ToolCall
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from sessions_app.follow import follow
+from sessions_app.live.feed import follow
 from tests.support.writers import fork
 
 LONGEST_LIFE_SECONDS = 60

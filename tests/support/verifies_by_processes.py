@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from audit_app import verify
+from audit_app.proof import verify
 
 
 def main(*session_ids: str) -> int:

@@ -11,9 +11,9 @@ from django.test import Client
 
 from compaction_app import store as compaction_store
 from mnesis_core.messages import TextPart
-from mnesis_core.record import TurnState
-from sessions_app.ledger import change
+from mnesis_core.records import TurnState
 from sessions_app.models import MessagePart, Turn
+from sessions_app.record.change import change
 from tests.support.inspected import add_summary, add_turn, claim, finish, tool_part
 from tests.support.talks import new_session, say
 

@@ -17,13 +17,13 @@ import time
 import traceback
 from collections.abc import Callable
 
-from agents_app.claiming import claim_turn
-from agents_app.steps import held
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.transactions import held
 from mnesis_core.errors import Conflict
 from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
-from mnesis_core.record import MessageEnd, TurnRecord, TurnState
-from sessions_app import store
-from sessions_app.queries import load_session
+from mnesis_core.records import MessageEnd, TurnRecord, TurnState
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.session_queries import load_session
 
 KILL_AFTER_SECONDS = (0.005, 0.060)
 RETRIES = 0.7
@@ -100,9 +100,9 @@ def append_turn(session_id: str, owner_id: int, key: str, say: Say) -> None:
 def stream_answer(turn: TurnRecord, key: str) -> str:
     """The assistant's stub, and the first words in the journal."""
     with held(turn) as record:
-        message_id = store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
-    piece = store.Piece(part_index=0, part_type=TextPart.type, offset=0, text=first_words(key))
-    store.append_journal(session_id=turn.session_id, message_id=message_id, pieces=[piece])
+        message_id = message_store.append_message(record, turn_id=turn.id, message=Message(role="assistant", parts=()))
+    piece = message_store.Piece(part_index=0, part_type=TextPart.type, offset=0, text=first_words(key))
+    message_store.append_journal(session_id=turn.session_id, message_id=message_id, pieces=[piece])
     return message_id
 
 
@@ -113,10 +113,10 @@ def end_turn(turn: TurnRecord, message_id: str, key: str) -> None:
         for at in range(2)
     ]
     with held(turn) as record:
-        store.append_parts(record, message_id=message_id, parts=[TextPart(text=whole_answer(key)), *tools])
-        store.finalize_message(record, message_id, MessageEnd(outcome="complete"))
-        store.delete_journal(message_id=message_id)
-        store.finish_turn(record, turn.id, state=TurnState.COMPLETED, fence=turn.fence)
+        message_store.append_parts(record, message_id=message_id, parts=[TextPart(text=whole_answer(key)), *tools])
+        message_store.finalize_message(record, message_id, MessageEnd(outcome="complete"))
+        message_store.delete_journal(message_id=message_id)
+        turn_store.finish_turn(record, turn.id, state=TurnState.COMPLETED, fence=turn.fence)
 
 
 def main(sessions: str, processes: str, kills: str, seed: str) -> int:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from agents_app.command import DoorCommand, opened
-from agents_app.terminal import find_user
-from files_app.ingest import CHUNK_BYTES, keep_file
-from files_app.listing import FileList, FileOut, file_out, file_page
+from agents_app.endpoints.terminal import DoorCommand, find_user, opened
+from files_app.api import FileList, FileOut, file_out, file_page
+from files_app.ingest import CHUNK_BYTES, chunks_of, keep_file
 from files_app.queries import load_file_reference
-from files_app.roots import chunks_of
-from sessions_app.queries import find_session
+from sessions_app.record.session_queries import find_session
 
 
 class Command(DoorCommand):

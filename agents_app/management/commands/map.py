@@ -10,31 +10,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agents_app.command import PIPED, DoorCommand, opened
-from agents_app.operators import runs
-from agents_app.operators.output import output_lines
-from agents_app.operators.output_table import readable_run, table_rows
-from agents_app.operators.shapes import MapRunList, MapRunRead, run_page, run_read
-from agents_app.queries import load_run
-from agents_app.terminal import find_user
-from agents_app.tools.describing_maps import told
-from files_app.ingest import CHUNK_BYTES, keep_file
-from files_app.roots import chunks_of
+from agents_app.endpoints.terminal import PIPED, DoorCommand, find_user, opened
+from agents_app.map_queries import load_run
+from agents_app.maps import service
+from agents_app.maps.output import output_lines, readable_run, table_rows
+from agents_app.maps.schemas import MapRunList, MapRunRead, run_page, run_read
+from agents_app.tools.memory.describing import told
+from files_app.ingest import CHUNK_BYTES, chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, InvalidSchema
-from mnesis_core.operators.progress import Pace, progress_line
-from mnesis_core.operators.values import OperatorKind, RunRecord, RunState
+from mnesis_core.maps.throughput import Pace, progress_line
+from mnesis_core.maps.values import OperatorKind, RunRecord, RunState
 from mnesis_core.spending import TurnLimits
-from mnesis_core.strict_json import read_json
-from sessions_app.queries import find_session
+from mnesis_core.text import read_json
+from sessions_app.record.session_queries import find_session
 
 LOOK_SECONDS = 0.25
 QUIET_SECONDS = 10.0
 """Without any news for so long it is said what may be missing."""
 STEPS: dict[str, Callable[..., RunRecord]] = {
-    "pause": runs.pause,
-    "resume": runs.resume,
-    "cancel": runs.cancel,
-    "retry": runs.retry_failed,
+    "pause": service.pause,
+    "resume": service.resume,
+    "cancel": service.cancel,
+    "retry": service.retry_failed,
 }
 
 
@@ -99,7 +96,7 @@ class Command(DoorCommand):
 
     def _start(self, owner_id: int, options: dict[str, Any]) -> None:
         asked = _request(options, owner_id)
-        run = runs.start(asked, owner_id=owner_id)
+        run = service.start(asked, owner_id=owner_id)
         if options["no_wait"]:
             self._print(run, options)
             return
@@ -164,10 +161,10 @@ class Command(DoorCommand):
             self.stdout.write(self.readable(told(run)))
 
 
-def _request(options: dict[str, Any], owner_id: int) -> runs.MapRequest:
+def _request(options: dict[str, Any], owner_id: int) -> service.MapRequest:
     is_agentic = options["verb"] == OperatorKind.AGENTIC
     session = options["session"]
-    asked = runs.MapRequest(
+    asked = service.MapRequest(
         kind=OperatorKind(options["verb"]),
         template=_text_of(options["template"]),
         session_id=find_session(session, owner_id=owner_id).id if session else None,
@@ -186,12 +183,12 @@ def _request(options: dict[str, Any], owner_id: int) -> runs.MapRequest:
     return _with_input(asked, options["input"], owner_id)
 
 
-def _with_input(asked: runs.MapRequest, path: str, owner_id: int) -> runs.MapRequest:
+def _with_input(asked: service.MapRequest, path: str, owner_id: int) -> service.MapRequest:
     if path.startswith("file_") and not Path(path).exists():
         return replace(asked, file_id=path)
-    runs.check_texts(asked)  # before anything is kept for it
+    service.check_texts(asked)  # before anything is kept for it
     with opened(path) as file:
-        session_id = asked.session_id or runs.new_session(asked, owner_id=owner_id)
+        session_id = asked.session_id or service.new_session(asked, owner_id=owner_id)
         name = "piped.jsonl" if path == PIPED else path
         kept = keep_file(session_id, owner_id=owner_id, path=name, chunks=chunks_of(file, CHUNK_BYTES))
     return replace(asked, session_id=session_id, file_id=kept.id)

@@ -8,12 +8,11 @@ from typing import Any
 
 from mcp.server.stdio import stdio_server
 
-from agents_app.command import DoorCommand
-from agents_app.mcp_server import always, make_server
-from agents_app.runner import runner
-from agents_app.terminal import find_user
+from agents_app.endpoints.mcp_server import always, make_server
+from agents_app.endpoints.terminal import DoorCommand, find_user
+from agents_app.turns.runner import runner
 from mnesis_core.providers.litellm_ import close_connections
-from sessions_app.asking import Caller
+from sessions_app.callers import Caller
 
 
 class Command(DoorCommand):

@@ -7,15 +7,14 @@ from argparse import REMAINDER, ArgumentParser
 from typing import Any
 
 from agents_app import store
-from agents_app.attaching import attach_server, list_again, mark_read_only
-from agents_app.command import DoorCommand
+from agents_app.endpoints.terminal import DoorCommand
 from agents_app.queries import list_servers, load_server
-from agents_app.toolbox import show_servers
-from mnesis_core.attached import AttachedServer, ServerAddress, hints_in_words
+from agents_app.tools.mcp.admin import attach_server, list_again, mark_read_only
+from agents_app.tools.pages import show_servers
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.text import printable
-from mnesis_core.visible import excerpt
-from sessions_app.database import waiting_for
+from mnesis_core.text import excerpt, printable
+from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, hints_in_words
+from sessions_app.database.threads import waiting_for
 
 
 class Command(DoorCommand):

@@ -9,14 +9,13 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agents_app.command import DoorCommand
+from agents_app.endpoints.terminal import DoorCommand
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.limits import shown_prices
-from mnesis_core.llm import LimitSource, ModelSpec
-from sessions_app import store
-from sessions_app.checking import check_model
+from mnesis_core.llm.interface import LimitSource, ModelSpec
+from mnesis_core.llm.limits import shown_prices
+from sessions_app.catalogue import model_store
+from sessions_app.catalogue.model_catalogue import EnteredModel, EnteredPrices, check_model, settle_model
 from sessions_app.conf import list_models
-from sessions_app.entering import EnteredModel, EnteredPrices, settle_model
 
 PRICES = {"input": "prompt", "output": "answer", "cache_read": "cached prompt", "cache_write": "newly cached prompt"}
 SHOWN = (
@@ -67,7 +66,7 @@ class Command(DoorCommand):
 
     def _add(self, options: dict[str, Any]) -> None:
         spec = _spec(options)
-        store.put_model(replace(spec, entered_on_host=True), api_key_env=options["api_key_env"])
+        model_store.put_model(replace(spec, entered_on_host=True), api_key_env=options["api_key_env"])
         self.stdout.write(_line(spec))
         if spec.context_window_source is LimitSource.DEFAULT:
             self.stdout.write(

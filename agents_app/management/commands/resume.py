@@ -5,10 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from agents_app.command import read_message
+from agents_app.endpoints.terminal import find_user, read_message, run_turn
 from agents_app.management.commands.run import Command as RunCommand
-from agents_app.terminal import find_user, run_turn
-from sessions_app.queries import find_session
+from sessions_app.record.session_queries import find_session
 
 
 class Command(RunCommand):

@@ -9,10 +9,9 @@ import sys
 from argparse import ArgumentParser
 from typing import IO, Any
 
-from agents_app.command import DoorCommand
-from agents_app.stdio import serve
-from agents_app.terminal import find_user
-from sessions_app.asking import Caller
+from agents_app.endpoints.stdio import serve
+from agents_app.endpoints.terminal import DoorCommand, find_user
+from sessions_app.callers import Caller
 
 
 class Command(DoorCommand):

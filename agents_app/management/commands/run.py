@@ -7,14 +7,21 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
 
-from agents_app import lifecycle
-from agents_app.command import DoorCommand, failed, read_message
-from agents_app.showing import AnswerOut, answer_read
-from agents_app.terminal import Decision, Screen, decide, find_user, run_turn
-from mnesis_core.endings import TurnCancelled, TurnSuspended, error_of
-from mnesis_core.errors import MnesisError
-from mnesis_core.record import TurnRecord, TurnState, Waiting, WaitsFor
-from sessions_app.rendering import show_invisible
+from agents_app.endpoints.terminal import (
+    Decision,
+    DoorCommand,
+    Screen,
+    decide,
+    failed,
+    find_user,
+    read_message,
+    run_turn,
+)
+from agents_app.turns import lifecycle
+from agents_app.turns.overview import AnswerOut, answer_read
+from mnesis_core.errors import MnesisError, TurnCancelled, TurnSuspended, error_of
+from mnesis_core.records import TurnRecord, TurnState, Waiting, WaitsFor
+from sessions_app.pages.markdown import show_invisible
 
 Turning = Callable[[Screen], TurnRecord]
 

@@ -6,19 +6,19 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
 
-from agents_app import lifecycle
-from agents_app.command import read_message
-from agents_app.inbox import deliver
+from agents_app.endpoints.terminal import Decision, decide, find_user, read_message
 from agents_app.management.commands.run import Command as RunCommand
-from agents_app.showing import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
-from agents_app.terminal import Decision, decide, find_user
+from agents_app.turns import lifecycle
+from agents_app.turns.inbox import deliver
+from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
 from compaction_app.compact import compact_now
-from compaction_app.showing import compaction_out
-from mnesis_core.inbox import Draft, MessageKind
+from compaction_app.views import compaction_out
 from mnesis_core.messages import text_of
-from mnesis_core.visible import excerpt
-from sessions_app.listing import MessageList, SessionList, message_page, session_page
-from sessions_app.queries import find_session, load_messages, load_session
+from mnesis_core.text import excerpt
+from mnesis_core.turns.inbox import Draft, MessageKind
+from sessions_app.api import MessageList, SessionList, message_page, session_page
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.schemas import session_out, turn_out
 
 Verb = Callable[[str, int, dict[str, Any]], None]

@@ -13,11 +13,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from agents_app.terminal import find_user
-from audit_app.importing import ImportedSession, import_sessions
-from audit_app.progress import ProgressLine
+from agents_app.endpoints.terminal import find_user
+from audit_app.terminal import ProgressLine
+from audit_app.transfer.import_session import ImportedSession, import_sessions
 from mnesis_core.errors import MnesisError
-from mnesis_core.session_file import MAX_LINE_BYTES
+from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
 
 
 class Command(BaseCommand):

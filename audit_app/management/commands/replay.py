@@ -9,10 +9,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit_app.sessions import add_session_arguments, chosen_sessions
-from audit_app.verify import check_replay, replay_session
+from audit_app.proof.verify import check_replay, replay_session
+from audit_app.terminal import add_session_arguments, chosen_sessions
+from mnesis_core.context.replay import Projection
 from mnesis_core.errors import MnesisError
-from mnesis_core.replay import Projection
 
 
 class Command(BaseCommand):

@@ -10,10 +10,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from audit_app.damage import DAMAGED, reason_of
-from audit_app.progress import ProgressLine
-from audit_app.sessions import add_session_arguments, chosen_sessions
-from audit_app.verify import Report, verify_all, verify_sessions
+from audit_app.proof.damage import DAMAGED, reason_of
+from audit_app.proof.verify import Report, verify_all, verify_sessions
+from audit_app.terminal import ProgressLine, add_session_arguments, chosen_sessions
 
 
 class Command(BaseCommand):

@@ -10,12 +10,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from compaction_app import revising
-from compaction_app.revising import Comparison
-from mnesis_core.compaction.prompts import SummaryPrompt, parse_prompt
+from compaction_app import revise
+from compaction_app.revise import Comparison
+from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
 from mnesis_core.errors import MnesisError
 from mnesis_core.text import printable
-from sessions_app.rendering import format_money
+from sessions_app.pages.markdown import format_money
 
 
 class Command(BaseCommand):
@@ -49,15 +49,15 @@ class Command(BaseCommand):
 
     def _handle(self, options: dict[str, Any]) -> None:
         if options["apply"]:
-            self._tell("applied", revising.apply(options["apply"]), options)
+            self._tell("applied", revise.apply(options["apply"]), options)
         elif options["undo"]:
-            undone = revising.undo(options["undo"], to=options["to"], subtree=options["subtree"])
+            undone = revise.undo(options["undo"], to=options["to"], subtree=options["subtree"])
             self._tell("undone", undone, options)
         else:
             self._show(options["show"] or self._preview(options), options)
 
     def _preview(self, options: dict[str, Any]) -> str:
-        return revising.preview(
+        return revise.preview(
             options["summary"],
             subtree=options["subtree"],
             only_stale=options["stale"],
@@ -66,7 +66,7 @@ class Command(BaseCommand):
         )
 
     def _show(self, preview_id: str, options: dict[str, Any]) -> None:
-        found = revising.compare(preview_id)
+        found = revise.compare(preview_id)
         if options["json"]:
             values = {"preview_id": preview_id, "items": [asdict(comparison) for comparison in found]}
             self.stdout.write(json.dumps(values, default=str, indent=2))

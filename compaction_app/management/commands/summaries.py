@@ -11,13 +11,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from compaction_app import lineage, queries
+from mnesis_core.compaction.dag import Cost, Cover, Node, Span
 from mnesis_core.errors import MnesisError
-from mnesis_core.graph import Cost, Cover, Node, Span
-from mnesis_core.lineage import SummaryRecord
 from mnesis_core.messages import StoredMessage, text_of
+from mnesis_core.records import SummaryRecord
 from mnesis_core.text import printable
-from sessions_app.queries import load_session
-from sessions_app.rendering import format_money
+from sessions_app.pages.markdown import format_money
+from sessions_app.record.session_queries import load_session
 
 MESSAGES_AT_ONCE = 200
 

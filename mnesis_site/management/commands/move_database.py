@@ -12,9 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
-from audit_app.move import MoveReport, move_database
-from audit_app.progress import ProgressLine
 from audit_app.tables import LEFT_BEHIND
+from audit_app.terminal import ProgressLine
+from audit_app.transfer.move import MoveReport, move_database
 from mnesis_core.errors import MnesisError
 from mnesis_site.database_url import database
 

@@ -19,13 +19,13 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError, connection, connections
 
-from mnesis_core.addresses import literal_address
 from mnesis_core.errors import ModelNotFoundError
-from mnesis_site.processes import Tree, Watchdog, require_free, web, worker
-from mnesis_site.readiness import unguarded, worker_gives_sign
-from mnesis_site.sign_in import first_admin, sign_in_link
+from mnesis_core.network.hosts import literal_address
+from mnesis_site.auth.sign_in import first_admin, sign_in_link
+from mnesis_site.serving.processes import Tree, Watchdog, require_free, web, worker
+from mnesis_site.status.readiness import unguarded, worker_gives_sign
 from sessions_app.conf import default_model, get_spec, site_config, site_prompts
-from sessions_app.migrating import damage_told
+from sessions_app.guards.migrating import damage_told
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - named here to be told apart
 

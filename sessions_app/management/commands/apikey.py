@@ -10,10 +10,10 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from mnesis_core.errors import MnesisError, NotFound
-from mnesis_core.keys import SCOPES, KeyRecord
+from mnesis_core.network.keys import SCOPES, KeyRecord
 from mnesis_core.text import write_time
-from sessions_app.queries_keys import list_keys
-from sessions_app.store.keys import create_key, revoke_key
+from sessions_app.catalogue.model_queries import list_keys
+from sessions_app.catalogue.model_store import create_key, revoke_key
 
 
 class Command(BaseCommand):

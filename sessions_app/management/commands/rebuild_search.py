@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from sessions_app.search_index import rebuild
+from sessions_app.search.index import rebuild
 
 
 class Command(BaseCommand):

@@ -9,7 +9,15 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import ProgrammingError, connection
 
-from sessions_app.grants import ROLE_NAME, Role, apply_role, auditor_role, role_differences, role_statements, site_role
+from sessions_app.guards.rights import (
+    ROLE_NAME,
+    Role,
+    apply_role,
+    auditor_role,
+    role_differences,
+    role_statements,
+    site_role,
+)
 
 
 class Command(BaseCommand):

@@ -11,25 +11,22 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django_q.models import OrmQ
 
-from agents_app import lifecycle, tasks
-from agents_app.lifecycle import sessions
+from agents_app import tasks
+from agents_app.turns import lifecycle
+from agents_app.turns import lifecycle as sessions
 from compaction_app.queries import list_runs
 from mnesis_core.errors import Conflict, InvalidRequest, MessageNotFoundError, SessionNotFoundError
 from mnesis_core.messages import Message, Part, TextPart, ToolPart
-from mnesis_core.record import MessageEnd, SessionRecord, TurnState
-from sessions_app import forking, store
-from sessions_app.ledger import change
+from mnesis_core.records import MessageEnd, SessionRecord, TurnState
 from sessions_app.models import Session
-from sessions_app.queries import (
-    list_sessions,
-    list_turns,
-    load_context_items,
-    load_events,
-    load_message_rows,
-    load_messages,
-    load_session,
-)
-from sessions_app.relatives import list_children
+from sessions_app.pages.lookup import list_children
+from sessions_app.record import fork as forking
+from sessions_app.record import message_store, session_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_context_items, load_events
+from sessions_app.record.message_queries import load_message_rows, load_messages
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import list_turns
 from tests.support.talks import exchange, new_session, say, tool
 
 pytestmark = pytest.mark.both_databases
@@ -55,7 +52,7 @@ def source(alice: User) -> SessionRecord:
     )
     with change(session_id) as record:
         part_id = load_messages(session_id)[1].parts[0].id
-        assert store.tombstone_parts(record, [part_id]) == 1
+        assert message_store.tombstone_parts(record, [part_id]) == 1
     return load_session(session_id)
 
 
@@ -165,13 +162,13 @@ def test_an_archived_session_goes_on_in_a_fork(alice, source):
 def begin(session_id: str, *parts: Part, is_finished: bool = True) -> list[str]:
     """A turn that runs: the question, and an answer with these parts."""
     with change(session_id) as record:
-        turn_id = store.start_turn(record, model="demo")
+        turn_id = turn_store.start_turn(record, model="demo")
         question = Message(role="user", parts=(TextPart(text="Q"),))
         answer = Message(role="assistant", parts=parts)
         end = MessageEnd(outcome="complete") if is_finished else None
         return [
-            store.append_message(record, turn_id=turn_id, message=question),
-            store.append_message(record, turn_id=turn_id, message=answer, end=end),
+            message_store.append_message(record, turn_id=turn_id, message=question),
+            message_store.append_message(record, turn_id=turn_id, message=answer, end=end),
         ]
 
 
@@ -265,7 +262,7 @@ def test_a_long_title_keeps_its_escapes_whole(alice):
 def test_a_deleted_session_is_forked_by_nobody(alice, source):
     message_id = load_messages(source.id)[0].id
     with change(source.id) as record:
-        store.soft_delete_session(record)
+        session_store.soft_delete_session(record)
     with pytest.raises(SessionNotFoundError):
         lifecycle.fork_session(source.id, owner=alice, at_message_id=message_id)
     with pytest.raises(MessageNotFoundError):

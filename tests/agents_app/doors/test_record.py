@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from compaction_app.context import build_context
 from compaction_app.queries import list_runs
 from files_app.store import store_file_reference
 from mnesis_core.messages import FileRefPart, ReasoningPart, TextPart, ToolPart, ToolState
-from mnesis_core.record import SessionRecord
-from sessions_app import store
-from sessions_app.ledger import change
-from sessions_app.queries import list_turns, load_events, load_messages, load_session, load_turn
+from mnesis_core.records import SessionRecord
+from sessions_app.record import turn_store
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.message_queries import load_messages
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import list_turns, load_turn
 from tests.support.talks import new_session
 
 
@@ -131,7 +134,7 @@ def test_a_key_answers_also_when_the_session_takes_no_more_turns(program, sessio
 
 def test_a_busy_session_is_refused_and_unchanged(program, session):
     with change(session.id) as writing:
-        turn_id = store.start_turn(writing, model="demo", lease_owner="elsewhere", lease_seconds=60)
+        turn_id = turn_store.start_turn(writing, model="demo", lease_owner="elsewhere", lease_seconds=60)
     seq = load_session(session.id).event_seq
     error = refusal(record(program, session), 409)
     assert (error["code"], error["details"]["turn_id"]) == ("SESSION_BUSY", turn_id)
@@ -140,7 +143,7 @@ def test_a_busy_session_is_refused_and_unchanged(program, session):
 
 def test_a_turn_whose_process_died_keeps_nobody_out(program, session):
     with change(session.id) as writing:
-        store.start_turn(writing, model="demo", lease_owner="dead", lease_seconds=-1)
+        turn_store.start_turn(writing, model="demo", lease_owner="dead", lease_seconds=-1)
     assert record(program, session).status_code == 201
     assert [turn.state for turn in list_turns(session.id)] == ["completed", "interrupted"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
-from sessions_app import store
+from sessions_app.usage import spending_store
 from tests.support.cast import make_user
 from tests.support.spenders import open_turn, spend
 from tests.support.talks import new_session
@@ -34,7 +34,7 @@ def line(scope: str, measure: str, limit: float, spent: float, **more: Any) -> d
 
 
 def test_a_session_says_what_its_next_call_may_take(alice: User, program: Client) -> None:
-    store.put_account_limits(alice.pk, DAY)
+    spending_store.put_account_limits(alice.pk, DAY)
     session = new_session(alice, config={"limits": {"session": {"tool_calls": 3}, "turn": {"tokens": 500}}})
     spend(open_turn(session), 400)
     assert get(program, f"sessions/{session}")["budget"] == [
@@ -59,7 +59,7 @@ def test_a_turn_says_it_while_it_runs(alice: User, program: Client) -> None:
 
 
 def test_today_is_by_session_the_largest_first_and_ones_own(alice: User, program: Client) -> None:
-    store.put_account_limits(alice.pk, DAY)
+    spending_store.put_account_limits(alice.pk, DAY)
     small, large = new_session(alice, title="Small"), new_session(alice, title="Large")
     spend(open_turn(small), 100)
     spend(open_turn(large), 200)

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from agents_app.models import OperatorItem, OperatorRun, OperatorTry
-from mnesis_core.operators.values import ItemState
+from mnesis_core.maps.values import ItemState
 from tests.support.cast import ada, inspector
 from tests.support.inspected import list_of, page_of, shown
 from tests.support.operators import accept, add_run, claim, refuse, settle

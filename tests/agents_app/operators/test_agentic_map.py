@@ -12,37 +12,35 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agents_app import lifecycle, store
-from agents_app.claiming import claim_turn
+from agents_app import map_store
+from agents_app.map_queries import list_items, load_item, load_run, tries_of_item
 from agents_app.models import OperatorBrake
-from agents_app.queries import list_items, load_item, load_run, tries_of_item
-from agents_app.recovery import recover_turns
-from agents_app.showing import session_read
 from agents_app.tools.registry import ToolContext, tool
-from audit_app.export import export_session, session_ids
-from audit_app.verify import verify_session
-from mnesis_core.endings import ModelAuthenticationFailed, ModelRateLimited
-from mnesis_core.llm import Request
+from agents_app.turns import lifecycle
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.overview import session_read
+from agents_app.turns.recovery import recover_turns
+from audit_app.proof.verify import verify_session
+from audit_app.transfer.export import export_session, session_ids
+from mnesis_core.errors import ModelAuthenticationFailed, ModelRateLimited
+from mnesis_core.llm.interface import Request
+from mnesis_core.maps.agents import GO_ON
+from mnesis_core.maps.values import ErrorKind, ItemState, OperatorKind, RunState, StopReason
 from mnesis_core.messages import Message, TextPart
-from mnesis_core.operators.agents import GO_ON
-from mnesis_core.operators.values import ErrorKind, ItemState, OperatorKind, RunState, StopReason
 from mnesis_core.providers.scripted import Script as Said
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import SUB_AGENT, MessageEnd, SessionRecord, TurnState
+from mnesis_core.records import SUB_AGENT, MessageEnd, SessionRecord, TurnState
 from mnesis_core.spending import TurnLimits
-from sessions_app.ledger import change
 from sessions_app.models import Turn
-from sessions_app.queries import (
-    list_calls,
-    list_sessions,
-    list_turns,
-    load_events,
-    load_message,
-    load_messages,
-    load_session,
-)
-from sessions_app.search import Scope, search
-from sessions_app.store import append_message, finish_turn
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.message_queries import load_message, load_messages
+from sessions_app.record.message_store import append_message
+from sessions_app.record.session_queries import list_sessions, load_session
+from sessions_app.record.turn_queries import list_turns
+from sessions_app.record.turn_store import finish_turn
+from sessions_app.search.search import Scope, search
 from tests.agents_app.operators.test_runs_in_a_worker import NUMBER, until, working
 from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run
@@ -104,7 +102,7 @@ def talk(item: int, run_id: str) -> list[str]:
 
 def set_state(run_id: str, state: RunState) -> None:
     with change(load_run(run_id).session_id) as record:
-        store.set_run_state(record, run_id, state, reason="person")
+        map_store.set_run_state(record, run_id, state, reason="person")
 
 
 def test_each_item_has_a_session_with_tools_and_only_its_answer_is_the_result(session, script):
@@ -207,7 +205,7 @@ def test_an_item_fails_after_its_tries_and_is_tried_again_when_asked(session, sc
     assert (run.state, run.counts.failed, run.counts.tries) == (RunState.COMPLETED, 2, 4)
     good.append('{"n": 1}')
     with change(session.id) as record:
-        store.retry_failed(record, run.id)
+        map_store.retry_failed(record, run.id)
     run = worked(run.id)
     assert (run.counts.completed, run.counts.failed) == (2, 0)
     assert len(children(session)) == 2
@@ -292,8 +290,8 @@ def abandoned(session: SessionRecord, ask: Callable[[str, str], None]) -> str:
     run_id = add_run(session.id, items=1, kind=OperatorKind.AGENTIC, schema=None)
     child = new_session(User.objects.get(pk=session.owner_id), parent_id=session.id, origin=SUB_AGENT)
     with change(session.id) as record:
-        store.claim_items(record, run_id, worker="dead", limit=1, lease_seconds=-1)
-        store.note_claimed(record, run_id, {1: child})
+        map_store.claim_items(record, run_id, worker="dead", limit=1, lease_seconds=-1)
+        map_store.note_claimed(record, run_id, {1: child})
     ask(run_id, child)
     return run_id
 

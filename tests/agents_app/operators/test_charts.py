@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.operators.pace import Stretch
-from sessions_app.charts import HEIGHT, WIDTH, draw_run
+from mnesis_core.maps.throughput import Stretch
+from sessions_app.usage.charts import HEIGHT, WIDTH, draw_run
 
 
 def stretch(begins: float, ends: float, *, completed: float = 1, failed: float = 0, tokens: float = 0, cost: float = 0):

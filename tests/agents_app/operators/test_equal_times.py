@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app import store
-from agents_app.operators.shapes import run_page
-from agents_app.queries import list_runs, load_run
-from mnesis_core.operators.values import OperatorKind, OperatorSpec
-from sessions_app.ledger import change
-from sessions_app.listing import call_page
-from sessions_app.queries import list_calls
+from agents_app import map_store
+from agents_app.map_queries import list_runs, load_run
+from agents_app.maps.schemas import run_page
+from mnesis_core.maps.values import OperatorKind, OperatorSpec
+from sessions_app.api import call_page
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
 from tests.support.cast import owner
 from tests.support.operators import add_run, claim
 from tests.support.talks import new_session
@@ -45,7 +45,7 @@ def test_runs_that_began_together_are_all_listed(owner: User) -> None:
     spec = OperatorSpec(template="Say {{ item }}")
     with change(session_id) as record:
         for _ in range(4):
-            store.start_run(record, kind=OperatorKind.LLM, spec=spec, input_file_id=input_file_id)
+            map_store.start_run(record, kind=OperatorKind.LLM, spec=spec, input_file_id=input_file_id)
     runs = list_runs(session_id=session_id)
     assert len({run.created_at for run in runs}) == 2
     pages = partial(run_page, owner_id=owner.pk, session_id=session_id)

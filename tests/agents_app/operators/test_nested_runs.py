@@ -8,25 +8,26 @@ from typing import Any
 
 import pytest
 
-from agents_app import lifecycle, store
-from agents_app.claiming import claim_turn
-from agents_app.operators.runs import MapRequest
-from agents_app.operators.runs import start as begin_run
-from agents_app.operators.work import work_for_a_slice
-from agents_app.queries import list_items, list_runs, load_run
-from agents_app.usage import used_by
-from audit_app.verify import verify_session
-from mnesis_core.config import Config
-from mnesis_core.llm import Request
-from mnesis_core.operators.values import ItemState, OperatorKind, RunState, StopReason
-from mnesis_core.overrides import override
+from agents_app import map_store
+from agents_app.map_queries import list_items, list_runs, load_run
+from agents_app.maps.service import MapRequest
+from agents_app.maps.service import start as begin_run
+from agents_app.maps.worker import work_for_a_slice
+from agents_app.turns import lifecycle
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.overview import used_by
+from audit_app.proof.verify import verify_session
+from mnesis_core.config import Config, override
+from mnesis_core.llm.interface import Request
+from mnesis_core.maps.values import ItemState, OperatorKind, RunState, StopReason
 from mnesis_core.providers.scripted import Script as Said
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from mnesis_core.spending import TurnLimits
-from mnesis_core.turn_options import TurnOptions
-from sessions_app.ledger import change
-from sessions_app.queries import list_turns, load_launched
+from mnesis_core.turns.options import TurnOptions
+from sessions_app.record.change import change
+from sessions_app.record.session_queries import load_launched
+from sessions_app.record.turn_queries import list_turns
 from tests.agents_app.operators.test_runs_in_a_worker import until, working
 from tests.support.maps import output_of, start, worked
 from tests.support.story import alice, begin, ended, script, tool_call
@@ -47,7 +48,7 @@ def scarce(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
     """A site with other settings of operators."""
     config = override(Config(), {"operators": values, "turn": {"retry_base_seconds": 0.005}})
     for module in ("work", "runs", "llm_map"):
-        monkeypatch.setattr(f"agents_app.operators.{module}.site_config", lambda: config)
+        monkeypatch.setattr(f"agents_app.maps.{module}.site_config", lambda: config)
 
 
 def nests(tool: str, inner: Said = "inner") -> Callable[[Request], Said]:
@@ -88,7 +89,7 @@ def test_who_waits_for_a_run_keeps_nothing_from_it(tool, limit, session, script,
 
 def test_a_worker_that_is_to_stop_still_does_what_its_own_sub_agents_wait_for(session, script, monkeypatch):
     scarce(monkeypatch, slice_seconds=0.01, heartbeat_seconds=0.05)
-    monkeypatch.setattr("agents_app.operators.work.must_make_room", lambda: True)
+    monkeypatch.setattr("agents_app.maps.worker.must_make_room", lambda: True)
     script(nests("llm_map"))
     run_id = outer(session, 3, concurrency=1)
     slices = 1
@@ -138,14 +139,14 @@ def test_what_sub_agents_asked_for_is_cancelled_with_their_run(session, script, 
     with working():
         until(lambda: [item for one in inner_runs(session, run_id) for item in list_items(one.id) if item.call_id])
         with change(session.id) as record:
-            store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
+            map_store.set_run_state(record, run_id, RunState.CANCELLED, reason="person")
     [inner] = inner_runs(session, run_id)
     assert inner.state is RunState.CANCELLED
     assert {item.state for item in list_items(inner.id)} == {ItemState.CANCELLED}
 
 
 async def test_an_interrupt_cancels_the_run_that_its_turn_waits_for(alice, script):
-    from sessions_app.database import db
+    from sessions_app.database.threads import db
 
     session = await db(lifecycle.create_session, owner=alice, config={"turn": {"tools": ["llm_map"]}})
     script(nests("llm_map"))
@@ -158,8 +159,8 @@ async def test_an_interrupt_cancels_the_run_that_its_turn_waits_for(alice, scrip
 
 
 async def test_a_server_that_stops_lets_the_run_go_on(alice, script):
-    from agents_app.runner import runner
-    from sessions_app.database import db
+    from agents_app.turns.runner import runner
+    from sessions_app.database.threads import db
 
     session = await db(lifecycle.create_session, owner=alice, config={"turn": {"tools": ["llm_map"]}})
     script(nests("llm_map"))

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from agents_app import lifecycle
-from agents_app.operators.work import work_for_a_slice
-from agents_app.queries import list_runs
+from agents_app.map_queries import list_runs
+from agents_app.maps.worker import work_for_a_slice
 from agents_app.tools import ToolContext, call_tool, find_tool
+from agents_app.turns import lifecycle
 from files_app.ingest import keep_file
 from mnesis_core.errors import MnesisError
-from mnesis_core.llm import Request
+from mnesis_core.llm.interface import Request
+from mnesis_core.maps.values import OperatorKind, RunState
 from mnesis_core.messages import ToolPart, ToolState
-from mnesis_core.operators.values import OperatorKind, RunState
 from mnesis_core.providers.scripted import ScriptedModel
-from mnesis_core.record import SessionRecord, TurnState
-from sessions_app.database import db, work
-from sessions_app.queries import load_messages
+from mnesis_core.records import SessionRecord, TurnState
+from sessions_app.database.threads import db, work
+from sessions_app.record.message_queries import load_messages
 from tests.support.maps import lines_of, output_of, worked
 from tests.support.story import alice, bob, quiet_runner, script, session, tool_call
 

@@ -13,20 +13,20 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app.operators.streaming import results_as_they_end
-from agents_app.operators.work import work_for_a_slice
-from agents_app.queries import load_run
+from agents_app.map_queries import load_run
+from agents_app.maps.output import results_as_they_end
+from agents_app.maps.worker import work_for_a_slice
 from files_app.ingest import keep_file
+from mnesis_core.config import override
 from mnesis_core.errors import SessionNotFoundError
-from mnesis_core.llm import Request
-from mnesis_core.operators.values import RunState
-from mnesis_core.overrides import override
+from mnesis_core.llm.interface import Request
+from mnesis_core.maps.values import RunState
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from sessions_app.conf import site_config
-from sessions_app.database import db
+from sessions_app.database.threads import db
 from sessions_app.models import LanguageModel
-from sessions_app.queries import list_calls
+from sessions_app.record.call_queries import list_calls
 from tests.support.maps import output_of, start, worked
 from tests.support.story import alice, bob, script, session
 from tests.support.streamed import streamed
@@ -306,7 +306,7 @@ async def test_who_may_not_see_a_run_any_more_is_told_no_more(
 ):
     config = override(site_config(), {"stream": {"recheck_seconds": 0.1}})
     run_id = await db(start, session, [1])
-    monkeypatch.setattr("sessions_app.follow.site_config", lambda: config)
+    monkeypatch.setattr("sessions_app.live.feed.site_config", lambda: config)
     following = results_as_they_end(run_id, after=0, check=gone)
     with pytest.raises(SessionNotFoundError):
         await asyncio.wait_for(anext(following), 20)

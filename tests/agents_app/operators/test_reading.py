@@ -6,11 +6,11 @@ from itertools import count
 
 import pytest
 
-from agents_app.operators import reading
-from agents_app.operators.reading import read_input
-from agents_app.queries import last_item, list_items, load_run
-from mnesis_core.operators.values import RunState
-from mnesis_core.record import SessionRecord
+from agents_app.map_queries import last_item, list_items, load_run
+from agents_app.maps import run as reading
+from agents_app.maps.run import read_input
+from mnesis_core.maps.values import RunState
+from mnesis_core.records import SessionRecord
 from tests.support.maps import start
 from tests.support.story import alice, session
 

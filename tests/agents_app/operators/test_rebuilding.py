@@ -6,13 +6,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app.queries import tries_of_item
-from agents_app.showing import session_read
-from compaction_app.rebuilding import rebuild_payload
-from mnesis_core.operators.prompts import map_payload
-from mnesis_core.operators.values import ItemRecord, ItemState, OperatorSpec
-from mnesis_core.rendering import digest
-from sessions_app.queries import load_call, load_session
+from agents_app.map_queries import tries_of_item
+from agents_app.turns.overview import session_read
+from compaction_app.rebuild import rebuild_payload
+from mnesis_core.maps.prompts import map_payload
+from mnesis_core.maps.values import ItemRecord, ItemState, OperatorSpec
+from mnesis_core.providers.rendering import digest
+from sessions_app.record.call_queries import load_call
+from sessions_app.record.session_queries import load_session
 from tests.support.operators import SCHEMA, accept, add_run, claim, refuse, settle
 from tests.support.talks import new_session
 

@@ -18,34 +18,33 @@ from django.core.files.storage import storages
 from django.db import connections
 from django.utils import timezone
 
-from agents_app import store
-from agents_app.lifecycle import create_session
+from agents_app import map_store
+from agents_app.map_queries import list_items, load_run, tries_of_item
+from agents_app.map_store import Demand
+from agents_app.maps.run import RunWork, read_input
+from agents_app.maps.worker import Worker, tries_of, work_for_a_slice
 from agents_app.models import OperatorBrake, OperatorItem, OperatorShare
-from agents_app.operators.reading import read_input
-from agents_app.operators.running import RunWork
-from agents_app.operators.tries import tries_of
-from agents_app.operators.work import Worker, work_for_a_slice
-from agents_app.queries import list_items, load_run, tries_of_item
-from agents_app.store import Demand
-from audit_app.verify import verify_session
-from compaction_app.rebuilding import rebuild_payload
+from agents_app.turns.lifecycle import create_session
+from audit_app.proof.verify import verify_session
+from compaction_app.rebuild import rebuild_payload
 from files_app.queries import load_file_reference
-from mnesis_core.config import Config
-from mnesis_core.endings import ModelAuthenticationFailed, ModelRateLimited, ModelUnavailable
-from mnesis_core.llm import Prices, Request
-from mnesis_core.operators.values import ErrorKind, ItemState, NewItem, RunRecord, RunState, StopReason
-from mnesis_core.operators.wording import CURRENT
-from mnesis_core.overrides import override
+from mnesis_core.config import Config, override
+from mnesis_core.errors import ModelAuthenticationFailed, ModelRateLimited, ModelUnavailable
+from mnesis_core.llm.interface import Prices, Request
+from mnesis_core.maps.prompts import CURRENT
+from mnesis_core.maps.values import ErrorKind, ItemState, NewItem, RunRecord, RunState, StopReason
 from mnesis_core.providers.scripted import Script as Said
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import SessionRecord
+from mnesis_core.records import SessionRecord
 from mnesis_core.spending import TurnLimits
 from sessions_app.conf import site_config
-from sessions_app.ledger import change
 from sessions_app.models import ModelCall
-from sessions_app.queries import list_calls, load_events, load_paid_calls
 from sessions_app.rate_limit_pauses import RateLimitPause
-from sessions_app.store import soft_delete_session
+from sessions_app.record.call_queries import list_calls
+from sessions_app.record.change import change
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.session_store import soft_delete_session
+from sessions_app.usage.spending_queries import load_paid_calls
 from tests.support.maps import output_of, start, worked
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
@@ -98,7 +97,7 @@ def until(condition: Callable[[], Any], *, seconds: float = 20) -> None:
 
 def set_state(run_id: str, state: RunState, **how: Any) -> None:
     with change(load_run(run_id).session_id) as record:
-        store.set_run_state(record, run_id, state, **how)
+        map_store.set_run_state(record, run_id, state, **how)
 
 
 def calls(session: SessionRecord, **which: Any) -> int:
@@ -151,7 +150,7 @@ def test_an_item_that_never_fits_fails_and_says_why(session: SessionRecord, scri
     line = output_of(run)[1]
     assert (line["item"], line["error"]["kind"]) == (2, "validation")
     with change(session.id) as record:
-        assert store.retry_failed(record, run.id) == 1
+        assert map_store.retry_failed(record, run.id) == 1
     script(lambda request: '{"n": 2}')
     again = worked(run.id)
     assert (again.state, again.counts.completed, again.counts.failed) == (RunState.COMPLETED, 3, 0)
@@ -218,7 +217,7 @@ def test_the_ledger_hears_of_items_together_and_not_of_each(
     session: SessionRecord, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = override(Config(), {"operators": {"flush_seconds": 30.0}})
-    monkeypatch.setattr("agents_app.operators.work.site_config", lambda: config)
+    monkeypatch.setattr("agents_app.maps.worker.site_config", lambda: config)
     # They end one after the other, and are written together when all in flight have.
     script(lambda request: Step(text="ok", delay_seconds=0.06 * (int(said(request).removeprefix("Say ")) % 16)))
     run = worked(start(session, 48, concurrency=16))
@@ -309,7 +308,7 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     run_id = start(session, 1)
     read_input(run_id, may_go_on=lambda: True)
     run = load_run(run_id)
-    tries = tries_of(run, pause_of=partial(RateLimitPause, share=store.brake_model))
+    tries = tries_of(run, pause_of=partial(RateLimitPause, share=map_store.brake_model))
     work = RunWork(run, owner="worker-1", config=site_config().operators, trying=tries)
     assert work.demand == Demand(
         run_id=run_id,
@@ -323,9 +322,9 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     work.allow(4)
     for lease_seconds in (-1, 30):
         with change(session.id) as record:
-            store.release_expired(record, run_id)
-            claimed = store.claim_items(record, run_id, worker="worker-1", limit=1, lease_seconds=lease_seconds)
-            store.note_claimed(record, run_id, {})
+            map_store.release_expired(record, run_id)
+            claimed = map_store.claim_items(record, run_id, worker="worker-1", limit=1, lease_seconds=lease_seconds)
+            map_store.note_claimed(record, run_id, {})
         work._ready += tries.prepare(claimed)[0]
         work._held |= {item.number: item.attempts for item in claimed}
     begun = asyncio.run(work._change()).begun
@@ -364,8 +363,8 @@ def test_an_input_that_goes_while_the_run_is_at_it_lets_the_run_wait(session: Se
     run_id = start(session, 30, concurrency=2)
     script(echo)
     with change(session.id) as record:
-        store.add_items(record, run_id, [NewItem(number=1, offset=0, length=1)])
-        store.begin_run(record, run_id, items=1)
+        map_store.add_items(record, run_id, [NewItem(number=1, offset=0, length=1)])
+        map_store.begin_run(record, run_id, items=1)
     remove_content(load_run(run_id))
     run = worked(run_id)
     assert (run.state, run.reason) == (RunState.PAUSED, StopReason.ERROR)

@@ -10,23 +10,22 @@ from django.contrib.auth.models import User
 from django_q.models import OrmQ
 from django_q.tasks import async_task
 
-from agents_app import schedule, store
-from agents_app.lifecycle import create_session
+from agents_app import map_store, schedule
+from agents_app.map_queries import load_item, load_run
+from agents_app.maps import worker as working
+from agents_app.maps.worker import place, work_for_a_slice
 from agents_app.models import OperatorItem, OperatorShare
-from agents_app.operators import work as working
-from agents_app.operators.slots import place
-from agents_app.operators.work import work_for_a_slice
-from agents_app.queries import load_item, load_run
 from agents_app.tasks import work
-from mnesis_core.config import Config
-from mnesis_core.llm import Request
-from mnesis_core.operators.values import ItemState, OperatorKind, RunState
-from mnesis_core.overrides import override
+from agents_app.turns.lifecycle import create_session
+from mnesis_core.config import Config, override
+from mnesis_core.llm.interface import Request
+from mnesis_core.maps.values import ItemState, OperatorKind, RunState
 from mnesis_core.providers.scripted import ScriptedModel, Step
-from mnesis_core.record import SessionRecord
-from sessions_app.ledger import change
+from mnesis_core.records import SessionRecord
 from sessions_app.models import ModelCall
-from sessions_app.queries import load_call, load_messages
+from sessions_app.record.call_queries import load_call
+from sessions_app.record.change import change
+from sessions_app.record.message_queries import load_messages
 from tests.support.maps import start
 from tests.support.operators import add_run, claim
 from tests.support.story import alice, script, session
@@ -60,7 +59,7 @@ def test_what_a_dead_worker_held_of_a_paused_run_is_taken_back(session: SessionR
     run_id = add_run(session.id)
     [item] = claim(session.id, run_id, limit=1, lease_seconds=-1)
     with change(session.id) as record:
-        store.set_run_state(record, run_id, RunState.PAUSED, reason="person")
+        map_store.set_run_state(record, run_id, RunState.PAUSED, reason="person")
     assert schedule.wake_for_forsaken()
     work_for_a_slice()
     assert load_item(run_id, 1).state is ItemState.PENDING
@@ -143,7 +142,7 @@ def test_the_only_worker_leaves_a_long_item_where_others_wait_and_goes_on_with_i
     config = override(Config(), {"operators": {"slice_seconds": 0.01}})
     run_id = start(session, 1, kind=OperatorKind.AGENTIC)
     with monkeypatch.context() as only:
-        only.setattr("agents_app.operators.work.site_config", lambda: config)
+        only.setattr("agents_app.maps.worker.site_config", lambda: config)
         only.setattr(working, "must_make_room", lambda: ModelCall.objects.filter(state="running").exists())
         only.setattr(working, "ROOM_SECONDS", 0.5)
         assert work_for_a_slice()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnesis_core.exploration.source import Source
+from mnesis_core.files.source import Source
 
 MakeSource = Callable[[str, bytes], Source]
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mnesis_core.exploration import child
-from mnesis_core.exploration.findings import Findings
-from mnesis_core.exploration.source import Source
+from mnesis_core.files import child
+from mnesis_core.files.source import Findings, Source
 
 
 def _hang() -> None:
@@ -84,7 +83,7 @@ def explore(source: Source) -> Findings:
 
 
 def main() -> None:
-    parser: Any = ModuleType("mnesis_core.exploration.kinds.toml")
+    parser: Any = ModuleType("mnesis_core.files.kinds.toml")
     parser.explore = explore
     sys.modules[parser.__name__] = parser
     child.main()

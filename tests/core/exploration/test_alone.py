@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mnesis_core.exploration.alone import ExplorationLimits, Explored, explore_alone
+from mnesis_core.files.sandbox import ExplorationLimits, Explored, explore_alone
 
 MISBEHAVING = "tests.core.exploration.misbehaving"
 

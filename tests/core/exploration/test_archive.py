@@ -11,10 +11,10 @@ import zipfile
 
 import pytest
 
-from mnesis_core.exploration.detection import detect
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds import archive
-from mnesis_core.exploration.kinds.archive import explore
+from mnesis_core.files.detection import detect
+from mnesis_core.files.kinds import archive
+from mnesis_core.files.kinds.archive import explore
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 

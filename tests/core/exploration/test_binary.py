@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mnesis_core.exploration.kinds.binary import explore, recognised
+from mnesis_core.files.kinds.binary import explore, recognised
 from tests.core.exploration.conftest import MakeSource
 
 

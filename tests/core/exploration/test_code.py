@@ -6,10 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from mnesis_core.exploration.findings import SUMMARY_CHARACTERS, Unreadable
-from mnesis_core.exploration.kinds import code
-from mnesis_core.exploration.kinds.code import MOST_BYTES, explore
-from mnesis_core.exploration.kinds.code_languages import LANGUAGES
+from mnesis_core.files.kinds import code
+from mnesis_core.files.kinds.code import LANGUAGES, MOST_BYTES, explore
+from mnesis_core.files.source import SUMMARY_CHARACTERS, Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 SAMPLES = {

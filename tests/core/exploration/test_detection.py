@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.exploration.detection import detect
+from mnesis_core.files.detection import detect
 from tests.core.exploration.conftest import MakeSource
 
 

@@ -8,10 +8,10 @@ import docx
 import pytest
 from PIL import Image
 
-from mnesis_core.exploration.detection import detect
-from mnesis_core.exploration.explore import explore as explore_any
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds.docx import explore
+from mnesis_core.files.detection import detect
+from mnesis_core.files.explore import explore as explore_any
+from mnesis_core.files.kinds.office.docx import explore
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 from tests.core.exploration.office_files import OLD, bomb, changed, mangled, with_entities
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds import email
+from mnesis_core.files.kinds import email
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 MAIL = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@example.com>

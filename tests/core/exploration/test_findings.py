@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.exploration.findings import listed, shown
+from mnesis_core.files.source import listed, shown
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pkgutil
 
 import pytest
 
-from mnesis_core.exploration import kinds
-from mnesis_core.exploration.detection import KINDS, Kind
-from mnesis_core.exploration.explore import explore
-from mnesis_core.exploration.findings import SUMMARY_CHARACTERS
+from mnesis_core.files import kinds
+from mnesis_core.files.detection import KINDS, Kind
+from mnesis_core.files.explore import explore
+from mnesis_core.files.source import SUMMARY_CHARACTERS
 from tests.core.exploration.conftest import MakeSource
 
 MODULES = {module.name for module in pkgutil.iter_modules(kinds.__path__)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds import html
+from mnesis_core.files.kinds.markup import html
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 PAGE = b"""<!doctype html><html lang="en"><head><title>A &amp; B</title><style>h1 {}</style></head><body>

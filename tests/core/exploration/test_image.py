@@ -9,9 +9,9 @@ import zlib
 import pytest
 from PIL import Image
 
-from mnesis_core.exploration.detection import detect
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds.image import explore
+from mnesis_core.files.detection import detect
+from mnesis_core.files.kinds.image import explore
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.exploration import json_tokens
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds import json
-from mnesis_core.exploration.shape_lines import shape_lines
+from mnesis_core.files.kinds import json
+from mnesis_core.files.kinds import json as json_tokens
+from mnesis_core.files.shapes import shape_lines
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds import log
+from mnesis_core.files.kinds import log
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds import notebook
+from mnesis_core.files.kinds import notebook
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 NOTEBOOK = {

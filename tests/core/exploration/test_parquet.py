@@ -8,8 +8,8 @@ import pyarrow as arrow
 import pyarrow.parquet as arrow_parquet
 import pytest
 
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds.parquet import explore
+from mnesis_core.files.kinds.parquet import explore
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 

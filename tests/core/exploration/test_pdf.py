@@ -8,8 +8,8 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds.pdf import explore
+from mnesis_core.files.kinds.pdf import explore
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 

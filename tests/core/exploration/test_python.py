@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.exploration.explore import explore as explore_any
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds.python import explore
+from mnesis_core.files.explore import explore as explore_any
+from mnesis_core.files.kinds.python import explore
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 MODULE = b'''"""Keeps things.

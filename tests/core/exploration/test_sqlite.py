@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mnesis_core.exploration.findings import Unreadable
-from mnesis_core.exploration.kinds import sqlite
+from mnesis_core.files.kinds import sqlite
+from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
 SCHEMA = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mnesis_core.exploration.kinds import text
+from mnesis_core.files.kinds import text
 from tests.core.exploration.conftest import MakeSource
 
 BOOK = b"""The Book

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mnesis_core.llm import ModelSpec, Reply, Request, complete
+from mnesis_core.llm.interface import ModelSpec, Reply, Request, complete
 from mnesis_core.providers.litellm_ import LiteLLMModel
 from tests.support.openai_server import OpenAIServer
 

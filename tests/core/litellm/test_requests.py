@@ -7,8 +7,8 @@ from functools import reduce
 
 import pytest
 
-from mnesis_core.llm import ModelSpec, Outcome, Request, complete
-from mnesis_core.operators.schema import compile_schema
+from mnesis_core.llm.interface import ModelSpec, Outcome, Request, complete
+from mnesis_core.maps.schema import compile_schema
 from mnesis_core.providers.litellm_ import LiteLLMModel, supports_schemas
 from tests.core.litellm.questions import KEY, REQUEST, ask, spec_for
 from tests.support.openai_server import OpenAIServer

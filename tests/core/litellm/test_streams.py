@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from mnesis_core.llm import Outcome, ReasoningDelta, Reply, TextDelta, ToolCall, complete
+from mnesis_core.llm.interface import Outcome, ReasoningDelta, Reply, TextDelta, ToolCall, complete
 from mnesis_core.providers.litellm_ import LiteLLMModel
 from tests.core.litellm.questions import REQUEST, ask, spec_for
 from tests.support.openai_server import TEXT, WORDS, OpenAIServer

@@ -8,17 +8,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.operators.agents import is_nothing, limits_of_turn, usage_of_try
-from mnesis_core.operators.values import (
-    Counts,
-    ItemRecord,
-    ItemState,
-    OperatorKind,
-    OperatorSpec,
-    RunRecord,
-    RunState,
-)
-from mnesis_core.record import UsageRecord
+from mnesis_core.maps.agents import is_nothing, limits_of_turn, usage_of_try
+from mnesis_core.maps.values import Counts, ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, RunState
+from mnesis_core.records import UsageRecord
 from mnesis_core.spending import TurnLimits
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.operators.pace import Ending, Spell, seconds_left, spread, stretches_of
+from mnesis_core.maps.throughput import Ending, Spell, seconds_left, spread, stretches_of
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.operators.progress import Pace, progress_line
-from mnesis_core.operators.values import Counts
+from mnesis_core.maps.throughput import Pace, progress_line
+from mnesis_core.maps.values import Counts
 
 
 @pytest.mark.parametrize(

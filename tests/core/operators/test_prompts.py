@@ -8,11 +8,19 @@ from datetime import UTC, datetime
 import pytest
 
 from mnesis_core.errors import InvalidTemplate
-from mnesis_core.operators.prompts import LONGEST_QUOTED_REPLY, correction, item_prompt, map_payload
-from mnesis_core.operators.values import ErrorKind, OperatorSpec, TryRecord, read_spec, write_spec
-from mnesis_core.operators.wording import CURRENT, KNOWN, MARKER, wording_of
-from mnesis_core.record import UsageRecord
-from mnesis_core.rendering import digest
+from mnesis_core.maps.prompts import (
+    CURRENT,
+    KNOWN,
+    LONGEST_QUOTED_REPLY,
+    MARKER,
+    correction,
+    item_prompt,
+    map_payload,
+    wording_of,
+)
+from mnesis_core.maps.values import ErrorKind, OperatorSpec, TryRecord, read_spec, write_spec
+from mnesis_core.providers.rendering import digest
+from mnesis_core.records import UsageRecord
 
 SCHEMA = {"type": "object", "properties": {"z": {}, "a": {}}}
 SPEC = OperatorSpec(template="Of {{ item.text }}.", schema=SCHEMA, system_prompt="You are exact.")

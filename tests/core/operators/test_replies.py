@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mnesis_core.endings import ModelRateLimited, ModelTimeout
-from mnesis_core.llm import Outcome, Reply, Usage
-from mnesis_core.operators.replies import judge, judge_reply, result_of
-from mnesis_core.operators.schema import compile_schema
-from mnesis_core.operators.values import ErrorKind
+from mnesis_core.errors import ModelRateLimited, ModelTimeout
+from mnesis_core.llm.interface import Outcome, Reply, Usage
+from mnesis_core.maps.prompts import judge, judge_reply, result_of
+from mnesis_core.maps.schema import compile_schema
+from mnesis_core.maps.values import ErrorKind
 
 SCHEMA = compile_schema({"type": "object", "required": ["a"]})
 ANY = compile_schema(True)

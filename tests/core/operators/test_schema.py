@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidSchema
-from mnesis_core.operators.schema import compile_schema
+from mnesis_core.maps.schema import compile_schema
 
 PERSON = {
     "type": "object",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import InvalidTemplate
-from mnesis_core.operators.template import LONGEST_PROMPT, compile_template
+from mnesis_core.maps.template import LONGEST_PROMPT, compile_template
 
 PERSON = {"name": "Ada", "items": ["x", "y"], "age": 36, "tags": {"b": 2, "a": 1}, "none": None}
 

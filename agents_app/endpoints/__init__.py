@@ -1,0 +1,1 @@
+"""Endpoints: each parses, makes one call and translates back."""

@@ -1,0 +1,289 @@
+"""What a foreign agent may do here: the tools and resources of the MCP server, each one domain call.
+
+It acts for one person, in all of their sessions; a model's own memory tools see one session and those above it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any
+
+from ninja import Field, Schema
+from pydantic import ConfigDict
+
+from agents_app.endpoints.jsonrpc import Search
+from agents_app.endpoints.methods import SearchFile, Table, method, search_in_file
+from agents_app.maps import service
+from agents_app.maps.schemas import AgenticMapIn, MapIn
+from agents_app.schemas import InboxIn
+from agents_app.tools.memory import describing, reading
+from agents_app.tools.memory import reading as expanding
+from agents_app.tools.memory.describing import told
+from agents_app.tools.memory.reach import find_own
+from agents_app.turns import lifecycle
+from agents_app.turns.overview import AnswerOut, InboxMessageOut, SessionRead, answer_read, inbox_out, session_read
+from compaction_app.search import SearchOut, search_out, where_to_search
+from files_app.api import FileSearchOut
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.maps.values import OperatorKind
+from mnesis_core.records import TurnRecord
+from sessions_app.api import SessionList, message_page, session_page
+from sessions_app.callers import Caller
+from sessions_app.database.threads import db
+from sessions_app.record.session_queries import find_session, load_session
+from sessions_app.record.turn_queries import list_turns, load_turn
+from sessions_app.schemas import MessageOut, TurnOut, turn_out
+from sessions_app.search.search import search
+
+TOOLS: Table = {}
+_tool = partial(method, TOOLS)
+
+WaitSeconds = Annotated[
+    float, Field(ge=0, le=600, description="How long to wait for the end; the turn goes on after that.")
+]
+SessionId = Annotated[str, Field(description="The id of a session (sess_…).")]
+Message = Annotated[str, Field(description="What to say to the model of the session.")]
+NEWEST = 20
+"""Messages that a session's resource shows."""
+
+
+class Run(Schema):
+    """A new session and its first message."""
+
+    message: Message
+    model: Annotated[str, Field(description="A model's name; empty: the site's default.")] = ""
+    title: str = ""
+    system_prompt: str = ""
+    host: Annotated[str, Field(description="A name: the session stays alive for messages of others to it.")] = ""
+    wait_seconds: WaitSeconds = 120
+
+
+class Resume(Schema):
+    """One more message of a session, or none, to wait for the newest turn."""
+
+    session_id: SessionId
+    message: Annotated[str, Field(description="What to say; empty: only wait for the newest turn.")] = ""
+    wait_seconds: WaitSeconds = 120
+
+
+class Interrupt(Schema):
+    """Which session."""
+
+    session_id: SessionId
+
+
+class Send(InboxIn):
+    """A message for a session in host mode."""
+
+    session_id: SessionId
+
+
+class LlmMap(MapIn):
+    """A run over many items, and how long to wait for its end."""
+
+    wait_seconds: WaitSeconds = 120
+
+
+class AgenticMap(AgenticMapIn):
+    """Likewise with a sub-agent for each item."""
+
+    wait_seconds: WaitSeconds = 120
+
+
+class Sessions(Schema):
+    """Which sessions."""
+
+    q: Annotated[str, Field(max_length=200, description="A word of the title.")] = ""
+    label: Annotated[str | None, Field(description="key=value")] = None
+    archived: Annotated[bool | None, Field(description="null: archived ones too")] = False
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    cursor: str | None = None
+
+
+Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
+"""The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too."""
+
+
+class Grep(Search):
+    """What to find, and where; without a session in all of them."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    q: Pattern
+
+
+class GrepFile(SearchFile):
+    """What to find in a file."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    q: Pattern
+
+
+class Described(Schema):
+    """What to describe."""
+
+    id: Annotated[str, Field(description="An id: sum_, file_, msg_, part_, run_, map_, turn_, call_ or sess_.")]
+    offset: Annotated[int, Field(ge=0, le=2**53, description="Of a list of files: where to go on.")] = 0
+
+
+class Expanded(Schema):
+    """Which summary to open."""
+
+    summary_id: Annotated[str, Field(description="The id of a summary (sum_…).")]
+    cursor: Annotated[int, Field(ge=0, le=2**53)] = 0
+    tokens: Annotated[int, Field(ge=200, le=20_000, description="How large the answer may be.")] = 4_000
+
+
+class Read(Schema):
+    """What to read of what."""
+
+    id: Annotated[str, Field(description="An id: msg_, part_, file_ or sum_.")]
+    offset: Annotated[int, Field(ge=0, le=2**53)] = 0
+    limit: Annotated[int, Field(ge=1, le=40_000)] = 8_000
+    first_line: Annotated[int, Field(ge=0, le=2**53, description="Of a file: numbered lines from this one on.")] = 0
+
+
+class SessionShown(SessionRead):
+    """A session with its newest messages."""
+
+    messages: list[MessageOut]
+
+
+@_tool("mnesis_run", result=AnswerOut, writes=True)
+async def run(caller: Caller, asked: Run) -> dict[str, Any]:
+    """Start a session with a language model and wait for its answer. The whole conversation is kept."""
+    _, started = await lifecycle.begin_session(
+        owner=caller.user,
+        model=asked.model,
+        title=asked.title,
+        system_prompt=asked.system_prompt,
+        message=asked.message,
+        host_mode=bool(asked.host),
+        peer_name=asked.host,
+    )
+    return await _answer(started.turn, caller, asked.wait_seconds)
+
+
+@_tool("mnesis_resume", result=AnswerOut, writes=True)
+async def resume(caller: Caller, asked: Resume) -> dict[str, Any]:
+    """Go on with a session and wait for the answer; without a message, for that of its newest turn."""
+    session = await db(find_session, asked.session_id, owner_id=caller.owner_id)
+    if asked.message:
+        started = await lifecycle.start_turn(session.id, owner_id=caller.owner_id, message=asked.message)
+        return await _answer(started.turn, caller, asked.wait_seconds)
+    turn = await db(_newest_turn, session.id, owner_id=caller.owner_id)
+    return await _answer(turn, caller, asked.wait_seconds)
+
+
+@_tool("mnesis_interrupt", result=TurnOut, writes=True)
+def interrupt(caller: Caller, asked: Interrupt) -> dict[str, Any]:
+    """End the turn that runs in a session; what was said is kept."""
+    return turn_out(lifecycle.interrupt(asked.session_id, owner_id=caller.owner_id))
+
+
+@_tool("mnesis_send", result=InboxMessageOut, writes=True)
+async def send(caller: Caller, asked: Send) -> dict[str, Any]:
+    """Leave a message for a session in host mode, which reads it when it is idle. Nobody waits for an answer."""
+    sent = await lifecycle.send_message(
+        asked.session_id, owner_id=caller.owner_id, draft=asked.draft(), idempotency_key=asked.idempotency_key
+    )
+    return inbox_out(sent)
+
+
+@_tool("mnesis_llm_map", result=str, writes=True)
+async def llm_map(caller: Caller, asked: LlmMap) -> str:
+    """Ask a model the same about each of many items, and get a file of checked results.
+
+    Give file_id (a JSON Lines file) or items, a Jinja template that uses item, and the output_schema that each answer must
+    fit. You get the run's id, counts, the first failures and the results' file; lcm_describe says how far a run is.
+    """
+    return await _run_map(asked.request(OperatorKind.LLM), caller, asked.wait_seconds)
+
+
+@_tool("mnesis_agentic_map", result=str, writes=True)
+async def agentic_map(caller: Caller, asked: AgenticMap) -> str:
+    """As mnesis_llm_map, with a sub-agent for each item, which has tools and a session of its own."""
+    return await _run_map(asked.request(OperatorKind.AGENTIC), caller, asked.wait_seconds)
+
+
+@_tool("mnesis_sessions", result=SessionList)
+def sessions(caller: Caller, asked: Sessions) -> dict[str, Any]:
+    """List your sessions, the latest first."""
+    return session_page(owner_id=caller.owner_id, parent_id=None, **asked.dict())
+
+
+@_tool("lcm_grep", result=SearchOut)
+def grep(caller: Caller, asked: Grep) -> dict[str, Any]:
+    """Search everything that was ever said in your sessions, or in one of them, in context or not.
+
+    Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a regular
+    expression (RE2). With summary_id only what that summary stands for. covered_by names the summary that stands
+    for a hit; lcm_read reads on at its message_id.
+    """
+    where = where_to_search(caller.owner_id, asked.scope, session_id=asked.session_id, summary_id=asked.summary_id)
+    return search_out(search(where, asked.q, mode=asked.mode, limit=asked.limit, cursor=asked.cursor))
+
+
+@_tool("lcm_grep_file", result=FileSearchOut)
+def grep_file(caller: Caller, asked: GrepFile) -> dict[str, Any]:
+    """Search what a file (file_) holds, line by line; lcm_read reads around a line with first_line.
+
+    Mode text finds lines with all the words of the pattern, in any case, also as parts of longer words; "in quotes" with their
+    spaces. Mode regex takes a regular expression (RE2). next_cursor goes on.
+    """
+    found: dict[str, Any] = search_in_file(caller, asked)
+    return found
+
+
+@_tool("lcm_describe", result=str)
+def describe(caller: Caller, asked: Described) -> str:
+    """Tell what an id names: of a summary what it stands for, what stands for it, and its text."""
+    return describing.describe(find_own(asked.id, owner_id=caller.owner_id), offset=asked.offset)
+
+
+@_tool("lcm_expand", result=str)
+def expand(caller: Caller, asked: Expanded) -> str:
+    """Read what a summary was made of, one step down: messages, or summaries to expand further."""
+    found = find_own(asked.summary_id, owner_id=caller.owner_id)
+    if found.kind != "sum":
+        raise InvalidRequest(f"{found.id} is no summary; lcm_read reads it", field="summary_id")
+    return expanding.expand(found, cursor=asked.cursor, tokens=asked.tokens)
+
+
+@_tool("lcm_read", result=str)
+def read(caller: Caller, asked: Read) -> str:
+    """Read the original of a message, a part or tool output, a file or a summary, as it was written."""
+    found = find_own(asked.id, owner_id=caller.owner_id)
+    return reading.read(found, offset=asked.offset, limit=asked.limit, first_line=asked.first_line)
+
+
+def read_session(session_id: str, *, owner_id: int) -> dict[str, Any]:
+    """A session with its newest messages."""
+    session = load_session(session_id, owner_id=owner_id)
+    first = max(session.message_seq - NEWEST, 0)
+    page = message_page(session_id, owner_id=owner_id, after=first, limit=NEWEST)
+    shown: dict[str, Any] = SessionShown.model_validate(session_read(session) | {"messages": page["items"]}).dict()
+    return shown
+
+
+async def _run_map(asked: service.MapRequest, caller: Caller, seconds: float) -> str:
+    begun = await db(service.start, asked, owner_id=caller.owner_id)
+    return await db(told, await service.wait(begun.id, owner_id=caller.owner_id, seconds=seconds))
+
+
+def _newest_turn(session_id: str, *, owner_id: int) -> TurnRecord:
+    load_session(session_id, owner_id=owner_id)
+    turns = list_turns(session_id, limit=1)
+    if not turns:
+        raise InvalidRequest("Nothing was said in this session yet. Send a message.", field="message")
+    return turns[0]
+
+
+async def _answer(turn: TurnRecord, caller: Caller, seconds: float) -> dict[str, Any]:
+    """The turn when it has ended or waits for somebody, or as it is after so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            turn = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=caller.owner_id)
+    except TimeoutError:
+        turn = await db(load_turn, turn.id, session_id=turn.session_id)
+    return await db(answer_read, turn)

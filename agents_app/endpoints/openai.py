@@ -1,0 +1,548 @@
+"""The JSON that the OpenAI-compatible door takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import reduce
+from typing import Annotated, Any, Literal, TypeVar
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from ninja import Field, Router, Schema
+from pydantic import BaseModel, ConfigDict
+
+from agents_app.turns import lifecycle
+from agents_app.turns.claim import StartedTurn
+from agents_app.turns.suspended import ToolResult
+from mnesis_core.completions.answers import (
+    Answered,
+    Head,
+    Speech,
+    finish_reason,
+    read_completion,
+    read_end,
+    read_error,
+    read_text,
+)
+from mnesis_core.completions.requests import (
+    CompletionRequest,
+    Known,
+    News,
+    Said,
+    check_supported,
+    find_news,
+    joined,
+    known_of,
+    text_of_content,
+    unused,
+)
+from mnesis_core.errors import (
+    DuplicateIDError,
+    InvalidRequest,
+    MnesisError,
+    ModelError,
+    ToolCallAnswered,
+    ToolCallNotFoundError,
+    error_of,
+)
+from mnesis_core.events import EventType
+from mnesis_core.llm.interface import ModelSpec, ToolCall, ToolSpec
+from mnesis_core.messages import StoredMessage, TextPart
+from mnesis_core.records import SessionRecord, TurnState, UsageRecord, WaitsFor, add_usage
+from mnesis_core.text import text_digest
+from mnesis_core.turns.options import TurnOptions
+from sessions_app.callers import owner_id
+from sessions_app.conf import get_spec, list_models, users_are_sessions
+from sessions_app.database.outages import as_error
+from sessions_app.database.threads import db
+from sessions_app.live.access import Viewer, check_of, viewer_of
+from sessions_app.live.feed import Frame, follow
+from sessions_app.record.call_queries import usage_of
+from sessions_app.record.message_queries import load_message_rows, load_messages, load_messages_by_ids, load_part_text
+from sessions_app.record.session_queries import find_imported, load_session
+from sessions_app.record.turn_queries import find_turn_of_part, load_turn
+
+SESSION_FIELD = "mnesis_session"
+"""Of ``metadata``: what the header ``X-Mnesis-Session`` says, for clients that cannot send headers."""
+
+
+class CalledIn(Schema):
+    """A function and its arguments, a text that is usually JSON."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class CallIn(Schema):
+    """A call in a message of the assistant."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledIn
+
+
+class MessageIn(Schema):
+    """One message of the caller's history."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[CallIn] | None = None
+    tool_call_id: str = ""
+
+    def said(self, place: int) -> Said:
+        """The message as a value.
+
+        :raises InvalidRequest: it holds something else than text and calls.
+        """
+        return Said(
+            role="system" if self.role == "developer" else self.role,
+            text=text_of_content(self.content, field=f"messages.{place}.content"),
+            tool_calls=tuple(
+                ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+                for call in self.tool_calls or ()
+            ),
+            tool_call_id=self.tool_call_id,
+            place=place,
+        )
+
+
+class FunctionIn(Schema):
+    """A function that the caller runs."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ToolIn(Schema):
+    """A tool that the caller runs."""
+
+    type: Literal["function"]
+    function: FunctionIn
+
+    def spec(self) -> ToolSpec:
+        """The tool as a model sees it."""
+        parameters = self.function.parameters or {"type": "object", "properties": {}}
+        return ToolSpec(name=self.function.name, description=self.function.description or "", parameters=parameters)
+
+
+class StreamOptionsIn(Schema):
+    """What a stream ends with."""
+
+    include_usage: bool = False
+
+
+class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
+    """A request of OpenAI's Chat Completions. Parameters that have no field here are refused or left unused."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    messages: list[MessageIn]
+    stream: bool | None = None
+    stream_options: StreamOptionsIn | None = None
+    tools: list[ToolIn] | None = None
+    tool_choice: Any = None
+    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with its numbers."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def request(self, session: str) -> CompletionRequest:
+        """The request as a value; ``session`` is what the header says.
+
+        :raises InvalidRequest: something of it is not supported; names it.
+        """
+        parameters = self.model_dump(exclude_unset=True)
+        check_supported(parameters)
+        where = session or self._session_in_metadata()
+        tools = () if self.tool_choice == "none" else tuple(tool.spec() for tool in self.tools or ())
+        return CompletionRequest(
+            model=self.model,
+            messages=tuple(message.said(place) for place, message in enumerate(self.messages)),
+            tools=tools,
+            session=where,
+            user=self.user or "",
+            max_output_tokens=self.max_completion_tokens or self.max_tokens or 0,
+            unused=unused(parameters, in_session=bool(where)),
+        )
+
+    def _session_in_metadata(self) -> str:
+        session = (self.metadata or {}).get(SESSION_FIELD, "")
+        if not isinstance(session, str):
+            raise InvalidRequest("metadata.mnesis_session must be a session's id", field=f"metadata.{SESSION_FIELD}")
+        return session
+
+
+# Story: a request of OpenAI's Chat Completions becomes one turn, started or gone on with, and its answer is followed.
+#
+# With a session the server holds the history and writes down what is new; without one the request is a session of its
+# own, of one turn, whose model sees what the caller sent and is offered the caller's tools only. The turn belongs to the
+# runner, so it ends whether or not the client stays.
+
+ORIGIN = "openai"
+NEW = "new"
+RECENT = 40
+"""Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches."""
+ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}
+"""The configuration of a session that holds one call: only the caller's tools, and nothing to compact."""
+NO_ANSWER = (TurnState.FAILED, TurnState.INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a request belongs, and what of it is new there."""
+
+    session: SessionRecord
+    news: News
+    is_nameless: bool = False
+    """It was made for this very request, and no later one finds it unless it is told its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request whose turn runs, or has run."""
+
+    session: SessionRecord
+    started: StartedTurn
+    viewer: Viewer
+    answered_part: str = ""
+    """The call that the request brings a result of: what was said up to it is no part of the answer."""
+
+
+async def ask(
+    request: CompletionRequest, *, owner: AbstractBaseUser, viewer: Viewer, idempotency_key: str | None = None
+) -> Asked:
+    """Find the session, write down what is new, and set the turn going; returns at once.
+
+    :raises MnesisError: as ``lifecycle.create_session``, ``start_turn`` and ``answer_tools`` do
+    :raises InvalidRequest: nothing in the request can be answered, or the session has another model
+    """
+    place = await db(_find_place, request, owner, idempotency_key)
+    if place.news.results:
+        return await _answer_tools(place.session, place.news, viewer)
+    try:
+        started = await _start(request, place, idempotency_key)
+    except MnesisError:
+        if place.is_nameless:
+            await db(lifecycle.delete_session, place.session.id, owner_id=owner.pk)
+        raise
+    return Asked(session=place.session, started=started, viewer=viewer)
+
+
+async def _start(request: CompletionRequest, place: Place, key: str | None) -> StartedTurn:
+    session, news = place.session, place.news
+    return await lifecycle.start_turn(
+        session.id,
+        owner_id=session.owner_id,
+        message=news.message,
+        earlier=news.earlier,
+        idempotency_key=key,
+        options=TurnOptions(
+            tools=request.tools,
+            system_prompt=None if news.system_prompt == session.system_prompt else news.system_prompt,
+        ),
+    )
+
+
+async def follow_answer(asked: Asked) -> AsyncIterator[str | Answered]:
+    """The answer's text as it comes, then the whole of it.
+
+    :raises MnesisError: the turn failed, or the caller's key ended; what was said is in the record.
+    """
+    sent = 0
+    if asked.started.is_new or not await db(_is_answered, asked):
+        async for text in _texts(asked):
+            sent += len(text)
+            yield text
+    answered = await db(_read_answer, asked)
+    if rest := answered.text[sent:]:
+        yield rest
+    yield answered
+
+
+def _find_place(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> Place:
+    """The session of a request, made if need be, and what is new to it."""
+    session = _find_session(request, owner, key)
+    if session is None:
+        news = find_news(request.messages, Known())
+        if news.results:
+            raise ToolCallNotFoundError("nothing waits for this result", tool_call_id=news.results[0].tool_call_id)
+        made = _create_or_find(request, news, owner, key)
+        return Place(session=made, news=news, is_nameless=not _name_of(request, key))
+    if request.model != session.model:
+        raise InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
+    return Place(session=session, news=find_news(request.messages, _known(request, session)))
+
+
+def _known(request: CompletionRequest, session: SessionRecord) -> Known:
+    """What to compare a request with; one without answers of the assistant is new whatever the record says."""
+    if any(said.role == "assistant" for said in request.messages):
+        return known_of(load_messages(session.id, limit=RECENT, newest=True))
+    return Known(is_empty=session.message_seq == 0)
+
+
+def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> SessionRecord | None:
+    if request.session not in ("", NEW):
+        return load_session(request.session, owner_id=owner.pk)
+    if not request.session and (waiting := _find_waiting(request, owner)):
+        return waiting
+    name = _name_of(request, key)
+    return find_imported(owner_id=owner.pk, origin=ORIGIN, external_id=name) if name else None
+
+
+def _find_waiting(request: CompletionRequest, owner: AbstractBaseUser) -> SessionRecord | None:
+    """The session whose turn waits for the results that a request ends with: ids of calls are ids of parts."""
+    newest = request.messages[-1] if request.messages else None
+    found = find_turn_of_part(newest.tool_call_id, owner_id=owner.pk) if newest and newest.tool_call_id else None
+    if found is None:
+        return None
+    session = load_session(found[0], owner_id=owner.pk)
+    return session if session.running_turn_id == found[1] else None
+
+
+def _name_of(request: CompletionRequest, key: str | None) -> str:
+    """What makes a session that a request creates findable again, until it is deleted: its user's name, or the idempotency key."""
+    if _is_users(request):
+        return f"user:{text_digest(request.user)}"
+    return f"key:{text_digest(key)}" if key else ""
+
+
+def _is_users(request: CompletionRequest) -> bool:
+    return bool(not request.session and request.user and users_are_sessions())
+
+
+def _create_or_find(request: CompletionRequest, news: News, owner: AbstractBaseUser, key: str | None) -> SessionRecord:
+    try:
+        return _create(request, news, owner, key)
+    except DuplicateIDError:
+        # Another request of the same name was faster.
+        found = _find_session(request, owner, key)
+        if found is None:
+            raise
+        return found
+
+
+def _create(request: CompletionRequest, news: News, owner: AbstractBaseUser, key: str | None) -> SessionRecord:
+    is_one_turn = not request.session and not _is_users(request)
+    return lifecycle.create_session(
+        owner=owner,
+        model=request.model,
+        system_prompt=news.system_prompt or "",
+        labels={"door": ORIGIN, **({"one_turn": "yes"} if is_one_turn else {})},
+        config={**ONE_TURN, "max_output_tokens": request.max_output_tokens} if is_one_turn else {},
+        first_message=news.message,
+        origin=ORIGIN,
+        external_id=_name_of(request, key),
+    )
+
+
+async def _answer_tools(session: SessionRecord, news: News, viewer: Viewer) -> Asked:
+    """Give the caller's results to the turn that made the calls; those that it has already change nothing."""
+    part_id = news.results[0].tool_call_id
+    found = await db(find_turn_of_part, part_id, owner_id=session.owner_id)
+    if found is None or found[0] != session.id:
+        raise ToolCallNotFoundError("no call of this session has this id", tool_call_id=part_id)
+    results = [ToolResult(tool_call_id=said.tool_call_id, output=said.text) for said in news.results]
+    try:
+        started = await lifecycle.answer_tools(session.id, found[1], owner_id=session.owner_id, results=results)
+    except ToolCallAnswered:
+        # A client that lost its connection sends them again.
+        started = await db(_answered_before, found, results)
+    return Asked(session=session, started=started, viewer=viewer, answered_part=part_id)
+
+
+def _answered_before(place: tuple[str, str], results: list[ToolResult]) -> StartedTurn:
+    turn = load_turn(place[1], session_id=place[0])
+    messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
+    outputs = {stored.id: getattr(stored.part, "output", None) for message in messages for stored in message.parts}
+    different = next((result for result in results if outputs.get(result.tool_call_id) != result.output), None)
+    if different is not None:
+        raise ToolCallAnswered(tool_call_id=different.tool_call_id)
+    return StartedTurn(turn=turn, seq=1, is_new=False)
+
+
+async def _texts(asked: Asked) -> AsyncIterator[str]:
+    """What the turn says as it comes, until it stops; of one that an earlier request began, nothing until then."""
+    speech, is_live, is_new = Speech(), False, asked.started.is_new
+    after = asked.started.seq - 1 if is_new else asked.session.event_seq
+    check = check_of(asked.viewer, asked.session.id)
+    async with aclosing(follow(asked.session.id, after=after, check=check)) as frames:  # type: ignore[type-var]
+        async for frame in frames:
+            if is_new and (text := speech.take(frame)):
+                yield text
+            is_live = is_live or frame["type"] == "caught_up"
+            # Of what was whole before the stream began, no delta comes.
+            if is_new and not is_live and (written := await _written(frame)) and (text := speech.take(written)):
+                yield text
+            if _stops(frame, asked) and await db(_is_answered, asked):
+                return
+
+
+async def _written(frame: Frame) -> Frame | None:
+    if frame["type"] != EventType.PART_CREATED or frame["data"]["part_type"] != TextPart.type:
+        return None
+    whole = await db(load_part_text, frame["data"]["part_id"])
+    place = {"message_id": whole.message_id, "part_index": whole.part_index, "part_type": whole.part_type}
+    return Frame(type="delta", **place, offset=0, text=whole.text)
+
+
+def _stops(frame: Frame, asked: Asked) -> bool:
+    return frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == asked.started.turn.id
+
+
+def _is_answered(asked: Asked) -> bool:
+    """Whether there is something to answer with; a turn that waits for a person's approval goes on by itself later."""
+    turn = load_turn(asked.started.turn.id, session_id=asked.session.id)
+    return TurnState(turn.state).is_end or any(call.reason is WaitsFor.CALLER for call in turn.waits_for)
+
+
+def _read_answer(asked: Asked) -> Answered:
+    turn = load_turn(asked.started.turn.id, session_id=asked.session.id)
+    messages = _said_since(asked, load_messages_by_ids(turn.message_ids, session_id=turn.session_id))
+    text = joined(part.part.text for message in messages for part in message.parts if isinstance(part.part, TextPart))
+    if turn.state in NO_ANSWER or (turn.error_code and not text):
+        raise error_of(turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id)
+    rows = load_message_rows(turn.session_id, [message.id for message in messages])
+    calls = tuple(
+        ToolCall(id=call.part_id, name=call.tool_name, arguments=call.input)
+        for call in turn.waits_for
+        if call.reason is WaitsFor.CALLER
+    )
+    said = rows[messages[-1].id].finish_reason if messages else None
+    return Answered(
+        head=head_of(asked),
+        text=text,
+        tool_calls=calls,
+        finish_reason=finish_reason(turn.state, said or "", has_calls=bool(calls)),
+        state=turn.state,
+        usage=reduce(add_usage, map(usage_of, rows.values()), UsageRecord()),
+    )
+
+
+def _said_since(asked: Asked, messages: list[StoredMessage]) -> list[StoredMessage]:
+    """The answers of a turn that came after what the request said."""
+    asking = max((index for index, message in enumerate(messages) if _is_asking(asked, message)), default=-1)
+    return messages[asking + 1 :]
+
+
+def _is_asking(asked: Asked, message: StoredMessage) -> bool:
+    if asked.answered_part:
+        return any(stored.id == asked.answered_part for stored in message.parts)
+    told = asked.started.turn.message_ids if asked.started.is_new else ()
+    return message.role != "assistant" or message.id in told
+
+
+def head_of(asked: Asked) -> Head:
+    """What every piece of the answer begins with."""
+    turn = asked.started.turn
+    created = int(turn.created_at.timestamp())
+    return Head(turn_id=turn.id, session_id=asked.session.id, model=asked.session.model, created=created)
+
+
+# The OpenAI-compatible door: chat completions, streamed or whole, and the list of models.
+
+router = Router(tags=["openai"])
+
+SESSION, TURN, UNUSED = "X-Mnesis-Session", "X-Mnesis-Turn", "X-Mnesis-Unused"
+Answer = TypeVar("Answer", HttpResponse, StreamingHttpResponse)
+DONE = "data: [DONE]\n\n"
+
+
+@router.post("/chat/completions", response=None, summary="Answer a chat")
+async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResponse | StreamingHttpResponse:
+    """One answer, whole or as server-sent events. ``X-Mnesis-Session`` names the session that holds the history."""
+    wanted = body.request(request.headers.get(SESSION, ""))
+    key = request.headers.get("Idempotency-Key") or None
+    asked = await ask(wanted, owner=request.user, viewer=viewer_of(request), idempotency_key=key)  # type: ignore[arg-type]
+    pieces = follow_answer(asked)
+    # Awaited before the answer begins, so that a call that fails at once has its status, streamed or not.
+    first = await anext(pieces)
+    if body.stream:
+        chunks = _chunks(asked, first, pieces, include_usage=body.include_usage)
+        return _headed(StreamingHttpResponse(chunks, content_type="text/event-stream"), asked, wanted)
+    whole: HttpResponse = JsonResponse(read_completion(await _last(first, pieces)))
+    return _headed(whole, asked, wanted)
+
+
+@router.get("/models", response=None, summary="List models")
+def models(request: HttpRequest) -> HttpResponse:
+    """The models that may be asked."""
+    return JsonResponse({"object": "list", "data": [_model(spec) for spec in list_models(user_id=owner_id(request))]})
+
+
+@router.get("/models/{path:name}", response=None, summary="Read a model")
+def model(request: HttpRequest, name: str) -> HttpResponse:
+    """One model."""
+    return JsonResponse(_model(get_spec(name, user_id=owner_id(request))))
+
+
+def openai_error(error: MnesisError, status: int = 0) -> HttpResponse:
+    """An error as OpenAI's clients read it; ``status`` where HTTP has a closer one than the registry."""
+    response = JsonResponse(read_error(error), status=status or error.status)
+    if isinstance(error, ModelError):
+        # The call was tried again here, and is in the record; a client that repeats the request asks twice.
+        response.headers["x-should-retry"] = "false"
+    if error.details.get("retry_after"):
+        response.headers["Retry-After"] = error.details["retry_after"]
+    return response
+
+
+def _headed(response: Answer, asked: Asked, wanted: CompletionRequest) -> Answer:
+    headers = {
+        SESSION: asked.session.id,
+        TURN: asked.started.turn.id,
+        UNUSED: ", ".join(wanted.unused),
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",
+    }
+    for name, value in headers.items():
+        response.headers[name] = value
+    return response
+
+
+async def _last(first: str | Answered, pieces: AsyncIterator[str | Answered]) -> Answered:
+    piece = first
+    while isinstance(piece, str):
+        piece = await anext(pieces)
+    return piece
+
+
+async def _chunks(
+    asked: Asked, first: str | Answered, pieces: AsyncIterator[str | Answered], *, include_usage: bool
+) -> AsyncIterator[str]:
+    """The answer as server-sent events; what goes wrong on the way is the last of them."""
+    head, is_first, piece = head_of(asked), True, first
+    try:
+        while isinstance(piece, str):
+            yield _event(read_text(head, piece, is_first=is_first))
+            is_first, piece = False, await anext(pieces)
+        for end in read_end(piece, include_usage=include_usage, is_first=is_first):
+            yield _event(end)
+        yield DONE
+    except Exception as problem:
+        # A server may leave the connection of a failed generator open for ever.
+        yield _event(read_error(as_error(problem, asked=f"the stream of turn {head.turn_id}")))
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value)}\n\n"
+
+
+def _model(spec: ModelSpec) -> dict[str, Any]:
+    return {
+        "id": spec.alias,
+        "object": "model",
+        "created": 0,
+        "owned_by": "mnesis",
+        "context_window": spec.context_window,
+        "max_output_tokens": spec.max_output_tokens,
+    }

@@ -1,0 +1,270 @@
+"""Sessions and turns at the REST door.
+
+An address belongs to one router (ninja matches the path before the method), so what shares one stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema, Status
+
+from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
+from agents_app.tools.pages import ToolList, show_tools
+from agents_app.turns import lifecycle, suspended
+from agents_app.turns.overview import (
+    ForkingOut,
+    InboxList,
+    InboxMessageOut,
+    SessionRead,
+    forking_out,
+    inbox_out,
+    inbox_page,
+    session_read,
+)
+from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page, wants_stream
+from sessions_app.callers import owner_id
+from sessions_app.conf import list_models
+from sessions_app.database.threads import waiting_for
+from sessions_app.live.access import Viewer, check_of, viewer_of
+from sessions_app.live.feed import Frame, follow
+from sessions_app.record import session_queries
+from sessions_app.schemas import ErrorOut, Limit, Place, TurnOut, turn_out
+
+router = Router(tags=["sessions"])
+
+ERRORS = {
+    400: ErrorOut,
+    401: ErrorOut,
+    404: ErrorOut,
+    409: ErrorOut,
+    413: ErrorOut,
+    422: ErrorOut,
+    429: ErrorOut,
+    503: ErrorOut,
+}
+
+
+class PricesOut(Schema):
+    """What a million tokens cost, in millionths of the currency unit. A cache price of null: as other prompt tokens."""
+
+    input: int
+    output: int
+    cache_read: int | None
+    cache_write: int | None
+
+
+class ModelOut(Schema):
+    """A model that may be chosen. Each source is configured, litellm or default: assumed, since nobody says."""
+
+    alias: str
+    litellm_model: str
+    context_window: int
+    context_window_source: str
+    max_output_tokens: int
+    max_output_source: str
+    prices: PricesOut
+    prices_source: str
+    fallbacks: tuple[str, ...]
+    """Who is asked, in this order, when it gives nothing."""
+
+
+class ModelList(Schema):
+    """Every model."""
+
+    items: list[ModelOut]
+    next_cursor: None = None
+
+
+@router.get("/models", response={200: ModelList, **ERRORS}, summary="List models")
+def models(request: HttpRequest) -> Any:
+    """The models that a session may use."""
+    return {"items": list_models(user_id=owner_id(request))}
+
+
+@router.get("/sessions", response={200: SessionList, **ERRORS}, summary="List sessions, the latest first")
+def list_sessions(
+    request: HttpRequest,
+    label: str | None = None,
+    archived: bool | None = False,
+    q: Annotated[str, Query(max_length=200)] = "",
+    parent_id: str | None = None,
+    sub_agents: bool | None = None,
+    limit: Limit = 50,
+    cursor: str | None = None,
+) -> dict[str, Any]:
+    """Your sessions. ``label=key=value`` filters by a label, ``q`` by a word of the title, ``parent_id`` to children.
+
+    ``sub_agents`` true: only sessions that turns launched; false: none of them.
+    """
+    return session_page(
+        owner_id=owner_id(request),
+        archived=archived,
+        label=label,
+        q=q,
+        parent_id=parent_id,
+        sub_agents=sub_agents,
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+@router.post("/sessions", response={201: SessionRead, **ERRORS}, summary="Create a session")
+def create_session(request: HttpRequest, body: SessionIn) -> Any:
+    """Create a session and, with ``message``, start its first turn."""
+    values = body.dict(exclude={"message"})
+    if body.message is None:
+        return Status(201, session_read(lifecycle.create_session(owner=request.user, **values)))  # type: ignore[arg-type]
+    begin = waiting_for(lifecycle.begin_session)
+    session, started = begin(owner=request.user, message=body.message, **values)  # type: ignore[arg-type]
+    return Status(201, session_read(session_queries.load_session(session.id)) | {"turn_id": started.turn.id})
+
+
+@router.get("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Read a session")
+def read_session(request: HttpRequest, session_id: str) -> Any:
+    """State, context meter and billing. Never waits for a running turn."""
+    return session_read(session_queries.load_session(session_id, owner_id=owner_id(request)))
+
+
+@router.patch("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Change a session")
+def update_session(request: HttpRequest, session_id: str, body: SessionPatch) -> Any:
+    """Rename, relabel or reconfigure a session."""
+    return session_read(lifecycle.update_session(session_id, owner_id=owner_id(request), **body.dict()))
+
+
+@router.post("/sessions/{session_id}/archive", response={200: SessionRead, **ERRORS}, summary="Archive a session")
+def archive_session(request: HttpRequest, session_id: str) -> Any:
+    """Close a session for new turns; it stays readable."""
+    return session_read(lifecycle.archive_session(session_id, owner_id=owner_id(request)))
+
+
+@router.post("/sessions/{session_id}/reopen", response={200: SessionRead, **ERRORS}, summary="Take out of the archive")
+def reopen_session(request: HttpRequest, session_id: str) -> Any:
+    """Let an archived session take turns again; its sub-agents' stay archived."""
+    return session_read(lifecycle.reopen_session(session_id, owner_id=owner_id(request)))
+
+
+@router.post(
+    "/sessions/{session_id}/fork", response={201: SessionRead, 202: ForkingOut, **ERRORS}, summary="Fork a session"
+)
+def fork_session(request: HttpRequest, session_id: str, body: ForkIn) -> Any:
+    """A new session with everything up to and including one message, or before one; the original stays as it is.
+
+    A fork of more than 2,000 messages is copied by a worker: 202, and ``GET /sessions/{id}/fork`` says how far it is.
+    """
+    fork = lifecycle.begin_fork(session_id, owner=request.user, **body.dict())  # type: ignore[arg-type]
+    if fork.is_whole:
+        return Status(201, session_read(session_queries.load_session(fork.id)))
+    return Status(202, forking_out(fork))
+
+
+@router.get("/sessions/{session_id}/fork", response={200: ForkingOut, **ERRORS}, summary="How far a fork is copied")
+def read_fork(request: HttpRequest, session_id: str) -> Any:
+    """How far a fork is. Its session is there once ``copied`` equals ``messages``."""
+    return forking_out(session_queries.load_forking(session_id, owner_id=owner_id(request)))
+
+
+@router.get("/sessions/{session_id}/turns", response={200: TurnList, **ERRORS}, summary="List turns, newest first")
+def list_turns(request: HttpRequest, session_id: str, limit: Limit = 50, cursor: Place | None = None) -> dict[str, Any]:
+    """Turns of a session."""
+    return turn_page(session_id, owner_id=owner_id(request), limit=limit, cursor=cursor)
+
+
+@router.post(
+    "/sessions/{session_id}/turns",
+    response={200: None, 202: TurnOut, **ERRORS},
+    summary="Start a turn",
+    openapi_extra={"responses": {200: {"description": "With ``stream``", **STREAM}}},
+)
+def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
+    """Write the message and start the turn; the answer comes at once, or with ``stream`` as server-sent events.
+
+    ``tools`` are run by you: when the model calls one, the turn is suspended (and the stream ends) until you send
+    what it ``waits_for`` to ``/tool-results``.
+    """
+    started = waiting_for(lifecycle.start_turn)(session_id, owner_id=owner_id(request), **body.arguments())
+    if body.stream or wants_stream(request):
+        return event_stream(_until_end(session_id, started.turn.id, viewer_of(request), after=started.seq - 1))
+    return Status(202, turn_out(started.turn))
+
+
+@router.post(
+    "/sessions/{session_id}/turns/{turn_id}/tool-results",
+    response={202: TurnOut, **ERRORS},
+    summary="Give a turn results of your tools",
+)
+def answer_tools(request: HttpRequest, session_id: str, turn_id: str, body: ToolResultsIn) -> Any:
+    """The turn goes on when nothing is waited for. Results of a turn that has ended are kept with it, no more."""
+    results = [suspended.ToolResult(**result.dict()) for result in body.results]
+    answer = waiting_for(lifecycle.answer_tools)
+    return Status(202, turn_out(answer(session_id, turn_id, owner_id=owner_id(request), results=results).turn))
+
+
+@router.post(
+    "/sessions/{session_id}/approvals/{part_id}",
+    response={202: TurnOut, **ERRORS},
+    summary="Approve or refuse a tool call",
+)
+def decide_approval(request: HttpRequest, session_id: str, part_id: str, body: ApprovalIn) -> Any:
+    """Say yes or no to a tool call that a turn ``waits_for``; a note with a no is told to the model."""
+    decide = waiting_for(lifecycle.decide_approval)
+    return Status(202, turn_out(decide(session_id, part_id, owner_id=owner_id(request), **body.dict())))
+
+
+@router.post("/sessions/{session_id}/record", response={200: TurnOut, 201: TurnOut, **ERRORS}, summary="Record a turn")
+def record_turn(request: HttpRequest, session_id: str, body: RecordIn) -> Any:
+    """Keep a turn that you ran with your own model client. 200 says that this key has recorded it before."""
+    recorded = lifecycle.record_turn(
+        session_id, owner_id=owner_id(request), turn=body.turn(), idempotency_key=body.idempotency_key
+    )
+    return Status(201 if recorded.is_new else 200, turn_out(recorded.turn))
+
+
+@router.post(
+    "/sessions/{session_id}/inbox", response={202: InboxMessageOut, **ERRORS}, summary="Send a session a message"
+)
+def send_message(request: HttpRequest, session_id: str, body: InboxIn) -> Any:
+    """Put a message into the inbox of a session in host mode, which reads it in a turn when it is idle."""
+    send = waiting_for(lifecycle.send_message)
+    sent = send(session_id, owner_id=owner_id(request), draft=body.draft(), idempotency_key=body.idempotency_key)
+    return Status(202, inbox_out(sent))
+
+
+@router.get("/sessions/{session_id}/inbox", response={200: InboxList, **ERRORS}, summary="Read an inbox")
+def read_inbox(
+    request: HttpRequest,
+    session_id: str,
+    waiting: bool | None = None,
+    after: Place = 0,
+    cursor: Place = 0,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """Messages to a session, oldest first; ``waiting`` true: those that no turn has taken, false: the others."""
+    return inbox_page(session_id, owner_id=owner_id(request), waiting=waiting, after=max(after, cursor), limit=limit)
+
+
+@router.post("/sessions/{session_id}/interrupt", response={202: TurnOut, **ERRORS}, summary="Interrupt the turn")
+def interrupt(request: HttpRequest, session_id: str) -> Any:
+    """End the running turn, from any process; what was said is kept."""
+    return Status(202, turn_out(lifecycle.interrupt(session_id, owner_id=owner_id(request))))
+
+
+async def _until_end(session_id: str, turn_id: str, viewer: Viewer, *, after: int) -> AsyncIterator[Frame]:
+    """The session's frames until the turn has ended or waits."""
+    async for frame in follow(session_id, after=after, check=check_of(viewer, session_id)):
+        yield frame
+        if frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn_id:
+            return
+
+
+# Tools at the REST door.
+
+tools_router = Router(tags=["tools"])
+
+
+@tools_router.get("/tools", response={200: ToolList, 401: ErrorOut}, summary="List tools")
+def list_tools(request: HttpRequest) -> Any:
+    """Every tool that a session may be offered (``config.turn.tools``), those of attached MCP servers included."""
+    return {"items": show_tools(user_id=owner_id(request))}

@@ -1,0 +1,174 @@
+"""The websocket door of a session: frames out; turns, answers to what they wait for, and interrupts in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from agents_app.schemas import AnswerIn, DecisionIn, TurnStartIn
+from agents_app.turns import lifecycle, suspended
+from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
+from mnesis_core.records import TurnRecord
+from mnesis_core.text import read_json
+from sessions_app.callers import check_may_write, count_request
+from sessions_app.conf import site_config
+from sessions_app.database.outages import as_error, log_outage
+from sessions_app.database.threads import AWAY, db
+from sessions_app.live.access import check_viewer, viewer_of_socket
+from sessions_app.live.feed import Frame, follow
+
+NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED = 4401, 4404, 4408, 4409
+TRY_AGAIN = 4503
+"""Close code of a socket while the database is away."""
+logger = logging.getLogger(__name__)
+
+
+class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
+    """One client that follows one session."""
+
+    async def connect(self) -> None:
+        """Accept only the session's owner; the code says why not."""
+        self.tasks: list[asyncio.Task[None]] = []
+        await self.accept()
+        if not self.scope["user"].is_authenticated:
+            await self.close(NOT_SIGNED_IN)
+            return
+        self.session_id = self.scope["url_route"]["kwargs"]["session_id"]
+        try:
+            after = _after(self.scope["query_string"])
+            await self._authorise()
+        except NotFound:
+            await self.close(NOT_FOUND)
+            return
+        except InvalidRequest as error:
+            await self._send({"type": "error", "error": error.as_dict()})
+            await self.close(NOT_FOUND)
+            return
+        except AWAY as error:
+            log_outage(logger, "Sockets are closed: the database does not answer", error)
+            await self.close(TRY_AGAIN)
+            return
+        self.tasks = [asyncio.create_task(self._follow(after)), asyncio.create_task(self._recheck())]
+
+    async def disconnect(self, code: int) -> None:
+        """The client is gone; whatever it started goes on."""
+        self._stop()
+
+    def _stop(self) -> None:
+        for task in self.tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self.tasks = []
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """One frame of the client: ``{"type": "turn" | "answer" | "approve" | "interrupt" | "ping", …}``."""
+        if not self.tasks:
+            return
+        reference: Any = None
+        try:
+            frame = _parse(text_data)
+            reference = frame.get("id")
+            count_request(user_id=self.owner_id, key_prefix=self.scope.get("key_prefix", ""))
+            await self._authorise()
+            await self._act(frame)
+        except Exception as exception:
+            error = as_error(exception, asked="websocket frame")
+            await self._send({"type": "error", "id": reference, "error": error.as_dict()})
+
+    async def _act(self, frame: dict[str, Any]) -> None:
+        actions: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+            "turn": self._turn,
+            "answer": self._answer,
+            "approve": self._approve,
+            "interrupt": self._interrupt,
+            "ping": self._ping,
+        }
+        act = actions.get(str(frame.get("type")))
+        if act is None:
+            raise InvalidRequest(f"type must be one of {', '.join(actions)}", field="type")
+        if act != self._ping:
+            check_may_write(self.scope.get("may_write", False))
+        await act(frame)
+
+    async def _turn(self, frame: dict[str, Any]) -> None:
+        asked = TurnStartIn.model_validate(frame)
+        started = await lifecycle.start_turn(self.session_id, owner_id=self.owner_id, **asked.arguments())
+        await self._accepted(frame, started.turn)
+
+    async def _answer(self, frame: dict[str, Any]) -> None:
+        asked = AnswerIn.model_validate(frame)
+        results = [suspended.ToolResult(**result.dict()) for result in asked.results]
+        answered = await lifecycle.answer_tools(self.session_id, asked.turn_id, owner_id=self.owner_id, results=results)
+        await self._accepted(frame, answered.turn)
+
+    async def _approve(self, frame: dict[str, Any]) -> None:
+        asked = DecisionIn.model_validate(frame)
+        turn = await lifecycle.decide_approval(self.session_id, owner_id=self.owner_id, **asked.dict())
+        await self._accepted(frame, turn)
+
+    async def _interrupt(self, frame: dict[str, Any]) -> None:
+        await self._accepted(frame, await db(lifecycle.interrupt, self.session_id, owner_id=self.owner_id))
+
+    async def _accepted(self, frame: dict[str, Any], turn: TurnRecord) -> None:
+        await self._send({"type": "accepted", "id": frame.get("id"), "turn_id": turn.id})
+
+    async def _ping(self, frame: dict[str, Any]) -> None:
+        await self._send({"type": "pong", "id": frame.get("id")})
+
+    async def _follow(self, after: int) -> None:
+        async with contextlib.aclosing(follow(self.session_id, after=after)) as frames:  # type: ignore[type-var]
+            async for frame in frames:
+                await self._send(frame)
+
+    async def _recheck(self) -> None:
+        """Channels keeps the user of the handshake for ever; the end of an account, a key or a sign-in is seen here."""
+        while True:
+            await asyncio.sleep(site_config().stream.recheck_seconds)
+            try:
+                with contextlib.suppress(*AWAY):  # asked again next time
+                    await self._authorise()
+            except MnesisError:
+                await self._end(REVOKED)
+                return
+
+    @property
+    def owner_id(self) -> int:
+        """Whose session it is: only its owner is accepted."""
+        return int(self.scope["user"].pk)
+
+    async def _authorise(self) -> None:
+        await db(check_viewer, viewer_of_socket(self.scope), self.session_id)
+
+    async def _end(self, code: int) -> None:
+        """Close, and send nothing more."""
+        self._stop()
+        await self.close(code)
+
+    async def _send(self, frame: dict[str, Any]) -> None:
+        """Send a frame, which takes as long as what was sent before is not read (``mnesis_site.server``)."""
+        try:
+            async with asyncio.timeout(site_config().stream.slow_seconds):
+                await self.send(text_data=frame.as_json() if isinstance(frame, Frame) else json.dumps(frame))
+        except TimeoutError:
+            await self._end(TOO_SLOW)
+
+
+def _after(query_string: bytes) -> int:
+    text = parse_qs(query_string.decode("ascii", "replace")).get("after", ["0"])[0]
+    if not text.isdecimal() or len(text) > 15:
+        raise InvalidRequest("after must be a whole number", field="after")
+    return int(text)
+
+
+def _parse(text: str | None) -> dict[str, Any]:
+    frame = read_json(text or "")
+    if not isinstance(frame, dict):
+        raise InvalidRequest("the frame must be an object")
+    return frame

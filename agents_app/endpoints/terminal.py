@@ -1,0 +1,256 @@
+"""What every command about sessions has: whose they are, JSON on request, and errors with the registry's exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from argparse import ArgumentParser
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+
+from agents_app.turns import lifecycle
+from agents_app.turns.runner import runner
+from mnesis_core.errors import InvalidRequest, MnesisError, SessionNotRunning, TurnCancelled
+from mnesis_core.events import EventType
+from mnesis_core.messages import ToolPart, ToolState
+from mnesis_core.providers.litellm_ import close_connections
+from mnesis_core.records import TurnRecord, TurnState
+from mnesis_core.text import excerpt, printable
+from sessions_app.database.outages import as_error
+from sessions_app.database.threads import db
+from sessions_app.live.feed import Frame, follow
+from sessions_app.pages.markdown import show_invisible
+from sessions_app.record.message_queries import load_part
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_turn
+from sessions_app.schemas import JSONEncoder
+
+PIPED = "-"
+"""The word of a message, or the path, that stands for what is piped in."""
+
+
+class DoorCommand(BaseCommand):
+    """A command that is a door: parses, makes one call, and says what came of it."""
+
+    def add_common(self, parser: ArgumentParser) -> None:
+        """The arguments that each has."""
+        parser.add_argument("--user", help="whose sessions (default: the first administrator)")
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Run, and turn whatever goes wrong into an exit status and a line on standard error.
+
+        :raises CommandError: what went wrong.
+        """
+        try:
+            return super().execute(*args, **options)
+        except CommandError:
+            raise
+        except KeyboardInterrupt:
+            raise SystemExit(TurnCancelled.exit_status) from None
+        except BrokenPipeError:
+            # Whoever read the output has enough of it; Python would write the rest at its end, and complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(1) from None
+        except Exception as exception:
+            error = as_error(exception, asked=f"the command {self.__module__.rpartition('.')[2]}")
+            if options.get("as_json"):
+                self.print_json({"error": error.as_dict()})
+            raise failed(error) from None
+
+    def print_json(self, value: Any) -> None:
+        """A value as JSON. Lone surrogates leave escaped."""
+        self.stdout.write(json.dumps(value, cls=JSONEncoder, indent=2))
+
+    def print_text(self, text: str) -> None:
+        """A piece of text at once, without a line's end."""
+        self.stdout.write(self.readable(text), ending="")
+        self.stdout.flush()
+
+    def print_note(self, text: str) -> None:
+        """A line about what happens, apart from the output."""
+        self.stderr.write(show_invisible(text), style_func=str)
+
+    def readable(self, text: str) -> str:
+        """What others wrote, for the output: whole for a program, and at a terminal nothing that the terminal obeys."""
+        return show_invisible(text) if self.stdout.isatty() else printable(text)
+
+
+def failed(error: MnesisError) -> CommandError:
+    """An error as a command ends with it."""
+    return CommandError(show_invisible(f"{error.code}: {error.message}"), returncode=error.exit_status)
+
+
+def read_message(words: Sequence[str], source: IO[str] | None = None) -> str:
+    """What the words of a command say; ``-``, or no word at all, stands for what is piped in.
+
+    :raises InvalidRequest: there is neither a word nor a pipe.
+    """
+    source = source or sys.stdin
+    if words and PIPED not in words:
+        return " ".join(words)
+    if source.isatty():
+        raise InvalidRequest("Say something: as an argument, or piped into this command.", field="message")
+    said = [" ".join(word for word in words if word != PIPED), source.read()]
+    return "\n\n".join(text for text in said if text.strip())
+
+
+@contextmanager
+def opened(path: str) -> Iterator[IO[bytes]]:
+    """A file of this machine, or what is piped in, to be read.
+
+    :raises InvalidRequest: it cannot be opened.
+    """
+    if path == PIPED:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is done with it may fail otherwise
+    except OSError as problem:
+        raise InvalidRequest(f"{path} cannot be read: {problem.strerror}", field="path") from None
+    with file:
+        yield file
+
+
+# A person at the terminal: whose sessions they are, which one is meant, and a turn that prints as it streams.
+
+TOLD = (EventType.PART_STATE_CHANGED, EventType.DELEGATION_SUSPENDED)
+"""Events that a line may be told about."""
+LINE = 100
+"""Characters of a tool's arguments that are shown."""
+
+
+def find_user(username: str | None) -> User:
+    """The user of this name, or the first administrator.
+
+    :raises InvalidRequest: there is none.
+    """
+    users = get_user_model().objects.filter(is_active=True)
+    if username:
+        user = users.filter(username=username).first()
+    else:
+        user = users.filter(is_superuser=True).order_by("pk").first()
+    if user is None:
+        known = f"there is no user {username!r}" if username else "there is no administrator yet"
+        raise InvalidRequest(f"{known}; make one with 'manage.py createsuperuser', or name one with --user")
+    return user
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """Where a turn is shown."""
+
+    text: Callable[[str], None]
+    """Takes a piece of the answer."""
+    note: Callable[[str], None]
+    """Takes a line about what happens beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A person's word on a tool call."""
+
+    part_id: str
+    approved: bool
+    note: str = ""
+
+
+def run_turn(session_id: str, *, owner_id: int, message: str, screen: Screen) -> TurnRecord:
+    """Run one turn here and now, until it ends or waits. Ctrl-C interrupts it and keeps what was said.
+
+    :raises MnesisError: see ``lifecycle.start_turn``
+    """
+
+    async def begin() -> TurnRecord:
+        return (await lifecycle.start_turn(session_id, owner_id=owner_id, message=message)).turn
+
+    return asyncio.run(watch(session_id, owner_id, begin, screen))
+
+
+def decide(session_id: str, decisions: Sequence[Decision], *, owner_id: int, screen: Screen) -> TurnRecord:
+    """Decide on tool calls, and go on with their turn here and now if it waits for nothing more.
+
+    :raises MnesisError: see ``lifecycle.decide_approval``
+    """
+
+    async def begin() -> TurnRecord:
+        turns = [
+            await lifecycle.decide_approval(
+                session_id, said.part_id, owner_id=owner_id, approved=said.approved, note=said.note
+            )
+            for said in decisions
+        ]
+        return turns[-1]
+
+    return asyncio.run(watch(session_id, owner_id, begin, screen))
+
+
+async def watch(
+    session_id: str, owner_id: int, begin: Callable[[], Awaitable[TurnRecord]], screen: Screen
+) -> TurnRecord:
+    """Set a turn going, show all of it, however soon it ends, and give it as it is when it has ended or waits."""
+    try:
+        after = (await db(load_session, session_id, owner_id=owner_id)).event_seq
+        turn = await begin()
+        with _interrupted_by_ctrl_c(session_id, owner_id):
+            if turn.state == TurnState.RUNNING:
+                await _show(turn, after, screen)
+            return await lifecycle.wait_turn(session_id, turn.id, owner_id=owner_id)
+    finally:
+        await runner.shutdown()
+        await close_connections()
+
+
+@contextlib.contextmanager
+def _interrupted_by_ctrl_c(session_id: str, owner_id: int) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    asked: set[asyncio.Task[None]] = set()  # the loop itself keeps no hold of its tasks
+
+    async def interrupt() -> None:
+        with contextlib.suppress(SessionNotRunning):
+            await db(lifecycle.interrupt, session_id, owner_id=owner_id)
+
+    loop.add_signal_handler(signal.SIGINT, lambda: asked.add(loop.create_task(interrupt())))
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _show(turn: TurnRecord, after: int, screen: Screen) -> None:
+    async with contextlib.aclosing(follow(turn.session_id, after=after, whole_texts=True)) as frames:  # type: ignore[type-var]
+        async for frame in frames:
+            if frame["type"] == "delta" and frame["part_type"] == "text":
+                screen.text(frame["text"])
+            elif frame["type"] in TOLD:
+                for line in await db(notes, frame, turn.session_id):
+                    screen.note(line)
+            elif frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn.id:
+                return
+
+
+def notes(frame: Frame, session_id: str) -> list[str]:
+    """Lines about what a frame tells beside the answer: a tool that begins, a sub-agent that waits for a person."""
+    if frame["type"] == EventType.PART_STATE_CHANGED and frame["data"]["state"] == ToolState.RUNNING:
+        part = load_part(frame["data"]["part_id"], session_id=session_id).part
+        return [f"[{part.tool_name} {excerpt(part.input, LINE)}]"] if isinstance(part, ToolPart) else []
+    if frame["type"] != EventType.DELEGATION_SUSPENDED:
+        return []
+    child_id = frame["data"]["child_id"]
+    child = load_turn(frame["data"]["child_turn_id"], session_id=child_id)
+    return [
+        f"[a sub-agent waits: {waiting.tool_name} {excerpt(waiting.input, LINE)}; answer it in the browser, or with "
+        f"'manage.py sessions approve {child_id} {waiting.part_id}' or 'refuse']"
+        for waiting in child.waits_for
+    ]

@@ -1,0 +1,221 @@
+"""What the rows of runs and their items must say, since what they are made of is proven: tries, calls, and the input.
+
+The ledger binds every try, every call and the name of the input's content. Sums, accepted tries, errors and the places
+of lines follow from these; where a row says otherwise, somebody has changed it.
+"""
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agents_app.map_store import LONGEST_ERROR
+from files_app.contents import content_size, reading
+from mnesis_core.context.replay import Difference
+from mnesis_core.errors import FileContentNotFound, InvalidInput
+from mnesis_core.maps.lines import line_places
+from mnesis_core.maps.values import NewItem
+from mnesis_core.text import decode_text, encode_text, excerpt
+from sessions_app.conf import site_config
+from sessions_app.database.fast_sql import fetch
+
+ITEMS_A_QUERY = 10_000
+_SHOWN_ERROR = 120
+"""Characters of an error that a difference names."""
+_RUN_SUMS = ("tokens_input", "tokens_output", "cost_micros")
+_ITEM_SUMS = (*_RUN_SUMS, "duration_ms")
+_ITEM_STATES = ("completed", "failed", "cancelled")
+_ITEM_COUNTS = tuple(f"{state}_count" for state in _ITEM_STATES)
+
+
+def _sums(names: tuple[str, ...]) -> str:
+    return ", ".join(f"CAST(SUM(COALESCE({name}, 0)) AS bigint) AS {name}" for name in names)
+
+
+_RUNS = f"""
+    SELECT r.id, f.content_id, r.item_count, {", ".join(f"r.{name}" for name in (*_ITEM_COUNTS, "try_count", *_RUN_SUMS))}
+    FROM operator_runs r LEFT JOIN file_references f ON f.id = r.input_file_id WHERE r.session_id = %s ORDER BY r.id"""
+_STATES = """
+    SELECT i.run_id, i.state, COUNT(*) FROM operator_items i JOIN operator_runs r ON r.id = i.run_id
+    WHERE r.session_id = %s GROUP BY i.run_id, i.state"""
+_TRIES = f"SELECT run_id, COUNT(*), {_sums(_RUN_SUMS)} FROM operator_tries WHERE session_id = %s GROUP BY run_id"
+_ITEMS = f"""
+    SELECT i.run_id, i.number, COALESCE(t.accepted_try_id, ''), i.accepted_try_id,
+        {", ".join(f"COALESCE(t.{name}, 0), i.{name}" for name in _ITEM_SUMS)}
+    FROM operator_runs r JOIN operator_items i ON i.run_id = r.id LEFT JOIN (
+        SELECT run_id, item, MAX(CASE WHEN accepted THEN id END) AS accepted_try_id, {_sums(_ITEM_SUMS)}
+        FROM operator_tries WHERE session_id = %s GROUP BY run_id, item
+    ) t ON t.run_id = i.run_id AND t.item = i.number
+    WHERE r.session_id = %s AND (i.accepted_try_id <> COALESCE(t.accepted_try_id, '')
+        OR {" OR ".join(f"i.{name} <> COALESCE(t.{name}, 0)" for name in _ITEM_SUMS)})
+    ORDER BY i.run_id, i.number"""
+# What an item says of why it came to nothing is the last try's, or nothing: it was never tried, has its result, or was
+# sent to be tried again. An item that failed without a try (its question could not be put together), or whose
+# sub-agent never began, has words that no row proves.
+_ERRORS = f"""
+    SELECT i.run_id, i.number, i.state = 'completed', i.error_kind, i.error, t.error_kind, t.error
+    FROM operator_runs r JOIN operator_items i ON i.run_id = r.id
+    LEFT JOIN operator_tries t ON t.run_id = i.run_id AND t.item = i.number
+        AND t.number = (SELECT MAX(l.number) FROM operator_tries l WHERE l.run_id = i.run_id AND l.item = i.number)
+    WHERE r.session_id = %s
+        AND NOT (i.error_kind = '' AND i.error = '' AND i.state <> 'failed')
+        AND NOT (t.id IS NOT NULL AND i.state <> 'completed'
+            AND i.error_kind = t.error_kind AND i.error = substr(t.error, 1, {LONGEST_ERROR}))
+        AND NOT (i.attempts > COALESCE(t.number, 0) AND i.state <> 'completed'
+            AND (r.kind = 'agentic' OR (i.state = 'failed' AND i.error_kind <> '')))
+    ORDER BY i.run_id, i.number"""
+_STRANGE = """
+    SELECT i.run_id, i.number, i.lease_owner <> '', i.state
+    FROM operator_items i JOIN operator_runs r ON r.id = i.run_id
+    WHERE r.session_id = %s AND (i.state NOT IN ('pending', 'running', 'completed', 'failed', 'cancelled')
+        OR (i.state = 'running') <> (i.lease_owner <> ''))
+    ORDER BY i.run_id, i.number"""
+_ASKED = """
+    SELECT id, CAST(manifest AS text) FROM model_calls
+    WHERE session_id = %s AND turn_id IS NULL AND purpose = 'map' AND state = 'running'"""
+_HELD = """
+    SELECT i.run_id, i.number, i.call_id FROM operator_items i JOIN operator_runs r ON r.id = i.run_id
+    WHERE r.session_id = %s AND i.call_id <> ''"""
+_PLACES = """
+    SELECT number, line_offset, line_length FROM operator_items
+    WHERE run_id = %s AND number > %s ORDER BY number LIMIT %s"""
+_LONGEST = "SELECT MAX(line_length) FROM operator_items WHERE run_id = %s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What a run's row says."""
+
+    id: str
+    content_id: str
+    item_count: int | None
+    counters: dict[str, Any]
+
+
+def operator_differences(session_id: str, *, using: str = "default") -> Iterator[Difference]:
+    """Where runs of a session and their items are not what tries, calls and inputs come to; one query where it has none."""
+    runs = [_run(row) for row in fetch(_RUNS, [session_id], using=using)]
+    if not runs:
+        return
+    yield from _counters(runs, session_id, using)
+    yield from _states(session_id, using)
+    yield from _items(session_id, using)
+    yield from _errors(session_id, using)
+    yield from _calls(session_id, using)
+    for run in runs:
+        yield from _lines(run, using)
+
+
+def _run(row: tuple[Any, ...]) -> _Run:
+    id, content_id, item_count, *counters = row
+    names = (*_ITEM_COUNTS, "try_count", *_RUN_SUMS)
+    return _Run(
+        id=id, content_id=content_id or "", item_count=item_count, counters=dict(zip(names, counters, strict=True))
+    )
+
+
+def _counters(runs: list[_Run], session_id: str, using: str) -> Iterator[Difference]:
+    states: dict[tuple[str, str], int] = {
+        (run_id, state): items for run_id, state, items in fetch(_STATES, [session_id], using=using)
+    }
+    tries = {run_id: sums for run_id, *sums in fetch(_TRIES, [session_id], using=using)}
+    for run in runs:
+        counted = [states.get((run.id, state), 0) for state in _ITEM_STATES]
+        sums = tries.get(run.id, [0] * (1 + len(_RUN_SUMS)))
+        for (name, found), wanted in zip(run.counters.items(), [*counted, *sums], strict=True):
+            if found != wanted:
+                yield Difference(what=f"operator_runs.{name}", id=run.id, ledger=wanted, rows=_plain(found))
+        items = sum(count for (run_id, _), count in states.items() if run_id == run.id)
+        if run.item_count not in (None, items):
+            yield Difference(what="operator_items", id=run.id, ledger=run.item_count, rows=items)
+
+
+def _states(session_id: str, using: str) -> Iterator[Difference]:
+    """Of items that have not ended: how those ended is in the events."""
+    for run_id, number, is_held, state in fetch(_STRANGE, [session_id], using=using):
+        yield _of_item("state", run_id, number, "running" if is_held else "pending", state)
+
+
+def _items(session_id: str, using: str) -> Iterator[Difference]:
+    names = ("accepted_try_id", *_ITEM_SUMS)
+    for run_id, number, *values in fetch(_ITEMS, [session_id, session_id], using=using):
+        for name, wanted, found in zip(names, values[::2], values[1::2], strict=True):
+            if wanted != found:
+                yield _of_item(name, run_id, number, wanted, found)
+
+
+def _errors(session_id: str, using: str) -> Iterator[Difference]:
+    for run_id, number, is_completed, *found, kind, error in fetch(_ERRORS, [session_id], using=using):
+        is_told = kind is not None and not is_completed
+        # Cut as it was said, and then encoded: what is escaped is longer.
+        wanted = [kind, encode_text(decode_text(error)[:LONGEST_ERROR])] if is_told else ["", ""]
+        for name, one, other in zip(("error_kind", "error"), wanted, found, strict=True):
+            if one != other:
+                yield _of_item(name, run_id, number, _shown(one), _shown(other))
+
+
+def _calls(session_id: str, using: str) -> Iterator[Difference]:
+    asked = {_item_of(manifest): id for id, manifest in fetch(_ASKED, [session_id], using=using)}
+    held = {(run_id, number): id for run_id, number, id in fetch(_HELD, [session_id], using=using)}
+    for run_id, number in sorted(asked.keys() | held.keys()):
+        wanted, found = asked.get((run_id, number), ""), held.get((run_id, number), "")
+        if wanted != found:
+            yield _of_item("call_id", run_id, number, wanted, found)
+
+
+def _lines(run: _Run, using: str) -> Iterator[Difference]:
+    [(longest,)] = fetch(_LONGEST, [run.id], using=using)
+    if longest is None:
+        return
+    line_bytes = max(longest if isinstance(longest, int) else 0, site_config().operators.line_bytes)
+    try:
+        with reading(run.content_id) as read:
+            places = line_places(read, content_size(run.content_id), line_bytes=line_bytes)
+            yield from _compare_places(run.id, places, using)
+    except FileContentNotFound:
+        yield Difference(what="operator_items.line_offset", id=run.id, ledger=f"content {run.content_id}", rows="gone")
+    except InvalidInput as error:
+        yield Difference(what="operator_items.line_offset", id=run.id, ledger=error.message, rows="there are items")
+
+
+def _compare_places(run_id: str, places: Iterator[NewItem], using: str) -> Iterator[Difference]:
+    place = next(places, None)
+    for number, offset, length in _places_in_rows(run_id, using):
+        # SQLite keeps texts in any column, where somebody puts them there; they come after all numbers.
+        while place is not None and type(number) is int and place.number < number:
+            place = next(places, None)
+        wanted = (None, None) if place is None or place.number != number else (place.offset, place.length)
+        for name, one, other in zip(("line_offset", "line_length"), wanted, (offset, length), strict=True):
+            if one != other:
+                yield _of_item(name, run_id, number, one, other)
+
+
+def _places_in_rows(run_id: str, using: str) -> Iterator[tuple[int, int, int]]:
+    after = -(2**63)
+    while rows := fetch(_PLACES, [run_id, after, ITEMS_A_QUERY], using=using):
+        yield from rows
+        after = rows[-1][0]
+
+
+def _item_of(manifest: str) -> tuple[str, int]:
+    """The run and the number of the item that a call asks about; of none, where somebody forged it."""
+    try:
+        [named] = [row for row in json.loads(manifest) if row["kind"] == "map"]
+        return str(named["run_id"]), int(named["item"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return "", 0
+
+
+def _of_item(name: str, run_id: str, number: int, ledger: Any, rows: Any) -> Difference:
+    return Difference(what=f"operator_items.{name}", id=f"{run_id} {number}", ledger=ledger, rows=_plain(rows))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | str | None) else repr(value)
+
+
+def _shown(error: Any) -> str:
+    return excerpt(decode_text(str(error)), _SHOWN_ERROR)

@@ -1,0 +1,321 @@
+"""The one contract behind every door of operators: start, pause, resume, cancel, try again what failed, wait.
+
+Doors parse, call one of these, and translate the answer. What a run does is ``work``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.contrib.auth import get_user_model
+
+from agents_app import map_store
+from agents_app.map_queries import find_run_by_key, load_run
+from agents_app.schedule import wake_workers
+from agents_app.tools import check_tools
+from agents_app.turns.claim import check_length, stored_key
+from agents_app.turns.lifecycle import create_session
+from files_app.contents import content_size, reading
+from files_app.ingest import keep_file, refer
+from files_app.queries import load_file_reference
+from mnesis_core.config import OperatorConfig
+from mnesis_core.errors import IdempotencyMismatch, InvalidInput, InvalidRequest, OperatorRunNotInState, SessionArchived
+from mnesis_core.maps.lines import DEEPEST_ITEM, input_lines, one_line, read_item
+from mnesis_core.maps.prompts import schema_of
+from mnesis_core.maps.schema import compile_schema
+from mnesis_core.maps.template import compile_template
+from mnesis_core.maps.values import OperatorKind, OperatorSpec, RunRecord, RunState, StopReason
+from mnesis_core.providers.litellm_ import supports_schemas
+from mnesis_core.records import FileReference, SessionRecord, TurnRecord
+from mnesis_core.spending import TurnLimits, tightest
+from mnesis_core.text import nests_within, text_digest
+from mnesis_core.turns.delegation import check_depth
+from mnesis_core.turns.options import read_options
+from sessions_app.conf import default_model, get_spec, session_config, site_config
+from sessions_app.database.threads import db
+from sessions_app.record.change import Change, change
+from sessions_app.record.hub import hub
+from sessions_app.record.session_queries import load_depth, load_session
+from sessions_app.record.turn_queries import load_turn
+
+MOST_RETRIES, MOST_TURNS, HOTTEST = 10, 200, 2.0
+LONGEST_TRY_SECONDS = 86_400.0
+MOST_GIVEN_ITEMS = 100_000
+"""Items that come with the request; more of them are a file."""
+LOOK_AGAIN_SECONDS = 5.0
+LOOK_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapRequest:
+    """What somebody wants done with each line of a file. ``None``: as the site has it."""
+
+    kind: OperatorKind
+    template: str
+    session_id: str | None = None
+    """``None``: the file's, or where there is none, a new one."""
+    file_id: str | None = None
+    """A JSON Lines file of the person's."""
+    items: Sequence[Any] | None = None
+    """In place of a file: its values."""
+    schema: dict[str, Any] | None = None
+    native_schema: bool | None = None
+    """Whether the provider is told the schema; ``None``: if it is known to take such ones."""
+    model: str = ""
+    """Alias; empty: the session's."""
+    system_prompt: str = ""
+    concurrency: int | None = None
+    max_retries: int | None = None
+    timeout_seconds: float | None = None
+    temperature: float | None = None
+    read_only: bool = True
+    tools: Sequence[str] | None = None
+    max_turns: int | None = None
+    limits: TurnLimits | None = None
+    idempotency_key: str | None = None
+
+
+def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str = "") -> RunRecord:
+    """Begin a run; workers do the rest. With an idempotency key the run that it began before, if there is one.
+
+    What is wrong with a template, a schema or the input's first item is said at once, before anything is paid.
+
+    :param turn_id: the turn whose tool call (``part_id``) asks for it
+    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    :raises SessionArchived: it takes nothing new.
+    :raises FileReferenceNotFoundError: the person has no such file.
+    :raises InvalidTemplate: the template cannot be used, or not with the first item.
+    :raises InvalidSchema: the schema cannot be used.
+    :raises InvalidInput: there is no input, or its first item cannot be read.
+    :raises ModelNotFoundError: there is no such model.
+    :raises DelegationRefused: its sub-agents would stand too deep.
+    :raises IdempotencyMismatch: the key was used for another run.
+    :raises InvalidRequest: a value is out of its bounds.
+    """
+    if asked.session_id is not None:
+        load_session(asked.session_id, owner_id=owner_id)
+    check_texts(asked)
+    key = stored_key(asked.idempotency_key)
+    file = _input_of(asked, owner_id)
+    session = load_session(file.session_id, owner_id=owner_id)
+    if asked.kind is OperatorKind.AGENTIC:
+        check_depth(load_depth(session), session_config(session.config).delegation)
+    spec = _spec_of(asked, session)
+    if turn_id:
+        spec = replace(spec, limits=tightest(spec.limits, _limits_of(load_turn(turn_id, session_id=session.id))))
+    _try_first_item(spec, file)
+    with change(session.id) as record:
+        if (known := find_run_by_key(session.id, key) if key else None) is not None:
+            return _replayed(known, asked.kind, spec, file)
+        _refuse_archived(record)
+        run_id = map_store.start_run(
+            record,
+            kind=asked.kind,
+            spec=spec,
+            input_file_id=file.id,
+            turn_id=turn_id,
+            part_id=part_id,
+            idempotency_key=asked.idempotency_key,
+        )
+        wake_workers()
+    return load_run(run_id)
+
+
+def pause(run_id: str, *, owner_id: int) -> RunRecord:
+    """Begin no more items; those in flight come to their end.
+
+    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    :raises OperatorRunNotInState: it is over, or paused already.
+    """
+    return _send(run_id, RunState.PAUSED, owner_id=owner_id)
+
+
+def resume(run_id: str, *, owner_id: int) -> RunRecord:
+    """Go on with a run that is paused or was cancelled.
+
+    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    :raises OperatorRunNotInState: it is neither.
+    :raises SessionArchived: its session takes nothing new.
+    """
+    return _send(run_id, RunState.RUNNING, owner_id=owner_id)
+
+
+def cancel(run_id: str, *, owner_id: int) -> RunRecord:
+    """Stop a run; what is in flight is cut off within seconds, what is done is kept.
+
+    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    :raises OperatorRunNotInState: it is over.
+    """
+    return _send(run_id, RunState.CANCELLED, owner_id=owner_id)
+
+
+def retry_failed(run_id: str, *, owner_id: int) -> RunRecord:
+    """Try the items that failed again, as if for the first time.
+
+    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    :raises OperatorRunNotInState: none has failed, or it was cancelled: then it may be resumed first.
+    :raises SessionArchived: its session takes nothing new.
+    """
+    run = load_run(run_id, owner_id=owner_id)
+    with change(run.session_id) as record:
+        _refuse_archived(record)
+        if not map_store.retry_failed(record, run.id):
+            raise OperatorRunNotInState("No item of this run has failed.", run_id=run.id, state=run.state.value)
+        wake_workers()
+    return load_run(run.id)
+
+
+async def wait(run_id: str, *, owner_id: int, seconds: float) -> RunRecord:
+    """The run when it is over or paused, or as it is after so many seconds.
+
+    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    """
+    run = await db(load_run, run_id, owner_id=owner_id)
+    with suppress(TimeoutError), hub.follow(run.session_id) as follower:
+        async with asyncio.timeout(seconds):
+            while (run := await db(load_run, run_id, owner_id=owner_id)).state.is_live:
+                await asyncio.sleep(LOOK_PAUSE_SECONDS)
+                await follower.news(seconds=LOOK_AGAIN_SECONDS)
+    return run
+
+
+def check_texts(asked: MapRequest) -> None:
+    """Whether the template and the schema can be used at all.
+
+    :raises InvalidTemplate: the template cannot.
+    :raises InvalidSchema: the schema cannot.
+    """
+    compile_template(asked.template)
+    if asked.schema is not None:
+        compile_schema(asked.schema)
+
+
+def new_session(asked: MapRequest, *, owner_id: int) -> str:
+    """A session for a run that has none; returns its id.
+
+    :raises ModelNotFoundError: there is no such model.
+    """
+    owner = get_user_model().objects.get(pk=owner_id)
+    title = f"{'LLM' if asked.kind is OperatorKind.LLM else 'Agentic'} map"
+    return create_session(owner=owner, model=asked.model or default_model(), title=title).id
+
+
+def _send(run_id: str, state: RunState, *, owner_id: int) -> RunRecord:
+    run = load_run(run_id, owner_id=owner_id)
+    with change(run.session_id) as record:
+        if state is RunState.RUNNING:
+            _refuse_archived(record)
+        reason = "" if state is RunState.RUNNING else StopReason.PERSON.value
+        map_store.set_run_state(record, run.id, state, reason=reason)
+        # Also to stop: somebody has to write what there is so far.
+        wake_workers()
+    return load_run(run.id)
+
+
+def _refuse_archived(record: Change) -> None:
+    if record.archived:
+        raise SessionArchived(session_id=record.session_id)
+
+
+def _input_of(asked: MapRequest, owner_id: int) -> FileReference:
+    if (asked.file_id is None) == (asked.items is None):
+        raise InvalidInput("Give either a file (its id) or items.", field="file_id")
+    if asked.items is not None:
+        session_id = asked.session_id or new_session(asked, owner_id=owner_id)
+        return _file_of_items(asked.items, session_id, owner_id)
+    file = load_file_reference(asked.file_id or "", owner_id=owner_id)
+    if asked.session_id in (None, file.session_id):
+        return file
+    size = content_size(file.content_id)
+    return refer(asked.session_id, owner_id=owner_id, path=file.path, content_id=file.content_id, size=size)
+
+
+def _file_of_items(items: Sequence[Any], session_id: str, owner_id: int) -> FileReference:
+    if len(items) > MOST_GIVEN_ITEMS:
+        raise InvalidInput(f"More than {MOST_GIVEN_ITEMS:,} items come as a file.", field="items")
+    if not all(nests_within(item, DEEPEST_ITEM) for item in items):
+        raise InvalidInput(f"An item nests more than {DEEPEST_ITEM} objects and lists.", field="items")
+    lines = [f"{one_line(item)}\n" for item in items]
+    name = f"maps/items-{text_digest(''.join(lines))[:12]}.jsonl"
+    return keep_file(session_id, owner_id=owner_id, path=name, chunks=_encoded(lines))
+
+
+def _encoded(lines: Sequence[str], step: int = 1_000) -> Iterator[bytes]:
+    for first in range(0, len(lines), step):
+        yield "".join(lines[first : first + step]).encode()
+
+
+def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
+    config, is_agentic = site_config().operators, asked.kind is OperatorKind.AGENTIC
+    alias = asked.model or session.model
+    model = get_spec(alias, user_id=session.owner_id)
+    check_length("system_prompt", asked.system_prompt, site_config().limits.message_characters)
+    check_tools(asked.tools or (), user_id=session.owner_id)
+    if is_agentic and asked.native_schema:
+        raise InvalidRequest(
+            "native_schema is for llm_map: a sub-agent answers beside its tools", field="native_schema"
+        )
+    spec = OperatorSpec(
+        template=asked.template,
+        schema=asked.schema,
+        model=alias,
+        system_prompt=asked.system_prompt,
+        concurrency=_concurrency(asked, config),
+        max_retries=_bounded("max_retries", asked.max_retries, config.max_retries, 0, MOST_RETRIES),
+        timeout_seconds=_bounded(
+            "timeout_seconds",
+            asked.timeout_seconds,
+            config.timeout_agentic_seconds if is_agentic else config.timeout_seconds,
+            0.1,
+            LONGEST_TRY_SECONDS,
+        ),
+        temperature=None if asked.temperature is None else _bounded("temperature", asked.temperature, 0, 0, HOTTEST),
+        read_only=asked.read_only,
+        tools=None if asked.tools is None else tuple(asked.tools),
+        max_turns=_bounded("max_turns", asked.max_turns, config.max_turns, 1, MOST_TURNS),
+        limits=asked.limits or TurnLimits(),
+    )
+    schema = schema_of(spec)
+    if schema is None or schema.response_format is None or is_agentic or asked.native_schema is False:
+        return spec
+    return replace(spec, native_schema=asked.native_schema or supports_schemas(model.litellm_model))
+
+
+def _limits_of(turn: TurnRecord) -> TurnLimits:
+    """What a turn may spend of tokens and money: what it asks for may not spend more, also when the turn has ended."""
+    limits = read_options(turn.options).limits or TurnLimits()
+    return TurnLimits(tokens=limits.tokens, cost_micros=limits.cost_micros)
+
+
+def _concurrency(asked: MapRequest, config: OperatorConfig) -> int:
+    most = config.per_run_agentic if asked.kind is OperatorKind.AGENTIC else config.per_run
+    return int(_bounded("concurrency", asked.concurrency, most, 1, most))
+
+
+def _bounded(name: str, value: Any, otherwise: Any, least: float, most: float) -> Any:
+    if value is None:
+        return otherwise
+    if not least <= value <= most:
+        raise InvalidRequest(f"{name} must lie between {least:g} and {most:g}", field=name)
+    return value
+
+
+def _try_first_item(spec: OperatorSpec, file: FileReference) -> None:
+    """What would fail every item fails here."""
+    config = site_config().operators
+    with reading(file.content_id) as read:
+        found = input_lines(read, content_size(file.content_id), line_bytes=config.line_bytes)
+        first = next(found, None)
+        if first is None:
+            raise InvalidInput("The input has no items.", field="file_id")
+        compile_template(spec.template).render(read_item(read(first.offset, first.length)))
+
+
+def _replayed(known: RunRecord, kind: OperatorKind, spec: OperatorSpec, file: FileReference) -> RunRecord:
+    if (known.kind, known.spec, known.input_file_id) != (kind, spec, file.id):
+        raise IdempotencyMismatch(run_id=known.id)
+    return known

@@ -1,0 +1,339 @@
+"""The pages of runs: all of a person's, one with its progress and its items, and one item with everything tried at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from agents_app import map_queries
+from agents_app.maps.presenter import RunView, facts_of, texts_of
+from agents_app.templatetags.runs import HEAD, head_of
+from compaction_app.rebuild import rebuild_payload
+from files_app.contents import read_content, reading
+from files_app.queries import load_file_references
+from mnesis_core.errors import FileContentNotFound, InvalidRequest
+from mnesis_core.maps.throughput import Ending, Spell, seconds_left, spread, stretches_of
+from mnesis_core.maps.values import ItemRecord, ItemState, RunRecord, RunState
+from mnesis_core.records import FileReference
+from mnesis_core.text import printable
+from sessions_app.api import place_of, read_place
+from sessions_app.pages.markdown import format_size
+from sessions_app.pages.views import number_in, reader_of, signed_in
+from sessions_app.record.call_queries import load_call
+from sessions_app.record.session_queries import load_session, titles_of
+from sessions_app.usage.charts import draw_run
+
+PAGE = 50
+ITEMS = 50
+"""Of one page of a run's items."""
+SAMPLE = 400
+"""Items that the charts and the estimate look at."""
+STRETCHES = 40
+FAILURES = 3
+EXCERPT = 160
+"""Characters of an input, an output or an error in a line of the list."""
+NEAR = 4_194_304
+"""Bytes: lines that are further from the first one are not looked up for the sake of a list."""
+TRIES = 50
+UNREAD = "They stand here when the input has been read."
+NOTHING = {
+    "": "It has no items.",
+    "pending": "No item waits.",
+    "running": "No item is with a worker.",
+    "completed": "No item is completed.",
+    "failed": "No item has failed.",
+    "cancelled": "No item was cancelled.",
+}
+
+
+@signed_in
+def run_list(request: HttpRequest) -> HttpResponse:
+    """The reader's runs, or those of one session, the newest first."""
+    return render(request, "agents_app/runs.html", _found(request))
+
+
+@signed_in
+def run_rows(request: HttpRequest) -> HttpResponse:
+    """The next page of the list."""
+    return render(request, "agents_app/_run_rows.html", _found(request))
+
+
+@signed_in
+def run_page(request: HttpRequest, run_id: str) -> HttpResponse:
+    """One run."""
+    run = _run(request, run_id)
+    session = load_session(run.session_id, owner_id=reader_of(request))
+    sample = _sample(run)
+    shown = _shown(run, sample)
+    context = {
+        "title": session.title,
+        # Before the parts were read: an event that comes in between is heard, and they are read again.
+        "event_seq": session.event_seq,
+        "model": run.spec.model or session.model,
+        "texts": texts_of(run.spec),
+        "facts": facts_of(run.spec, run.kind),
+    }
+    parts = _progress(shown) | _charts(run, sample) | _items(request, shown)
+    return render(request, "agents_app/run.html", context | parts)
+
+
+@signed_in
+def run_progress(request: HttpRequest, run_id: str) -> HttpResponse:
+    """How far a run is, alone."""
+    run = _run(request, run_id)
+    return render(request, "agents_app/_run_progress.html", _progress(_shown(run, _sample(run))))
+
+
+@signed_in
+def run_charts(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The charts of a run, alone."""
+    run = _run(request, run_id)
+    return render(request, "agents_app/_run_charts.html", _charts(run, _sample(run)))
+
+
+@signed_in
+def run_items(request: HttpRequest, run_id: str) -> HttpResponse:
+    """A page of a run's items, alone: those in ``state``, from the number ``from`` on, or before ``before``."""
+    shown = _shown(_run(request, run_id), [])
+    found = _items(request, shown)
+    response = render(request, "agents_app/_run_items.html", found)
+    address = reverse("run", args=[run_id])
+    response.headers["HX-Replace-Url"] = f"{address}?{found['here']}" if found["here"] else address
+    return response
+
+
+@signed_in
+def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
+    """One item: its input, its result, and every try."""
+    run = _run(request, run_id)
+    item = map_queries.load_item(run.id, number)
+    file = _file(run)
+    tries = map_queries.load_try_heads(run.id, number, length=HEAD, most=TRIES)
+    context = {
+        "run": RunView(record=run, file=file),
+        "item": item,
+        "title": titles_of([run.session_id], owner_id=run.owner_id).get(run.session_id, ""),
+        "input": head_of(_read_input(file, item, most=HEAD), is_cut=item.length > HEAD, size=format_size(item.length)),
+        "accepted": next((entry for entry in tries if entry.accepted), None),
+        "tries": tries,
+        "previous": number - 1 if number > 1 else None,
+        "next": number + 1 if number < (run.counts.items or 0) else None,
+    }
+    return render(request, "agents_app/item.html", context)
+
+
+@signed_in
+def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
+    """An item's line, whole."""
+    run = _run(request, run_id)
+    item = map_queries.load_item(run.id, number)
+    return _plain(_read_input(_file(run), item, most=item.length))
+
+
+@signed_in
+def try_output(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
+    """What one try said, whole."""
+    run = _run(request, run_id)
+    return _plain(map_queries.load_try_output(run.id, number, attempt))
+
+
+@signed_in
+def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
+    """What the model was sent in one try, made again from the record."""
+    run = _run(request, run_id)
+    call_id = map_queries.load_try_call(run.id, number, attempt)
+    rebuilt = rebuild_payload(load_call(call_id, owner_id=run.owner_id))
+    context = {"messages": (rebuilt.payload or {}).get("messages", []), "problems": rebuilt.problems}
+    return render(request, "agents_app/_try_prompt.html", context | {"call_id": call_id})
+
+
+@signed_in
+def part_runs(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
+    """The runs that a tool call asked for, as lines under its card."""
+    session = load_session(session_id, owner_id=reader_of(request))
+    runs = map_queries.runs_of_part(session.id, part_id)
+    return render(request, "agents_app/_part_runs.html", {"runs": _named(runs)})
+
+
+def _run(request: HttpRequest, run_id: str) -> RunRecord:
+    return map_queries.load_run(run_id, owner_id=reader_of(request))
+
+
+def _file(run: RunRecord) -> FileReference | None:
+    return load_file_references([run.input_file_id], session_ids=[run.session_id]).get(run.input_file_id)
+
+
+def _sample(run: RunRecord) -> list[ItemRecord]:
+    """Items evenly spread over those that have probably ended: the input is worked through in its order."""
+    items = run.counts.items or 0
+    reach = min(items, run.counts.ended + SAMPLE // 4)
+    return map_queries.load_items(run.id, spread(reach, most=SAMPLE))
+
+
+def _shown(run: RunRecord, sample: list[ItemRecord]) -> RunView:
+    running = map_queries.count_running(run.id) if run.counts.left else 0
+    left = estimate(run, endings_of(sample), timezone.now()) if run.state is RunState.RUNNING else None
+    return RunView(record=run, file=_file(run), running=running, seconds_left=left)
+
+
+def _progress(run: RunView) -> dict[str, Any]:
+    failures = map_queries.first_failures(run.record.id, limit=FAILURES) if run.record.counts.failed else []
+    return {"run": run, "failures": failures}
+
+
+def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
+    endings = endings_of(sample)
+    spell = spell_of(run, endings, timezone.now())
+    throughput, spending = draw_run(stretches_of(endings, spell, most=STRETCHES)) or (None, None)
+    return {
+        "throughput": throughput,
+        "spending": spending,
+        "sampled": f"{len(endings):,}" if len(endings) < spell.ended else "",
+    }
+
+
+def _items(request: HttpRequest, run: RunView) -> dict[str, Any]:
+    state = _state_in(request)
+    start, before = number_in(request, "from"), number_in(request, "before")
+    rows = map_queries.page_of_items(
+        run.record.id, start=max(1, start or 1), before=before, state=state, limit=ITEMS + 1
+    )
+    items = rows[-ITEMS:] if before is not None else rows[:ITEMS]
+    inputs = _read_inputs(_file(run.record), items, most=4 * EXCERPT)
+    numbers = [item.number for item in items if item.state is ItemState.COMPLETED]
+    outputs = map_queries.load_result_heads(run.record.id, numbers, length=4 * EXCERPT) if numbers else {}
+    name = state.value if state else ""
+    return {
+        "run": run,
+        "items": [(item, inputs.get(item.number, ""), outputs.get(item.number, "")) for item in items],
+        "state": name,
+        "states": run.states,
+        "from": start or "",
+        "here": _query(state=name, **{"from": start or "", "before": before or ""}),
+        "first": f"{items[0].number:,}" if items else "",
+        "last": f"{items[-1].number:,}" if items else "",
+        "earlier": _earlier(run.record.id, items, state),
+        "later": _later(items, state, has_more=len(rows) > ITEMS, before=before),
+        "nothing": UNREAD if run.record.state is RunState.PENDING else NOTHING[name],
+    }
+
+
+def _earlier(run_id: str, items: list[ItemRecord], state: ItemState | None) -> str:
+    if not items or items[0].number == 1:
+        return ""
+    if state is not None and not map_queries.has_item_before(run_id, items[0].number, state=state):
+        return ""
+    return _query(state=state.value if state else "", before=items[0].number)
+
+
+def _later(items: list[ItemRecord], state: ItemState | None, *, has_more: bool, before: int | None) -> str:
+    if not items or not (has_more or before is not None):
+        return ""
+    return _query(state=state.value if state else "", **{"from": items[-1].number + 1})
+
+
+def _query(**values: Any) -> str:
+    return urlencode({name: value for name, value in values.items() if value != ""})
+
+
+def _state_in(request: HttpRequest) -> ItemState | None:
+    name = request.GET.get("state", "")
+    if not name:
+        return None
+    try:
+        return ItemState(name)
+    except ValueError:
+        raise InvalidRequest("state must be a state of items", field="state") from None
+
+
+def _found(request: HttpRequest) -> dict[str, Any]:
+    owner_id, session_id, cursor = reader_of(request), request.GET.get("session", ""), request.GET.get("cursor", "")
+    session = load_session(session_id, owner_id=owner_id) if session_id else None
+    before = read_place(cursor or None)
+    runs = map_queries.list_runs(owner_id=owner_id, session_id=session_id or None, before=before, limit=PAGE + 1)
+    page = runs[:PAGE]
+    titles = {} if session or not page else titles_of({run.session_id for run in page}, owner_id=owner_id)
+    return {
+        "runs": [(run, None if session else titles.get(run.record.session_id, "")) for run in _named(page)],
+        "next_cursor": place_of(page[-1].created_at, page[-1].id) if len(runs) > PAGE else "",
+        "is_first_page": not cursor,
+        "session": session,
+        "session_title": "" if session is None else session.title,
+    }
+
+
+def _named(runs: list[RunRecord]) -> list[RunView]:
+    """Runs by the names of their inputs, which one query finds."""
+    if not runs:
+        return []
+    session_ids = list({run.session_id for run in runs})
+    files = load_file_references([run.input_file_id for run in runs], session_ids=session_ids)
+    return [RunView(record=run, file=files.get(run.input_file_id)) for run in runs]
+
+
+def _plain(text: str) -> HttpResponse:
+    # "nosniff" (settings) keeps browsers from reading markup into it.
+    return HttpResponse(printable(text), content_type="text/plain; charset=utf-8")
+
+
+def spell_of(run: RunRecord, endings: Sequence[Ending], now: datetime) -> Spell:
+    """What is known of a run's time as a whole; one that stands still has lasted until the last of these endings."""
+    counts = run.counts
+    stood_still = max((ending.at for ending in endings), default=now)
+    return Spell(
+        began=run.started_at or run.created_at,
+        until=run.ended_at or (now if run.state.is_live else stood_still),
+        ended=counts.completed + counts.failed,
+        tokens=counts.tokens_input + counts.tokens_output,
+        cost_micros=counts.cost_micros,
+    )
+
+
+def endings_of(items: Sequence[ItemRecord]) -> list[Ending]:
+    """Those of some items that have ended, well or not."""
+    return [
+        Ending(
+            at=item.ended_at,
+            is_failed=item.state is ItemState.FAILED,
+            tokens=item.tokens_input + item.tokens_output,
+            cost_micros=item.cost_micros,
+        )
+        for item in items
+        if item.ended_at is not None and item.state in (ItemState.COMPLETED, ItemState.FAILED)
+    ]
+
+
+def estimate(run: RunRecord, endings: Sequence[Ending], now: datetime) -> float | None:
+    """Seconds that the open items of a run will take; ``None`` where nobody can say."""
+    return seconds_left(endings, spell_of(run, endings, now), open_items=run.counts.left)
+
+
+def _read_input(file: FileReference | None, item: ItemRecord, *, most: int) -> str:
+    """The line of an item, ``most`` bytes of it at the most; empty where the input is not kept here."""
+    if file is None:
+        return ""
+    with suppress(FileContentNotFound):
+        return _text(read_content(file.content_id, item.offset, min(item.length, most)))
+    return ""
+
+
+def _read_inputs(file: FileReference | None, items: Sequence[ItemRecord], *, most: int) -> dict[int, str]:
+    """How the lines of some items begin, by their numbers; those that are too far apart are absent."""
+    if file is None or not items:
+        return {}
+    near = [item for item in items if item.offset - items[0].offset < NEAR]
+    with suppress(FileContentNotFound), reading(file.content_id) as read:
+        return {item.number: _text(read(item.offset, min(item.length, most))) for item in near}
+    return {}
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace").rstrip("\r\n")

@@ -1,0 +1,390 @@
+"""What waits in the inboxes of sessions."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from mnesis_core.ledger import new_salt
+from mnesis_core.maps.values import ItemState, OperatorKind, RunState
+from sessions_app.guards.rules import AppendOnlyModel, Rules
+
+ID_LENGTH = 40
+
+
+class InboxMessage(AppendOnlyModel):
+    """A message to a session in host mode. It waits until a turn takes it, once."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    turn = models.ForeignKey("sessions_app.Turn", null=True, on_delete=models.PROTECT, related_name="+")
+    """The turn that took it."""
+    seq = models.BigIntegerField()
+    """The event that it came with: its place in the inbox."""
+    sender_id = models.CharField(max_length=ID_LENGTH, default="")
+    """The session that sent it; empty: the owner, or a program of theirs. No foreign key: a session is exported alone."""
+    sender_turn_id = models.CharField(max_length=ID_LENGTH, default="")
+    kind = models.CharField(max_length=16)
+    in_reply_to = models.CharField(max_length=ID_LENGTH, default="")
+    text = models.TextField()
+    hops = models.BigIntegerField(default=0)
+    idempotency_key = models.CharField(max_length=200, null=True)
+    created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(once=("turn",))
+
+    class Meta:
+        db_table = "inbox_messages"
+        verbose_name = "inbox message"
+        constraints = [
+            models.UniqueConstraint(fields=["session", "seq"], name="inbox_place"),
+            models.UniqueConstraint(
+                fields=["session", "idempotency_key"],
+                condition=models.Q(idempotency_key__isnull=False),
+                name="inbox_idempotent",
+            ),
+        ]
+        indexes = [models.Index(fields=["session"], condition=models.Q(turn__isnull=True), name="inbox_waiting")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+# Runs of operators over the lines of a file, their items, and every try at one.
+
+RUN_STEPS = (
+    ("pending", "running"),
+    ("pending", "paused"),
+    ("pending", "cancelled"),
+    ("pending", "failed"),
+    ("running", "paused"),
+    ("running", "completed"),
+    ("running", "cancelled"),
+    ("paused", "pending"),
+    ("paused", "running"),
+    ("paused", "completed"),
+    ("paused", "cancelled"),
+    # Somebody wants more of it: what failed or was not begun is tried again.
+    ("completed", "running"),
+    ("cancelled", "pending"),
+    ("cancelled", "running"),
+)
+ITEM_STEPS = (
+    ("pending", "running"),
+    ("pending", "failed"),
+    ("pending", "cancelled"),
+    # To be tried again, or its worker died.
+    ("running", "pending"),
+    ("running", "completed"),
+    ("running", "failed"),
+    ("running", "cancelled"),
+    ("failed", "pending"),
+    ("cancelled", "pending"),
+)
+_COUNTERS = (
+    "completed_count",
+    "failed_count",
+    "cancelled_count",
+    "try_count",
+    "tokens_input",
+    "tokens_output",
+    "cost_micros",
+)
+
+
+class OperatorRun(AppendOnlyModel):
+    """One call of an operator over the lines of one JSON Lines file."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    turn_id = models.CharField(max_length=ID_LENGTH, default="")
+    part_id = models.CharField(max_length=ID_LENGTH, default="")
+    """The tool call that asked for it; empty: a person or a program did."""
+    kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in OperatorKind])
+    spec = models.TextField()
+    """``mnesis_core.maps.values.write_spec``. No JSON column: the keys of a schema keep their order."""
+    input_file = models.ForeignKey("files_app.FileReference", on_delete=models.PROTECT, related_name="+")
+    state = models.CharField(
+        max_length=16, choices=[(state.value, state.value) for state in RunState], default=RunState.PENDING.value
+    )
+    reason = models.CharField(max_length=32, default="")
+    """Why it is paused or was stopped."""
+    item_count = models.BigIntegerField(null=True)
+    completed_count = models.BigIntegerField(default=0)
+    failed_count = models.BigIntegerField(default=0)
+    cancelled_count = models.BigIntegerField(default=0)
+    try_count = models.BigIntegerField(default=0)
+    tokens_input = models.BigIntegerField(default=0)
+    tokens_output = models.BigIntegerField(default=0)
+    cost_micros = models.BigIntegerField(default=0)
+    output_file_id = models.CharField(max_length=ID_LENGTH, default="")
+    """The newest file of its results."""
+    error_code = models.CharField(max_length=64, null=True)
+    error_message = models.TextField(null=True)
+    idempotency_key = models.CharField(max_length=200, null=True)
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(
+        once=("item_count", "error_code", "error_message", "started_at"),
+        steps={"state": RUN_STEPS},
+        free=("reason", "output_file_id", "ended_at", *_COUNTERS),
+        # What the items and the tries come to.
+        unproven=_COUNTERS,
+    )
+
+    class Meta:
+        db_table = "operator_runs"
+        verbose_name = "operator run"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session", "idempotency_key"],
+                condition=Q(idempotency_key__isnull=False),
+                name="operator_run_idempotent",
+            )
+        ]
+        indexes = [
+            models.Index(fields=["session", "-created_at"], name="operator_run_of_session"),
+            models.Index(fields=["state"], condition=Q(state__in=["pending", "running"]), name="operator_run_live"),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class OperatorItem(AppendOnlyModel):
+    """One line of a run's input, and how far it is.
+
+    What it says is the input's content, which its name proves; its result is the accepted try's; how it ended is in the
+    events. So no commitment is made to it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
+    number = models.BigIntegerField()
+    """Its place in the input, from 1."""
+    line_offset = models.BigIntegerField()
+    line_length = models.BigIntegerField()
+    """Bytes of its line in the input's content."""
+    state = models.CharField(
+        max_length=16, choices=[(state.value, state.value) for state in ItemState], default=ItemState.PENDING.value
+    )
+    attempts = models.IntegerField(default=0)
+    excused = models.IntegerField(default=0)
+    """Tries that count for nothing."""
+    not_before = models.DateTimeField(null=True)
+    lease_owner = models.CharField(max_length=100, default="")
+    lease_expires_at = models.DateTimeField(null=True)
+    error_kind = models.CharField(max_length=16, default="")
+    error = models.TextField(default="")
+    accepted_try_id = models.CharField(max_length=ID_LENGTH, default="")
+    call_id = models.CharField(max_length=ID_LENGTH, default="")
+    """The model call that runs for it."""
+    child_session_id = models.CharField(max_length=ID_LENGTH, default="")
+    """The session of its sub-agent. No foreign key: a session is exported alone."""
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    tokens_input = models.BigIntegerField(default=0)
+    tokens_output = models.BigIntegerField(default=0)
+    cost_micros = models.BigIntegerField(default=0)
+    duration_ms = models.BigIntegerField(default=0)
+
+    rules = Rules(
+        steps={"state": ITEM_STEPS},
+        free=(
+            "attempts",
+            "excused",
+            "not_before",
+            "lease_owner",
+            "lease_expires_at",
+            "error_kind",
+            "error",
+            "accepted_try_id",
+            "call_id",
+            "child_session_id",
+            "started_at",
+            "ended_at",
+            "tokens_input",
+            "tokens_output",
+            "cost_micros",
+            "duration_ms",
+        ),
+        bound=False,
+    )
+
+    class Meta:
+        db_table = "operator_items"
+        verbose_name = "operator item"
+        constraints = [models.UniqueConstraint(fields=["run", "number"], name="operator_item_number")]
+        indexes = [
+            models.Index(fields=["run", "state", "number"], name="operator_item_state"),
+            models.Index(fields=["lease_expires_at"], condition=Q(state="running"), name="operator_item_leases"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} {self.number}"
+
+
+class OperatorTry(AppendOnlyModel):
+    """One try at an item: what came of it word for word, also when it was of no use."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
+    item = models.BigIntegerField()
+    """The item's number."""
+    number = models.IntegerField()
+    """Its place among the tries at its item, from 1. One whose worker died is missing."""
+    call = models.ForeignKey("sessions_app.ModelCall", null=True, on_delete=models.PROTECT, related_name="+")
+    """None for a sub-agent, whose turn has calls of its own, and where a limit forbade the question."""
+    child_turn_id = models.CharField(max_length=ID_LENGTH, default="")
+    output = models.TextField(default="")
+    accepted = models.BooleanField()
+    error_kind = models.CharField(max_length=16, default="")
+    error = models.TextField(default="")
+    tokens_input = models.BigIntegerField(null=True)
+    tokens_output = models.BigIntegerField(null=True)
+    tokens_cache_read = models.BigIntegerField(null=True)
+    tokens_cache_write = models.BigIntegerField(null=True)
+    usage_source = models.CharField(max_length=16, null=True)
+    cost_micros = models.BigIntegerField(null=True)
+    duration_ms = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField()
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules()
+
+    class Meta:
+        db_table = "operator_tries"
+        verbose_name = "operator try"
+        verbose_name_plural = "operator tries"
+        constraints = [
+            models.UniqueConstraint(fields=["run", "item", "number"], name="operator_try_number"),
+            # Whatever the code does: an item has one result at the most.
+            models.UniqueConstraint(fields=["run", "item"], condition=Q(accepted=True), name="operator_try_accepted"),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class OperatorShare(models.Model):
+    """How many items of a run one worker may have in flight until its lease ends. No part of the record."""
+
+    worker = models.CharField(max_length=100)
+    run_id = models.CharField(max_length=ID_LENGTH)
+    permits = models.IntegerField()
+    wanted = models.IntegerField()
+    """How many it would like."""
+    lease_expires_at = models.DateTimeField()
+    model = models.CharField(max_length=100)
+    provider = models.CharField(max_length=100)
+    owner_id = models.BigIntegerField()
+
+    class Meta:
+        db_table = "operator_shares"
+        constraints = [models.UniqueConstraint(fields=["worker", "run_id"], name="operator_share_once")]
+
+    def __str__(self) -> str:
+        return f"{self.worker}: {self.permits} of {self.run_id}"
+
+
+class OperatorBrake(models.Model):
+    """What a provider's word about its rate means for everybody who asks the same model. No part of the record."""
+
+    model = models.CharField(primary_key=True, max_length=100)
+    """Its alias."""
+    until = models.DateTimeField(null=True)
+    """Nobody begins a call before."""
+    ceiling = models.IntegerField(null=True)
+    """Calls in flight at the most, of all workers together; NULL: as the configuration says."""
+    since = models.DateTimeField()
+    """When the ceiling was last changed."""
+
+    class Meta:
+        db_table = "operator_brakes"
+
+    def __str__(self) -> str:
+        return self.model
+
+
+# Servers of tools that administrators have attached.
+
+NAME_LENGTH = 32
+ADDRESS_LENGTH = 2_000
+
+
+class McpServer(AppendOnlyModel):
+    """One way to reach a server of the Model Context Protocol, from when it was attached until it was removed.
+
+    A change of it is another row: what sessions could call at any time stays known. No session's ledger binds it.
+    """
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    name = models.CharField(max_length=NAME_LENGTH)
+    argv = models.JSONField(default=list)
+    """The program and its arguments; empty for a server over HTTP."""
+    url = models.CharField(max_length=ADDRESS_LENGTH, default="")
+    secrets = models.JSONField(default=dict)
+    """Names only: of an environment variable of the program, or a header -> of the variable of ours with the value."""
+    timeout_seconds = models.FloatField()
+    needs_approval = models.BooleanField(default=False)
+    trust_annotations = models.BooleanField(default=False)
+    """Whether the server's own word is taken for which of its tools change nothing."""
+    entered_on_host = models.BooleanField(default=False)
+    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
+    (``mnesis_core.network.hosts``), at each connection too; so is a row of a time when nobody noted it."""
+    created_at = models.DateTimeField()
+    removed_at = models.DateTimeField(null=True)
+    is_restricted = models.BooleanField(default=False)
+    """Whether only those may be offered its tools whom a ``McpServerGrant`` names; without any, nobody is."""
+    listing = models.TextField(default="")
+    """Its tools as they were when an administrator last asked for them (``mnesis_core.turns.mcp_servers.write_listing``)."""
+    read_only_tools = models.JSONField(default=dict)
+    """Tools of which an administrator has said that they change nothing -> digest of the listing they saw."""
+    listed_at = models.DateTimeField(null=True)
+    problem = models.TextField(default="")
+    unreachable_since = models.DateTimeField(null=True)
+
+    rules = Rules(
+        once=("removed_at",),
+        free=("is_restricted", "listing", "listed_at", "read_only_tools", "problem", "unreachable_since"),
+        bound=False,
+    )
+
+    class Meta:
+        db_table = "mcp_servers"
+        verbose_name = "MCP server"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name"], condition=models.Q(removed_at__isnull=True), name="mcp_server_attached_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class McpServerGrant(models.Model):
+    """One group or one person whose sessions may be offered the tools of a restricted server."""
+
+    server = models.ForeignKey(McpServer, on_delete=models.CASCADE, related_name="grants")
+    group = models.ForeignKey("auth.Group", null=True, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        db_table = "mcp_server_grants"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(group__isnull=True) ^ models.Q(user__isnull=True), name="mcp_server_grant_to_one"
+            ),
+            models.UniqueConstraint(fields=["server", "group"], name="mcp_server_grant_of_group"),
+            models.UniqueConstraint(fields=["server", "user"], name="mcp_server_grant_of_user"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.server_id} for {'group' if self.user_id is None else 'account'} {self.group_id or self.user_id}"

@@ -1,1 +1,0 @@
-"""Stories of operators: a run over the lines of a file, from its start to its output."""

@@ -1,0 +1,1 @@
+"""Sub-agents: launched, delegated to, and talking to each other."""

@@ -1,0 +1,288 @@
+"""Turns of sub-agents, whoever launches them: each has an end, whatever becomes of who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec
+from weakref import WeakKeyDictionary
+
+from django.contrib.auth import get_user_model
+
+from agents_app.tools import ToolContext, offered_tools
+from agents_app.turns import lifecycle, transactions
+from agents_app.turns.claim import claim_turn
+from agents_app.turns.runner import runner
+from agents_app.turns.tool_step import side_by_side
+from agents_app.turns.transactions import TurnEnd
+from mnesis_core.config import Config
+from mnesis_core.errors import Conflict, SessionNotFoundError, SessionNotRunning
+from mnesis_core.events import EventType
+from mnesis_core.messages import text_of
+from mnesis_core.records import SUB_AGENT, SessionRecord, TurnRecord, TurnState, UsageRecord
+from mnesis_core.text import excerpt
+from mnesis_core.turns.delegation import (
+    SYSTEM_PROMPT,
+    AgentKind,
+    Delegator,
+    Handover,
+    check_handover,
+    check_room,
+    check_siblings,
+)
+from sessions_app.conf import session_config, site_config
+from sessions_app.database.threads import db
+from sessions_app.record import session_store
+from sessions_app.record.change import Change, change
+from sessions_app.record.hub import hub
+from sessions_app.record.message_queries import load_messages_by_ids
+from sessions_app.record.session_queries import launched_by_turn, load_depth, load_session
+from sessions_app.record.turn_queries import load_turn, open_turn
+
+P = ParamSpec("P")
+logger = logging.getLogger(__name__)
+
+
+async def launched(launch: Callable[P, TurnRecord], *args: P.args, **kwargs: P.kwargs) -> TurnRecord:
+    """The turn that a function claims in a database thread; where this is cancelled meanwhile, the turn is ended."""
+    launching = asyncio.ensure_future(db(launch, *args, **kwargs))
+    try:
+        return await asyncio.shield(launching)
+    except asyncio.CancelledError:
+        await _take_back(launching)
+        raise
+
+
+async def _take_back(launching: asyncio.Future[TurnRecord]) -> None:
+    """The thread goes on after a cancellation: what it claims must have an end, and not by its lease running out."""
+    try:
+        turn = await launching
+        await db(transactions.finish_turn, turn, TurnEnd(state=TurnState.CANCELLED), step=None, usage=UsageRecord())
+    except Exception:
+        # Not raised: an error in the place of a cancellation would let the interrupted turn go on.
+        logger.info("a sub-agent was not launched, as its parent was interrupted", exc_info=True)
+
+
+async def end_turn(turn: TurnRecord, *, owner_id: int) -> None:
+    """End a sub-agent's turn, wherever it runs, and wait for its end where that is here. Never raises."""
+    try:
+        await db(_interrupt, turn, owner_id=owner_id)
+    except (SessionNotRunning, SessionNotFoundError):
+        return
+    except Exception:
+        # Not raised, as in _take_back; and here it can be ended without the database.
+        logger.exception("the interrupt of sub-agent %s was not written", turn.session_id)
+    runner.interrupt(turn.id)
+    await runner.wait(turn.id)
+
+
+def _interrupt(turn: TurnRecord, *, owner_id: int) -> None:
+    """:raises SessionNotRunning: the turn has ended, though another one may run in its session by now."""
+    found = open_turn(turn.session_id)
+    if found is None or found[0] != turn.id:
+        raise SessionNotRunning(session_id=turn.session_id)
+    lifecycle.interrupt(turn.session_id, owner_id=owner_id)
+
+
+def last_text(turn: TurnRecord) -> str:
+    """What a turn said last; empty where it said nothing."""
+    last = load_messages_by_ids(turn.message_ids[-1:], session_id=turn.session_id)
+    said = [message for message in last if message.role == "assistant"]
+    return "\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in said)
+
+
+# Story: a turn hands tasks to sub-agents and waits for their answers (LCM paper, ``Task`` and ``Tasks``).
+#
+# Each sub-agent is a session like any other, with its task as the first message and a turn of its own. It does not outlive
+# the call that launched it: whatever ends the waiting interrupts the turn. Permits are counted by depth, and only a deeper sub-agent is
+# ever waited for, so nobody waits in a circle; of the permits of people's turns a waiting one holds none.
+
+TITLE = 60
+"""Characters of a session's title that is made from its task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of one task."""
+
+    session_id: str
+    turn: TurnRecord
+    text: str
+    """The turn's last message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parent:
+    context: ToolContext
+    session: SessionRecord
+    config: Config
+    delegator: Delegator
+
+
+async def delegate(context: ToolContext, handover: Handover) -> Answer:
+    """Hand one task to a sub-agent and wait for its answer.
+
+    :raises DelegationRefused: it may not be handed over.
+    :raises TimeoutError: there was no answer in time; the sub-agent is interrupted.
+    """
+    parent = await db(_load_parent, context)
+    check_handover(parent.delegator, handover, parent.config.delegation)
+    [answer] = await _run_all(parent, [handover])
+    return answer
+
+
+async def delegate_side_by_side(context: ToolContext, handovers: Sequence[Handover]) -> list[Answer]:
+    """Hand several tasks to as many sub-agents at the same time, and wait for all of their answers, in order.
+
+    :raises MnesisError: see ``delegate``
+    """
+    parent = await db(_load_parent, context)
+    check_siblings(parent.delegator, handovers, parent.config.delegation)
+    return await _run_all(parent, handovers)
+
+
+def _load_parent(context: ToolContext) -> _Parent:
+    session = load_session(context.session_id, owner_id=context.owner_id)
+    if not context.turn_id:
+        raise Conflict("a task is handed over by a turn, and none is running here")
+    turn = load_turn(context.turn_id, session_id=session.id)
+    question = load_messages_by_ids(turn.message_ids[:1], session_id=session.id)
+    delegator = Delegator(
+        depth=load_depth(session),
+        own_task="\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in question),
+        launched=len(launched_by_turn(session.id, turn.id)),
+    )
+    return _Parent(context=context, session=session, config=session_config(session.config), delegator=delegator)
+
+
+async def _run_all(parent: _Parent, handovers: Sequence[Handover]) -> list[Answer]:
+    seconds = parent.config.delegation.timeout_seconds
+    launching = asyncio.Lock()  # one after the other: sessions are listed in the order of their tasks
+    try:
+        with runner.release_slot(parent.context.turn_id):
+            async with asyncio.timeout(seconds):
+                return await side_by_side(_run(parent, handover, launching) for handover in handovers)
+    except TimeoutError:
+        raise TimeoutError(f"There was no answer within {seconds:g} seconds; the sub-agents are interrupted.") from None
+
+
+async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> Answer:
+    async with _permit(parent.delegator.depth + 1):
+        async with launching:
+            turn = await launched(_launch, parent, handover)
+        ended = await _finished(parent, turn)
+    return await db(_answer_of, parent, ended)
+
+
+async def _finished(parent: _Parent, turn: TurnRecord) -> TurnRecord:
+    """Set a sub-agent's turn going and wait for its end; it ends with whoever waits."""
+    with runner.release_slot(turn.id):
+        runner.start(turn)
+        try:
+            return await _ended(parent, turn)
+        except BaseException:
+            await end_turn(turn, owner_id=parent.session.owner_id)
+            raise
+
+
+@asynccontextmanager
+async def _permit(depth: int) -> AsyncIterator[None]:
+    """Room for one more sub-agent of this depth; waits for it."""
+    loop = asyncio.get_running_loop()
+    by_depth = _PERMITS.setdefault(loop, {})
+    if depth not in by_depth:
+        by_depth[depth] = asyncio.Semaphore(site_config().turn.capacity)
+    async with by_depth[depth]:
+        yield
+
+
+def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
+    """The sub-agent's session, its claimed turn and the parent's event, in one transaction."""
+    owner = get_user_model().objects.get(pk=parent.session.owner_id)
+    config = _config_of_child(parent, handover)
+    with change(parent.session.id) as record:
+        _check_still(parent)
+        child_id = session_store.create_session(
+            owner=owner,
+            model=parent.session.model,
+            title=excerpt(handover.title or handover.prompt, TITLE),
+            agent=handover.agent.value,
+            system_prompt=SYSTEM_PROMPT,
+            config=config,
+            parent_id=parent.session.id,
+            parent_part_id=parent.context.part_id,
+            origin=SUB_AGENT,
+        )
+        started = claim_turn(
+            child_id,
+            owner_id=parent.session.owner_id,
+            message=handover.message(),
+            lease_owner=runner.owner,
+        )
+        _tell(record, EventType.DELEGATION_STARTED, parent, started.turn)
+    return started.turn
+
+
+def _check_still(parent: _Parent) -> None:
+    """Under the lock of the parent: calls that run side by side have launched some meanwhile, or the turn has ended."""
+    turn_id = parent.context.turn_id
+    if open_turn(parent.session.id) != (turn_id, TurnState.RUNNING):
+        raise Conflict("the turn that hands this over has ended")
+    launched = len(launched_by_turn(parent.session.id, turn_id))
+    check_room(replace(parent.delegator, launched=launched), 1, parent.config.delegation)
+
+
+def _config_of_child(parent: _Parent, handover: Handover) -> dict[str, Any]:
+    """The parent's configuration; for an explorer with those of its tools that only read, now and at each of its turns."""
+    own, names = parent.session.config, parent.config.turn.tools
+    turn = own.get("turn", {})
+    if handover.agent is AgentKind.EXPLORE:
+        found = offered_tools(names, user_id=parent.session.owner_id, depth=parent.delegator.depth + 1)
+        names = tuple(name for name, tool in found.items() if tool.read_only)
+        turn = turn | {"read_only": True}
+    return own | {"turn": turn | {"tools": list(names)}}
+
+
+async def _ended(parent: _Parent, turn: TurnRecord) -> TurnRecord:
+    """The turn when it has ended; the parent's ledger says when it waits for a person."""
+    while True:
+        now = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=parent.session.owner_id)
+        if now.state != TurnState.SUSPENDED:
+            return now
+        waiting = [call.part_id for call in now.waits_for]
+        await db(_publish, EventType.DELEGATION_SUSPENDED, parent, now, child_part_ids=waiting)
+        await _resumed(now)
+        await db(_publish, EventType.DELEGATION_RESUMED, parent, now)
+
+
+async def _resumed(turn: TurnRecord) -> None:
+    with hub.follow(turn.session_id) as follower:
+        while (await db(load_turn, turn.id, session_id=turn.session_id)).state == TurnState.SUSPENDED:
+            await follower.news(seconds=lifecycle.LOOK_AGAIN_SECONDS)
+
+
+def _publish(type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
+    with change(parent.session.id) as record:
+        _tell(record, type, parent, turn, **values)
+
+
+def _tell(record: Change, type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
+    part_id = parent.context.part_id
+    record.publish(type, part_id=part_id, child_id=turn.session_id, child_turn_id=turn.id, **values)
+
+
+def _answer_of(parent: _Parent, turn: TurnRecord) -> Answer:
+    """What the turn said last."""
+    with change(parent.session.id) as record:
+        _tell(record, EventType.DELEGATION_ENDED, parent, turn, state=turn.state)
+        is_archived = record.archived
+    if is_archived:  # since the turn began: what it launches afterwards belongs to it too
+        lifecycle.archive_session(turn.session_id, owner_id=parent.session.owner_id)
+    return Answer(session_id=turn.session_id, turn=turn, text=last_text(turn))
+
+
+_PERMITS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = WeakKeyDictionary()
+"""Of each event loop, since a semaphore belongs to one; a process has one, the tests have many."""

@@ -1,0 +1,93 @@
+"""Memory tools (LCM paper 2.4): the model reaches what has left its context, and every id that it is shown.
+
+``lcm_expand`` is for sub-agents only, who have a context of their own to fill (decision 23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from agents_app.tools.memory import describing, grepping, reading
+from agents_app.tools.memory import grepping as file_grepping
+from agents_app.tools.memory import reading as expanding
+from agents_app.tools.memory.reach import Family, Found, find, load_family, wanted_id
+from agents_app.tools.registry import ToolContext, ToolScope, tool
+from mnesis_core.errors import NotFound
+
+
+@tool(read_only=True)
+def lcm_grep(
+    context: ToolContext,
+    pattern: str,
+    mode: Literal["text", "regex"] = "text",
+    summary_id: str = "",
+    limit: int = 20,
+    cursor: str = "",
+    scope: Literal["history", "files"] = "history",
+    file_id: str = "",
+) -> str:
+    """Search the whole history of this conversation, also what is no longer in context; or what its files hold.
+
+    Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a
+    regular expression (RE2). With summary_id only what that summary stands for. Returns excerpts with the ids of
+    messages and parts, grouped by the summary that stands for them; lcm_read reads on at any of them.
+
+    Scope files searches the contents of files line by line, all of them or the one of file_id: lines that have all the
+    words, also as parts of longer ones, in any case. Returns them with their numbers; lcm_read reads around them with first_line.
+    """
+    family = load_family(context)
+    if scope == "files" or file_id.strip():
+        return file_grepping.grep_files(
+            family, pattern, mode=mode, file_id=wanted_id(file_id), limit=limit, cursor=cursor
+        )
+    return grepping.grep(family, pattern, mode=mode, summary_id=summary_id, limit=limit, cursor=cursor)
+
+
+@tool(read_only=True)
+def lcm_describe(context: ToolContext, id: str, offset: int = 0) -> str:
+    """Describe what an id of this conversation names: sum_, file_, msg_, part_, run_ (compaction), turn_, call_, sess_.
+
+    Of a summary: what it stands for, what stands for it, and its text. Of a list of files: those from offset on. Of a
+    file: its kind and size, what it holds, its other versions, and where it is spoken of.
+    """
+    return _answer(context, id, lambda found: describing.describe(found, offset=offset))
+
+
+@tool(read_only=True)
+def lcm_read(context: ToolContext, id: str, offset: int = 0, limit: int = reading.PAGE, first_line: int = 0) -> str:
+    """Read the original of a message (msg_), a part or tool output (part_), a file (file_) or a summary (sum_).
+
+    Whole, as it was written, also where the context has it shortened or only a mark of it (then the tool call's own id
+    will do); limit characters from offset on, of a file limit bytes. A message comes with the ids of the ones before and
+    after it. A file is also read by lines with their numbers: from first_line (the first is 1) on, limit characters of them.
+    """
+    return _answer(context, id, lambda found: reading.read(found, offset=offset, limit=limit, first_line=first_line))
+
+
+@tool(read_only=True, scope=ToolScope.SUB_AGENT)
+def lcm_expand(context: ToolContext, summary_id: str, cursor: int = 0) -> str:
+    """Read what a summary (sum_) was made of, one step down: messages, or summaries to expand further.
+
+    For sub-agents only, within an allowance of tokens: lcm_grep with the summary's id finds a detail for less.
+    """
+    return expanding.expand_for_sub_agent(context, summary_id, cursor=cursor)
+
+
+def _answer(context: ToolContext, text: str, tell: Callable[[Found], str]) -> str:
+    """What there is to tell of an id; where it names nothing, where it was said: no id in a context is a dead end."""
+    family, id = load_family(context), wanted_id(text)
+    try:
+        return tell(find(family, id))
+    except NotFound:
+        if told := _mentions(family, id):
+            return told
+        raise
+
+
+def _mentions(family: Family, id: str) -> str:
+    hits = grepping.find_mentions(family, id)
+    if not hits:
+        return ""
+    head = "Nothing that is kept here has this id; it is only named in:"
+    return "\n".join([head, *map(grepping.describe_hit, hits)])

@@ -1,0 +1,246 @@
+"""Tools, and the servers that bring some of them, as every door shows them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from ninja import Schema
+
+from agents_app import store
+from agents_app.models import McpServer
+from agents_app.queries import audiences_of, list_servers, load_server
+from agents_app.tools import SHIPPED, Tool, list_tools
+from agents_app.tools.mcp.admin import PortalServerForm, attach_server, list_again, mark_read_only
+from mnesis_core.errors import MnesisError, ToolServerNotFound
+from mnesis_core.text import encode_text, excerpt
+from mnesis_core.turns.mcp_servers import AttachedServer
+from sessions_app.conf import site_config
+from sessions_app.database.threads import waiting_for
+from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.permissions import administrators, may_administer
+from sessions_app.pages.views import reader_of, signed_in
+
+
+class ToolOut(Schema):
+    """One tool.
+
+    ``scope``: which sessions may be offered it (``session``: every one; ``root``: those that nobody launched;
+    ``sub_agent``: only launched ones). Without ``timeout_seconds`` it bounds its own waiting. ``is_default``: sessions whose configuration does not say otherwise are offered it.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    scope: str
+    timeout_seconds: float | None
+    read_only: bool
+    needs_approval: bool
+    source: str
+    is_default: bool
+    unreachable_since: datetime | None
+
+
+class ToolList(Schema):
+    """Every tool there is, by name."""
+
+    items: list[ToolOut]
+    next_cursor: None = None
+
+
+def show_tools(*, user_id: int | None) -> list[dict[str, Any]]:
+    """Every tool there is for a person's sessions, by name."""
+    default = set(site_config().turn.tools)
+    return [_tool_out(tool, is_default=tool.spec.name in default) for tool in list_tools(user_id=user_id)]
+
+
+def _tool_out(tool: Tool, *, is_default: bool) -> dict[str, Any]:
+    return {
+        **asdict(tool.spec),
+        "scope": tool.scope.value,
+        "timeout_seconds": tool.timeout_seconds,
+        "read_only": tool.read_only,
+        "needs_approval": tool.needs_approval,
+        "source": tool.source,
+        "is_default": is_default,
+        "unreachable_since": tool.unreachable_since,
+    }
+
+
+def show_servers(*, user_id: int | None) -> list[dict[str, Any]]:
+    """Every server that is attached for a person's sessions, by name."""
+    return [server_out(server) for server in list_servers(user_id=user_id)]
+
+
+def server_out(server: AttachedServer) -> dict[str, Any]:
+    """A server as its administrator sees it. Secrets are names of variables; their values are known to nobody here."""
+    return {
+        "id": server.id,
+        **asdict(server.address),
+        "tools": [tool.spec.name for tool in server.listing.tools],
+        "read_only_tools": [tool.spec.name for tool in server.listing.tools if server.is_read_only(tool)],
+        "left_out": list(server.listing.left_out),
+        "listed_at": server.listed_at,
+        "unreachable_since": server.unreachable_since,
+        "is_restricted": server.is_restricted,
+        "problem": server.problem,
+        "created_at": server.created_at,
+    }
+
+
+# The page of tools, and on it the servers that bring some: attached, changed, asked again and removed by administrators.
+
+ADD, CHANGE = "agents_app.add_mcpserver", "agents_app.change_mcpserver"
+LONGEST_QUERY = 100
+"""Characters."""
+SCOPES = {"session": "", "root": "not for sub-agents", "sub_agent": "for sub-agents only"}
+
+
+@signed_in
+def tools(request: HttpRequest) -> HttpResponse:
+    """Every tool that sessions may be offered, by who brings it."""
+    query = request.GET.get("q", "").strip()[:LONGEST_QUERY]
+    everything = show_tools(user_id=reader_of(request))
+    found = [tool for tool in everything if query.lower() in f"{tool['name']} {tool['description']}".lower()]
+    found.sort(key=lambda tool: (tool["source"] != SHIPPED, tool["source"], tool["name"]))
+    by_source = groupby(found, key=itemgetter("source"))
+    groups = [_group(source, list(items)) for source, items in by_source]
+    context = {"query": show_invisible(query), "groups": groups, "found": len(found), "count": len(everything)}
+    return render(request, "agents_app/tools.html", context | _servers(request, query))
+
+
+def _servers(request: HttpRequest, query: str) -> dict[str, Any]:
+    """For administrators the servers that are attached; for everybody else those that have nothing to show yet."""
+    if may_administer(request, CHANGE):
+        return {"servers": [] if query else _attached(), "manages": True, "may_add": may_administer(request, ADD)}
+    # A search does not find those that have nothing to show.
+    servers = [] if query else show_servers(user_id=reader_of(request))
+    return {"silent": [server for server in servers if not server["tools"]]}
+
+
+def _attached() -> list[tuple[AttachedServer, dict[str, Any]]]:
+    """Return every server that is attached, by name, with whose sessions may be offered its tools."""
+    servers = list_servers()
+    audiences = audiences_of([server.id for server in servers])
+    return [
+        (
+            server,
+            {"is_restricted": server.is_restricted} | dict(zip(("groups", "users"), audiences[server.id], strict=True)),
+        )
+        for server in servers
+    ]
+
+
+def _group(source: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "source": "Built in" if source == SHIPPED else source,
+        "unreachable_since": items[0]["unreachable_since"],
+        "tools": [_shown(item) for item in items],
+    }
+
+
+def _shown(tool: dict[str, Any]) -> dict[str, Any]:
+    description = show_invisible(tool["description"])
+    first, _, rest = description.partition("\n")
+    schema = show_invisible(json.dumps(tool["parameters"], indent=2, ensure_ascii=False))
+    scope = SCOPES[tool["scope"]]
+    return tool | {"first_line": first, "rest": rest.strip(), "schema": schema, "scope_in_words": scope}
+
+
+@administrators(ADD)
+def server_add(request: HttpRequest) -> HttpResponse:
+    """Attach a server, and ask it for its tools."""
+    return _entered_server(request, PortalServerForm(request.POST if request.method == "POST" else None))
+
+
+@administrators(CHANGE)
+def server_change(request: HttpRequest, name: str) -> HttpResponse:
+    """Attach a server anew; its name stays."""
+    row = _row(name)
+    return _entered_server(request, PortalServerForm(request.POST if request.method == "POST" else None, instance=row))
+
+
+@administrators(CHANGE, methods=("POST",))
+def server_refresh(request: HttpRequest, name: str) -> HttpResponse:
+    """Ask a server for its tools again: what it answers is offered from now on."""
+    try:
+        server = waiting_for(list_again)(name)
+    except ToolServerNotFound:
+        raise Http404 from None
+    except MnesisError as error:
+        messages.error(request, f"The server {name} cannot be asked for its tools: {excerpt(error.message, 300)}")
+    else:
+        _say(request, server)
+    return _back(name)
+
+
+@administrators(CHANGE)
+def server_tools(request: HttpRequest, name: str) -> HttpResponse:
+    """Say which tools of a server change nothing, each as it is listed."""
+    try:
+        server = load_server(name)
+    except ToolServerNotFound:
+        raise Http404 from None
+    if request.method != "POST":
+        return render(request, "agents_app/server_tools.html", {"server": server})
+    seen = set(request.POST.getlist("read_only"))
+    # By what was shown: what is listed otherwise since then was not looked at.
+    marked = [tool for tool in server.listing.tools if tool.digest in seen]
+    mark_read_only(name, [tool.remote_name for tool in marked])
+    if len(marked) < len(seen):
+        messages.warning(request, "Some tools are listed otherwise since you looked, and are not marked. Look again.")
+    many = f"{len(marked)} tool{'' if len(marked) == 1 else 's'}"
+    messages.success(request, f"{many} of {name} {'is' if len(marked) == 1 else 'are'} marked as read-only.")
+    return _back(name)
+
+
+@administrators(CHANGE)
+def server_remove(request: HttpRequest, name: str) -> HttpResponse:
+    """Take a server away, when somebody has said yes to it."""
+    row = _row(name)
+    if request.method != "POST":
+        return render(request, "agents_app/server_remove.html", {"name": row.name})
+    store.remove_server(name)
+    messages.success(request, f"The server {name} is removed: no session is offered its tools from the next turn on.")
+    return redirect("tools")
+
+
+def _entered_server(request: HttpRequest, form: PortalServerForm) -> HttpResponse:
+    name = form.instance.name
+    if request.method != "POST" or not form.is_valid():
+        return render(request, "agents_app/server_form.html", {"form": form, "name": name})
+    server = waiting_for(attach_server)(form.address, put=partial(store.enter_server, audience=form.chosen_audience))
+    if server.problem:
+        problem = excerpt(server.problem, 300)
+        messages.error(
+            request, f"The server {server.address.name} is attached, and cannot be asked for its tools: {problem}"
+        )
+    else:
+        _say(request, server)
+    return _back(server.address.name)
+
+
+def _say(request: HttpRequest, server: AttachedServer) -> None:
+    name, listing = server.address.name, server.listing
+    left_out = f", {len(listing.left_out)} left out" if listing.left_out else ""
+    messages.success(request, f"The server {name} brings {len(listing.tools)} tools{left_out}.")
+
+
+def _row(name: str) -> McpServer:
+    row: McpServer | None = McpServer.objects.filter(name=encode_text(name), removed_at__isnull=True).first()
+    if row is None:
+        raise Http404
+    return row
+
+
+def _back(name: str) -> HttpResponse:
+    return redirect(f"{reverse('tools')}#server-{name}")

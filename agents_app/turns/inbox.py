@@ -1,0 +1,153 @@
+"""Story: messages come into a session's inbox, and an idle session in host mode takes them as a turn.
+
+What waits, waits in the record: any process may take it, one does, and a process that dies loses nothing. Messages and
+the turn that reads them are one transaction, so none is read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agents_app import store
+from agents_app.queries import (
+    count_waiting,
+    find_sent,
+    load_inbox_message,
+    load_taken,
+    load_waiting,
+    spoken_at,
+)
+from agents_app.turns.claim import stored_key
+from compaction_app.context import load_frame, meter_of, read_newest_state
+from mnesis_core.config import Config
+from mnesis_core.errors import (
+    IdempotencyMismatch,
+    InboxFull,
+    NotInHostMode,
+    SessionArchived,
+    SessionNotFoundError,
+)
+from mnesis_core.llm.interface import Usage, cost_micros
+from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import Message, TextPart
+from mnesis_core.records import SessionRecord, TurnRecord
+from mnesis_core.spending import highest_of, passed_by
+from mnesis_core.turns.inbox import INBOX, Draft, InboxMessage, check_draft, fitting, hops_after, is_resting, joined
+from sessions_app.conf import session_config
+from sessions_app.record import message_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.prepared_parts import make_all_ready
+from sessions_app.record.session_queries import load_session, peer_names
+from sessions_app.record.turn_queries import list_turns, load_turn
+from sessions_app.usage.limits import limits_for, look
+
+MOST_TAKEN = 100
+"""Messages that one turn reads."""
+
+
+def deliver(session_id: str, *, owner_id: int, draft: Draft, idempotency_key: str | None = None) -> InboxMessage:
+    """Put a message into a session's inbox; the same again with the same key is the one that is there.
+
+    :raises MnesisError: see ``lifecycle.send_message``
+    """
+    session = load_session(session_id, owner_id=owner_id)
+    config = session_config(session.config)
+    draft, idempotency_key = _with_hops(draft, owner_id), stored_key(idempotency_key)
+    check_draft(draft, config.inbox)
+    _check_reply(draft, owner_id)
+    with change(session_id) as record:
+        known = find_sent(session_id, idempotency_key) if idempotency_key else None
+        if known is not None:
+            return _same(known, draft)
+        if record.archived:
+            raise SessionArchived(session_id=session_id)
+        if not load_session(session_id).host_mode:
+            raise NotInHostMode(session_id=session_id)
+        if count_waiting(session_id) >= config.inbox.waiting:
+            raise InboxFull(session_id=session_id, waiting=config.inbox.waiting)
+        message_id = store.receive_message(record, draft, idempotency_key=idempotency_key)
+    return load_inbox_message(message_id, owner_id=owner_id)
+
+
+def _with_hops(draft: Draft, owner_id: int) -> Draft:
+    """:raises SessionNotFoundError: the sender's session is not there, or belongs to somebody else."""
+    if not draft.sender_turn:
+        return draft
+    load_session(draft.sender, owner_id=owner_id)
+    return replace(draft, hops=hops_after(load_taken(draft.sender, draft.sender_turn)))
+
+
+def _check_reply(draft: Draft, owner_id: int) -> None:
+    """:raises InboxMessageNotFoundError: what it answers is no message to one of this person's sessions."""
+    if draft.in_reply_to:
+        load_inbox_message(draft.in_reply_to, owner_id=owner_id)
+
+
+def _same(known: InboxMessage, draft: Draft) -> InboxMessage:
+    """:raises IdempotencyMismatch: the key stands for another message."""
+    said = (known.text, known.kind, known.sender, known.in_reply_to)
+    if said != (draft.text, draft.kind, draft.sender, draft.in_reply_to):
+        raise IdempotencyMismatch(inbox_id=known.id)
+    return known
+
+
+def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
+    """Claim an idle session in host mode for a turn that reads what waits; ``None`` if it may not or need not begin."""
+    try:
+        session = load_session(session_id)
+        config = session_config(session.config)
+        messages = _readable(session, config)
+        return _claim(session, config, messages, lease_owner) if messages else None
+    except SessionNotFoundError:
+        return None  # deleted meanwhile
+
+
+def _claim(
+    session: SessionRecord, config: Config, messages: Sequence[InboxMessage], lease_owner: str
+) -> TurnRecord | None:
+    senders = {message.sender for message in messages}
+    text = joined(messages, peer_names(senders, owner_id=session.owner_id))
+    if not _is_affordable(session, text):
+        return None
+    said = Message(role="user", parts=(TextPart(text=text),))
+    parts = make_all_ready(said.parts)
+    with change(session.id) as record:
+        # Whoever was first has begun a turn: what was looked at before the lock is no longer so.
+        if record.turn_seq != session.turn_seq or record.archived or not load_session(session.id).host_mode:
+            return None
+        turn_id = turn_store.start_turn(
+            record,
+            model=session.model,
+            origin=INBOX,
+            lease_owner=lease_owner,
+            lease_seconds=config.turn.lease_seconds,
+        )
+        message_store.append_message(record, turn_id=turn_id, message=said, parts=parts)
+        store.take_messages(record, [message.id for message in messages], turn_id=turn_id)
+    return load_turn(turn_id, session_id=session.id)
+
+
+def _readable(session: SessionRecord, config: Config) -> list[InboxMessage]:
+    """What waits for a session that may begin a turn now."""
+    if not session.host_mode or session.archived_at or session.running_turn_id:
+        return []
+    last = next(iter(list_turns(session.id, limit=1)), None)
+    # Asked before what waits is read: a word that ends the rest is among what the turn reads.
+    if is_resting(last, spoken_at=spoken_at(session.id)):
+        return []
+    waiting = load_waiting(session.id, limit=MOST_TAKEN)
+    return list(fitting(waiting, characters=config.inbox.message_characters))
+
+
+def _is_affordable(session: SessionRecord, text: str) -> bool:
+    """Whether a call that reads this passes no limit: else it waits until the day is over, or somebody allows more."""
+    limits = limits_for(session)
+    if not limits:
+        return True
+    state = read_newest_state(load_frame(session.id))
+    most = Usage(
+        input_tokens=min(meter_of(state).used_tokens + estimate_text(text), state.budget.usable),
+        output_tokens=state.budget.reserved_output,
+    )
+    return passed_by(highest_of(most.total_tokens, cost_micros(state.spec, most)), look(limits)) is None

@@ -1,0 +1,458 @@
+"""Story: a message is put into an inbox, and whoever may take it here is called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django_q.tasks import async_task
+
+from agents_app.tools import check_tools
+from agents_app.turns import suspended
+from agents_app.turns.claim import (
+    TITLE_FROM_MESSAGE,
+    StartedTurn,
+    change_hosting,
+    check_length,
+    check_message,
+    check_stored,
+    claim_recorded_turn,
+    claim_turn,
+    compact_if_due,
+    explored,
+)
+from agents_app.turns.inbox import deliver
+from agents_app.turns.recovery import end_waiting
+from agents_app.turns.runner import runner
+from agents_app.turns.suspended import ToolResult
+from mnesis_core.config import Config
+from mnesis_core.errors import InvalidRequest, SessionBusy, SessionNotRunning
+from mnesis_core.events import EventType
+from mnesis_core.messages import Message
+from mnesis_core.records import SessionRecord, TurnRecord, TurnState
+from mnesis_core.text import encode_text
+from mnesis_core.turns.inbox import Draft, Hosting, InboxMessage, hosting_after
+from mnesis_core.turns.options import TurnOptions
+from mnesis_core.turns.recording import RecordedTurn
+from sessions_app.conf import checked_config, default_model, get_spec, site_config
+from sessions_app.database.group_commit import durable_transaction
+from sessions_app.database.threads import db
+from sessions_app.record import fork as forking
+from sessions_app.record import session_store, turn_store
+from sessions_app.record.change import change
+from sessions_app.record.hub import hub
+from sessions_app.record.session_queries import Forking, load_forking, load_launched, load_session
+from sessions_app.record.turn_queries import load_turn, open_turn
+
+
+async def send_message(
+    session_id: str, *, owner_id: int, draft: Draft, idempotency_key: str | None = None
+) -> InboxMessage:
+    """Put a message into the inbox of a session in host mode, which takes it when it is idle; returns at once.
+
+    :raises SessionNotFoundError: the session, or that of the sender, is not there, or belongs to somebody else.
+    :raises SessionArchived: it takes no more turns, so no messages either.
+    :raises NotInHostMode: it does not stay alive for messages.
+    :raises InboxFull: too many messages wait there.
+    :raises TooManyHops: too many agents have answered each other.
+    :raises InboxMessageNotFoundError: what it answers is no message to a session of this person.
+    :raises IdempotencyMismatch: the key was used for another message.
+    :raises InvalidRequest: the text is empty or too long, or a response answers nothing.
+    """
+    message = await db(deliver, session_id, owner_id=owner_id, draft=draft, idempotency_key=idempotency_key)
+    runner.check_inbox(session_id)
+    return message
+
+
+# A session: created, changed, forked, closed and opened again, deleted.
+
+TITLE_LENGTH, AGENT_LENGTH = 400, 100
+"""Stored characters of the columns."""
+FORK_SUFFIX = " (fork)"
+COPIED_AT_ONCE = 2_000
+"""Messages of a fork; copying more takes too long for a request. 100,000 take about a minute."""
+FORK_TASK = "agents_app.tasks.fork"
+
+
+def create_session(
+    *,
+    owner: AbstractBaseUser,
+    model: str = "",
+    title: str = "",
+    agent: str = "default",
+    system_prompt: str = "",
+    labels: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    parent_id: str | None = None,
+    first_message: str | None = None,
+    origin: str = "chat",
+    external_id: str = "",
+    host_mode: bool = False,
+    peer_name: str = "",
+) -> SessionRecord:
+    """Create a session. A ``first_message`` is checked only: when it is refused, no empty session is left behind.
+
+    :param external_id: what the caller calls it; with owner and origin it names one session
+    :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
+    :raises ModelNotFoundError: there is no such model.
+    :raises DuplicateIDError: there is a session of this owner, origin and external id.
+    :raises SessionNotFoundError: the parent is not there, or belongs to somebody else.
+    :raises PeerNameTaken: another session of the owner in host mode has this name.
+    :raises InvalidRequest: a value is out of its bounds.
+    """
+    alias = model or default_model()
+    get_spec(alias, user_id=owner.pk)
+    _check_new(_checked_config(config or {}, owner_id=owner.pk), title, agent, system_prompt, first_message)
+    hosting = hosting_after(Hosting(), host_mode=host_mode, peer_name=peer_name, agent=agent)
+    if parent_id is not None:
+        load_session(parent_id, owner_id=owner.pk)
+    session_id = session_store.create_session(
+        owner=owner,
+        model=alias,
+        title=title,
+        agent=agent,
+        system_prompt=system_prompt,
+        labels=labels,
+        config=config,
+        parent_id=parent_id,
+        origin=origin,
+        external_id=external_id,
+        host_mode=hosting.is_on,
+        peer_name=hosting.name,
+    )
+    return load_session(session_id)
+
+
+def _check_new(config: Config, title: str, agent: str, system_prompt: str, first_message: str | None) -> None:
+    _check_title(title, config.limits.title_characters)
+    check_stored("agent", agent, AGENT_LENGTH)
+    check_length("system_prompt", system_prompt, config.limits.message_characters)
+    if first_message is not None:
+        check_message(first_message, config)
+
+
+def update_session(
+    session_id: str,
+    *,
+    owner_id: int,
+    title: str | None = None,
+    labels: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    host_mode: bool | None = None,
+    peer_name: str | None = None,
+) -> SessionRecord:
+    """Rename, relabel or reconfigure a session, or change whether it stays alive for messages of peers.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises PeerNameTaken: another session of the owner in host mode has this name.
+    :raises InvalidRequest: a value is out of its bounds.
+    :raises ModelNotFoundError: a fallback is not there.
+    """
+    load_session(session_id, owner_id=owner_id)
+    if title is not None:
+        _check_title(title, site_config().limits.title_characters)
+    _checked_config(config or {}, owner_id=owner_id)
+    with change(session_id) as record:
+        session_store.update_session(record, title=title, labels=labels, config=config)
+        change_hosting(record, host_mode=host_mode, peer_name=peer_name)
+    return load_session(session_id)
+
+
+def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
+    """Close a session and its sub-agents' for new turns; a running turn still ends, and so do the tasks it hands out.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    """
+    load_session(session_id, owner_id=owner_id)
+    for id in (session_id, *load_launched(session_id)):
+        with change(id) as record:
+            session_store.archive_session(record)
+    return load_session(session_id)
+
+
+def reopen_session(session_id: str, *, owner_id: int) -> SessionRecord:
+    """Take a session out of the archive; its sub-agents' stay there, for their work is done.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises PeerNameTaken: it is in host mode, and another session of the owner has its name by now.
+    """
+    load_session(session_id, owner_id=owner_id)
+    with change(session_id) as record:
+        session_store.reopen_session(record)
+    return load_session(session_id)
+
+
+def delete_session(session_id: str, *, owner_id: int) -> None:
+    """Take a session out of sight, for good, with its sub-agents': all of them or none. Every row stays (decision 1).
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionBusy: a turn of one of them is running, or waits.
+    """
+    load_session(session_id, owner_id=owner_id)
+    with durable_transaction():
+        # Its own first: under its lock it launches no more.
+        _delete(session_id)
+        for id in load_launched(session_id):
+            _delete(id)
+
+
+def _delete(session_id: str) -> None:
+    with change(session_id) as record:
+        turn = open_turn(session_id)
+        if turn is not None:
+            raise SessionBusy(session_id=session_id, turn_id=turn[0], state=turn[1])
+        session_store.soft_delete_session(record)
+
+
+def fork_session(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> SessionRecord:
+    """A new session with everything up to and including one message, or before one; also of an archived or running one.
+
+    :param place: as for ``begin_fork``
+    :raises MnesisError: as ``begin_fork`` does
+    """
+    fork_id = _new_fork(session_id, owner=owner, **place).id
+    finish_fork(fork_id)
+    return load_session(fork_id)
+
+
+def begin_fork(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> Forking:
+    """Likewise, but where many messages are to be copied a worker does it: how far it is.
+
+    :param place: ``at_message_id`` or ``before_message_id``
+    :raises InvalidRequest: neither message is named, or both are.
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises MessageNotFoundError: the session has no such message.
+    :raises Conflict: the message is still being written.
+    """
+    fork = _new_fork(session_id, owner=owner, **place)
+    if fork.messages <= COPIED_AT_ONCE:
+        finish_fork(fork.id)
+    else:
+        async_task(FORK_TASK, fork.id)
+    return load_forking(fork.id)
+
+
+def finish_fork(fork_id: str, *, deadline: float | None = None) -> bool:
+    """Copy what a fork does not have yet, until a time of the monotonic clock; whether it is whole.
+
+    :raises Conflict: another process copies it at the same time.
+    """
+    is_whole = forking.copy_messages(fork_id, deadline=deadline)
+    if is_whole:
+        compact_if_due(fork_id)
+    return is_whole
+
+
+def _new_fork(
+    session_id: str,
+    *,
+    owner: AbstractBaseUser,
+    at_message_id: str | None = None,
+    before_message_id: str | None = None,
+) -> Forking:
+    if (at_message_id is None) == (before_message_id is None):
+        raise InvalidRequest("send either at_message_id or before_message_id", field="at_message_id")
+    source = load_session(session_id, owner_id=owner.pk)
+    place = forking.find_place(source.id, at_message_id=at_message_id, before_message_id=before_message_id)
+    return load_forking(forking.begin_fork(source, owner=owner, last=place, title=_title_of_fork(source.title)))
+
+
+def _checked_config(values: dict[str, Any], *, owner_id: int) -> Config:
+    """The configuration of a session as somebody asks for it.
+
+    :raises InvalidRequest: a value is unknown or out of its bounds, or a tool that it names is not there.
+    :raises ModelNotFoundError: it names a fallback that there is not, for this person.
+    """
+    config = checked_config(values)
+    for alias in config.fallbacks:
+        get_spec(alias, user_id=owner_id)
+    # Only where it is set: a tool that vanishes later breaks no session.
+    check_tools(values.get("turn", {}).get("tools", ()), user_id=owner_id)
+    return config
+
+
+def _check_title(title: str, limit: int) -> None:
+    """:raises InvalidRequest: the title is too long."""
+    if len(title) > limit:
+        raise InvalidRequest(f"title has {len(title)} characters; {limit} are allowed", field="title")
+    check_stored("title", title, TITLE_LENGTH)
+
+
+def _title_of_fork(title: str) -> str:
+    # A character may be stored as five.
+    fits = len(encode_text(title)) <= TITLE_LENGTH - len(FORK_SUFFIX)
+    return f"{title if fits else title[:TITLE_FROM_MESSAGE]}{FORK_SUFFIX}".strip()
+
+
+# A turn: started, recorded whole, answered and decided while it waits, waited for, interrupted.
+
+TURN_ENDS = {EventType(f"turn.{state}") for state in TurnState if state.is_end}
+"""The events of which each turn has one, its last."""
+TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}
+"""The events after which a turn does nothing until somebody acts."""
+LOOK_AGAIN_SECONDS = 5.0
+"""Whoever waits for a turn looks by themselves after this, should every word about news get lost."""
+LOOK_PAUSE_SECONDS = 0.1
+"""And never more often: another process's turn may have news with every word."""
+PLAIN = TurnOptions()
+"""As the session says."""
+
+
+async def begin_session(*, owner: AbstractBaseUser, message: str, **values: Any) -> tuple[SessionRecord, StartedTurn]:
+    """Create a session and start its first turn in this process; when either is refused, neither is there.
+
+    :param values: as ``create_session`` takes them
+    :raises MnesisError: as ``create_session`` and ``start_turn`` do
+    """
+    with runner.permit(owner.pk):
+        session = await db(create_session, owner=owner, first_message=message, **values)
+        return session, await _set_going(claim_turn, session.id, owner_id=owner.pk, message=message)
+
+
+async def start_turn(
+    session_id: str,
+    *,
+    owner_id: int,
+    message: str | None,
+    options: TurnOptions = PLAIN,
+    earlier: Sequence[Message] = (),
+    idempotency_key: str | None = None,
+    files: Sequence[str] = (),
+) -> StartedTurn:
+    """Write the user's message, claim the session and set the turn going in this process; returns at once.
+
+    :param message: ``None`` when what happened elsewhere is itself what is to be answered: results of tools
+    :param earlier: what happened elsewhere before the message, kept as a turn of its own; no part of the request's digest
+    :param files: ids of files of the session that go with the message
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises ModelNotFoundError: there is no such model.
+    :raises FileReferenceNotFoundError: the session has no such file.
+    :raises SessionBusy: another turn is running, or waits.
+    :raises SessionArchived: the session takes no more turns.
+    :raises IdempotencyMismatch: the key was used for another request.
+    :raises PeerNameTaken: another session of the owner in host mode has this one's name.
+    :raises InvalidRequest: the message is empty or too long, or an option is out of its bounds.
+    :raises AtCapacity: this process runs as many turns as it may.
+    :raises TooManyTurns: it runs as many of this person's as it may.
+    """
+    if options.model:
+        await db(get_spec, options.model, user_id=owner_id)
+    await explored(session_id, files, owner_id=owner_id)
+    with runner.permit(owner_id):
+        return await _set_going(
+            claim_turn,
+            session_id,
+            owner_id=owner_id,
+            message=message,
+            files=files,
+            earlier=earlier,
+            idempotency_key=idempotency_key,
+            options=options,
+        )
+
+
+async def _set_going(
+    claim: Callable[..., StartedTurn], *place: str, owner_id: int, is_resumed: bool = False, **values: Any
+) -> StartedTurn:
+    """Claim a turn for this process, and run it here if this claim has it."""
+    started = await db(claim, *place, owner_id=owner_id, lease_owner=runner.owner, **values)
+    if started.is_new:
+        runner.start(started.turn, is_resumed=is_resumed, owner_id=owner_id)
+    return started
+
+
+async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results: Sequence[ToolResult]) -> StartedTurn:
+    """Give a turn the results of tools that its caller runs; it goes on here when nothing is waited for any more.
+
+    All results are taken or none. One that comes after its turn has ended is kept with that turn, and goes no further.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises ToolCallNotFoundError: the turn made no call with this id.
+    :raises ToolCallAnswered: the call has its result.
+    :raises ToolCallNotCallers: the tool runs here.
+    :raises InvalidRequest: there is no result, or two for one call, or one that is neither output nor error.
+    :raises AtCapacity: this process runs as many turns as it may.
+    :raises TooManyTurns: it runs as many of this person's as it may.
+    """
+    with runner.permit(owner_id):
+        return await _set_going(
+            suspended.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=tuple(results)
+        )
+
+
+async def decide_approval(
+    session_id: str, part_id: str, *, owner_id: int, approved: bool, note: str = ""
+) -> TurnRecord:
+    """Say yes or no to a tool call that waits for it; its turn goes on here when nothing is waited for any more.
+
+    :param note: what the person says to it; the model is told why a call was refused
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises PartNotFoundError: the session has no such tool call.
+    :raises ApprovalNotPending: it was decided already, or does not wait for an approval.
+    :raises AtCapacity: this process runs as many turns as it may.
+    :raises TooManyTurns: it runs as many of this person's as it may.
+    """
+    with runner.permit(owner_id):
+        decided = await _set_going(
+            suspended.decide_approval,
+            session_id,
+            part_id,
+            is_resumed=True,
+            owner_id=owner_id,
+            approved=approved,
+            note=note,
+        )
+    return decided.turn
+
+
+async def wait_turn(session_id: str, turn_id: str, *, owner_id: int) -> TurnRecord:
+    """The turn when it has ended or is suspended, wherever it runs.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises TurnNotFoundError: the session has no such turn.
+    """
+    await db(load_session, session_id, owner_id=owner_id)
+    with hub.follow(session_id) as follower:
+        while True:
+            await runner.wait(turn_id)
+            turn = await db(load_turn, turn_id, session_id=session_id)
+            if turn.state != TurnState.RUNNING:
+                return turn
+            await asyncio.sleep(LOOK_PAUSE_SECONDS)
+            await follower.news(seconds=LOOK_AGAIN_SECONDS)
+
+
+def record_turn(
+    session_id: str, *, owner_id: int, turn: RecordedTurn, idempotency_key: str | None = None
+) -> StartedTurn:
+    """Write a turn that the caller ran with its own model client, whole and ended, and ask for a compaction if due.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionBusy: a turn is running, or waits.
+    :raises SessionArchived: the session takes no more turns.
+    :raises IdempotencyMismatch: the key was used for another request.
+    :raises InvalidRequest: a value is missing or out of its bounds.
+    :raises FileReferenceNotFoundError: a part names a file that the owner does not have.
+    """
+    return claim_recorded_turn(
+        session_id, owner_id=owner_id, turn=turn, idempotency_key=idempotency_key, lease_owner=runner.owner
+    )
+
+
+def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
+    """Ask for the end of the running turn, from any process, or end a suspended one at once; what was said is kept.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotRunning: no turn is running, and none waits.
+    """
+    load_session(session_id, owner_id=owner_id)
+    try:
+        turn_id: str | None = turn_store.request_interrupt(session_id=session_id)
+    except SessionNotRunning:
+        turn_id = end_waiting(session_id, TurnState.CANCELLED)
+    if turn_id is None:
+        raise SessionNotRunning(session_id=session_id)
+    return load_turn(turn_id, session_id=session_id)

@@ -1,0 +1,181 @@
+"""What sessions have used, for whatever it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from ninja import Schema
+
+from agents_app.map_queries import usage_of_maps
+from agents_app.queries import list_inbox
+from compaction_app.context import load_meter
+from compaction_app.queries import usage_of_compaction
+from mnesis_core.messages import text_of
+from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord, total_usage
+from mnesis_core.text import printable
+from mnesis_core.turns.inbox import InboxMessage, MessageKind
+from sessions_app.record import call_queries, message_queries, session_queries
+from sessions_app.record.call_queries import usage_of_files, usage_of_session
+from sessions_app.record.session_queries import load_launched
+from sessions_app.schemas import SessionOut, TurnOut, UsageOut, session_out, turn_out, usage_out
+from sessions_app.usage.totals import LimitOut, budget_of
+
+
+def used_by(session_ids: Sequence[str]) -> UsageRecord:
+    """All that some sessions have used together, without those that they launched."""
+    if not session_ids:
+        return total_usage()
+    turns, compaction = usage_of_session(*session_ids), usage_of_compaction(*session_ids)
+    return total_usage(turns, compaction, usage_of_files(*session_ids), usage_of_maps(*session_ids))
+
+
+def used_by_tree(session_id: str) -> UsageRecord:
+    """Likewise of a session with all that it launched, and those."""
+    return used_by([session_id, *load_launched(session_id)])
+
+
+# A session as every door shows it: its state, how full its context is, what it has cost; and what a turn has said.
+
+
+class ContextOut(Schema):
+    """How full the context is, and of what, in tokens.
+
+    ``source`` says what corrects our estimate: the ``provider``'s reports in this session, those in other sessions
+    of the ``model``, or nothing (``estimated``); ``error`` by what share corrected estimates missed the reports.
+    """
+
+    used_tokens: int
+    usable_tokens: int
+    soft_tokens: int
+    hard_tokens: int
+    window: int
+    window_source: str
+    breakdown: dict[str, int]
+    source: str
+    ratio: float
+    samples: int
+    error: float | None
+
+
+class BillingOut(UsageOut):
+    """What a session has used: all of it, and apart what its turns, its summaries, what describes its files
+    and its sub-agents (with theirs) took."""
+
+    turns: UsageOut
+    compaction: UsageOut
+    files: UsageOut
+    sub_agents: UsageOut
+
+
+class SessionRead(SessionOut):
+    """A session with its context meter and what it has cost."""
+
+    system_prompt: str
+    context: ContextOut
+    billing: BillingOut
+    budget: list[LimitOut] = []
+    """What its next call may still take; empty where nothing is limited."""
+    turn_id: str | None = None
+
+
+class ForkingOut(Schema):
+    """A fork on its way: so many of its messages are copied."""
+
+    id: str
+    source_id: str
+    copied: int
+    messages: int
+
+
+class InboxMessageOut(Schema):
+    """A message in an inbox. ``sender_id`` is the session that sent it; null: its owner, or a program of theirs.
+
+    ``turn_id`` is the turn that took it; null while it waits. ``hops``: so many messages of agents stand before it.
+    """
+
+    id: str
+    session_id: str
+    seq: int
+    sender_id: str | None
+    kind: MessageKind
+    in_reply_to: str | None
+    text: str
+    hops: int
+    turn_id: str | None
+    created_at: datetime
+
+
+class InboxList(Schema):
+    """A page of an inbox."""
+
+    items: list[InboxMessageOut]
+    next_cursor: int | None
+
+
+class AnswerOut(TurnOut):
+    """A turn, and what its last answer says."""
+
+    text: str
+
+
+def answer_read(turn: TurnRecord) -> dict[str, Any]:
+    """A turn as JSON, with the text of its last answer; empty where there is none yet."""
+    messages = message_queries.load_messages_by_ids(list(turn.message_ids), session_id=turn.session_id)
+    answers = [message for message in messages if message.role == "assistant"]
+    text = text_of(tuple(stored.part for stored in answers[-1].parts)) if answers else ""
+    return turn_out(turn) | {"text": printable(text)}
+
+
+def inbox_out(message: InboxMessage) -> dict[str, Any]:
+    """A message of an inbox as JSON."""
+    return {
+        "id": message.id,
+        "session_id": message.session_id,
+        "seq": message.seq,
+        "sender_id": message.sender or None,
+        "kind": message.kind,
+        "in_reply_to": message.in_reply_to or None,
+        "text": printable(message.text),
+        "hops": message.hops,
+        "turn_id": message.turn_id,
+        "created_at": message.created_at,
+    }
+
+
+def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: int, limit: int) -> dict[str, Any]:
+    """Messages of an inbox, oldest first: those that wait, those that were taken, or all.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    """
+    session_queries.load_session(session_id, owner_id=owner_id)
+    messages = list_inbox(session_id, waiting=waiting, after=after, limit=limit + 1)
+    return {
+        "items": [inbox_out(message) for message in messages[:limit]],
+        "next_cursor": messages[limit - 1].seq if len(messages) > limit else None,
+    }
+
+
+def forking_out(fork: session_queries.Forking) -> dict[str, Any]:
+    """How far a fork is, as JSON."""
+    return ForkingOut.from_orm(fork).dict()
+
+
+def session_read(session: SessionRecord) -> dict[str, Any]:
+    """A session as JSON, with its context meter and its bill."""
+    return session_out(session) | {
+        "system_prompt": session.system_prompt,
+        "context": load_meter(session.id),
+        "billing": _billing(session.id),
+        "budget": budget_of(session),
+    }
+
+
+def _billing(session_id: str) -> dict[str, Any]:
+    turns, compaction = call_queries.usage_of_session(session_id), usage_of_compaction(session_id)
+    files, maps = call_queries.usage_of_files(session_id), usage_of_maps(session_id)
+    sub_agents = used_by(session_queries.load_launched(session_id))
+    parts = {"turns": turns, "compaction": compaction, "files": files, "maps": maps, "sub_agents": sub_agents}
+    total = total_usage(turns, compaction, files, maps, sub_agents)
+    return usage_out(total) | {name: usage_out(usage) for name, usage in parts.items()}

@@ -1,0 +1,313 @@
+"""Leases of the turns of this process, renewed by a thread and over a connection of their own.
+
+A lease must not run out because the process is busy: neither an event loop nor database threads nor a pool of connections
+that others keep waiting may hold its renewal up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from django.db import connections
+
+from agents_app.queries import waiting_sessions
+from agents_app.schedule import wake_for_forsaken
+from agents_app.tools.mcp.tools import close_connections
+from agents_app.turns.inbox import claim_waiting
+from agents_app.turns.loop import run_turn
+from agents_app.turns.recovery import recover_turns
+from compaction_app.schedule import wake_stale
+from mnesis_core.errors import AtCapacity, TooManyTurns
+from mnesis_core.records import TurnRecord
+from sessions_app.conf import site_config
+from sessions_app.database.outages import log_failure
+from sessions_app.database.threads import beside_the_pool, db
+from sessions_app.record import session_store, turn_store
+from sessions_app.record.owners import new_owner
+from sessions_app.record.turn_queries import interrupted_turns
+
+logger = logging.getLogger(__name__)
+LOOK_SECONDS = 1.0
+"""Between two looks, or a quarter of the lease where that is less: a session may have a shorter one than the site."""
+
+
+class LeaseKeeper:
+    """The thread lives while turns run; short ones never need it to ask the database."""
+
+    def __init__(self, *, owner: Callable[[], str], held: Callable[[], list[str]]) -> None:
+        """
+        :param owner: the name under which this process holds turns
+        :param held: the ids of the turns that run now; asked from the thread
+        """
+        self._owner, self._held = owner, held
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._has_connection = False
+
+    def begin(self) -> None:
+        """A turn runs."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # not alive: after a fork
+                self._wake.clear()
+                self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
+                self._thread.start()
+
+    def end(self) -> None:
+        """No turn runs any more, so idle connections are given back now instead of at the next look."""
+        if self._has_connection:
+            self._wake.set()
+
+    def _keep(self) -> None:
+        with beside_the_pool():
+            before: list[str] = []
+            while held := self._held_or_end():
+                # A turn seen for the first time has most of its lease left.
+                self._renew([turn_id for turn_id in held if turn_id in before])
+                before = held
+                self._wake.wait(min(LOOK_SECONDS, site_config().turn.lease_seconds / 4))
+                self._wake.clear()
+
+    def _held_or_end(self) -> list[str]:
+        with self._lock:
+            held = self._held()
+            if not held:
+                self._thread, self._has_connection = None, False
+            return held
+
+    def _renew(self, turn_ids: list[str]) -> None:
+        if not turn_ids:
+            return
+        self._has_connection = True
+        seconds = site_config().turn.lease_seconds
+        try:
+            turn_store.renew_leases(lease_owner=self._owner(), turn_ids=turn_ids, lease_seconds=seconds)
+        except Exception as error:
+            # A database that is away for a moment: the lease has slack for it.
+            log_failure(logger, "The leases of running turns were not renewed; the next look tries again", error)
+            connections.close_all()
+
+
+# The turns that run in this process: asyncio tasks of their own, detached from the request that began them (decision 11).
+
+SWEEP_SECONDS = 5.0
+SESSIONS_A_SWEEP = 50
+"""The most sessions with waiting messages that one sweep looks at: leases must not wait long for them."""
+LATER_SECONDS = 5
+"""What ``Retry-After`` says to a person with too many turns: no one knows when one of them ends."""
+
+
+class Runner:
+    """Starts turns, has their leases kept, passes on interrupts, and ends them all at shutdown."""
+
+    def __init__(self) -> None:
+        self._owner, self._owner_pid = "", 0
+        self._tasks: dict[str, asyncio.Task[bool]] = {}
+        self._heartbeat: asyncio.Task[None] | None = None
+        self.takes_messages = False
+        """Whether sessions in host mode may live here: in a process that stays, as one that serves the web does."""
+        self._called = asyncio.Event()
+        self._due: set[str] = set()
+        """Sessions for which messages may wait."""
+        self._looked_up_to = ""
+        self._swept_at = 0.0
+        self._interrupted: set[str] = set()
+        self._is_stopping = False
+        self._permits: Counter[int | None] = Counter()
+        """The number of turns that are being claimed, by their person."""
+        self._owners: dict[str, int] = {}
+        """The owner of each turn that counts towards its person's limit."""
+        self._without_slot: dict[str, int] = {}
+        """Turns that take no slot, and for how many reasons."""
+        self._waiting: set[str] = set()
+        self._leases = LeaseKeeper(owner=lambda: self.owner, held=lambda: list(self._tasks))
+
+    @property
+    def owner(self) -> str:
+        """The name under which this process holds turns: another one after a fork."""
+        if self._owner_pid != os.getpid():
+            self._owner, self._owner_pid = new_owner(), os.getpid()
+        return self._owner
+
+    @contextmanager
+    def permit(self, owner_id: int | None = None) -> Iterator[None]:
+        """Reserve room for one more turn while it is claimed and started.
+
+        :param owner_id: the person whose limit it counts towards, if any
+        :raises AtCapacity: as many turns run here as may.
+        :raises TooManyTurns: as many of this person's.
+        """
+        config = site_config().turn
+        if len(self._tasks.keys() - self._without_slot.keys()) + self._permits.total() >= config.capacity:
+            raise AtCapacity()
+        if owner_id is not None and self._turns_of(owner_id) >= config.most_at_once:
+            raise TooManyTurns(limit=config.most_at_once, retry_after=LATER_SECONDS)
+        self._permits[owner_id] += 1
+        try:
+            yield
+        finally:
+            self._permits -= Counter([owner_id])
+
+    def _turns_of(self, owner_id: int) -> int:
+        return sum(owner == owner_id for owner in self._owners.values()) + self._permits[owner_id]
+
+    @contextmanager
+    def release_slot(self, turn_id: str) -> Iterator[None]:
+        """Take no slot of this process for a turn meanwhile: it waits for sub-agents, or has a permit of a map's run."""
+        self._without_slot[turn_id] = self._without_slot.get(turn_id, 0) + 1
+        try:
+            yield
+        finally:
+            self._without_slot[turn_id] -= 1
+            if not self._without_slot[turn_id]:
+                del self._without_slot[turn_id]
+
+    @contextmanager
+    def mark_waiting(self, turn_id: str) -> Iterator[None]:
+        """Say that a turn waits for a map's run meanwhile and asks no model."""
+        self._waiting.add(turn_id)
+        try:
+            yield
+        finally:
+            self._waiting.discard(turn_id)
+
+    def is_waiting(self, turn_id: str) -> bool:
+        return turn_id in self._waiting
+
+    def has(self, turn_id: str) -> bool:
+        return turn_id in self._tasks
+
+    def _has_or_may(self, turn_id: str) -> bool:
+        """Whether a turn runs here, or is perhaps being claimed."""
+        return turn_id in self._tasks or self._permits.total() > 0
+
+    def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
+        """Start a claimed turn. The task belongs to this runner, not to the caller.
+
+        :param owner_id: as for ``permit``
+        """
+        # An empty context: a request's own must not outlive it (asgiref keeps the request's thread there).
+        task = asyncio.get_running_loop().create_task(
+            run_turn(turn, is_resumed=is_resumed, is_shutdown=lambda: self._is_stopping),
+            name=turn.id,
+            context=contextvars.Context(),
+        )
+        self._tasks[turn.id] = task
+        if owner_id is not None:
+            self._owners[turn.id] = owner_id
+        self._leases.begin()
+        task.add_done_callback(partial(self._forget, session_id=turn.session_id))
+        self.start_heartbeat()
+
+    def _forget(self, task: asyncio.Task[bool], session_id: str) -> None:
+        turn_id = task.get_name()
+        if not task.cancelled() and task.result():
+            self.check_inbox(session_id)
+        # A turn that was suspended here may have been resumed before its first task came to its last line.
+        if self._tasks.get(turn_id) is task:
+            del self._tasks[turn_id]
+            self._owners.pop(turn_id, None)
+            self._interrupted.discard(turn_id)
+        if not self._tasks:
+            self._leases.end()
+
+    def check_inbox(self, session_id: str) -> None:
+        """Take the messages that wait for a session now, if it is idle and this process takes messages."""
+        if self.takes_messages and not self._is_stopping:
+            self._due.add(session_id)
+            self.start_heartbeat()
+            self._called.set()
+
+    def start_heartbeat(self) -> None:
+        """Start the heartbeat if it does not run: interrupts, and the sweep for what dead processes left behind."""
+        loop = asyncio.get_running_loop()
+        if self._heartbeat is None or self._heartbeat.done() or self._heartbeat.get_loop() is not loop:
+            self._called = asyncio.Event()
+            context = contextvars.Context()
+            self._heartbeat = loop.create_task(self._run_heartbeat(), name="turn heartbeat", context=context)
+
+    async def wait(self, turn_id: str) -> None:
+        """Wait until a turn that runs here has ended."""
+        if task := self._tasks.get(turn_id):
+            await asyncio.wait([task])
+
+    def interrupt(self, turn_id: str) -> None:
+        """Cancel a turn that runs here, once: a second cancellation would hit it while it writes what it has."""
+        if (task := self._tasks.get(turn_id)) and turn_id not in self._interrupted:
+            self._interrupted.add(turn_id)
+            task.cancel()
+
+    async def shutdown(self) -> None:
+        """Cancel every turn, wait until each has written what it has, and end what tools have started."""
+        self._is_stopping = True
+        self._due.clear()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        tasks = list(self._tasks.values())
+        for turn_id in self._tasks:
+            self.interrupt(turn_id)
+        if tasks:
+            await asyncio.wait(tasks, timeout=10)
+        await close_connections()
+        self._is_stopping = False
+
+    async def _run_heartbeat(self) -> None:
+        config = site_config().turn
+        while True:
+            try:
+                await self._beat()
+            except Exception as error:
+                # A database that is away for a moment must not stop the heartbeat; the lease has slack for it.
+                log_failure(logger, "The heartbeat of the turns failed and tries again", error)
+            await self._pause(config.heartbeat_seconds if self._tasks else SWEEP_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._called.wait()
+        self._called.clear()
+
+    async def _beat(self) -> None:
+        if self._tasks:
+            for turn_id in await db(interrupted_turns, list(self._tasks)):
+                self.interrupt(turn_id)
+        if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = time.monotonic()
+            await db(recover_turns, lease_owner=self.owner, runs_here=self._has_or_may)
+            await db(wake_stale)
+            await db(wake_for_forsaken)
+            await db(session_store.recorder.look)
+            if self.takes_messages:
+                self._due |= await db(self._find_due)
+        while self._due:
+            await self._take_messages(self._due.pop())
+
+    def _find_due(self) -> set[str]:
+        """Return the next sessions for which messages wait: each comes round, however many cannot begin."""
+        found = waiting_sessions(after=self._looked_up_to, limit=SESSIONS_A_SWEEP)
+        self._looked_up_to = found[-1] if len(found) == SESSIONS_A_SWEEP else ""
+        return set(found)
+
+    async def _take_messages(self, session_id: str) -> None:
+        """Start a turn that reads what waits for a session; what cannot be taken now waits for the next sweep."""
+        try:
+            with self.permit():
+                turn = await db(claim_waiting, session_id, lease_owner=self.owner)
+                if turn is not None:
+                    self.start(turn)
+        except AtCapacity:
+            pass
+        except Exception as error:
+            log_failure(logger, "Messages that wait for a session were not taken", error)
+
+
+runner = Runner()

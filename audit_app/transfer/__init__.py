@@ -1,0 +1,1 @@
+"""Sessions out and in again: files of ours, whole databases, foreign histories."""

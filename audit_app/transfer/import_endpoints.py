@@ -1,0 +1,158 @@
+"""Files become sessions at the REST door: a router of its own, since its address begins like that of a session."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from ninja import Router, Schema, Status
+
+from audit_app.transfer.import_jobs import Import, begin_import, follow_import
+from mnesis_core.errors import InvalidRequest, RequestTooLarge
+from mnesis_core.text import printable
+from sessions_app.callers import owner_id
+from sessions_app.conf import default_model, get_spec, list_models, site_config
+from sessions_app.pages.lookup import shown_title
+from sessions_app.pages.markdown import format_size, show_invisible
+from sessions_app.pages.views import model_label, reader_of, signed_in
+from sessions_app.record.session_queries import titles_of
+from sessions_app.schemas import ErrorBody, ErrorOut
+
+router = Router(tags=["audit"])
+
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 413: ErrorOut, 422: ErrorOut}
+FORM_BYTES = 1_000_000
+"""Of a request beside its files."""
+FILES = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {
+                        "file": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                        "model": {"type": "string"},
+                    },
+                }
+            }
+        },
+    }
+}
+"""What OpenAPI says of an upload."""
+
+
+class ImportedOut(Schema):
+    """A session that an import made, or found."""
+
+    id: str
+    title: str
+
+
+class ImportOut(Schema):
+    """An import. ``done`` of ``total`` ``unit`` are ``verb`` ("read", "stored"); a total of 0 is not known.
+
+    What came in before an import failed stays, so ``sessions`` may name some of a failed one.
+    """
+
+    id: str
+    state: Literal["waiting", "running", "done", "failed"]
+    files: list[str]
+    verb: str
+    unit: str
+    done: int
+    total: int
+    sessions: list[ImportedOut]
+    notes: list[str]
+    error: ErrorBody | None
+
+
+@router.post("/sessions/import", response={202: ImportOut, **ERRORS}, summary="Import sessions", openapi_extra=FILES)
+def import_files(request: HttpRequest) -> Any:
+    """Bring in files, up to 50 at once: exports of this program, Claude Code, ChatGPT, OpenAI chat, LoCoMo; also gzipped.
+
+    A worker does it; ask the address with its ``id`` how far it is. Repeating an import adds only what is new.
+    """
+    owner = owner_id(request)
+    if request.content_type != "multipart/form-data":
+        raise InvalidRequest("send multipart with file", field="file")
+    _refuse_large(request)
+    model = get_spec(request.POST.get("model") or default_model(), user_id=owner).alias
+    files = ((file.name or "", file.chunks()) for file in request.FILES.getlist("file"))
+    return Status(202, import_out(begin_import(files, owner_id=owner, model=model)))
+
+
+@router.get("/sessions/import/{import_id}", response={200: ImportOut, **ERRORS}, summary="How far an import is")
+def read_import(request: HttpRequest, import_id: str) -> Any:
+    """An import of yours, for a day."""
+    return import_out(follow_import(import_id, owner_id=owner_id(request)))
+
+
+def import_out(about: Import) -> dict[str, Any]:
+    """An import as JSON."""
+    titles = titles_of(about.session_ids, owner_id=about.owner_id) if about.session_ids else {}
+    return {
+        "id": about.id,
+        "state": about.state,
+        "files": [printable(name) for name in about.names],
+        "verb": about.verb,
+        "unit": about.unit,
+        "done": about.done,
+        "total": about.total,
+        "sessions": [{"id": id, "title": printable(titles[id])} for id in about.session_ids if id in titles],
+        "notes": [printable(note) for note in about.notes],
+        "error": about.error and about.error | {"message": printable(about.error["message"])},
+    }
+
+
+def _refuse_large(request: HttpRequest) -> None:
+    length = request.headers.get("Content-Length", "")
+    most = site_config().files.import_bytes
+    if length.isdecimal() and len(length) < 19 and int(length) > most + FORM_BYTES:
+        raise RequestTooLarge(f"An import may have {most:,} bytes.", field="file")
+
+
+# The page that brings files in, and how far an import is.
+
+MOST_SHOWN = 200
+"""Sessions of one import."""
+
+
+@signed_in
+def import_page(request: HttpRequest) -> HttpResponse:
+    """A place to drop files."""
+    return render(request, "audit_app/import.html", _choices(request))
+
+
+@signed_in
+def import_status(request: HttpRequest, import_id: str) -> HttpResponse:
+    """How far one import is: a page of its own, or the part of one that htmx asks for."""
+    shown = _shown(follow_import(import_id, owner_id=reader_of(request)))
+    if "HX-Request" in request.headers:
+        return render(request, "audit_app/_import.html", shown)
+    return render(request, "audit_app/import.html", _choices(request) | shown)
+
+
+def _choices(request: HttpRequest) -> dict[str, Any]:
+    return {
+        "models": [(spec.alias, model_label(spec)) for spec in list_models(user_id=reader_of(request))],
+        "default_model": default_model(),
+        "largest": site_config().files.import_bytes,
+        "largest_text": format_size(site_config().files.import_bytes),
+    }
+
+
+def _shown(about: Import) -> dict[str, Any]:
+    ids = about.session_ids[:MOST_SHOWN]
+    titles = titles_of(ids, owner_id=about.owner_id) if ids else {}
+    return {
+        "about": about,
+        "names": [show_invisible(name) for name in about.names],
+        "sessions": [(id, shown_title(titles[id])) for id in ids if id in titles],
+        "more_sessions": max(0, len(about.session_ids) - MOST_SHOWN),
+        "notes": [show_invisible(note) for note in about.notes],
+        "error": show_invisible(about.error["message"]) if about.error else "",
+        "progress": f"{about.done:,} of {about.total:,}" if about.total else f"{about.done:,}",
+    }

@@ -1,0 +1,198 @@
+"""Story: the payload of a past model call, made again from the record and compared with its digest (decision 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from compaction_app.queries import load_drafts, load_preview_entries, load_summary_entries
+from mnesis_core.compaction import file_prose
+from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt, rebuild_question
+from mnesis_core.compaction.summarise import draft_text
+from mnesis_core.context.assembly import rebuild
+from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.context.manifest import Row, read_manifest
+from mnesis_core.errors import NotFound
+from mnesis_core.llm.interface import ToolSpec, read_tools
+from mnesis_core.messages import StoredMessage
+from mnesis_core.providers.rendering import digest, render
+from mnesis_core.records import CallRecord
+from sessions_app.record import call_queries, file_port, message_queries, session_queries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuiltPayload:
+    """What a model was sent, as the record gives it today."""
+
+    payload: dict[str, Any] | None
+    """``None`` when the record does not give one."""
+    digest: str
+    """Of this payload; empty without one."""
+    stored_digest: str
+    """Of the payload that was sent."""
+    problems: tuple[str, ...]
+    """What is missing or differs, in words; nothing when the two digests are the same."""
+
+    @property
+    def digest_matches(self) -> bool:
+        """Whether this is byte for byte what was sent."""
+        return self.digest == self.stored_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptSources:
+    """What the prompt of a turn's call was made of, as the record gives it today."""
+
+    manifest: list[Row]
+    entries: list[ContextEntry]
+    system_prompt: str
+    tools: Sequence[ToolSpec]
+    problems: list[str]
+    """What of it was not kept."""
+
+
+def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -> RebuiltPayload:
+    """The payload of a call, whatever was said, pruned, summarised or redescribed since. Never fails.
+
+    ``sources`` are those of the call's prompt, if they were read before.
+    """
+    try:
+        rebuild_it = _PAYLOADS.get(call.purpose)
+        payload, problems = rebuild_it(call) if rebuild_it else _turn_payload(call, sources)
+    except ValueError as error:
+        return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))
+    except NotFound as error:
+        missing = " ".join([error.message, *map(str, error.details.values())])
+        return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(missing,))
+    found = digest(payload)
+    if found == call.digest:
+        problems = []
+    elif not problems:
+        problems = ["everything it names is there, and yet it reads differently: the rules of rendering have changed"]
+    return RebuiltPayload(payload=payload, digest=found, stored_digest=call.digest, problems=tuple(problems))
+
+
+def load_sources(call: CallRecord) -> PromptSources:
+    """What the prompt of a turn's call was made of.
+
+    :raises ValueError: the manifest is none.
+    :raises NotFound: it names something that is not there.
+    """
+    manifest = read_manifest(call.manifest)
+    texts = _texts(call)
+    tools, problems = _tools(texts)
+    named = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
+    if missing := named - {tool.name for tool in tools}:
+        problems.append(f"the descriptions of then are missing of: {', '.join(sorted(missing))}")
+    return PromptSources(
+        manifest=manifest,
+        entries=_sources(call.session_id, manifest),
+        system_prompt=texts["system"]
+        if "system" in texts
+        else session_queries.load_session(call.session_id).system_prompt,
+        tools=tools,
+        problems=problems,
+    )
+
+
+def _turn_payload(call: CallRecord, sources: PromptSources | None) -> tuple[dict[str, Any], list[str]]:
+    """The payload, and what of it was not kept; see ``load_sources``."""
+    found = sources or load_sources(call)
+    prompt = rebuild(found.manifest, found.entries, system_prompt=found.system_prompt, tools=found.tools)
+    return render(prompt), found.problems
+
+
+def _summary_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
+    """What a summarising model was sent.
+
+    :raises ValueError: the manifest is none, or the prompt of then was not kept.
+    :raises NotFound: it names something that is not there.
+    """
+    manifest = read_manifest(call.manifest)
+    prompt = _prompt(call, manifest)
+    messages, summaries = _sources_of_summary(call.session_id, manifest)
+    drafts = load_drafts([row["id"] for row in manifest if row["kind"] == "try"], session_id=call.session_id)
+    payload = rebuild_question(
+        manifest,
+        prompt,
+        messages=messages,
+        summaries=summaries,
+        drafts=[text if level == 3 else draft_text(text) for level, text in drafts],
+    )
+    return payload, []
+
+
+def _file_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
+    """What a model was sent that described a file; see ``_summary_payload``."""
+    manifest = read_manifest(call.manifest)
+    payload = file_prose.rebuild_question(
+        manifest, _prompt(call, manifest), read=partial(file_port.read_content, call.session_id)
+    )
+    return payload, []
+
+
+def _prompt(call: CallRecord, manifest: Sequence[Row]) -> SummaryPrompt:
+    """:raises ValueError: the prompt of then was not kept."""
+    version = next((row["id"] for row in manifest if row["kind"] == "prompt"), "")
+    text = _texts(call).get("prompt")
+    if text is None:
+        raise ValueError(f"the prompt {version} of then was not kept")
+    return parse_prompt(version.partition(".")[0], text)
+
+
+Payload = tuple[dict[str, Any], list[str]]
+"""A payload, and what of it was not kept."""
+_PAYLOADS: dict[str, Callable[[CallRecord], Payload]] = {"summary": _summary_payload, "file": _file_payload}
+
+
+def register_payload(purpose: str, rebuild: Callable[[CallRecord], Payload]) -> None:
+    """Let calls for a purpose be rebuilt by an app that stands above this one; it says so when Django is ready."""
+    _PAYLOADS[purpose] = rebuild
+
+
+def _sources_of_summary(session_id: str, manifest: Sequence[Row]) -> tuple[list[StoredMessage], list[SummaryEntry]]:
+    positions = {row["id"]: place for place, row in enumerate(manifest) if row["kind"] == "summary"}
+    # A preview that was applied since is the summary of the same id, with the same text.
+    summaries = load_preview_entries(positions, session_id=session_id) if positions else []
+    stored = {id: positions[id] for id in positions.keys() - {entry.id for entry in summaries}}
+    summaries += load_summary_entries(stored, session_id=session_id)
+    ranges = [span for row in manifest if row["kind"] == "messages" for span in row["ranges"]]
+    return load_ranges(session_id, ranges), sorted(summaries, key=lambda entry: entry.position)
+
+
+def load_ranges(session_id: str, ranges: Iterable[Sequence[int]]) -> list[StoredMessage]:
+    """The messages of stretches, first and last, as the manifest of a summarising call names them; a read for each."""
+    found = (
+        message_queries.load_messages(session_id, after=first - 1, limit=last - first + 1) for first, last in ranges
+    )
+    return [message for stretch in found for message in stretch]
+
+
+def _tools(texts: Mapping[str, str]) -> tuple[Sequence[ToolSpec], list[str]]:
+    text = texts.get("tools")
+    if text is None:
+        return (), []
+    try:
+        return read_tools(text), []
+    except ValueError as error:
+        return (), [str(error)]
+
+
+def _texts(call: CallRecord) -> dict[str, str]:
+    """The texts beside the messages, by the names that the call gives them."""
+    names = call.parameters.get("texts")
+    if not isinstance(names, Mapping):
+        return {}
+    kept = call_queries.load_prompt_texts(call.session_id, [str(digest) for digest in names.values()])
+    return {name: kept[digest] for name, digest in names.items() if digest in kept}
+
+
+def _sources(session_id: str, manifest: Sequence[Row]) -> list[ContextEntry]:
+    """The messages and summaries that a manifest names."""
+    message_ids = [row["id"] for row in manifest if row["kind"] == "message"]
+    positions = {row["id"]: row["first_seq"] for row in manifest if row["kind"] == "summary"}
+    messages = message_queries.load_messages_by_ids(message_ids, session_id=session_id)
+    entries: list[ContextEntry] = [MessageEntry(position=message.seq, message=message) for message in messages]
+    return [*entries, *load_summary_entries(positions, session_id=session_id)] if positions else entries

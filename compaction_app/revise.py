@@ -1,0 +1,284 @@
+"""Story: a summary, or all under it, said again: previewed, compared, applied on request, undone.
+
+A preview asks a model, nothing held, and is kept; the DAG and the context do not know of it. Applying it is one change
+that writes exactly the previewed texts, or nothing when something was revised meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from compaction_app import queries, store
+from compaction_app.context import ContextState, load_state
+from compaction_app.store import Revision
+from compaction_app.summary_requests import RecordedTries, prepare_manifest, summarisers_of
+from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work
+from mnesis_core.compaction.requests import Prompts, SummaryPrompt, messages_row, summary_rows
+from mnesis_core.compaction.selection import Condensation, Span, kind_of, reading_of
+from mnesis_core.compaction.summarise import SummaryResult, summarise
+from mnesis_core.compaction.transcript import piece_limit
+from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.context.fitting import whole
+from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
+from mnesis_core.llm.interface import Model
+from mnesis_core.llm.retrying import patience_of
+from mnesis_core.providers.litellm_ import close_connections
+from mnesis_core.records import SummaryRecord
+from mnesis_core.values import new_id
+from sessions_app.conf import get_model, site_prompts
+from sessions_app.database.threads import waiting_for
+from sessions_app.record.call_queries import running_preview_calls
+from sessions_app.record.change import Change, change
+from sessions_app.record.file_port import keep_text
+from sessions_app.record.message_queries import load_messages_by_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A preview beside the summary whose place it would take."""
+
+    preview: PreviewRecord
+    before: SummaryRecord
+    lines: list[str]
+    """The difference of the texts."""
+    is_applied: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asking:
+    """A preview being asked for: see ``summarising.Work``."""
+
+    session_id: str
+    run_id: None = None
+
+    def held(self) -> AbstractContextManager[Change]:
+        """Nobody takes a preview over."""
+        return change(self.session_id)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Task:
+    """Summaries being made again, each from the newest revisions and the previews before it."""
+
+    state: ContextState
+    graph: Graph
+    model: Model
+    prompts: Prompts
+    batch_id: str
+    made: dict[str, SummaryEntry] = field(default_factory=dict)
+    """Summary id -> what its preview says."""
+
+
+def preview(
+    summary_id: str,
+    *,
+    owner_id: int | None = None,
+    subtree: bool = False,
+    only_stale: bool = False,
+    model: str = "",
+    prompt: SummaryPrompt | None = None,
+) -> str:
+    """Ask for a summary again, or for all under it and then for it; returns the preview's id.
+
+    ``model`` is an alias, by default the one that summarises in this session. ``prompt`` is asked at level 1, of
+    messages and of summaries alike.
+
+    :raises SummaryNotFoundError: there is no such summary, or it is somebody else's.
+    :raises SummaryRevised: it is not the newest revision.
+    :raises ModelNotFoundError: no model has this name.
+    :raises Conflict: none of them is stale, or the session is archived.
+    """
+    summary = queries.load_summary(summary_id, owner_id=owner_id)
+    if summary.superseded_seq is not None:
+        raise SummaryRevised(summary_id=summary_id)
+    graph = queries.load_graph(summary.session_id)
+    nodes = order_of_work(graph, summary_id, subtree=subtree, only_stale=only_stale)
+    state = load_state(summary.session_id)
+    if state.session.archived_at is not None:
+        raise SessionArchived(session_id=summary.session_id)
+    _close_lost_calls(state)
+    task = _Task(
+        state=state,
+        graph=graph,
+        model=get_model(model or state.config.compaction.model or state.session.model, user_id=state.session.owner_id),
+        prompts=site_prompts() if prompt is None else replace(site_prompts(), level1=prompt, condense=prompt),
+        batch_id=new_id("sum"),
+    )
+    for node in nodes:
+        _preview_one(task, node, preview_id=task.batch_id if node.id == summary_id else new_id("sum"))
+    return task.batch_id
+
+
+def compare(preview_id: str, *, owner_id: int | None = None) -> list[Comparison]:
+    """A preview, and those that are applied with it, beside what they would take the place of; it is the last.
+
+    :raises PreviewNotFoundError: there is no such preview, or it is somebody else's.
+    """
+    previews = queries.load_previews(preview_id, owner_id=owner_id)
+    session_id = previews[-1].session_id
+    old = queries.load_summaries([preview.summary_id for preview in previews], session_id=session_id)
+    graph = queries.load_graph(session_id)
+    return [
+        Comparison(
+            preview=preview,
+            before=before,
+            lines=difference(before.text, preview.text),
+            is_applied=preview.id in graph.nodes,
+        )
+        for preview, before in zip(previews, old, strict=True)
+    ]
+
+
+def apply(preview_id: str, *, owner_id: int | None = None) -> list[str]:
+    """Put exactly what was previewed in the place of the summaries; returns the revisions' ids, the asked one last.
+
+    :raises PreviewNotFoundError: there is no such preview, or it is somebody else's.
+    :raises SummaryRevised: one of the summaries, or one that was read, was revised after the preview was made.
+    :raises SessionArchived: the session is archived.
+    """
+    previews = queries.load_previews(preview_id, owner_id=owner_id)
+    with change(previews[-1].session_id) as record:
+        store.revise_summaries(record, [_revision(preview) for preview in previews])
+    return [preview.id for preview in previews]
+
+
+def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None, subtree: bool = False) -> list[str]:
+    """One more revision with the text of the one before, or of the revision ``to``; returns its id.
+
+    With ``subtree`` all that was applied together with the newest revision is undone, the asked one last.
+
+    :raises SummaryNotFoundError: there is no such summary, or it is somebody else's; ``to`` is no revision of it.
+    :raises Conflict: it was never revised.
+    :raises SessionArchived: the session is archived.
+    """
+    session_id = queries.load_summary(summary_id, owner_id=owner_id).session_id
+    graph = queries.load_graph(session_id)
+    newest = graph.newest(summary_id)
+    together = queries.applied_with(newest.id, session_id=session_id) if subtree else set()
+    chosen = [node for node in graph.current() if node.id in {newest.id, *together}]
+    revisions = [
+        _restored(graph, node, to if node.id == newest.id else None, session_id)
+        for node in sorted(chosen, key=lambda node: node.depth)
+    ]
+    with change(session_id) as record:
+        store.revise_summaries(record, revisions)
+    return [revision.id for revision in revisions]
+
+
+def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
+    summary = queries.load_summary(node.id)
+    chosen = _sources(task, summary)
+    recorder = _recorder(task, chosen, preview_id)
+    # A loop of its own: connections to models belong to one, and are closed with it.
+    result = waiting_for(_ask, own_loop=True)(task, chosen, recorder)
+    made = Revision(
+        id=preview_id,
+        summary_id=node.id,
+        source_ids=chosen.source_ids,
+        level=result.level,
+        text=result.text,
+        token_count=result.token_count,
+        source_tokens=chosen.tokens,
+        model=recorder.alias if result.level < 3 else "",
+        prompt_version=result.prompt_version,
+        tokens_input=result.usage.input_tokens,
+        tokens_output=result.usage.output_tokens,
+        cost_micros=recorder.cost_micros,
+        duration_ms=int((time.monotonic() - recorder.began) * 1000),
+    )
+    manifest = prepare_manifest(made.id, result.manifest)
+    with change(summary.session_id) as record:
+        if manifest:
+            keep_text(record, manifest)
+        store.record_preview(record, made, batch_id=task.batch_id)
+    [task.made[node.id]] = queries.load_preview_entries({preview_id: 0}, session_id=summary.session_id)
+
+
+def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> RecordedTries:
+    sources = summary_rows(chosen.summaries) if isinstance(chosen, Condensation) else [messages_row(chosen.messages)]
+    return RecordedTries(
+        attempt=_Asking(session_id=task.state.session.id),
+        began=time.monotonic(),
+        owner_id=task.state.session.owner_id,
+        summary_id=preview_id,
+        kind=kind_of(chosen),
+        summarisers=summarisers_of(task.state, task.model),
+        config=task.state.config.compaction,
+        patience=patience_of(task.state.config.turn),
+        sources=list(sources),
+        context_seq=task.state.context_seq,
+    )
+
+
+def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
+    if summary.kind == "leaf":
+        ids = [id for _, id in summary.source_ids]
+        messages = load_messages_by_ids(ids, session_id=summary.session_id)
+        return Span(messages=tuple(messages), tokens=summary.source_tokens)
+    newest = [node.id for node in task.graph.sources(summary.id)]
+    read = {id: place for place, id in enumerate(newest) if id not in task.made}
+    stored = queries.load_summary_entries(read, session_id=summary.session_id) if read else []
+    entries = {entry.id: entry for entry in stored} | {id: task.made[id] for id in newest if id in task.made}
+    chosen = tuple(replace(entries[id], position=place) for place, id in enumerate(newest))
+    return Condensation(summaries=chosen, tokens=sum(whole(entry).tokens for entry in chosen))
+
+
+async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedTries) -> SummaryResult:
+    limit = piece_limit(task.model.spec, task.state.config)
+    pieces, quotables = reading_of(chosen, limit)
+    try:
+        return await summarise(
+            pieces,
+            chosen.tokens,
+            task.model,
+            task.state.config,
+            task.state.budget,
+            kind=recorder.kind,
+            manifest_id=new_id("file"),
+            quotables=quotables,
+            named=chosen.named,
+            prompts=task.prompts,
+            recorder=recorder,
+            limit=limit,
+            cut=lambda limit: reading_of(chosen, limit)[0],
+        )
+    finally:
+        await close_connections()
+
+
+def _close_lost_calls(state: ContextState) -> None:
+    """A process that died while it asked for a preview has left calls behind that nobody else closes."""
+    session_id = state.session.id
+    longest = timedelta(seconds=2 * state.config.compaction.model_timeout_seconds)
+    with change(session_id) as record:
+        store.close_calls(record, running_preview_calls(session_id, before=record.now - longest))
+
+
+def _revision(preview: PreviewRecord) -> Revision:
+    names = [name for name in Revision.__dataclass_fields__ if name != "restores_id"]
+    return Revision(**{name: getattr(preview, name) for name in names})
+
+
+def _restored(graph: Graph, newest: Node, to: str | None, session_id: str) -> Revision:
+    """What gives a summary the text of an earlier revision, by default of the one before."""
+    wanted = to or newest.revises_id
+    if wanted is None:
+        raise Conflict("this summary was never revised, so there is nothing to undo", summary_id=newest.id)
+    earlier = queries.load_summary(wanted, session_id=session_id)
+    if graph.newest(earlier.id).id != newest.id or earlier.id == newest.id:
+        raise Conflict("this is no earlier revision of it", summary_id=earlier.id)
+    return Revision(
+        id=new_id("sum"),
+        summary_id=newest.id,
+        source_ids=tuple(id for _, id in earlier.source_ids),
+        level=earlier.level,
+        text=earlier.text,
+        token_count=earlier.token_count,
+        source_tokens=earlier.source_tokens,
+        model=earlier.model,
+        prompt_version=earlier.prompt_version,
+        restores_id=graph.find(earlier.id).text_of,
+    )

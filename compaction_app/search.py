@@ -1,0 +1,317 @@
+"""Search at the REST door: here and not with the record, since a hit names the summary that stands for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any, get_args
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from ninja import Field, Query, Router, Schema
+
+from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary
+from mnesis_core.errors import InvalidRequest
+from mnesis_core.records import PartPlace
+from mnesis_core.text import printable
+from sessions_app.callers import owner_id
+from sessions_app.pages.lookup import shown_title
+from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.views import reader_of, signed_in
+from sessions_app.record.message_queries import places_of_parts
+from sessions_app.record.session_queries import load_session
+from sessions_app.schemas import ErrorOut
+from sessions_app.search.search import Hit, Kind, Mode, Scope, SearchResult, search
+
+router = Router(tags=["search"])
+
+ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
+Asked = Annotated[str, Query(min_length=1, max_length=1_000)]
+Limit = Annotated[int, Query(ge=1, le=100)]
+
+
+class HitOut(Schema):
+    """One place that matches. ``matches`` are places in the snippet: (first, after the last) character."""
+
+    session_id: str
+    session_title: str
+    kind: str
+    message_id: str | None
+    message_seq: int
+    last_seq: int
+    role: str
+    part_id: str | None
+    part_type: str
+    field: str
+    summary_id: str | None
+    file_id: str | None
+    covered_by: str | None
+    snippet: str
+    matches: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
+
+
+class SearchOut(Schema):
+    """What was found, and how much was searched for it."""
+
+    items: list[HitOut]
+    messages_searched: int
+    messages_total: int
+    cut_off: bool
+    more: bool
+    next_cursor: str | None
+
+
+@router.get("/sessions/{session_id}/search", response={200: SearchOut, **ERRORS}, summary="Search one session")
+def search_session(
+    request: HttpRequest,
+    session_id: str,
+    q: Asked,
+    mode: Mode = "text",
+    scope: Kind = "all",
+    summary_id: str | None = None,
+    limit: Limit = 20,
+    cursor: str | None = None,
+) -> dict[str, Any]:
+    """Find words or a pattern in everything that was said, in context or not.
+
+    Words must all be there; "in quotes" side by side; begin* of words. Patterns are RE2's. With ``summary_id`` only
+    the messages that this summary stands for.
+    """
+    where = where_to_search(owner_id(request), scope, session_id=session_id, summary_id=summary_id)
+    return search_out(search(where, q, mode=mode, limit=limit, cursor=cursor))
+
+
+@router.get("/search", response={200: SearchOut, **ERRORS}, summary="Search all sessions")
+def search_all(
+    request: HttpRequest,
+    q: Asked,
+    mode: Mode = "text",
+    scope: Kind = "all",
+    summary_id: str | None = None,
+    limit: Limit = 20,
+    cursor: str | None = None,
+) -> dict[str, Any]:
+    """The same in every session of the caller."""
+    where = where_to_search(owner_id(request), scope, session_id=None, summary_id=summary_id)
+    return search_out(search(where, q, mode=mode, limit=limit, cursor=cursor))
+
+
+def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summary_id: str | None) -> Scope:
+    """All sessions of a person, one of them, or the messages that a summary stands for.
+
+    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SummaryNotFoundError: there is no such summary there.
+    """
+    if session_id is not None:
+        load_session(session_id, owner_id=owner_id)
+    where = Scope(owner_id=owner_id, session_id=session_id, kind=kind)
+    if summary_id is None:
+        return where
+    summary = load_summary(summary_id, session_id=session_id, owner_id=owner_id)
+    return replace(where, session_id=summary.session_id, first_seq=summary.first_seq, last_seq=summary.last_seq)
+
+
+def search_out(result: SearchResult) -> dict[str, Any]:
+    """A page of hits as JSON."""
+    covering = _covering(result.hits)
+    return {
+        "items": [hit_out(hit, covering.get((hit.session_id, hit.message_seq))) for hit in result.hits],
+        "messages_searched": result.messages_searched,
+        "messages_total": result.messages_total,
+        "cut_off": result.cut_off,
+        "more": result.more,
+        "next_cursor": result.next_cursor,
+    }
+
+
+def hit_out(hit: Hit, covered_by: str | None) -> dict[str, Any]:
+    """A hit as JSON."""
+    names = ("session_id", "kind", "message_id", "message_seq", "last_seq", "role", "part_type", "field", "matches")
+    return {name: getattr(hit, name) for name in names} | {
+        "session_title": printable(hit.session_title),
+        "snippet": printable(hit.snippet),
+        "part_id": hit.source_id if hit.message_id else None,
+        "summary_id": hit.source_id if hit.kind == "summaries" else None,
+        "file_id": hit.source_id if hit.kind == "files" else None,
+        "covered_by": covered_by if hit.message_id else None,
+    }
+
+
+def _covering(hits: tuple[Hit, ...]) -> dict[tuple[str, int], str]:
+    seqs: dict[str, list[int]] = defaultdict(list)
+    for hit in hits:
+        seqs[hit.session_id].append(hit.message_seq)
+    return {(id, seq): leaf for id in seqs for seq, leaf in covering_summaries(id, seqs[id]).items()}
+
+
+# The page that searches everything that was ever said, in context or not.
+
+PAGE, FIRST = 20, 5
+"""Hits of a page, and of the few that stand below the list of sessions."""
+KINDS: dict[Kind, str] = {
+    "all": "Everything",
+    "messages": "Messages",
+    "tools": "Tool calls",
+    "summaries": "Summaries",
+    "files": "Files",
+}
+FIELDS = {"tool_input": "input", "output": "output", "error_message": "error"}
+"""Columns of a tool call that are searched, in words."""
+SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageQuery:
+    """What the address asks for."""
+
+    query: str
+    mode: Mode
+    kind: Kind
+    session: str
+    """An id; empty for all sessions."""
+    cursor: str
+
+    @property
+    def address(self) -> str:
+        """The address of the first page of this search."""
+        wanted = {"q": self.query, "mode": self.mode, "kind": self.kind, "session": self.session}
+        usual = {"mode": "text", "kind": "all"}
+        said = {name: value for name, value in wanted.items() if value and value != usual.get(name)}
+        return f"{reverse('search')}?{urlencode(said)}" if said else reverse("search")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownHit:
+    """A hit as the page shows it."""
+
+    hit: Hit
+    title: str
+    what: str
+    """Who said it, or what it is."""
+    pieces: tuple[tuple[str, bool], ...]
+    """The snippet in order: a piece, and whether it matches."""
+    said_at: datetime | None
+    left_turn: int | None
+    """Of a text that a model no longer reads as it was said: the number of the turn since when."""
+    is_pruned: bool
+    """Whether a tombstone stands in its place, and not a summary."""
+    covered_by: str | None
+    """The summary that stands for its message."""
+
+
+@signed_in
+def search_page(request: HttpRequest) -> HttpResponse:
+    """Search in all texts, or in those of one session; htmx asks for the hits alone, ``brief`` for a few of them."""
+    asked = _asked(request)
+    if request.GET.get("brief") == "1":
+        found = _found(as_typed(asked), reader_of(request), limit=FIRST)
+        return render(request, "compaction_app/_first_hits.html", found)
+    found = _found(asked, reader_of(request), limit=PAGE)
+    if "HX-Request" not in request.headers:
+        return render(request, "compaction_app/search.html", found)
+    response = render(request, "compaction_app/_hits.html", found)
+    if not asked.cursor:
+        response.headers["HX-Replace-Url"] = asked.address
+    return response
+
+
+def as_typed(asked: PageQuery) -> PageQuery:
+    """The same, where the last word may still be written on."""
+    return replace(asked, query=f"{asked.query}*") if asked.query[-1:].isalnum() else asked
+
+
+def _asked(request: HttpRequest) -> PageQuery:
+    mode, kind = request.GET.get("mode"), request.GET.get("kind")
+    return PageQuery(
+        query=printable(request.GET.get("q", "").strip()),
+        mode="regex" if mode == "regex" else "text",
+        kind=next((known for known in get_args(Kind) if known == kind), "all"),
+        session=request.GET.get("session", ""),
+        cursor=request.GET.get("cursor", ""),
+    )
+
+
+def _found(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
+    session = load_session(asked.session, owner_id=owner_id) if asked.session else None
+    context: dict[str, Any] = {
+        "asked": asked,
+        "kinds": KINDS.items(),
+        "session": session,
+        "session_title": "" if session is None else shown_title(session.title),
+        "hits": [],
+    }
+    if not asked.query:
+        return context
+    scope = Scope(owner_id=owner_id, session_id=None if session is None else session.id, kind=asked.kind)
+    try:
+        result = search(scope, asked.query, mode=asked.mode, limit=limit, cursor=asked.cursor or None)
+    except InvalidRequest as error:
+        return context | {"problem": show_invisible(error.message)}
+    return context | {
+        "result": result,
+        "hits": shown_hits(result),
+        "searched": _searched(result),
+        "next_address": _next(asked, result),
+    }
+
+
+def _searched(result: SearchResult) -> str:
+    whole = f"Searched {result.messages_searched:,} of {result.messages_total:,} messages."
+    return f"{whole} That took long, so it stopped here." if result.cut_off else whole
+
+
+def _next(asked: PageQuery, result: SearchResult) -> str:
+    joint = "&" if "?" in asked.address else "?"
+    return f"{asked.address}{joint}{urlencode({'cursor': result.next_cursor})}" if result.next_cursor else ""
+
+
+def shown_hits(result: SearchResult) -> list[ShownHit]:
+    """Hits with since when they are out of the context, and the summaries that stand for them; two queries."""
+    places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
+    covering = leaves_of_messages({hit.message_id for hit in result.hits if hit.message_id})
+    return [_shown(hit, places.get(hit.source_id), covering.get(hit.message_id or "")) for hit in result.hits]
+
+
+def _shown(hit: Hit, place: PartPlace | None, covered_by: str | None) -> ShownHit:
+    left = place.left_turn if place else None
+    pruned = place.pruned_turn if place and hit.field in ("output", "error_message") else None
+    is_pruned = pruned is not None and (left is None or pruned <= left)
+    return ShownHit(
+        hit=hit,
+        title=shown_title(hit.session_title),
+        what=_what(hit, place),
+        pieces=tuple((show_invisible(text), matches) for text, matches in _pieces(hit)),
+        said_at=place.said_at if place else None,
+        left_turn=pruned if is_pruned else left,
+        is_pruned=is_pruned,
+        covered_by=covered_by if left is not None else None,
+    )
+
+
+def _what(hit: Hit, place: PartPlace | None) -> str:
+    if hit.kind == "summaries":
+        return f"Summary of messages {hit.message_seq:,} to {hit.last_seq:,}"
+    if hit.kind == "files":
+        return "What a file holds"
+    if hit.part_type == "tool":
+        name = show_invisible(place.tool_name) if place and place.tool_name else "a tool"
+        return f"{name}, {FIELDS.get(hit.field, 'call')}"
+    speaker = SPEAKERS.get(hit.role, hit.role)
+    return {"reasoning": "Reasoning", "patch": "Change to files", "file_ref": f"{speaker}, a file"}.get(
+        hit.part_type, speaker
+    )
+
+
+def _pieces(hit: Hit) -> Iterator[tuple[str, bool]]:
+    end = 0
+    for first, last in hit.matches:
+        if first > end:
+            yield hit.snippet[end:first], False
+        yield hit.snippet[first:last], True
+        end = last
+    if end < len(hit.snippet):
+        yield hit.snippet[end:], False

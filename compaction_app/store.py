@@ -1,0 +1,462 @@
+"""Attempts at summaries: kept whatever came of them, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F, Max, Q, Sum
+from django.utils import timezone
+
+from compaction_app.models import (
+    LIVE,
+    CompactionRun,
+    Freshness,
+    RunState,
+    SummaryEdge,
+    SummaryNode,
+    SummaryPreview,
+    SummaryTry,
+)
+from compaction_app.queries import load_graph
+from mnesis_core.compaction.requests import Try
+from mnesis_core.errors import (
+    CompactionAbandoned,
+    MnesisError,
+    ModelCallAbandoned,
+    SessionArchived,
+    SummaryNotFoundError,
+    SummaryRevised,
+    TakenOver,
+)
+from mnesis_core.events import EventType
+from mnesis_core.ledger import new_salt
+from mnesis_core.llm.interface import Outcome, ToolCall
+from mnesis_core.records import MessageEnd, NewSummary
+from mnesis_core.text import encode_json, encode_text
+from mnesis_core.values import new_id
+from sessions_app.database.fast_sql import Table
+from sessions_app.record import call_store, message_store
+from sessions_app.record.call_queries import running_summary_calls
+from sessions_app.record.change import Change
+from sessions_app.record.context_queries import standing_items
+from sessions_app.search import index
+
+_TRIES = Table(SummaryTry)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTry:
+    """An attempt at a summary, to be kept."""
+
+    run_id: str | None
+    summary_id: str
+    kind: str
+    attempt: Try
+    call_id: str | None
+    target: int | None
+    prompt_version: str
+    text: str
+    reasoning: str
+    tool_calls: tuple[ToolCall, ...]
+    cost_micros: int | None
+
+
+def record_try(record: Change, new: NewTry) -> str:
+    """Keep an attempt at a summary, whatever came of it; returns its id."""
+    attempt = new.attempt
+    row = _TRIES.row(
+        id=new_id("try"),
+        salt=new_salt(),
+        session_id=record.session_id,
+        run_id=new.run_id,
+        call_id=new.call_id,
+        number=SummaryTry.objects.filter(summary_id=new.summary_id).count() + 1,
+        summary_id=new.summary_id,
+        kind=new.kind,
+        level=attempt.level,
+        piece=attempt.piece,
+        pieces=attempt.pieces,
+        target_tokens=new.target,
+        prompt_version=new.prompt_version,
+        accepted=attempt.accepted,
+        reason=attempt.reason,
+        text=encode_text(new.text),
+        reasoning=encode_text(new.reasoning),
+        tool_calls=encode_json([asdict(call) for call in new.tool_calls]),
+        tokens_input=attempt.input_tokens,
+        tokens_output=attempt.output_tokens,
+        usage_source=attempt.source.value,
+        cost_micros=new.cost_micros,
+        created_at=record.now,
+    )
+    record.insert(_TRIES, row)
+    record.publish(
+        EventType.SUMMARY_TRIED,
+        try_id=row.id,
+        run_id=new.run_id,
+        summary_id=new.summary_id,
+        level=attempt.level,
+        accepted=attempt.accepted,
+        reason=attempt.reason,
+    )
+    return str(row.id)
+
+
+def close_calls(record: Change, call_ids: Sequence[str]) -> None:
+    """End calls whose process died, or broke, before it wrote their end. What they cost is not known."""
+    reason = ModelCallAbandoned()
+    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
+    for call_id in call_ids:
+        call_store.finish_call(record, call_id, end)
+
+
+# Compactions and summaries.
+#
+# A compaction is ``queued``, then ``running`` under a lease, then ``completed``, ``failed`` or ``superseded``. Each claim
+# has a number of its own, the fence: what a process writes that was given up for dead is refused by it (decision 20).
+
+_RUNS = Table(CompactionRun)
+
+LOST_AFTER = timedelta(seconds=30)
+"""A queued compaction that nobody claimed by then has lost its wake-up, or no worker runs."""
+WAKE_AGAIN_AFTER, WAKE_AGAIN_AT_LAST_AFTER = timedelta(minutes=5), timedelta(hours=1)
+"""A compaction is queued again after as long as it has waited already, within these: without a worker the queue must
+not fill up."""
+
+
+LONGEST_ERROR = 1_000
+"""Characters of an error's message that are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a compaction came to that its summaries do not tell."""
+
+    outcome: str
+    """A value of ``mnesis_core.compaction.Outcome``."""
+    tokens_after: int
+
+
+def request_run(record: Change, *, trigger: str) -> str | None:
+    """Queue a compaction; returns its id, or ``None`` when one is live already: there is never a second."""
+    if CompactionRun.objects.filter(session_id=record.session_id, state__in=LIVE).exists():
+        return None
+    run = _RUNS.row(
+        id=new_id("run"),
+        session_id=record.session_id,
+        trigger=trigger,
+        created_at=record.now,
+        lease_expires_at=record.now + LOST_AFTER,
+    )
+    record.insert(_RUNS, run)
+    record.publish(EventType.COMPACTION_REQUESTED, run_id=run.id, trigger=trigger)
+    return str(run.id)
+
+
+def claim_run(
+    record: Change, run_id: str, *, lease_owner: str, lease_seconds: float, tokens_before: int | None = None
+) -> int | None:
+    """Claim a queued compaction, or one whose worker died; returns the fence, or ``None`` if somebody has it.
+
+    ``tokens_before`` is the size of the context; that of the first claim stays.
+    """
+    free = Q(state=RunState.QUEUED) | Q(state=RunState.RUNNING, lease_expires_at__lt=record.now)
+    claimed = CompactionRun.objects.filter(free, id=run_id, session_id=record.session_id).update(
+        state=RunState.RUNNING,
+        attempts=F("attempts") + 1,
+        fence=F("fence") + 1,
+        lease_owner=lease_owner,
+        lease_expires_at=record.now + timedelta(seconds=lease_seconds),
+    )
+    if not claimed:
+        return None
+    record.bind(_RUNS, {"state": RunState.RUNNING.value}, id=run_id, salt=record.salt)
+    first = {"started_at": record.now, "tokens_before": tokens_before}
+    record.update(_RUNS, first, id=run_id, started_at=None)
+    fence: int = CompactionRun.objects.values_list("fence", flat=True).get(id=run_id)
+    record.publish(EventType.COMPACTION_STARTED, run_id=run_id, attempt=fence)
+    if fence > 1:
+        _close_calls(record, run_id)
+    return fence
+
+
+def renew_run(run_id: str, *, fence: int, lease_seconds: float, now: datetime | None = None) -> None:
+    """Prolong the lease before each long step.
+
+    :raises TakenOver: somebody else has the compaction, or it has ended.
+    """
+    until = (now or timezone.now()) + timedelta(seconds=lease_seconds)
+    if not _mine(run_id, fence).update(lease_expires_at=until):
+        raise TakenOver(run_id=run_id)
+
+
+def require_run(record: Change, run_id: str, *, fence: int) -> None:
+    """Make sure that a compaction is still this process's, before anything is written for it.
+
+    :raises TakenOver: somebody else has the compaction, or it has ended.
+    """
+    if record.find(_RUNS, "id", id=run_id, state=RunState.RUNNING, fence=fence) is None:
+        raise TakenOver(run_id=run_id)
+
+
+def requeue_run(record: Change, run_id: str, *, max_attempts: int) -> bool:
+    """A forgotten compaction waits again, and is then left alone for a while; False if it needs no worker any more.
+
+    One that was forgotten ``max_attempts`` times by who had claimed it fails: whoever takes it up dies of it.
+    """
+    forgotten = CompactionRun.objects.filter(id=run_id, state__in=LIVE, lease_expires_at__lt=record.now)
+    run = forgotten.first()
+    if run is None:
+        return False
+    if run.state == RunState.RUNNING and run.attempts >= max_attempts:
+        fail_run(record, run_id, CompactionAbandoned(), fence=run.fence)
+        return False
+    waits = min(max(record.now - run.created_at, WAKE_AGAIN_AFTER), WAKE_AGAIN_AT_LAST_AFTER)
+    values = {"state": RunState.QUEUED.value, "lease_expires_at": record.now + waits}
+    forgotten.update(**values)
+    record.bind(_RUNS, values, id=run_id, salt=record.salt)
+    reason = "abandoned" if run.state == RunState.RUNNING else "forgotten"
+    record.publish(EventType.COMPACTION_REQUESTED, run_id=run_id, again=True, reason=reason)
+    return True
+
+
+def prune(record: Change, run_id: str, part_ids: Sequence[str], *, tokens: int) -> int:
+    """Take tool outputs out of the context on behalf of a compaction; returns how many. Once in each compaction."""
+    parts = message_store.tombstone_parts(record, part_ids)
+    record.update(_RUNS, {"pruned_parts": parts, "pruned_tokens": tokens}, id=run_id, pruned_parts=None)
+    record.publish(EventType.PRUNE_COMPLETED, run_id=run_id, parts=parts, tokens=tokens)
+    return parts
+
+
+def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) -> None:
+    """End a compaction that did its work.
+
+    :raises TakenOver: somebody else has the compaction, or it has ended.
+    """
+    values = {"outcome": result.outcome, "tokens_after": result.tokens_after}
+    sums = _end(record, run_id, fence, state=RunState.COMPLETED.value, **values)
+    record.publish(
+        EventType.COMPACTION_COMPLETED,
+        run_id=run_id,
+        outcome=result.outcome,
+        level=sums["level"],
+        tokens_before=CompactionRun.objects.values_list("tokens_before", flat=True).get(id=run_id),
+        tokens_after=result.tokens_after,
+        summary_ids=sums["summary_ids"],
+    )
+
+
+def fail_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> None:
+    """End a compaction that could not do its work.
+
+    :raises TakenOver: somebody else has the compaction, or it has ended.
+    """
+    _end(record, run_id, fence, state=RunState.FAILED.value, **_error_columns(error))
+    record.publish(EventType.COMPACTION_FAILED, run_id=run_id, error_code=error.code)
+    _close_calls(record, run_id)
+
+
+def supersede_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> None:
+    """End a compaction whose sources left the context before their summary was there.
+
+    :raises TakenOver: somebody else has the compaction, or it has ended.
+    """
+    _end(record, run_id, fence, state=RunState.SUPERSEDED.value, **_error_columns(error))
+    record.publish(EventType.COMPACTION_SUPERSEDED, run_id=run_id, error_code=error.code)
+    _close_calls(record, run_id)
+
+
+def _close_calls(record: Change, run_id: str) -> None:
+    close_calls(record, running_summary_calls(record.session_id, run_id))
+
+
+def _error_columns(error: MnesisError) -> dict[str, str]:
+    return {"error_code": error.code, "error_message": encode_text(error.message[:LONGEST_ERROR])}
+
+
+def _end(record: Change, run_id: str, fence: int, **values: Any) -> dict[str, Any]:
+    """Write the end with what all attempts together have done; returns that."""
+    sums = _sums(run_id)
+    values |= {"ended_at": record.now, "end_seq": record.next_seq, "after_message_seq": record.message_seq}
+    if not record.update(_RUNS, values | sums, id=run_id, state=RunState.RUNNING.value, fence=fence):
+        raise TakenOver(run_id=run_id)
+    record.update(_RUNS, {"pruned_parts": 0, "pruned_tokens": 0}, id=run_id, pruned_parts=None)
+    return sums
+
+
+def _sums(run_id: str) -> dict[str, Any]:
+    """What a compaction comes to, whichever of its attempts did it, tries that came to nothing included."""
+    nodes = SummaryNode.objects.filter(run_id=run_id)
+    names = ("tokens_input", "tokens_output", "cost_micros")
+    used = SummaryTry.objects.filter(run_id=run_id).aggregate(**{name: Sum(name, default=0) for name in names})
+    return used | {
+        "level": nodes.aggregate(level=Max("level", default=0))["level"],
+        "summary_ids": list(nodes.order_by("created_at", "id").values_list("id", flat=True)),
+        "source_count": SummaryEdge.objects.filter(node__run_id=run_id).count(),
+    }
+
+
+def _mine(run_id: str, fence: int) -> Any:
+    return CompactionRun.objects.filter(id=run_id, state=RunState.RUNNING, fence=fence)
+
+
+# Summaries, their revisions and previews of these.
+
+_NODES, _EDGES, _PREVIEWS = Table(SummaryNode), Table(SummaryEdge), Table(SummaryPreview)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """What takes a summary's place, and what it took."""
+
+    id: str
+    summary_id: str
+    source_ids: tuple[str, ...]
+    """What was read for it, in order; revisions of the same change among it."""
+    level: int
+    text: str
+    token_count: int
+    source_tokens: int
+    model: str
+    prompt_version: str
+    tokens_input: int = 0
+    tokens_output: int = 0
+    cost_micros: int = 0
+    duration_ms: int = 0
+    restores_id: str | None = None
+    """The earlier revision whose text this is."""
+
+
+def record_summary(
+    record: Change, run_id: str, summary: NewSummary, *, fence: int, source_type: str, source_ids: list[str]
+) -> str:
+    """Write a summary with its edges and swap it into the context for its sources; returns its id.
+
+    :raises TakenOver: somebody else has the compaction, or it has ended.
+    :raises ContextChanged: a source is not in the context any more.
+    """
+    require_run(record, run_id, fence=fence)
+    node = _NODES.row(
+        salt=new_salt(),
+        session_id=record.session_id,
+        run_id=run_id,
+        attempt=fence,
+        created_at=record.now,
+        **asdict(summary) | {"text": encode_text(summary.text)},
+    )
+    _write_node(record, node, source_ids, run_id=run_id)
+    message_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
+    _write_edges(record, node, source_ids, source_type=source_type)
+    is_condensed = source_type == "summary"
+    if is_condensed and SummaryNode.objects.filter(id__in=source_ids, freshness=Freshness.STALE).exists():
+        _mark_freshness(record, because=node.id)
+    return str(node.id)
+
+
+def revise_summaries(record: Change, revisions: Sequence[Revision]) -> None:
+    """Write summaries that take others' places and stand for the same, each after those that it was made from.
+
+    They take the places in the context too, where the others stand there. Edges never change, so what was made from
+    the others is marked stale; what was made from these very texts before is fresh again.
+
+    :raises SummaryNotFoundError: the session has no such summary.
+    :raises SummaryRevised: one of them is not the newest revision any more, or one that was read for it is not.
+    :raises SessionArchived: the session is archived.
+    """
+    if record.archived:
+        raise SessionArchived(session_id=record.session_id)
+    for revision in revisions:
+        _revise(record, revision)
+    _mark_freshness(record, because=revisions[-1].id)
+
+
+def _revise(record: Change, revision: Revision) -> None:
+    nodes = SummaryNode.objects.filter(session_id=record.session_id)
+    old = nodes.filter(id=revision.summary_id).first()
+    if old is None:
+        raise SummaryNotFoundError(summary_id=revision.summary_id)
+    # An earlier text comes back with the sources of then, revised or not.
+    read = revision.source_ids if old.kind == "condensed" and not revision.restores_id else ()
+    if revised := nodes.filter(id__in=[old.id, *read], superseded_seq__isnull=False).first():
+        raise SummaryRevised(summary_id=revised.id)
+    columns = asdict(revision) | {"text": encode_text(revision.text)}
+    source_ids, summary_id = columns.pop("source_ids"), columns.pop("summary_id")
+    node = _NODES.row(
+        salt=new_salt(),
+        session_id=record.session_id,
+        revises_id=old.id,
+        created_at=record.now,
+        **{name: getattr(old, name) for name in ("kind", "depth", "first_seq", "last_seq", "message_count")},
+        **columns,
+    )
+    _write_node(record, node, source_ids, revises=summary_id)
+    _write_edges(record, node, source_ids, source_type="message" if old.kind == "leaf" else "summary", of_revision=True)
+    record.update(_NODES, {"superseded_seq": record.next_seq}, id=old.id, salt=old.salt)
+    record.publish(EventType.SUMMARY_SUPERSEDED, summary_id=old.id, by=node.id)
+    if standing_items(record.session_id, [old.id]):
+        message_store.swap_context_items(record, removed_ids=[old.id], summary_id=node.id)
+
+
+def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
+    """Keep what a summary would say in a revision; nothing else changes.
+
+    :raises SessionArchived: the session is archived.
+    """
+    if record.archived:
+        raise SessionArchived(session_id=record.session_id)
+    columns = asdict(preview) | {"text": encode_text(preview.text), "source_ids": list(preview.source_ids)}
+    del columns["restores_id"]
+    row = _PREVIEWS.row(
+        salt=new_salt(), session_id=record.session_id, batch_id=batch_id, created_at=record.now, **columns
+    )
+    record.insert(_PREVIEWS, row)
+    record.publish(
+        EventType.SUMMARY_PREVIEWED,
+        preview_id=row.id,
+        summary_id=row.summary_id,
+        batch_id=batch_id,
+        level=row.level,
+    )
+
+
+def _write_edges(record: Change, node: Any, source_ids: Sequence[str], **values: Any) -> None:
+    edges = [
+        _EDGES.row(node_id=node.id, position=position, source_id=source_id, **values)
+        for position, source_id in enumerate(source_ids)
+    ]
+    record.insert(_EDGES, *edges)
+
+
+def _write_node(record: Change, node: Any, source_ids: Sequence[str], **why: str) -> None:
+    """A new summary with its event, and its words for the search."""
+    record.insert(_NODES, node)
+    record.publish(
+        EventType.SUMMARY_CREATED,
+        summary_id=node.id,
+        kind=node.kind,
+        level=node.level,
+        first_seq=node.first_seq,
+        last_seq=node.last_seq,
+        source_ids=list(source_ids),
+        **why,
+    )
+    index.add_row(record, "summaries", node)
+
+
+def _mark_freshness(record: Change, *, because: str) -> None:
+    """Bring the marks up to what the graph says now."""
+    graph = load_graph(record.session_id)
+    stale, marked = graph.stale(), {node.id for node in graph.current() if node.freshness == Freshness.STALE}
+    changed = {Freshness.STALE: sorted(stale - marked), Freshness.FRESH: sorted(marked - stale)}
+    for freshness, ids in changed.items():
+        SummaryNode.objects.filter(id__in=ids).update(freshness=freshness)
+    if any(changed.values()):
+        record.publish(
+            EventType.SUMMARY_FRESHNESS_CHANGED,
+            stale=changed[Freshness.STALE],
+            fresh=changed[Freshness.FRESH],
+            because=because,
+        )

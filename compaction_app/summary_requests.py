@@ -1,0 +1,267 @@
+"""Asking a model for a summary: every call and every try is a row, and no lock is held while the model is asked.
+
+A call is written before it is made and ends once, with its try, in one short change. A process that dies in between
+leaves a call that runs, which the process that takes the compaction over closes. The rows are written by the thread that
+waits for the answer (``waiting_for``), so a whole compaction uses one connection.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from compaction_app import store
+from compaction_app.context import ContextState
+from compaction_app.queries import compaction_micros, compaction_micros_of_owner
+from compaction_app.store import NewTry
+from mnesis_core.compaction.excerpt import VERSION
+from mnesis_core.compaction.requests import Answer, Judge, Question, Try, question_manifest, refused, try_of
+from mnesis_core.compaction.selection import own_allowances, refusal
+from mnesis_core.compaction.transcript import piece_limit
+from mnesis_core.config import CompactionConfig
+from mnesis_core.context.entries import SummaryKind
+from mnesis_core.errors import BudgetExhausted, CallNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.files.footers import FileManifest, manifest_path
+from mnesis_core.llm.interface import Model, ModelSpec, Reply
+from mnesis_core.llm.retrying import Patience
+from mnesis_core.providers.rendering import digest
+from mnesis_core.records import MessageEnd
+from mnesis_core.spending import Allowance, Spent
+from mnesis_core.turns.recording import end_of_reply
+from sessions_app.conf import site_config
+from sessions_app.database.threads import in_waiting_thread
+from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, load_fallbacks
+from sessions_app.record import call_store, file_port
+from sessions_app.record.change import Change, change
+from sessions_app.usage.limits import SpendingLimit, load_limits, midnight
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Work(Protocol):
+    """What a model is asked for: a compaction under its lease, or a preview."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def run_id(self) -> str | None:
+        """The compaction; ``None`` for a preview."""
+
+    def held(self) -> AbstractContextManager[Change]:
+        """Change the session, if this process still has the work.
+
+        :raises TakenOver: it does not.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summariser:
+    """A model that may be asked for a summary."""
+
+    model: Model
+    spec: ModelSpec
+    """With the prices that count."""
+    reads: int
+    """Tokens that one question to it may have."""
+
+
+def summarisers_of(state: ContextState, model: Model) -> tuple[Summariser, ...]:
+    """Return a model and those that are asked, in this order, when it gives nothing."""
+    models = [model, *load_fallbacks(model.spec.alias, state.session, state.config)]
+    return tuple(
+        Summariser(model=each, spec=state.priced(each.spec), reads=piece_limit(each.spec, state.config))
+        for each in models
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedTries:
+    """The tries at one summary: a ``mnesis_core.compaction.requests.Recorder``."""
+
+    attempt: Work
+    began: float
+    """When this attempt began, by ``time.monotonic``."""
+    owner_id: int
+    summary_id: str
+    kind: SummaryKind
+    summarisers: tuple[Summariser, ...]
+    """The first is asked, until it gives nothing. Without any, level 3 is left."""
+    config: CompactionConfig
+    patience: Patience
+    sources: Sequence[dict[str, Any]]
+    """Manifest rows of what the summary is to stand for."""
+    context_seq: int
+    """The event as of which they were read."""
+    cost_micros: int = 0
+    """The cost of all tries so far."""
+
+    @property
+    def alias(self) -> str:
+        """The model that is asked now."""
+        return self.summarisers[0].spec.alias if self.summarisers else ""
+
+    async def ask(self, question: Question, judge: Judge) -> Answer:
+        """Ask if the limits allow it, and another model where one gives nothing.
+
+        :raises TakenOver: the compaction is not this process's any more.
+        :raises ValueError: there is no model.
+        """
+        if not self.summarisers:
+            raise ValueError("there is no model to ask")
+        try:
+            return await SummaryCalls(self, question, judge).ask_model()
+        except BudgetExhausted as error:
+            attempt = refused(question, str(error.details["reason"]))
+            try_id = await in_waiting_thread(self._refuse)(question, attempt)
+            return Answer(try_id=try_id, attempt=attempt, reply=None)
+
+    async def excerpt(self, attempt: Try, text: str) -> str:
+        """Keep a level-3 excerpt, for which no model was asked."""
+        return await in_waiting_thread(self._record)(self.new_try(attempt, text=text, prompt_version=VERSION))
+
+    def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
+        """Return what a call draws on beside compaction's own limits.
+
+        :raises BudgetExhausted: one of compaction's own limits would be passed; ``reason`` says which.
+        """
+        reason = refusal(self._own_allowances(), highest)
+        if reason is not None:
+            raise BudgetExhausted(reason=reason)
+        return load_limits(self.attempt.session_id)
+
+    def seconds(self, left: float) -> float:
+        """Return how long the next call may take, if ``left`` are left elsewhere."""
+        longest = min(site_config().compaction.run_timeout_seconds, self.config.run_timeout_seconds)
+        of_run = self.began + longest - time.monotonic()
+        return max(0.0, min(self.config.model_timeout_seconds, of_run, left))
+
+    def _own_allowances(self) -> list[Allowance]:
+        site = site_config().compaction
+        by_session = site.spend_limit_session_micros or self.config.spend_limit_session_micros
+        by_day = site.spend_limit_day_micros or self.config.spend_limit_day_micros
+        return own_allowances(
+            site,
+            self.config,
+            session_micros=compaction_micros(self.attempt.session_id) if by_session else 0,
+            day_micros=compaction_micros_of_owner(self.owner_id, since=midnight()) if by_day else 0,
+            seconds=time.monotonic() - self.began,
+        )
+
+    def _refuse(self, question: Question, attempt: Try) -> str:
+        with self.attempt.held() as record:
+            try_id = store.record_try(record, self.new_try(attempt, question=question))
+            record.publish(EventType.BUDGET_EXHAUSTED, run_id=self.attempt.run_id, try_id=try_id, reason=attempt.reason)
+        return try_id
+
+    def _record(self, new: NewTry) -> str:
+        with self.attempt.held() as record:
+            return store.record_try(record, new)
+
+    def new_try(
+        self,
+        attempt: Try,
+        *,
+        question: Question | None = None,
+        call_id: str | None = None,
+        reply: Reply | None = None,
+        text: str = "",
+        prompt_version: str = "",
+        cost: int | None = 0,
+    ) -> NewTry:
+        return NewTry(
+            run_id=self.attempt.run_id,
+            summary_id=self.summary_id,
+            kind=self.kind,
+            attempt=attempt,
+            call_id=call_id,
+            target=question.target if question else None,
+            prompt_version=question.prompt.version if question else prompt_version,
+            text=reply.text if reply else text,
+            reasoning=reply.reasoning if reply else "",
+            tool_calls=reply.tool_calls if reply else (),
+            cost_micros=cost,
+        )
+
+
+class SummaryCalls(ModelCaller[Answer]):
+    """The calls that one question leads to."""
+
+    def __init__(self, tries: RecordedTries, question: Question, judge: Judge) -> None:
+        self.tries = tries
+        self.question = question
+        self.judge = judge
+        self.patience = tries.patience
+
+    async def plan(self) -> PlannedCall:
+        asked, question = self.tries.summarisers[0], self.question
+        request, longest = question.request, asked.spec.max_output_tokens
+        if 0 < longest < request.max_output_tokens:
+            request = replace(request, max_output_tokens=longest)
+        return PlannedCall(
+            model=asked.model,
+            spec=asked.spec,
+            request=request,
+            purpose="summary",
+            prompt_tokens=question.tokens,
+            estimated_tokens=question.tokens,
+            parameters={"run_id": self.tries.attempt.run_id, "summary_id": self.tries.summary_id},
+            manifest=question_manifest(question, self.tries.sources),
+            digest=digest(request.payload),
+            context_seq=self.tries.context_seq,
+            texts={"prompt": question.prompt.text},
+        )
+
+    async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await in_waiting_thread(call)(*args, **kwargs)
+
+    def held(self) -> AbstractContextManager[Change]:
+        return self.tries.attempt.held()
+
+    def limits(self, highest: Spent) -> Sequence[SpendingLimit]:
+        return self.tries.limits(highest)
+
+    def seconds(self, call: RunningCall) -> float:
+        return self.tries.seconds(math.inf if call.time_limit is None else call.time_limit.left)
+
+    async def finish(self, call: RunningCall, reply: Reply) -> Answer:
+        attempt = try_of(self.question, reply, self.judge(reply))
+        end = end_of_reply(reply, call.planned.spec)
+        new = self.tries.new_try(
+            attempt, question=self.question, call_id=call.id, reply=reply, cost=end.usage.cost_micros
+        )
+        self.tries.cost_micros += end.usage.cost_micros or 0
+        try_id = await in_waiting_thread(self._write_end)(new, call, end)
+        return Answer(try_id=try_id, attempt=attempt, reply=reply)
+
+    async def use_next_model(self) -> bool:
+        """Ask the next model from now on that reads as much."""
+        others = tuple(other for other in self.tries.summarisers[1:] if self.question.tokens <= other.reads)
+        self.tries.summarisers = others or self.tries.summarisers
+        return bool(others)
+
+    def _write_end(self, new: NewTry, call: RunningCall, end: MessageEnd) -> str:
+        # Not fenced: what was said and what it cost is true, whichever process has the compaction and closed the call.
+        with change(self.tries.attempt.session_id) as record:
+            try_id = store.record_try(record, new)
+            with suppress(CallNotFoundError):
+                call_store.finish_call(record, call.id, end, attempts=call.attempts)
+        return try_id
+
+
+def prepare_manifest(summary_id: str, manifest: FileManifest | None) -> file_port.PreparedText | None:
+    """Put on disk what a summary's footer names as the list of its files, if it does; call it with nothing held."""
+    if manifest is None:
+        return None
+    return file_port.prepare_text(
+        manifest.text,
+        file_id=manifest.name.id,
+        path=manifest_path(summary_id),
+        about=f"A list of {manifest.name.count} file ids, which summary {summary_id} names.",
+    )

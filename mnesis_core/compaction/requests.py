@@ -1,0 +1,360 @@
+"""The prompts of summaries: text files with a version. A site may have its own in place of any of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from mnesis_core.compaction.transcript import summary_pieces, text_pieces, transcript_pieces
+from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.files.footers import NO_IDS, Named, without_footer
+from mnesis_core.llm.interface import Model, Reply, Request, Source, complete
+from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import StoredMessage
+from mnesis_core.text import printable
+
+SHIPPED_FOLDER = Path(__file__).parent / "prompts"
+_SHAPE = re.compile(r"version: ([\w.-]{1,16})\n\n# System\n\n(.+?)\n\n# User\n\n(.+)", re.DOTALL)
+MARKER = "MNESIS-SUMMARISE"
+"""In every system text: by it a model, or a gateway, knows what is asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryPrompt:
+    """One prompt file."""
+
+    version: str
+    """Name and version, such as ``level1.1``."""
+    text: str
+    """The whole file."""
+    system: str
+    user: str
+    """With ``{{target}}`` and ``{{source}}``."""
+
+    def messages(self, source: str, target: int) -> list[dict[str, Any]]:
+        """The two messages of a request; ``source`` is quoted already."""
+        before, after = self.user.replace("{{target}}", str(target)).split("{{source}}")
+        return [
+            {"role": "system", "content": self.system},
+            {"role": "user", "content": f"{before}{source}{after}"},
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompts:
+    """One for each level that asks a model, of messages and of summaries, and one for files; each is a file of its name."""
+
+    level1: SummaryPrompt
+    level2: SummaryPrompt
+    condense: SummaryPrompt
+    condense2: SummaryPrompt
+    prose: SummaryPrompt
+
+
+def read_prompt(path: Path) -> SummaryPrompt:
+    """The prompt in a file.
+
+    :raises OSError: the file cannot be read.
+    :raises ValueError: it is not UTF-8, or does not have the shape of a prompt.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8") from error
+    return parse_prompt(path.stem, text, where=str(path))
+
+
+def parse_prompt(name: str, text: str, *, where: str = "the text") -> SummaryPrompt:
+    """The prompt of a file's text, which may be one that was kept with a call of an older version.
+
+    :raises ValueError: it does not have the shape of a prompt.
+    """
+    found = _SHAPE.fullmatch(text)
+    if not found or MARKER not in found[2] or found[3].count("{{source}}") != 1 or "{{target}}" not in found[3]:
+        raise ValueError(
+            f"{where} is not a prompt: it needs a line 'version: …', a part '# System' with {MARKER} in it, "
+            "and a part '# User' with {{target}} and, once, {{source}}"
+        )
+    return SummaryPrompt(version=f"{name}.{found[1]}", text=text, system=found[2], user=found[3].rstrip())
+
+
+def read_prompts(folder: Path) -> Prompts:
+    """The shipped prompts, replaced by what files of the same names in ``folder`` say.
+
+    :raises OSError: the folder or a file cannot be read.
+    :raises ValueError: a file has no prompt's name or shape, or the version of the shipped prompt but not its
+        text: a summary's version must tell what was asked.
+    """
+    known = {field.name for field in fields(Prompts)}
+    changed = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix != ".md":
+            continue
+        if path.stem not in known:
+            raise ValueError(f"{path} replaces no prompt; those there are: {', '.join(sorted(known))}")
+        changed[path.stem] = read_prompt(path)
+        shipped: SummaryPrompt = getattr(SHIPPED, path.stem)
+        if changed[path.stem].version == shipped.version and changed[path.stem] != shipped:
+            raise ValueError(f"{path} has the shipped prompt's version and another text; give it a version of its own")
+    return replace(SHIPPED, **changed)
+
+
+SHIPPED = Prompts(**{field.name: read_prompt(SHIPPED_FOLDER / f"{field.name}.md") for field in fields(Prompts)})
+"""The prompts of ``mnesis_core/prompts``."""
+
+
+# Whether what a model wrote is of use as a summary. Nothing is taken on trust.
+
+LONGEST_REFUSAL = 1_500
+"""Characters: what is longer says something beside the refusal."""
+SHORTEST_ECHO = 200
+"""Characters: a shorter text may happen to stand in its source word by word."""
+
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i['\u2019]?m|i am) (?:really |very )?sorry|sorry|i apologi[sz]e|apologies|unfortunately)?\W{0,3}(?:but )?"
+    r"(?:as an ai\b[^,.]{0,40},? ?)?"
+    r"(?:i|we) (?:can['\u2019]?t|cannot|can not|won['\u2019]?t|will not|must decline|do not|don['\u2019]?t"
+    r"|am (?:not able|unable)|['\u2019]?m (?:not able|unable))\b"
+    r"[^.\n]{0,60}\b(?:help|assist|summari[sz]e|comply|provide|process|do (?:that|this)|fulfil+|continue|answer|access|see)\b",
+    re.IGNORECASE,
+)
+_LEAKED = re.compile(rf"{MARKER}|</?(?:conversation|summaries)>|\{{\{{(?:source|target)\}}\}}", re.IGNORECASE)
+_THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>\s*", re.DOTALL | re.IGNORECASE)
+_TOOL_CALL = re.compile(
+    r"\s*(?:```\w*\s*)?(?:</?(?:tool_calls?|function_calls?|invoke)\b|\[TOOL_CALLS\]|<\|(?:tool|python))", re.IGNORECASE
+)
+_OPEN_THINKING = re.compile(r"\s*</?(?:think|thinking|reasoning)>", re.IGNORECASE)
+
+
+def cleaned(text: str) -> str:
+    """A reply without the thinking that some models write in front of it."""
+    return _THINKING.sub("", text, count=1).strip() if _THINKING.match(text) else text.strip()
+
+
+def judge(text: str, *, source: str, source_tokens: int, target: int, named: Named = NO_IDS) -> str | None:
+    """Why ``text``, its footer included, may not stand for its source, or ``None`` when it may.
+
+    ``empty``, ``refusal``, ``reasoning``, ``tool_call`` (written out as text), ``leaked_prompt``, ``echo`` (it
+    stands in ``source`` word by word), ``not_smaller`` (than ``source_tokens``, footer included), ``too_long``
+    (its body is above ``target`` tokens), ``missing_summary_ids``, ``missing_file_ids``.
+    """
+    body = without_footer(text)
+    reason = _useless(body) or ("echo" if len(body) >= SHORTEST_ECHO and body in source else None)
+    if reason is not None:
+        return reason
+    if estimate_text(text) >= source_tokens:
+        return "not_smaller"
+    if estimate_text(body) > target:
+        return "too_long"
+    if not all(name in text for name in named.summaries):
+        return "missing_summary_ids"
+    return None if all(name in text for name in named.file_entries) else "missing_file_ids"
+
+
+def _useless(body: str) -> str | None:
+    if not re.search(r"\w", body):
+        return "empty"
+    if len(body) <= LONGEST_REFUSAL and _REFUSAL.match(body):
+        return "refusal"
+    if _OPEN_THINKING.match(body):
+        return "reasoning"
+    if _TOOL_CALL.match(body):
+        return "tool_call"
+    return "leaked_prompt" if _LEAKED.search(body) else None
+
+
+# One question to a summarising model: what it reads, how it is asked, and how it is rebuilt from what was stored of it.
+
+JOINT = "\n\n"
+"""Between the drafts that are merged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question, ready to be asked."""
+
+    level: int
+    prompt: SummaryPrompt
+    target: int
+    """Tokens that the summary is asked to keep to."""
+    limit: int
+    """Tokens of a piece: with ``piece``, what is needed to cut the same one again."""
+    piece: int
+    pieces: int
+    """Of how many, counted from 1."""
+    merges: tuple[str, ...]
+    """The tries whose drafts are merged, in order; none when it reads what the summary stands for."""
+    request: Request
+
+    @property
+    def tokens(self) -> int:
+        """What the request takes, by our own estimate."""
+        return sum(estimate_text(message["content"]) for message in self.request.payload["messages"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """One attempt at one piece."""
+
+    level: int
+    accepted: bool
+    reason: str
+    """Why not: a reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code; empty
+    when accepted."""
+    input_tokens: int
+    output_tokens: int
+    source: Source
+    """Who counted the tokens."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    """Of the input, in the provider's cache."""
+    piece: int = 1
+    pieces: int = 1
+    """Of how many, counted from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a question."""
+
+    try_id: str
+    """What the recorder calls this try, for the question that merges its draft."""
+    attempt: Try
+    reply: Reply | None
+    """``None`` when the question was not allowed."""
+
+
+Judge = Callable[[Reply], str | None]
+"""Why a reply may not be a summary, or ``None`` when it may."""
+
+
+class Recorder(Protocol):
+    """Asks a model, and keeps each try. Without one, ``Unrecorded`` just asks."""
+
+    async def ask(self, question: Question, judge: Judge) -> Answer:
+        """Ask, judge, and keep both."""
+        ...
+
+    async def excerpt(self, attempt: Try, text: str) -> str:
+        """Keep a level-3 excerpt; returns what this try is called."""
+        ...
+
+
+class Unrecorded:
+    """Asks and keeps nothing."""
+
+    def __init__(self, model: Model | None) -> None:
+        self._model = model
+        self._tries = 0
+
+    async def ask(self, question: Question, judge: Judge) -> Answer:
+        """Ask and judge.
+
+        :raises ValueError: there is no model.
+        """
+        if self._model is None:
+            raise ValueError("there is no model to ask")
+        reply = await complete(self._model, question.request)
+        return Answer(try_id=self._next(), attempt=try_of(question, reply, judge(reply)), reply=reply)
+
+    async def excerpt(self, attempt: Try, text: str) -> str:
+        """A name and nothing else."""
+        return self._next()
+
+    def _next(self) -> str:
+        self._tries += 1
+        return str(self._tries)
+
+
+def try_of(question: Question, reply: Reply, reason: str | None) -> Try:
+    """What is to be said of a question that was answered."""
+    return Try(
+        level=question.level,
+        accepted=reason is None,
+        reason=reason or "",
+        input_tokens=reply.usage.input_tokens,
+        output_tokens=reply.usage.output_tokens,
+        source=reply.usage.source,
+        cache_read_tokens=reply.usage.cache_read_tokens,
+        cache_write_tokens=reply.usage.cache_write_tokens,
+        piece=question.piece,
+        pieces=question.pieces,
+    )
+
+
+def refused(question: Question, reason: str) -> Try:
+    """What is to be said of a question that was not allowed: it cost nothing."""
+    return Try(
+        level=question.level,
+        accepted=False,
+        reason=reason,
+        input_tokens=0,
+        output_tokens=0,
+        source=Source.ESTIMATED,
+        piece=question.piece,
+        pieces=question.pieces,
+    )
+
+
+def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any]:
+    """Exactly what the model is sent."""
+    return {"messages": prompt.messages(printable(source), target)}
+
+
+# What is stored of a question
+
+
+def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """JSON rows by which the same payload can be made again.
+
+    ``sources`` are the rows of what the summary stands for, ``messages_row`` or ``summary_rows``.
+    """
+    prompt = {"kind": "prompt", "id": question.prompt.version, "target": question.target}
+    piece = {"kind": "piece", "number": question.piece, "count": question.pieces, "limit": question.limit}
+    read = [{"kind": "try", "id": try_id} for try_id in question.merges] or sources
+    return [prompt, piece, *map(dict, read)]
+
+
+def messages_row(messages: Sequence[StoredMessage]) -> dict[str, Any]:
+    """The manifest row of a span: its messages' ``seq`` as stretches, first and last, since there may be 100,000."""
+    ranges: list[list[int]] = []
+    for message in messages:
+        if ranges and ranges[-1][1] + 1 == message.seq:
+            ranges[-1][1] = message.seq
+        else:
+            ranges.append([message.seq, message.seq])
+    return {"kind": "messages", "ranges": ranges}
+
+
+def summary_rows(summaries: Sequence[SummaryEntry]) -> Iterator[dict[str, Any]]:
+    """The manifest rows of summaries that are condensed."""
+    for entry in summaries:
+        yield {"kind": "summary", "id": entry.id, "first_seq": entry.first_seq, "last_seq": entry.last_seq}
+
+
+def rebuild_question(
+    manifest: Sequence[Mapping[str, Any]],
+    prompt: SummaryPrompt,
+    *,
+    messages: Sequence[StoredMessage] = (),
+    summaries: Sequence[SummaryEntry] = (),
+    drafts: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The payload of a stored question again, from what its manifest names, in that order.
+
+    :raises ValueError: the manifest is not one of a question, or what it names does not reach to its piece.
+    """
+    rows = {row["kind"]: row for row in manifest}
+    if not {"prompt", "piece"} <= rows.keys():
+        raise ValueError("the manifest names no prompt or no piece")
+    limit, number = rows["piece"]["limit"], rows["piece"]["number"]
+    if "try" in rows:
+        pieces = text_pieces(JOINT.join(drafts), limit)
+    else:
+        pieces = summary_pieces(summaries, limit) if summaries else transcript_pieces(messages, limit)
+    if not 1 <= number <= len(pieces):
+        raise ValueError(f"there is no piece {number} of what the manifest names, only {len(pieces)}")
+    return payload_of(prompt, pieces[number - 1], rows["prompt"]["target"])

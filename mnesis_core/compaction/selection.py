@@ -1,0 +1,343 @@
+"""What to summarise next: the oldest whole turns, as many as the summarising model reads whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+from mnesis_core.compaction.excerpt import Quotable, message_quotables, summary_quotables
+from mnesis_core.compaction.transcript import reading_tokens, summary_pieces, transcript_pieces
+from mnesis_core.config import CompactionConfig, Config
+from mnesis_core.context.budget import Budget, Pressure, pressure
+from mnesis_core.context.entries import (
+    ContextEntry,
+    MessageEntry,
+    SummaryEntry,
+    SummaryKind,
+    message_runs,
+    summary_runs,
+    whole_turns,
+)
+from mnesis_core.context.fitting import SUMMARY_FRAME, whole
+from mnesis_core.files.footers import ManifestName, Named, files_in_footer
+from mnesis_core.files.references import file_ids_of, find_file_ids
+from mnesis_core.messages import StoredMessage
+from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
+
+SMALLEST_SOURCE = SUMMARY_FRAME + 64
+"""Tokens: anything smaller would hardly become smaller by being summarised, the summary's frame included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a round of compaction decides on."""
+
+    entries: Sequence[ContextEntry]
+    config: Config
+    budget: Budget
+    used: int
+    """Tokens of the whole context, as the model counts."""
+    reads: int
+    """Tokens of text that one call to the summarising model may read (``piece_limit``)."""
+    calibration: float = 1.0
+    """What the model's counts are to our estimates."""
+    running_turn_id: str | None = None
+    everything: bool = False
+    """Summarise all that may be, whatever is used: somebody asked for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Whole turns that one leaf is to stand for."""
+
+    messages: tuple[StoredMessage, ...]
+    """Neighbours in the context, oldest first."""
+    tokens: int
+    """What they take in the context now, by our own estimate: a summary in its frame must be smaller."""
+
+    @property
+    def depth(self) -> int:
+        """Of the summary that is to be made."""
+        return 0
+
+    @property
+    def first_seq(self) -> int:
+        """Of the oldest message."""
+        return self.messages[0].seq
+
+    @property
+    def last_seq(self) -> int:
+        """Of the newest message."""
+        return self.messages[-1].seq
+
+    @property
+    def message_count(self) -> int:
+        """How many messages."""
+        return len(self.messages)
+
+    @property
+    def source_ids(self) -> tuple[str, ...]:
+        """The messages' ids."""
+        return tuple(message.id for message in self.messages)
+
+    @property
+    def named(self) -> Named:
+        """Every file named in them."""
+        return Named(files=file_ids_of(self.messages))
+
+
+def choose_span(situation: Situation) -> Span | None:
+    """The oldest whole turns to summarise, or ``None`` when there is nothing that may be, or nothing worth it.
+
+    As many neighbouring turns as it takes to bring ``used`` down to the budget's target, and no more than fill
+    ``leaf_chunk_tokens``, or what the summarising model reads in one call if that is less; a single turn that
+    is larger is a span of its own. Never the last ``protect_turns`` user turns and what came after them,
+    nor the running turn, nor anything that a summary stands for already (decision 18).
+    """
+    protected = _protected(situation.entries, situation.config.compaction.protect_turns)
+    for run in message_runs(situation.entries):
+        span = _take(_free_groups(run, protected, situation.running_turn_id), situation)
+        if span is not None:
+            return span
+    return None
+
+
+def _protected(entries: Sequence[ContextEntry], count: int) -> set[str]:
+    """The messages of the last turns that a user began and of all that came after them, at least of so many turns."""
+    turns = [group for run in message_runs(entries) for group in whole_turns(run)]
+    users = [index for index, group in enumerate(turns) if any(message.role == "user" for message in group)]
+    start = min([len(turns) - count, *users[-count:]])
+    return {message.id for group in turns[max(start, 0) :] for message in group}
+
+
+def _free_groups(
+    run: Sequence[StoredMessage], protected: set[str], running_turn_id: str | None
+) -> Iterator[list[StoredMessage]]:
+    for group in whole_turns(run):
+        is_running = running_turn_id is not None and any(message.turn_id == running_turn_id for message in group)
+        if is_running or any(message.id in protected for message in group):
+            return
+        yield group
+
+
+def _take(groups: Iterable[list[StoredMessage]], situation: Situation) -> Span | None:
+    wanted, chunk = _wanted(situation), _chunk(situation)
+    messages: list[StoredMessage] = []
+    tokens = reading = 0
+    for group in groups:
+        reading += reading_tokens(group, situation.reads)
+        if tokens >= SMALLEST_SOURCE and (tokens >= wanted or reading > chunk):
+            break
+        messages.extend(group)
+        tokens += sum(whole(MessageEntry(position=0, message=message)).tokens for message in group)
+    return Span(messages=tuple(messages), tokens=tokens) if tokens >= SMALLEST_SOURCE else None
+
+
+def _wanted(situation: Situation) -> float:
+    """Tokens that have to leave, by our own estimate, the summary's own room included."""
+    if situation.everything:
+        return float("inf")
+    excess = (situation.used - situation.budget.target) / situation.calibration
+    return excess + situation.config.compaction.summary_target_tokens
+
+
+def _chunk(situation: Situation) -> int:
+    return min(situation.config.compaction.leaf_chunk_tokens or situation.reads, situation.reads)
+
+
+# Which summaries to merge next: the oldest neighbours of one depth, so that the DAG grows like a tree.
+
+FEWEST = 2
+"""Summaries that may become one when the context is too full for the configured number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condensation:
+    """Neighbouring summaries that one condensed summary is to stand for."""
+
+    summaries: tuple[SummaryEntry, ...]
+    tokens: int
+    """What they take in the context now, by our own estimate."""
+
+    @property
+    def first_seq(self) -> int:
+        """Of the oldest message they stand for."""
+        return self.summaries[0].first_seq
+
+    @property
+    def last_seq(self) -> int:
+        """Of the newest message they stand for."""
+        return self.summaries[-1].last_seq
+
+    @property
+    def message_count(self) -> int:
+        """How many messages they stand for."""
+        return sum(summary.message_count for summary in self.summaries)
+
+    @property
+    def depth(self) -> int:
+        """Of the summary that is to be made."""
+        return 1 + max(summary.depth for summary in self.summaries)
+
+    @property
+    def source_ids(self) -> tuple[str, ...]:
+        """The summaries' ids."""
+        return tuple(summary.id for summary in self.summaries)
+
+    @property
+    def named(self) -> Named:
+        """Themselves, and every file named in them, by themselves or in a manifest."""
+        files: dict[str, None] = {}
+        manifests: dict[str, ManifestName] = {}
+        for summary in self.summaries:
+            footer = files_in_footer(summary.text)
+            files.update(dict.fromkeys((*summary.file_ids, *footer.files, *find_file_ids(summary.text))))
+            manifests.update({each.id: each for each in footer.manifests})
+        return Named(
+            summaries=self.source_ids,
+            files=tuple(name for name in files if name not in manifests),
+            manifests=tuple(manifests.values()),
+        )
+
+
+def choose_condensation(situation: Situation) -> Condensation | None:
+    """The summaries to merge next, or ``None`` when they are not what keeps the context too large.
+
+    That is so when summaries alone are above the target, or the context is at the hard threshold. The oldest
+    neighbours of the lowest depth come first: at least ``condense_min_fan_in``, from the soft threshold on
+    two, at most ``condense_fan_in``, and never the newest summary, so that not all become one. Only at the
+    hard threshold may that happen, and depths be mixed: then nothing else helps.
+    """
+    summaries = [entry for entry in situation.entries if isinstance(entry, SummaryEntry)]
+    level = pressure(situation.used, situation.budget)
+    is_too_much = _tokens(summaries) * situation.calibration > situation.budget.target
+    if not is_too_much and level is not Pressure.HARD:
+        return None
+    config = situation.config.compaction
+    chosen = next(_candidates(summary_runs(situation.entries), level, config), None)
+    return Condensation(summaries=tuple(chosen), tokens=_tokens(chosen)) if chosen else None
+
+
+def _candidates(
+    runs: list[list[SummaryEntry]], level: Pressure, config: CompactionConfig
+) -> Iterator[list[SummaryEntry]]:
+    if level is Pressure.HARD:
+        candidates = [*_of_one_depth(runs), *runs]
+    else:
+        candidates = _of_one_depth([*runs[:-1], runs[-1][:-1]] if runs else [])
+    fewest = config.condense_min_fan_in if level is Pressure.NONE else FEWEST
+    for run in candidates:
+        if len(run) >= fewest:
+            yield run[: config.condense_fan_in]
+
+
+def _of_one_depth(runs: list[list[SummaryEntry]]) -> list[list[SummaryEntry]]:
+    same = [list(group) for run in runs for _, group in groupby(run, key=lambda summary: summary.depth)]
+    return sorted(same, key=lambda run: run[0].depth)
+
+
+def _tokens(summaries: Sequence[SummaryEntry]) -> int:
+    return sum(whole(summary).tokens for summary in summaries)
+
+
+# One round after another until the context is small enough, and how such a run ends.
+
+
+class Outcome(StrEnum):
+    """Why a compaction ended. Each but ``ROUNDS_EXHAUSTED`` stays so until something is added to the context."""
+
+    TARGET_MET = "target_met"
+    """The context is at or below its target, the low mark."""
+    FITS = "fits"
+    """It is above the low mark but below the hard threshold, and nothing more may be summarised."""
+    NOTHING_TO_SUMMARISE = "nothing_to_summarise"
+    """Nothing was done: nothing may be summarised or pruned, or it is too small to shrink."""
+    STILL_TOO_LARGE = "still_too_large"
+    """All that may be summarised is; the rest alone is above the hard threshold, and assembly shortens it."""
+    ROUNDS_EXHAUSTED = "rounds_exhausted"
+    """There is more to do than one compaction may; another one goes on, at once while that is due."""
+
+
+def next_round(situation: Situation) -> Span | Condensation | None:
+    """What one more summary is to stand for, or ``None`` at the end: the oldest turns first, then summaries."""
+    span = None
+    if situation.everything or situation.used > situation.budget.target:
+        span = choose_span(situation)
+    return span or choose_condensation(situation)
+
+
+def kind_of(chosen: Span | Condensation) -> SummaryKind:
+    """What kind of summary stands for it."""
+    return "leaf" if isinstance(chosen, Span) else "condensed"
+
+
+def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str], tuple[Quotable, ...]]:
+    """What there is to read for a summary of it, whole, in pieces; and what level 3 may quote."""
+    if isinstance(chosen, Span):
+        return transcript_pieces(chosen.messages, limit_tokens), message_quotables(chosen.messages)
+    return summary_pieces(chosen.summaries, limit_tokens), summary_quotables(chosen.summaries)
+
+
+def must_go_on(situation: Situation) -> bool:
+    """Whether what is left to do calls for another compaction at once: below the high mark the next turn may."""
+    return situation.everything or situation.used >= situation.budget.soft
+
+
+def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:
+    """How a run ended that left ``used`` tokens.
+
+    ``changed``: it pruned or summarised something. ``more``: there is another round to do, which the bound
+    on rounds forbids.
+    """
+    if more:
+        return Outcome.ROUNDS_EXHAUSTED
+    if used <= budget.target:
+        return Outcome.TARGET_MET
+    if not changed:
+        return Outcome.NOTHING_TO_SUMMARISE
+    return Outcome.FITS if used < budget.hard else Outcome.STILL_TOO_LARGE
+
+
+# Whether one more question to a summarising model may be asked: compaction's own limits, beside those of all spending.
+
+SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
+"""The scopes of compaction's own limits, and the reasons that a refused try gives for them."""
+
+
+def own_allowances(
+    site: CompactionConfig, session: CompactionConfig, *, session_micros: int, day_micros: int, seconds: float
+) -> list[Allowance]:
+    """What compaction alone may take; a session's configuration may tighten the site's, never loosen it.
+
+    :param session_micros: what the session's summaries have cost since it began
+    :param day_micros: what those of all sessions of its owner have since midnight UTC
+    :param seconds: what this run has taken
+    """
+    allowed = tightest(_limits_of_session(site), _limits_of_session(session))
+    allowed_today = tightest(_limits_of_day(site), _limits_of_day(session))
+    time = TurnLimits(seconds=min(site.run_timeout_seconds, session.run_timeout_seconds))
+    return [
+        Allowance(scope=SESSION, limits=allowed, spent=Spent(cost_micros=session_micros)),
+        Allowance(scope=DAY, limits=allowed_today, spent=Spent(cost_micros=day_micros)),
+        Allowance(scope=RUN, limits=time, spent=Spent(seconds=seconds)),
+    ]
+
+
+def _limits_of_session(config: CompactionConfig) -> TurnLimits:
+    return TurnLimits(cost_micros=config.spend_limit_session_micros or None)
+
+
+def _limits_of_day(config: CompactionConfig) -> TurnLimits:
+    return TurnLimits(cost_micros=config.spend_limit_day_micros or None)
+
+
+def refusal(allowances: Sequence[Allowance], highest: Spent) -> str | None:
+    """Why a question that may take ``highest`` may not be asked, or ``None`` when it may.
+
+    ``spend_limit_session``, ``spend_limit_day`` or ``run_timeout``. Where all spending is at a limit, and not that of
+    compaction alone, a refused try says ``budget_turn``, ``budget_session``, ``budget_user`` or ``budget_day``.
+    """
+    line = passed_by(highest, allowances)
+    return None if line is None else line.scope

@@ -1,0 +1,1 @@
+"""Decisions about the active context: what a model sees, what was left out and why."""

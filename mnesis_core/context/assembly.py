@@ -1,0 +1,368 @@
+"""System prompt and tools: what every prompt begins with."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import ceil
+from typing import Any
+
+from mnesis_core.context.budget import Budget
+from mnesis_core.context.entries import (
+    Assembled,
+    Breakdown,
+    ContextEntry,
+    ContextMessage,
+    LeftOut,
+    MessageEntry,
+    Prompt,
+    SummaryEntry,
+    in_order,
+    whole_turns,
+)
+from mnesis_core.context.fitting import Item, squeeze, whole
+from mnesis_core.context.manifest import Sources, find_message, find_summary, sources_of
+from mnesis_core.context.wording import ends_within, read_gap, read_message, read_summary, with_middle_left_out
+from mnesis_core.llm.interface import ToolSpec
+from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """System prompt and tools with their cost."""
+
+    rows: list[dict[str, Any]]
+    """Their manifest rows; the system prompt's has ``head`` and ``tail`` (characters kept) when it is shortened."""
+    system_tokens: int
+    tool_tokens: int
+    tools: tuple[ToolSpec, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Both."""
+        return self.system_tokens + self.tool_tokens
+
+
+def whole_opening(system_prompt: str, tools: Sequence[ToolSpec]) -> Opening:
+    """Everything, whatever it costs."""
+    return Opening(
+        rows=_opening_rows({"kind": "system", "id": ""} if system_prompt else None, tools),
+        system_tokens=MESSAGE_FRAMING + estimate_text(system_prompt) if system_prompt else 0,
+        tool_tokens=sum(map(size_of_tool, tools)),
+        tools=tuple(tools),
+    )
+
+
+def fit_opening(opening: Opening, system_prompt: str, room: int) -> Opening:
+    """The opening in ``room`` tokens: the first tools that fit beside half of it, the system prompt's head and tail."""
+    if opening.tokens <= room:
+        return opening
+    room = max(0, room)
+    sums = list(accumulate(map(size_of_tool, opening.tools)))
+    count = sum(1 for total in sums if total <= room - min(opening.system_tokens, room // 2))
+    tool_tokens = sums[count - 1] if count else 0
+    row, system_tokens = _fit_system(system_prompt, opening.system_tokens, room - tool_tokens)
+    dropped = [LeftOut(id=tool.name, kind="tool", reason="over_budget") for tool in opening.tools[count:]]
+    if system_prompt and row is None:
+        dropped.insert(0, LeftOut(id="", kind="system", reason="over_budget"))
+    return Opening(
+        rows=_opening_rows(row, opening.tools[:count]),
+        system_tokens=system_tokens,
+        tool_tokens=tool_tokens,
+        tools=opening.tools[:count],
+        left_out=tuple(dropped),
+    )
+
+
+def _fit_system(system_prompt: str, tokens: int, room: int) -> tuple[dict[str, Any] | None, int]:
+    if not system_prompt:
+        return None, 0
+    if tokens <= room:
+        return {"kind": "system", "id": ""}, tokens
+    limit = room - MESSAGE_FRAMING
+    head, tail = ends_within(system_prompt, limit, lambda head, tail: _shortened(system_prompt, head, tail))
+    size = estimate_text(_shortened(system_prompt, head, tail))
+    if size > limit:
+        return None, 0
+    return {"kind": "system", "id": "", "head": head, "tail": tail}, MESSAGE_FRAMING + size
+
+
+def _opening_rows(system: dict[str, Any] | None, tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
+    names = [{"kind": "tools", "id": "", "names": [tool.name for tool in tools]}] if tools else []
+    return [system, *names] if system else names
+
+
+def size_of_tool(tool: ToolSpec) -> int:
+    """Tokens of a tool's description."""
+    return TOOL_FRAMING + estimate_text(read_tool(tool))
+
+
+def read_tool(tool: ToolSpec, *, indent: int | None = None) -> str:
+    """A tool as JSON, much as every provider sends it to its model."""
+    shape = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return json.dumps(shape, ensure_ascii=False, indent=indent)
+
+
+def read_system(row: Mapping[str, Any], system_prompt: str) -> ContextMessage:
+    """The system prompt as its manifest row says."""
+    text = _shortened(system_prompt, row["head"], row["tail"]) if "head" in row else system_prompt
+    return ContextMessage(role="system", text=text)
+
+
+def _shortened(system_prompt: str, head: int, tail: int) -> str:
+    return with_middle_left_out(system_prompt, head, tail, "the system prompt")
+
+
+# Which entries go into a prompt that has no room for all of them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """The messages of a context by turns."""
+
+    older: list[list[Item]]
+    """Whole turns before the newest, oldest first."""
+    newest: list[Item]
+    """The turn of the newest user message and whatever came after it."""
+    user: Item | None
+    """The newest user message."""
+
+
+def turns_of(items: Sequence[Item]) -> Turns:
+    """The turns of the messages among ``items``."""
+    by_id = {item.row["id"]: item for item in items}
+    messages = [item.entry.message for item in items if isinstance(item.entry, MessageEntry)]
+    groups = whole_turns(messages)
+    user = next((message for message in reversed(messages) if message.role == "user"), None)
+    holds_user = (index for index, group in enumerate(groups) if any(message is user for message in group))
+    start = next(holds_user, max(0, len(groups) - 1))
+    return Turns(
+        older=[[by_id[message.id] for message in group] for group in groups[:start]],
+        newest=[by_id[message.id] for group in groups[start:] for message in group],
+        user=by_id[user.id] if user else None,
+    )
+
+
+def select(items: Sequence[Item], turns: Turns, room: int) -> dict[str, Item]:
+    """The items that go into ``room`` tokens, by id, some of them shortened."""
+    selection = _Selection(room=room)
+    summaries = [item for item in items if isinstance(item.entry, SummaryEntry)]
+    if selection.take(turns.newest):
+        selection.take_newest([[item] for item in summaries], selection.room)
+        selection.take_newest(turns.older, selection.room)
+        return selection.chosen
+    # Not even this turn fits. Some of what came before it is worth more than the last bytes of an output.
+    selection.take_newest([[item] for item in summaries], room // 4)
+    _squeeze_turn(selection, turns)
+    return selection.chosen
+
+
+def _squeeze_turn(selection: _Selection, turns: Turns) -> None:
+    rest = [item for item in turns.newest if item is not turns.user]
+    if turns.user is not None:
+        # A user message that fits alone still leaves room for the results that came after it, else the
+        # model would ask for them for ever.
+        room = selection.room - min(sum(item.tokens for item in rest), selection.room // 4)
+        if turns.user.tokens > room:
+            selection.put(squeeze([_message_entry(turns.user)], room, keep_one=True))
+        else:
+            selection.put([turns.user])
+    selection.put(squeeze([_message_entry(item) for item in rest], selection.room))
+
+
+def _message_entry(item: Item) -> MessageEntry:
+    if not isinstance(item.entry, MessageEntry):
+        raise TypeError("only messages belong to a turn")
+    return item.entry
+
+
+@dataclass(slots=True, kw_only=True)
+class _Selection:
+    room: int
+    """Tokens that are left."""
+    chosen: dict[str, Item] = field(default_factory=dict)
+
+    def put(self, items: Iterable[Item]) -> None:
+        for item in items:
+            self.chosen[item.row["id"]] = item
+            self.room -= item.tokens
+
+    def take(self, items: Sequence[Item]) -> bool:
+        """Put all of them if all fit."""
+        if sum(item.tokens for item in items) > self.room:
+            return False
+        self.put(items)
+        return True
+
+    def take_newest(self, groups: Sequence[Sequence[Item]], room: int) -> None:
+        """Put whole groups from the newest back, up to the first that does not fit: no holes."""
+        floor = self.room - room
+        for group in reversed(groups):
+            if self.room - sum(item.tokens for item in group) < floor or not self.take(group):
+                return
+
+
+# Context entries and a budget -> exactly what a model will see, and what was left out and why.
+#
+# The result always fits the budget. What goes first when not everything does: the newest user message, the
+# rest of its turn, summaries, then older whole turns from the newest back. A turn that is too large alone
+# keeps its newest parts, and its longest texts are shortened to a common length, visibly. A tool call and
+# its result are one part and cannot be separated.
+
+PRIMING = 3
+"""Tokens that begin the answer."""
+GAP_TOKENS = 64
+"""Tokens of the note about what is left out, at the most."""
+SMALLEST_ROOM_FOR_A_GAP = 1_024
+"""Below so many tokens the note would cost more than it tells."""
+SMALLEST_TURN = 256
+"""Tokens that system prompt and tools leave to the newest turn even in the smallest budget."""
+
+
+def assemble(
+    entries: Sequence[ContextEntry],
+    *,
+    system_prompt: str,
+    tools: Sequence[ToolSpec],
+    budget: Budget,
+    calibration: float = 1.0,
+) -> Assembled:
+    """The prompt that these entries make.
+
+    ``calibration`` is what the model's own counts are to our estimates (``tokens.Calibration.ratio``). The
+    same entries give the same prompt, and as long as nothing is cut a further message only appends. A
+    budget of 200 usable tokens or more is kept to, whatever the entries are.
+    """
+    everything = [whole(entry) for entry in in_order(entries)]
+    items = [item for item in everything if item.cost]
+    opening = whole_opening(system_prompt, tools)
+    wanted = PRIMING + opening.tokens + sum(item.tokens for item in items)
+    limit = int(budget.usable / calibration)
+    chosen = {item.row["id"]: item for item in items}
+    gap = None
+    if wanted > limit:
+        opening, chosen, gap = _cut(items, opening, system_prompt, limit - PRIMING)
+    rows = [*opening.rows, *_rows(items, chosen, gap)]
+    cost = _cost(opening, chosen, gap)
+    used = min(ceil(cost.total() * calibration), budget.usable)
+    return Assembled(
+        messages=tuple(_read(rows, {item.row["id"]: item.entry for item in items}, system_prompt)),
+        tools=opening.tools,
+        used_tokens=used,
+        wanted_tokens=ceil(wanted * calibration),
+        breakdown=_breakdown(cost, calibration, used, budget.usable - used),
+        manifest=rows,
+        left_out=(*opening.left_out, *_left_out(everything, chosen)),
+    )
+
+
+def rebuild(
+    manifest: Sequence[Mapping[str, Any]],
+    entries: Sequence[ContextEntry],
+    *,
+    system_prompt: str,
+    tools: Sequence[ToolSpec],
+) -> Prompt:
+    """The prompt of a stored manifest, whatever was tombstoned, answered or summarised since.
+
+    ``entries`` are the messages and summaries it names, in any order; ``tools`` at least those it names.
+
+    :raises MessageNotFoundError: a message that the manifest names is not among the entries.
+    :raises SummaryNotFoundError: likewise a summary.
+    """
+    names = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
+    return Prompt(
+        messages=tuple(_read(manifest, sources_of(entries), system_prompt)),
+        tools=tuple(tool for tool in tools if tool.name in names),
+    )
+
+
+def _cut(
+    items: Sequence[Item], opening: Opening, system_prompt: str, limit: int
+) -> tuple[Opening, dict[str, Item], dict[str, Any] | None]:
+    turns = turns_of(items)
+    gap_tokens = GAP_TOKENS if limit >= SMALLEST_ROOM_FOR_A_GAP else 0
+    opening = fit_opening(opening, system_prompt, limit - gap_tokens - _kept_free(turns, limit))
+    chosen = select(items, turns, limit - gap_tokens - opening.tokens)
+    return opening, chosen, _gap(items, chosen) if gap_tokens else None
+
+
+def _kept_free(turns: Turns, limit: int) -> int:
+    """Tokens that the opening leaves to the newest turn: all that it needs, up to a quarter."""
+    return min(sum(item.tokens for item in turns.newest), max(limit // 4, SMALLEST_TURN))
+
+
+def _gap(items: Sequence[Item], chosen: Mapping[str, Item]) -> dict[str, Any] | None:
+    missing = [item.entry for item in items if item.row["id"] not in chosen]
+    if not missing:
+        return None
+    messages = [entry.message for entry in missing if isinstance(entry, MessageEntry)]
+    summaries = [entry for entry in missing if isinstance(entry, SummaryEntry)]
+    return {
+        "kind": "gap",
+        "id": "",
+        "messages": len(messages),
+        "summaries": len(summaries),
+        "first_seq": min([message.seq for message in messages] + [entry.first_seq for entry in summaries]),
+        "last_seq": max([message.seq for message in messages] + [entry.last_seq for entry in summaries]),
+    }
+
+
+def _rows(items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """The rows in order, the note about the missing in the place of the newest of them."""
+    if gap is None:
+        yield from [kept.row for item in items if (kept := chosen.get(item.row["id"]))]
+        return
+    missing = [index for index, item in enumerate(items) if item.row["id"] not in chosen]
+    for index, item in enumerate(items):
+        if item.row["id"] in chosen:
+            yield chosen[item.row["id"]].row
+        elif index == missing[-1]:
+            yield gap
+
+
+def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Counter[str]:
+    cost = {"system": opening.system_tokens, "tools": opening.tool_tokens}
+    cost["messages"] = PRIMING + (GAP_TOKENS if gap else 0)
+    for item in chosen.values():
+        for category, tokens in item.cost.items():
+            cost[category] = cost.get(category, 0) + tokens
+    return Counter(cost)
+
+
+def _breakdown(cost: Counter[str], calibration: float, used: int, free: int) -> Breakdown:
+    """The parts in the model's own tokens, rounded so that they add up to ``used``."""
+    scaled = {name: int(cost[name] * calibration) for name in ("system", "tools", "summaries", "tool_outputs", "files")}
+    return Breakdown(**scaled, messages=used - sum(scaled.values()), free=free)
+
+
+def _read(rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: str) -> Iterator[ContextMessage]:
+    for row in rows:
+        match row["kind"]:
+            case "message":
+                yield from read_message(find_message(sources, row["id"]), row)
+            case "summary":
+                yield read_summary(find_summary(sources, row["id"]))
+            case "system":
+                yield read_system(row, system_prompt)
+            case "gap":
+                yield read_gap(row)
+
+
+def _left_out(everything: Sequence[Item], chosen: Mapping[str, Item]) -> Iterator[LeftOut]:
+    for item in everything:
+        kept = chosen.get(item.row["id"])
+        if kept is not item:
+            yield from _lost(item, kept)
+
+
+def _lost(item: Item, kept: Item | None) -> list[LeftOut]:
+    """What of an entry is not in the prompt, or not whole."""
+    if kept is not None:
+        return [LeftOut(id=part_id, kind="part", reason="over_budget") for part_id in kept.row.get("omitted", ())]
+    reason = "over_budget" if item.cost else "nothing_to_send"
+    return [LeftOut(id=item.row["id"], kind=item.row["kind"], reason=reason)]

@@ -1,0 +1,155 @@
+"""A past prompt in blocks: what it was made of, piece by piece in order, each with what it took.
+
+A block's text is what the model read of it, by the same rules that the prompt itself is read with (``reading``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from mnesis_core.context.assembly import read_system, read_tool, size_of_tool
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, SummaryEntry
+from mnesis_core.context.fitting import frame_of
+from mnesis_core.context.manifest import Sources, find_message, find_summary, sources_of
+from mnesis_core.context.wording import field_texts, read_gap, read_summary
+from mnesis_core.llm.interface import ToolSpec
+from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
+from mnesis_core.messages import FileRefPart, PatchPart, StoredMessage, StoredPart, ToolPart
+from mnesis_core.values import dataclass
+
+
+class BlockKind(StrEnum):
+    """What a block is of."""
+
+    SYSTEM = "system"
+    TOOL = "tool"
+    """The description of a tool that may be called."""
+    SUMMARY = "summary"
+    MESSAGE = "message"
+    """A text that somebody said."""
+    TOOL_OUTPUT = "tool_output"
+    """A tool call with its result."""
+    TOMBSTONE = "tombstone"
+    """A tool call whose output has left the context."""
+    FILE = "file"
+    PATCH = "patch"
+    GAP = "gap"
+    """The note about what is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One piece of a prompt."""
+
+    kind: BlockKind
+    role: str
+    """Under which the model reads it."""
+    texts: tuple[tuple[str, str], ...]
+    """What it reads, by names: ``text``, or ``input`` and ``output`` of a tool call."""
+    tokens: int
+    """By our own estimate, uncorrected."""
+    name: str = ""
+    """Of a tool, or the path of a file."""
+    item_id: str = ""
+    """The message or summary it is of."""
+    part_id: str = ""
+    first_seq: int = 0
+    last_seq: int = 0
+    """The messages it is of or stands for; 0: none."""
+    is_shortened: bool = False
+    is_unanswered: bool = False
+    """A tool call without a result then."""
+
+
+def blocks_of(
+    manifest: Sequence[Mapping[str, Any]],
+    entries: Sequence[ContextEntry],
+    *,
+    system_prompt: str,
+    tools: Sequence[ToolSpec],
+) -> list[Block]:
+    """The blocks of a stored manifest, with what ``assembly.rebuild`` takes.
+
+    :raises MessageNotFoundError: a message that the manifest names is not among the entries.
+    :raises SummaryNotFoundError: likewise a summary.
+    """
+    sources = sources_of(entries)
+    by_name = {tool.name: tool for tool in tools}
+    return [block for row in manifest for block in _blocks(row, sources, by_name, system_prompt)]
+
+
+def _blocks(
+    row: Mapping[str, Any], sources: Sources, tools: Mapping[str, ToolSpec], system_prompt: str
+) -> Iterator[Block]:
+    match row["kind"]:
+        case "system":
+            text = read_system(row, system_prompt).text
+            yield _said(BlockKind.SYSTEM, "system", text, is_shortened="head" in row)
+        case "tools":
+            yield from (_tool(tools[name]) for name in row["names"] if name in tools)
+        case "summary":
+            yield _summary(find_summary(sources, row["id"]))
+        case "message":
+            yield from _message(find_message(sources, row["id"]), row)
+        case "gap":
+            span = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
+            yield _said(BlockKind.GAP, "user", read_gap(row).text, **span)
+
+
+def _said(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
+    tokens = MESSAGE_FRAMING + estimate_text(text)
+    return Block(kind=kind, role=role, texts=(("text", text),), tokens=tokens, **more)
+
+
+def _tool(tool: ToolSpec) -> Block:
+    text = read_tool(tool, indent=2)
+    return Block(kind=BlockKind.TOOL, role="system", texts=(("text", text),), tokens=size_of_tool(tool), name=tool.name)
+
+
+def _summary(entry: SummaryEntry) -> Block:
+    read = read_summary(entry)
+    span = {"first_seq": entry.first_seq, "last_seq": entry.last_seq}
+    return _said(BlockKind.SUMMARY, read.role, read.text, item_id=entry.id, **span)
+
+
+def _message(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
+    what = {"item_id": message.id, "first_seq": message.seq, "last_seq": message.seq}
+    parts = [stored for stored in message.parts[: row["parts"]] if stored.id not in row["omitted"]]
+    found = [(stored, texts) for stored in parts if (texts := field_texts(message, stored, row))]
+    if not found and message.role == "user":
+        yield _said(BlockKind.MESSAGE, "user", EMPTY_MESSAGE, **what)
+    cut = {shortened["part"] for shortened in row["shortened"]}
+    for stored, texts in found:
+        yield _part(message, stored, texts, row, {**what, "part_id": stored.id, "is_shortened": stored.id in cut})
+
+
+def _part(
+    message: StoredMessage, stored: StoredPart, texts: dict[str, str], row: Mapping[str, Any], what: dict[str, Any]
+) -> Block:
+    match stored.part:
+        case ToolPart() as part:
+            return _call(part, stored, texts, row, what)
+        case FileRefPart() as part:
+            return _said(BlockKind.FILE, message.role, texts["text"], name=part.path or part.file_id, **what)
+        case PatchPart() as part:
+            return _said(BlockKind.PATCH, message.role, texts["text"], name=", ".join(part.files_changed), **what)
+        case _:
+            return _said(BlockKind.MESSAGE, message.role, texts["text"], **what)
+
+
+def _call(
+    part: ToolPart, stored: StoredPart, texts: Mapping[str, str], row: Mapping[str, Any], what: dict[str, Any]
+) -> Block:
+    is_open = stored.id in row["unanswered"]
+    names = ("input",) if is_open else ("input", "output")
+    return Block(
+        kind=BlockKind.TOMBSTONE if stored.id in row["tombstoned"] else BlockKind.TOOL_OUTPUT,
+        role="tool",
+        texts=tuple((name, texts[name]) for name in names),
+        tokens=frame_of(stored) + sum(estimate_text(texts[name]) for name in names),
+        name=part.tool_name,
+        is_unanswered=is_open,
+        **what,
+    )

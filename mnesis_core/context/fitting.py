@@ -1,0 +1,194 @@
+"""What entries cost, and how the messages of one turn are made to fit a smaller room."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, chain
+from typing import Any
+
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.context.wording import (
+    ends_within,
+    fields_of,
+    is_object,
+    is_tombstoned,
+    message_row,
+    read_field,
+    read_summary,
+    summary_row,
+    valid_arguments,
+)
+from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
+from mnesis_core.messages import FileRefPart, StoredMessage, StoredPart, TextPart, ToolPart
+from mnesis_core.values import dataclass
+
+SHORTEST_FIELD = 128
+"""Tokens: a shortened text gets no less, so that beside its note something of it remains."""
+SUMMARY_FRAME = 104
+"""Tokens of the frame around a summary, at the largest."""
+RESULT_FRAME = 12
+"""Tokens of "Error: " before a result, or of the sentence that stands for a missing one."""
+_BELIEVABLE = 8
+"""A stored estimate below one token for so many characters is counted anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One entry of the context with its cost, whole or shortened."""
+
+    entry: ContextEntry
+    row: dict[str, Any]
+    """Its manifest row."""
+    cost: dict[str, int]
+    """Tokens by the names of ``Breakdown``; empty when there is nothing that a model is sent."""
+    tokens: int
+    """All of its cost."""
+
+
+def _item(entry: ContextEntry, row: dict[str, Any], cost: dict[str, int]) -> Item:
+    return Item(entry=entry, row=row, cost=cost, tokens=sum(cost.values()))
+
+
+def whole(entry: ContextEntry) -> Item:
+    """An entry as it is."""
+    if isinstance(entry, SummaryEntry):
+        return _item(entry, summary_row(entry), {"summaries": _summary_cost(entry)})
+    cost = _sum([_part_cost(stored) for stored in entry.message.parts])
+    if not cost and entry.message.role == "user":
+        cost["messages"] = MESSAGE_FRAMING + estimate_text(EMPTY_MESSAGE)
+    return _item(entry, message_row(entry.message), cost)
+
+
+def _sum(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Tokens by category, without those that have none."""
+    total: dict[str, int] = {}
+    for category, tokens in costs:
+        if tokens:
+            total[category] = total.get(category, 0) + tokens
+    return total
+
+
+def _summary_cost(entry: SummaryEntry) -> int:
+    if "<" in entry.text:  # quoting may lengthen it
+        return MESSAGE_FRAMING + estimate_text(read_summary(entry).text)
+    return SUMMARY_FRAME + _believed(entry.token_count, len(entry.text), entry.text)
+
+
+def _part_cost(stored: StoredPart) -> tuple[str, int]:
+    """A part's category and its tokens."""
+    part = stored.part
+    if isinstance(part, TextPart):
+        tokens = MESSAGE_FRAMING + _believed(stored.token_estimate, len(part.text), part.text) if part.text else 0
+        return "messages", tokens
+    if isinstance(part, ToolPart) and part.compacted_at is None and is_object(part.input):
+        length = len(part.tool_name) + len(part.input) + len(part.output or "") + len(part.error or "")
+        if stored.token_estimate * _BELIEVABLE >= length:
+            return "tool_outputs", MESSAGE_FRAMING + RESULT_FRAME + stored.token_estimate
+    fields = fields_of(part, tombstoned=is_tombstoned(part), naming=stored.id)
+    return _category(stored), frame_of(stored) + sum(_sizes(fields)) if fields else 0
+
+
+def _believed(estimate: int, length: int, text: str) -> int:
+    """The record's own estimate: measuring a long context anew for every call would cost more than reading it."""
+    return estimate if estimate * _BELIEVABLE >= length else estimate_text(text)
+
+
+def frame_of(stored: StoredPart) -> int:
+    """Tokens around a part's texts. Every part counts as a message of its own, the most it can become."""
+    if not isinstance(stored.part, ToolPart):
+        return MESSAGE_FRAMING
+    return MESSAGE_FRAMING + TOOL_FRAMING + RESULT_FRAME + estimate_text(stored.part.tool_name)
+
+
+def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
+    """Tokens of each field as the model would read it."""
+    return tuple(estimate_text(valid_arguments(text) if name == "input" else text) for name, text in fields.items())
+
+
+def _category(stored: StoredPart) -> str:
+    if isinstance(stored.part, ToolPart):
+        return "tool_outputs"
+    return "files" if isinstance(stored.part, FileRefPart) else "messages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """One part of a message, its texts measured one by one."""
+
+    message: StoredMessage
+    stored: StoredPart
+    fields: dict[str, str]
+    sizes: tuple[int, ...]
+    frame: int
+    """Tokens beside the fields."""
+
+    @property
+    def smallest(self) -> int:
+        """Tokens with every long field at its shortest."""
+        return self.frame + sum(min(size, SHORTEST_FIELD) for size in self.sizes)
+
+    def within(self, cap: int) -> int:
+        """Tokens with no field longer than ``cap``."""
+        return self.frame + sum(min(size, cap) for size in self.sizes)
+
+    def cuts(self, cap: int) -> list[dict[str, Any]]:
+        """The manifest's record of the fields longer than ``cap``: what remains of each, in characters."""
+        return [self._cut(name, cap) for name, size in zip(self.fields, self.sizes, strict=True) if size > cap]
+
+    def _cut(self, name: str, cap: int) -> dict[str, Any]:
+        text = self.fields[name]
+        head, tail = ends_within(text, cap, partial(read_field, self.message, self.stored, name, text))
+        return {"part": self.stored.id, "field": name, "head": head, "tail": tail}
+
+
+def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = False) -> list[Item]:
+    """Messages of one turn within ``room`` tokens: the newest parts stay, and no text is longer than a common cap.
+
+    The cap is the largest that fits, so that one huge output gives way before ten small ones do. Messages
+    of which nothing stays are absent. With ``keep_one`` the newest part stays however small the room is.
+    """
+    parts = [_pieces(entry.message) for entry in entries]
+    pieces = list(chain.from_iterable(parts))
+    kept = _newest_within(pieces, room) or (pieces[-1:] if keep_one else [])
+    cap = common_cap([size for piece in kept for size in piece.sizes], room - sum(piece.frame for piece in kept))
+    stays = {piece.stored.id for piece in kept}
+    items = [_squeezed(entry, own, stays, cap) for entry, own in zip(entries, parts, strict=True)]
+    return [item for item in items if item.cost]
+
+
+def _pieces(message: StoredMessage) -> list[_Piece]:
+    pieces = []
+    for stored in message.parts:
+        fields = fields_of(stored.part, tombstoned=is_tombstoned(stored.part), naming=stored.id)
+        if fields:
+            sizes = _sizes(fields)
+            pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=sizes, frame=frame_of(stored)))
+    return pieces
+
+
+def _newest_within(pieces: Sequence[_Piece], room: int) -> list[_Piece]:
+    totals = accumulate(piece.smallest for piece in reversed(pieces))
+    count = sum(1 for total in totals if total <= room)
+    return list(pieces[len(pieces) - count :])
+
+
+def common_cap(sizes: Sequence[int], room: int) -> int:
+    """The largest cap with ``sum(min(size, cap)) <= room``."""
+    for index, size in enumerate(sorted(sizes)):
+        share = max(0, room) // (len(sizes) - index)
+        if size > share:
+            return share
+        room -= size
+    return max(sizes, default=0)
+
+
+def _squeezed(entry: MessageEntry, pieces: Sequence[_Piece], stays: Collection[str], cap: int) -> Item:
+    kept = [piece for piece in pieces if piece.stored.id in stays]
+    cost = _sum((_category(piece.stored), piece.within(cap)) for piece in kept)
+    row = message_row(
+        entry.message,
+        shortened=[cut for piece in kept for cut in piece.cuts(cap)],
+        omitted=[piece.stored.id for piece in pieces if piece.stored.id not in stays],
+    )
+    return _item(entry, row, cost)

@@ -1,0 +1,123 @@
+"""A stored manifest read again. It comes from the database and, through an import, from anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from mnesis_core.context.entries import ContextEntry, MessageEntry, SummaryEntry
+from mnesis_core.errors import MessageNotFoundError, SummaryNotFoundError
+from mnesis_core.messages import StoredMessage
+
+Row = Mapping[str, Any]
+_LARGEST = 2**53
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_cuts(value: object) -> bool:
+    return isinstance(value, list) and all(_has(cut, _CUT) for cut in value)
+
+
+def _are_ranges(value: object) -> bool:
+    """Stretches, first and last, in ascending order: whoever wrote them, they are not read over and over."""
+    if not isinstance(value, list) or not all(isinstance(span, list) and len(span) == 2 for span in value):
+        return False
+    ends = [end for span in value for end in span]
+    return all(map(_is_number, ends)) and ends == sorted(ends)
+
+
+Shape = Mapping[str, Callable[[object], bool]]
+_ENDS: Shape = {"head": _is_number, "tail": _is_number}
+_CUT: Shape = {"part": _is_text, "field": _is_text, **_ENDS}
+_OPTIONAL: Mapping[str, Shape] = {"head": _ENDS, "naming": {"naming": _are_texts}, "prompt": {"prompt": _is_text}}
+"""By a key with which the others come."""
+_SHAPES: Mapping[str, Shape] = {
+    "system": {"id": _is_text},
+    "tools": {"names": _are_texts},
+    "summary": {"id": _is_text, "first_seq": _is_number, "last_seq": _is_number},
+    "message": {
+        "id": _is_text,
+        "seq": _is_number,
+        "parts": _is_number,
+        "tombstoned": _are_texts,
+        "unanswered": _are_texts,
+        "omitted": _are_texts,
+        "shortened": _are_cuts,
+    },
+    "prompt": {"id": _is_text, "target": _is_number},
+    "piece": {"number": _is_number, "limit": _is_number},
+    "messages": {"ranges": _are_ranges},
+    "try": {"id": _is_text},
+    "file": {"content_id": _is_text, "offset": _is_number, "bytes": _is_number},
+    "map": {"run_id": _is_text, "item": _is_number, "attempt": _is_number},
+    "gap": dict.fromkeys(("messages", "summaries", "first_seq", "last_seq"), _is_number),
+}
+
+
+def read_manifest(stored: object) -> list[Row]:
+    """The rows of a stored manifest, of which every key that a prompt is made with is there and of its type.
+
+    :raises ValueError: it is no manifest; the message says which row.
+    """
+    if not isinstance(stored, list):
+        raise ValueError("the manifest is no list")
+    for place, row in enumerate(stored, start=1):
+        if not _is_row(row):
+            raise ValueError(f"row {place} of the manifest is none that a prompt can be made of")
+    return stored
+
+
+def _is_row(row: Any) -> bool:
+    shape = _SHAPES.get(str(row.get("kind"))) if isinstance(row, dict) else None
+    if shape is None:
+        return False
+    optional = {name: fits for key, fields in _OPTIONAL.items() if key in row for name, fits in fields.items()}
+    return _has(row, {**shape, **optional})
+
+
+def _has(value: object, shape: Shape) -> bool:
+    return isinstance(value, dict) and all(name in value and fits(value[name]) for name, fits in shape.items())
+
+
+# The messages and summaries that a manifest names, found among those that are at hand.
+
+Sources = Mapping[str, ContextEntry]
+"""By id."""
+
+
+def sources_of(entries: Iterable[ContextEntry]) -> Sources:
+    """The entries by the ids of what they hold."""
+    return {entry.id if isinstance(entry, SummaryEntry) else entry.message.id: entry for entry in entries}
+
+
+def find_summary(sources: Sources, summary_id: str) -> SummaryEntry:
+    """A summary that a prompt holds.
+
+    :raises SummaryNotFoundError: it is not there.
+    """
+    entry = sources.get(summary_id)
+    if not isinstance(entry, SummaryEntry):
+        raise SummaryNotFoundError(f"the prompt holds summary {summary_id}, which is not there", id=summary_id)
+    return entry
+
+
+def find_message(sources: Sources, message_id: str) -> StoredMessage:
+    """A message that a prompt holds.
+
+    :raises MessageNotFoundError: it is not there.
+    """
+    entry = sources.get(message_id)
+    if not isinstance(entry, MessageEntry):
+        raise MessageNotFoundError(f"the prompt holds message {message_id}, which is not there", id=message_id)
+    return entry.message

@@ -1,0 +1,195 @@
+"""What became of one prompt on the way to a later one of the same session, told from their two manifests alone.
+
+What is in neither of them is not told: two prompts differ by what a model was shown, not by what was said meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mnesis_core.context.manifest import Row
+
+Change = Literal[
+    "entered",
+    "left",
+    "summarised",
+    "tombstoned",
+    "shortened",
+    "unshortened",
+    "omitted",
+    "unomitted",
+    "answered",
+    "grew",
+]
+Reason = Literal[
+    "first_call",
+    "new",
+    "stands_for_earlier",
+    "fits_again",
+    "summarised",
+    "revised",
+    "over_budget",
+    "pruned",
+    "result_came",
+    "more_parts",
+    "offered",
+    "not_offered",
+]
+"""``stands_for_earlier`` is of a summary of what the earlier prompt showed, ``offered`` and ``not_offered`` are of tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that the later prompt shows in another way."""
+
+    change: Change
+    kind: str
+    """``system``, ``tool``, ``summary``, ``message`` or ``part``."""
+    id: str
+    """A tool's is its name; the system prompt has none."""
+    reason: Reason
+    by: str = ""
+    """The summary that took its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """One manifest by what it names."""
+
+    system: Row | None
+    tools: tuple[str, ...]
+    items: dict[str, Row]
+    """Messages and summaries by id, in order."""
+    gap: Row | None
+
+    @property
+    def last_seq(self) -> int:
+        """The newest message that it shows, stands for, or says is missing."""
+        ends = [row["seq"] if row["kind"] == "message" else row["last_seq"] for row in self.items.values()]
+        return max([*ends, self.gap["last_seq"] if self.gap else 0], default=0)
+
+
+def difference(
+    earlier: Sequence[Row], later: Sequence[Row], *, is_first: bool = False, replaced: Mapping[str, str] | None = None
+) -> Iterator[Difference]:
+    """What entered, left, or reads differently, in the order of the prompts: system, tools, then by place.
+
+    ``replaced`` says of messages and summaries which summary took their place between the two, whether or not it is
+    in the later prompt. With ``is_first`` there was no earlier call.
+    """
+    before, after = _side(earlier), _side(later)
+    yield from _opening(before, after, is_first)
+    for item_id, row in before.items.items():
+        if item_id not in after.items:
+            yield _left(row, after, replaced or {})
+    for item_id, row in after.items.items():
+        if item_id not in before.items:
+            yield Difference(change="entered", kind=row["kind"], id=item_id, reason=_why_entered(row, before, is_first))
+        elif row["kind"] == "message":
+            yield from _reread(before.items[item_id], row)
+
+
+def _side(manifest: Sequence[Row]) -> _Side:
+    by_kind = {row["kind"]: row for row in manifest}
+    return _Side(
+        system=by_kind.get("system"),
+        tools=tuple(by_kind["tools"]["names"]) if "tools" in by_kind else (),
+        items={row["id"]: row for row in manifest if row["kind"] in ("message", "summary")},
+        gap=by_kind.get("gap"),
+    )
+
+
+def _opening(before: _Side, after: _Side, is_first: bool) -> Iterator[Difference]:
+    reason: Reason = "first_call" if is_first else "fits_again"
+    if after.system is not None and before.system is None:
+        yield Difference(change="entered", kind="system", id="", reason=reason)
+    if before.system is not None and after.system is None:
+        yield Difference(change="left", kind="system", id="", reason="over_budget")
+    if before.system is not None and after.system is not None:
+        yield from _cut(_ends(before.system), _ends(after.system), kind="system", id="")
+    for name in before.tools:
+        if name not in after.tools:
+            yield Difference(change="left", kind="tool", id=name, reason="not_offered")
+    for name in after.tools:
+        if name not in before.tools:
+            yield Difference(change="entered", kind="tool", id=name, reason="first_call" if is_first else "offered")
+
+
+def _left(row: Row, after: _Side, replaced: Mapping[str, str]) -> Difference:
+    what = {"kind": row["kind"], "id": row["id"]}
+    standing = _covering(row, after)
+    if standing is not None and row["kind"] == "summary" and _span(standing) == _span(row):
+        return Difference(change="left", reason="revised", by=standing["id"], **what)
+    by = standing["id"] if standing is not None else replaced.get(row["id"], "")
+    if by:
+        return Difference(change="summarised", reason="summarised", by=by, **what)
+    return Difference(change="left", reason="over_budget", **what)
+
+
+def _covering(row: Row, after: _Side) -> Row | None:
+    """The summary of the later prompt that stands for this."""
+    first, last = _span(row)
+    summaries = (other for other in after.items.values() if other["kind"] == "summary")
+    return next((other for other in summaries if _span(other)[0] <= first and last <= _span(other)[1]), None)
+
+
+def _span(row: Row) -> tuple[int, int]:
+    return (row["seq"], row["seq"]) if row["kind"] == "message" else (row["first_seq"], row["last_seq"])
+
+
+def _why_entered(row: Row, before: _Side, is_first: bool) -> Reason:
+    if is_first:
+        return "first_call"
+    if row["kind"] == "message":
+        return "new" if row["seq"] > before.last_seq else "fits_again"
+    first, last = _span(row)
+    covers = any(first <= _span(other)[0] and _span(other)[1] <= last for other in before.items.values())
+    return "stands_for_earlier" if covers else "fits_again"
+
+
+def _reread(before: Row, after: Row) -> Iterator[Difference]:
+    """A message that both prompts show: what of its parts reads differently."""
+    if after["parts"] > before["parts"]:
+        yield Difference(change="grew", kind="message", id=after["id"], reason="more_parts")
+    for part in _new(before["tombstoned"], after["tombstoned"]):
+        yield Difference(change="tombstoned", kind="part", id=part, reason="pruned")
+    for part in _new(after["unanswered"], before["unanswered"]):
+        yield Difference(change="answered", kind="part", id=part, reason="result_came")
+    for part in _new(before["omitted"], after["omitted"]):
+        yield Difference(change="omitted", kind="part", id=part, reason="over_budget")
+    for part in _new(after["omitted"], before["omitted"]):
+        yield Difference(change="unomitted", kind="part", id=part, reason="fits_again")
+    cuts, cut_now = _kept(before), _kept(after)
+    hidden = {*before["omitted"], *after["omitted"]}
+    for part in dict.fromkeys([*cuts, *cut_now]):
+        if part not in hidden:
+            yield from _cut(cuts.get(part), cut_now.get(part), kind="part", id=part)
+
+
+def _new(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    known = set(before)
+    return [name for name in after if name not in known]
+
+
+def _kept(row: Row) -> dict[str, int]:
+    """Characters that remain of the shortened texts of each part."""
+    kept: dict[str, int] = {}
+    for cut in row["shortened"]:
+        kept[cut["part"]] = kept.get(cut["part"], 0) + cut["head"] + cut["tail"]
+    return kept
+
+
+def _ends(row: Row) -> int | None:
+    """Characters that remain of a shortened text; ``None`` for a whole one."""
+    return row["head"] + row["tail"] if "head" in row else None
+
+
+def _cut(before: int | None, after: int | None, **what: Any) -> Iterator[Difference]:
+    if before == after:
+        return
+    if before is None or (after is not None and after < before):
+        yield Difference(change="shortened", reason="over_budget", **what)
+    else:
+        yield Difference(change="unshortened", reason="fits_again", **what)

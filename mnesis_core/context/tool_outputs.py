@@ -1,0 +1,140 @@
+"""Which tool outputs become tombstones. Chooses, never writes.
+
+The rules are seed 000's ("ToolOutputPruner"), each a row of the table in ``tests/core/test_pruning.py``. Two
+things are added, because the seed knows one size of model: both windows shrink with the budget (they are
+the seed's from about 160,000 usable tokens on), and an output that is smaller than its tombstone stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from mnesis_core.config import Config, PruneConfig
+from mnesis_core.context.budget import Budget
+from mnesis_core.context.entries import ContextEntry, MessageEntry, in_order
+from mnesis_core.files.references import with_output_files
+from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import StoredMessage, StoredPart, ToolPart, ToolState
+
+MARKER_TOKENS = 32
+"""What a tombstone takes itself, at the most, without the files that it names."""
+LARGEST_WINDOW_SHARE = 4
+"""The protected window is at most one part in so many of usable."""
+LARGEST_MINIMUM_SHARE = 8
+"""Likewise the minimum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneChoice:
+    """What to tombstone."""
+
+    part_ids: tuple[str, ...]
+    """Newest first."""
+    tokens: int
+    """Of their outputs."""
+    scanned: int
+    """Tool parts that were looked at."""
+
+
+def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Budget) -> PruneChoice:
+    """The outputs to tombstone in a context.
+
+    From the newest message back to the last summary, or to the beginning: the messages after the
+    ``protect_turns``-th user message from the end are protected; so are outputs that are not completed, those
+    of protected tools, and in one message whatever stands before a tombstone. Of the rest, in that order,
+    the first ``protect_tokens`` stay, and what comes then is chosen, the output that crosses the border
+    whole. Nothing is chosen when the sum is not above ``minimum_tokens``.
+    """
+    prune = config.prune
+    parts = list(_scanned(entries, prune.protect_turns)) if prune.enabled else []
+    window = min(prune.protect_tokens, budget.usable // LARGEST_WINDOW_SHARE)
+    chosen = list(_beyond_window(parts, prune, window))
+    tokens = sum(size for _, size in chosen)
+    if tokens <= min(prune.minimum_tokens, budget.usable // LARGEST_MINIMUM_SHARE):
+        return PruneChoice(part_ids=(), tokens=0, scanned=len(parts))
+    return PruneChoice(part_ids=tuple(part_id for part_id, _ in chosen), tokens=tokens, scanned=len(parts))
+
+
+def _scanned(entries: Sequence[ContextEntry], protect_turns: int) -> Iterator[tuple[str, ToolPart]]:
+    newest_first = takewhile(lambda entry: isinstance(entry, MessageEntry), reversed(in_order(entries)))
+    users = 0
+    for message in (entry.message for entry in newest_first if isinstance(entry, MessageEntry)):
+        users += message.role == "user"
+        if users >= protect_turns:
+            yield from _until_tombstone(message)
+
+
+def _until_tombstone(message: StoredMessage) -> Iterator[tuple[str, ToolPart]]:
+    for stored, part in _tool_parts(reversed(message.parts)):
+        yield stored.id, part
+        if part.compacted_at is not None:
+            return
+
+
+def _tool_parts(parts: Iterable[StoredPart]) -> Iterator[tuple[StoredPart, ToolPart]]:
+    for stored in parts:
+        if isinstance(stored.part, ToolPart):
+            yield stored, stored.part
+
+
+def _beyond_window(parts: Sequence[tuple[str, ToolPart]], prune: PruneConfig, window: int) -> Iterator[tuple[str, int]]:
+    seen = 0
+    for part_id, part in parts:
+        size = _output_tokens(part, prune)
+        seen += size
+        if seen > window and size > MARKER_TOKENS and size > _tombstone_tokens(part_id, part):
+            yield part_id, size
+
+
+def _tombstone_tokens(part_id: str, part: ToolPart) -> int:
+    """What stands in place of an output, with the files that it names."""
+    return MARKER_TOKENS + estimate_text(with_output_files("", part, part_id))
+
+
+def _output_tokens(part: ToolPart, prune: PruneConfig) -> int:
+    """Tokens that a tombstone would take out of the context; 0 for what may not be pruned."""
+    if part.state is not ToolState.COMPLETED or part.compacted_at is not None:
+        return 0
+    return 0 if part.tool_name in prune.protected_tools else estimate_text(part.output or "")
+
+
+# What of a long tool output stays in the conversation: its two ends, and where the whole of it is.
+
+_OPENING = "[The whole of this output is "
+_WHOLE = re.compile(re.escape(_OPENING) + r"(file_[0-9A-HJKMNP-TV-Z]{26}), ")
+OUTPUTS = "tool-outputs/"
+"""What the paths of files begin with that are outputs of tools: their contents are kept here."""
+HEAD_SHARE = 0.7
+"""Of what stays, the beginning: it says what the output is; the end says how it came out."""
+
+
+def shorten_output(output: str, characters: int, *, file_id: str) -> str:
+    """The two ends of an output, together ``characters`` long, and what is missing and which file has it.
+
+    That stands first: whoever shortens this text again, for a small window or a preview, keeps its beginning.
+    ``output`` must be longer than ``characters``.
+    """
+    head = int(characters * HEAD_SHARE)
+    tail = characters - head
+    missing = f"{len(output) - characters:,} characters left out here"
+    said = (
+        f"{_OPENING}{file_id}, with {len(output):,} characters; lcm_read reads it. Its beginning and its end follow.]"
+    )
+    return f"{said}\n{output[:head]}\n[… {missing} …]\n{output[len(output) - tail :]}"
+
+
+def file_of_output(text: str) -> str:
+    """The id of the file that has the whole of a shortened output; empty for any other text. Its beginning is enough."""
+    found = _WHOLE.match(text)
+    return found[1] if found else ""
+
+
+def cap_output(output: str, characters: int) -> str:
+    """An output that is kept whole, or its beginning and how long it was."""
+    if len(output) <= characters:
+        return output
+    said = f"{len(output):,} characters, of which {characters:,} were kept"
+    return f"{output[:characters]}\n[cut: the output had {said}]"

@@ -1,0 +1,1 @@
+"""Decisions about files outside the context: how one is referenced, explored, read and searched."""

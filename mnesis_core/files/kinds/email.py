@@ -1,0 +1,91 @@
+"""A mail: who wrote what to whom and when, its parts, attachments and first lines."""
+
+from __future__ import annotations
+
+import email
+from email.header import decode_header
+from email.message import Message
+
+from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
+
+MOST_BYTES = 33_554_432
+MOST_PARTS = 100
+FIRST_LINES = 8
+HEADER_CHARACTERS = 2_000
+BODY_CHARACTERS = 20_000
+_HEADERS = ("From", "To", "Cc", "Subject", "Date", "Reply-To")
+
+
+def explore(source: Source) -> Findings:
+    """Tell headers, parts and the beginning of the text.
+
+    :raises Unreadable: it has neither sender, receiver nor subject.
+    """
+    message = email.message_from_bytes(source.head(MOST_BYTES))
+    headers = [f"{name}: {_header(message, name)}" for name in _HEADERS if name in message]
+    if not headers:
+        raise Unreadable("it has neither sender, receiver nor subject")
+    leaves = _leaves(message)
+    attachments = [_attachment(part) for part in leaves if part.get_filename()]
+    lines = [*headers, f"{_number(leaves)}: {listed(part.get_content_type() for part in leaves)}"]
+    if attachments:
+        lines.append(f"{counted(len(attachments), 'attachment')}: {listed(attachments)}")
+    lines += _beginning(leaves)
+    covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
+    return Findings(lines=lines, covered=covered)
+
+
+def _number(leaves: list[Message]) -> str:
+    return f"{MOST_PARTS} parts or more" if len(leaves) == MOST_PARTS else counted(len(leaves), "part")
+
+
+def _header(message: Message, name: str) -> str:
+    """A header's text, with what is coded in it put plainly."""
+    raw = str(message[name])[:HEADER_CHARACTERS]
+    try:
+        decoded = "".join(_decoded(data, charset) for data, charset in decode_header(raw))
+    except (ValueError, LookupError):
+        decoded = raw
+    return shown(decoded, characters=200)
+
+
+def _decoded(data: bytes | str, charset: str | None) -> str:
+    if isinstance(data, str):
+        return data
+    try:
+        return data.decode(charset or "latin-1", "replace")
+    except LookupError:
+        return data.decode("latin-1")
+
+
+def _leaves(message: Message) -> list[Message]:
+    """Parts that hold no others, in order."""
+    found: list[Message] = []
+    waiting = [message]
+    while waiting and len(found) < MOST_PARTS:
+        part = waiting.pop(0)
+        inner = part.get_payload()
+        if isinstance(inner, list):
+            waiting[:0] = [each for each in inner[:MOST_PARTS] if isinstance(each, Message)]
+        else:
+            found.append(part)
+    return found
+
+
+def _attachment(part: Message) -> str:
+    payload = part.get_payload(decode=True)
+    size = len(payload) if isinstance(payload, bytes) else 0
+    return f"{shown(str(part.get_filename()), characters=60)} ({part.get_content_type()}, {counted(size, 'byte')})"
+
+
+def _beginning(leaves: list[Message]) -> list[str]:
+    """The first lines of the first text."""
+    texts = [part for part in leaves if part.get_content_maintype() == "text" and not part.get_filename()]
+    plain = [part for part in texts if part.get_content_subtype() == "plain"]
+    if not texts:
+        return []
+    part = (plain or texts)[0]
+    payload = part.get_payload(decode=True)
+    text = _decoded(payload[:BODY_CHARACTERS], part.get_content_charset("utf-8")) if isinstance(payload, bytes) else ""
+    lines = [shown(line, characters=160) for line in text.splitlines() if line.strip()]
+    return ["It begins:", *lines[:FIRST_LINES]] if lines else []

@@ -1,0 +1,1 @@
+"""Text with markup: HTML, Markdown, XML."""

@@ -1,0 +1,95 @@
+"""Notebooks of Jupyter: language, cells, headings, what the code imports and defines, and which errors it left."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
+
+MOST_BYTES = 67_108_864
+"""Most of a large notebook are pictures, which are cheap to parse."""
+MOST_CELLS = 5_000
+CELL_CHARACTERS = 200_000
+_HEADING = re.compile(r"^(#{1,6})[ \t]+(.*)", re.MULTILINE)
+_IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([\w.]+)|^[ \t]*(?:library|require)\(\"?(\w+)", re.MULTILINE)
+_DEFINITION = re.compile(r"^(?:async[ \t]+)?(?:def|class|function)[ \t]+(\w+)", re.MULTILINE)
+
+
+def explore(source: Source) -> Findings:
+    """Tell language, cells, outline, imports, definitions, outputs and errors.
+
+    :raises Unreadable: it is no JSON, or no notebook.
+    """
+    try:
+        notebook = json.loads(source.text(MOST_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"not a notebook: {shown(str(error))}") from None
+    cells = _cells(notebook)
+    if cells is None:
+        raise Unreadable("not a notebook: it has no cells")
+    covered = "all of it" if len(cells) <= MOST_CELLS else f"{MOST_CELLS:,} of {len(cells):,} cells"
+    return Findings(lines=_told(notebook, cells), covered=covered)
+
+
+def _cells(notebook: Any) -> list[dict[str, Any]] | None:
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    return [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else None
+
+
+def _told(notebook: dict[str, Any], every: list[dict[str, Any]]) -> list[str]:
+    cells = every[:MOST_CELLS]
+    code = [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == "code"]
+    prose = [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == "markdown"]
+    outputs = [output for cell in cells for output in _list(cell.get("outputs")) if isinstance(output, dict)]
+    types = Counter(shown(str(cell.get("cell_type")), characters=20) for cell in every)
+    lines = [
+        f"{_language(notebook)}; {counted(len(every), 'cell')}: "
+        + listed(f"{count:,} {type_}" for type_, count in types.most_common()),
+        f"Imports {listed(_names(_IMPORT, code))}",
+        f"Defines {listed(_names(_DEFINITION, code))}",
+        f"{counted(len(outputs), 'output')}: {listed(_kinds(outputs))}",
+    ]
+    errors = [output for output in outputs if output.get("output_type") == "error"]
+    lines += [f"Error {shown(str(each.get('ename')))}: {shown(str(each.get('evalue')))}" for each in errors[:5]]
+    headings = [heading for text in prose for heading in _HEADING.findall(text)]
+    lines += [f"{marks} {shown(title)}" for marks, title in headings[:40]]
+    if code and not headings:
+        lines.append(f"The first code: {shown(code[0], characters=200)}")
+    return lines
+
+
+def _language(notebook: dict[str, Any]) -> str:
+    metadata = _dict(notebook.get("metadata"))
+    kernel, language = _dict(metadata.get("kernelspec")), _dict(metadata.get("language_info"))
+    name = str(language.get("name") or kernel.get("language") or "unknown language")
+    version = f" {language['version']}" if "version" in language else ""
+    said = str(kernel.get("display_name") or "")
+    return shown(name + version) + (f" (kernel {shown(said)})" if said else "")
+
+
+def _names(pattern: re.Pattern[str], code: list[str]) -> list[str]:
+    found = [name for text in code for match in pattern.finditer(text) for name in match.groups() if name]
+    return list(dict.fromkeys(found))
+
+
+def _kinds(outputs: list[dict[str, Any]]) -> list[str]:
+    every = (_dict(output.get("data")) or (output.get("output_type"),) for output in outputs)
+    kinds = Counter(str(kind) for each in every for kind in each)
+    return [f"{kind} ×{count:,}" for kind, count in kinds.most_common()]
+
+
+def _text(source: Any) -> str:
+    """A cell's text, which the format keeps whole or as lines."""
+    text = source if isinstance(source, str) else "".join(str(line) for line in _list(source))
+    return text[:CELL_CHARACTERS]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,92 @@
+"""Tables in Parquet: their columns and size, from the footer alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as arrow
+import pyarrow.parquet as arrow_parquet
+
+from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
+
+MOST_FOOTER = 33_554_432
+MOST_COLUMNS = 60
+MOST_GROUPS = 1_000
+"""With more row groups, what values a column spans is not said."""
+VALUE_CHARACTERS = 30
+
+
+def explore(source: Source) -> Findings:
+    """Count rows and name the columns, with their types and what values they span.
+
+    :raises Unreadable: it is no Parquet, or its footer is broken or too large
+    """
+    _check_footer(source)
+    try:
+        with source.path.open("rb") as file:
+            metadata = arrow_parquet.read_metadata(file)  # type: ignore[no-untyped-call]
+        schema = metadata.schema.to_arrow_schema()
+    except (arrow.ArrowException, OSError) as error:
+        raise Unreadable(f"not readable as Parquet: {shown(str(error))}") from None
+    lines = [
+        f"Parquet: {counted(metadata.num_rows, 'row')}, {counted(len(schema), 'column')}, "
+        f"{counted(metadata.num_row_groups, 'row group')}",
+        f"Written by: {shown(metadata.created_by or 'unknown')}",
+    ]
+    if metadata.num_row_groups and metadata.num_columns:
+        group = metadata.row_group(0)
+        packed = dict.fromkeys(group.column(at).compression for at in range(min(metadata.num_columns, MOST_COLUMNS)))
+        lines.append(f"Compression: {listed(packed)}")
+    spans = _spans(metadata)
+    lines += [_column(field, spans.get(field.name, "")) for field in list(schema)[:MOST_COLUMNS]]
+    if len(schema) > MOST_COLUMNS:
+        lines.append(f"and {len(schema) - MOST_COLUMNS:,} more columns")
+    return Findings(lines=lines, covered="its footer; the rows themselves were not read")
+
+
+def _check_footer(source: Source) -> None:
+    """An encrypted footer, a footer that is missing, and one that claims more than there is."""
+    if source.size < 12:
+        raise Unreadable("too short for Parquet")
+    with source.path.open("rb") as file:
+        file.seek(-8, 2)
+        end = file.read(8)
+    if end[4:] == b"PARE":
+        raise Unreadable("it is encrypted")
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or length > source.size:
+        raise Unreadable("it does not end as Parquet does; it may be cut off")
+    if length > MOST_FOOTER:
+        raise Unreadable(f"its footer is larger than {MOST_FOOTER:,} bytes")
+
+
+def _spans(metadata: Any) -> dict[str, str]:
+    """What each plain column spans, by its name."""
+    if metadata.num_row_groups > MOST_GROUPS:
+        return {}
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    paths = [metadata.schema.column(at).path for at in range(min(metadata.num_columns, MOST_COLUMNS))]
+    return {
+        path: _span([group.column(at).statistics for group in groups])
+        for at, path in enumerate(paths)
+        if "." not in path
+    }
+
+
+def _span(statistics: list[Any]) -> str:
+    if not statistics or any(one is None or not one.has_min_max for one in statistics):
+        return ""
+    least, most = min(one.min for one in statistics), max(one.max for one in statistics)
+    nulls = sum(one.null_count for one in statistics if one.has_null_count)
+    said = f", from {_value(least)} to {_value(most)}"
+    return f"{said}, {counted(nulls, 'null')}" if nulls else said
+
+
+def _value(value: object) -> str:
+    return shown(
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value), characters=VALUE_CHARACTERS
+    )
+
+
+def _column(field: Any, span: str) -> str:
+    return f"{shown(field.name)}: {shown(str(field.type))}{span}"

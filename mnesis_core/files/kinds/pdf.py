@@ -1,0 +1,84 @@
+"""PDF: its pages, title and outline, and the text of its first pages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from pypdf import PdfReader
+from pypdf.errors import PyPdfError
+
+from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
+
+MOST_PAGES_READ = 3
+MOST_PAGE_BYTES = 1_048_576
+"""Of a page's drawing instructions, from which its text is taken."""
+MOST_HEADINGS = 30
+PAGE_CHARACTERS = 300
+_DETAILS = {"title": "Title", "author": "Author", "subject": "Subject", "creation_date": "Made", "creator": "Made with"}
+
+
+def explore(source: Source) -> Findings:
+    """Count the pages, name title and headings, and show how its first pages begin.
+
+    :raises Unreadable: it is no PDF, or can only be read with a password
+    """
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+    with source.path.open("rb") as file:
+        try:
+            reader = PdfReader(file, strict=False)
+            _unlock(reader)
+            pages = len(reader.pages)
+            lines = [f"PDF, {counted(pages, 'page')}", *_details(reader)]
+            headings = _headings(reader)
+            texts = [_text(reader, number) for number in range(min(pages, MOST_PAGES_READ))]
+        except (PyPdfError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Unreadable(f"not readable as PDF: {shown(str(error))}") from None
+    if headings:
+        lines.append(f"Outline: {listed(headings, most=MOST_HEADINGS)}")
+    if not any(texts):
+        lines.append("Its first pages have no text; they may be pictures of pages")
+    lines += [f"Page {number} begins: {text}" for number, text in enumerate(texts, start=1) if text]
+    covered = "all of it" if pages <= MOST_PAGES_READ else f"the text of the first {MOST_PAGES_READ} of {pages:,} pages"
+    return Findings(lines=lines, covered=covered)
+
+
+def _unlock(reader: PdfReader) -> None:
+    """Many files are encrypted with no password, only to say what may be done with them."""
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise Unreadable("it is encrypted and can only be read with its password")
+
+
+def _details(reader: PdfReader) -> Iterator[str]:
+    metadata = reader.metadata
+    for attribute, word in _DETAILS.items():
+        with suppress(PyPdfError, ValueError):
+            value = getattr(metadata, attribute, None)
+            if value and str(value).strip():
+                yield f"{word}: {shown(str(value), characters=160)}"
+
+
+def _headings(reader: PdfReader) -> list[str]:
+    """The titles of the outline, in its order; how deep one is stands in its place only."""
+    with suppress(PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        waiting: list[Any] = list(reversed(reader.outline))
+        titles = []
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, list):
+                waiting.extend(reversed(item))
+            else:
+                titles.append(str(item.title))
+        return titles
+    return []
+
+
+def _text(reader: PdfReader, number: int) -> str:
+    with suppress(PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        page = reader.pages[number]
+        content = page.get_contents()
+        if content is not None and len(content.get_data()) <= MOST_PAGE_BYTES:
+            return shown(page.extract_text(), characters=PAGE_CHARACTERS)
+    return ""

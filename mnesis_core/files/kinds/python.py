@@ -1,0 +1,116 @@
+"""Python source: its classes, functions, constants and imports, each with its line."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+
+from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
+
+MOST_BYTES = 4_194_304
+"""A syntax tree takes about a hundred times as much memory as its source."""
+HEADER_CHARACTERS = 160
+MOST_METHODS = 12
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def explore(source: Source) -> Findings:
+    """Name what a module defines in the order of its lines, what is public before what is private.
+
+    :raises Unreadable: it is no Python of this version, or too large
+    """
+    data = source.whole(MOST_BYTES)
+    module = _parsed(data)
+    statements = list(_statements(module.body))
+    definitions = [one for one in statements if isinstance(one, _Definition)]
+    classes = sum(isinstance(one, ast.ClassDef) for one in definitions)
+    lines = [
+        f"Python, {counted(len(data.splitlines()), 'line')}: {counted(classes, 'class', 'classes')}, "
+        f"{counted(len(definitions) - classes, 'function')}"
+    ]
+    if document := ast.get_docstring(module):
+        lines.append(f"It says of itself: {shown(document.partition(chr(10))[0], characters=HEADER_CHARACTERS)}")
+    if any(isinstance(one, ast.If) and ast.unparse(one.test) == "__name__ == '__main__'" for one in module.body):
+        lines.append("It runs as a program")
+    if imports := list(dict.fromkeys(_imports(statements))):
+        lines.append(f"Imports: {listed(imports)}")
+    if constants := list(dict.fromkeys(_constants(statements))):
+        lines.append(f"Constants: {listed(constants)}")
+    public_first = sorted(definitions, key=lambda one: one.name.startswith("_"))
+    return Findings(lines=(*lines, *(_line(one) for one in public_first)))
+
+
+def _parsed(data: bytes) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(data)
+    except SyntaxError as error:
+        where = f" in line {error.lineno:,}" if error.lineno else ""
+        raise Unreadable(f"not valid Python{where}: {shown(error.msg)}") from None
+    except ValueError as error:
+        raise Unreadable(f"not valid Python: {shown(str(error))}") from None
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those under its conditions too."""
+    waiting = list(reversed(body))
+    while waiting:
+        statement = waiting.pop()
+        yield statement
+        if isinstance(statement, ast.If | ast.Try | ast.TryStar | ast.With):
+            handlers = [each for handler in getattr(statement, "handlers", ()) for each in handler.body]
+            inner = [
+                *statement.body,
+                *handlers,
+                *getattr(statement, "orelse", ()),
+                *getattr(statement, "finalbody", ()),
+            ]
+            waiting.extend(reversed(inner))
+
+
+def _imports(statements: list[ast.stmt]) -> Iterator[str]:
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            yield from (name.name for name in statement.names)
+        if isinstance(statement, ast.ImportFrom):
+            yield "." * statement.level + (statement.module or "")
+
+
+def _constants(statements: list[ast.stmt]) -> Iterator[str]:
+    for statement in statements:
+        if isinstance(statement, ast.Assign):
+            named = statement.targets
+        elif isinstance(statement, ast.AnnAssign):
+            named = [statement.target]
+        else:
+            continue
+        yield from (target.id for target in named if isinstance(target, ast.Name) and target.id.isupper())
+
+
+def _line(definition: _Definition) -> str:
+    if isinstance(definition, ast.ClassDef):
+        return _class_line(definition)
+    word = "async def" if isinstance(definition, ast.AsyncFunctionDef) else "def"
+    returns = f" -> {ast.unparse(definition.returns)}" if definition.returns else ""
+    header = f"{word} {definition.name}({ast.unparse(definition.args)}){returns}"
+    return f"{definition.lineno}: {shown(header, characters=HEADER_CHARACTERS)}"
+
+
+def _class_line(definition: ast.ClassDef) -> str:
+    bases = ", ".join(ast.unparse(base) for base in definition.bases)
+    header = shown(f"class {definition.name}({bases})" if bases else f"class {definition.name}")
+    fields = [
+        one.target.id for one in definition.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    ]
+    methods = [_method_name(one) for one in definition.body if isinstance(one, _Function)]
+    inner = [one.name for one in definition.body if isinstance(one, ast.ClassDef)]
+    said = (("fields", fields), ("methods", methods), ("classes", inner))
+    parts = [f"{word} {listed(dict.fromkeys(names), most=MOST_METHODS)}" for word, names in said if names]
+    return f"{definition.lineno}: {header}" + (f": {'; '.join(parts)}" if parts else "")
+
+
+def _method_name(function: _Function) -> str:
+    return f"async {function.name}" if isinstance(function, ast.AsyncFunctionDef) else function.name

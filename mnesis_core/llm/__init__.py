@@ -1,0 +1,1 @@
+"""Language models: the one interface to them, their limits, and how tokens are estimated."""

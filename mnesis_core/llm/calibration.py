@@ -1,0 +1,319 @@
+"""What a provider says when it refuses a prompt as too long, in numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from mnesis_core.values import dataclass as frozen_dataclass
+
+LARGEST_COUNT = 2**53
+_TOO_LONG = re.compile(
+    r"context[ _](?:length|window|size|limit)|maximum context|maximum (?:supported )?(?:prompt|input|model|sequence) length"
+    r"|(?:prompt|input) (?:is )?too (?:long|large)|too many (?:input )?tokens|input token count|model token limit"
+    r"|max_new_tokens|must have less than \d+ tokens|input length should be|reduce the length of the (?:messages|input|prompt)",
+    re.IGNORECASE,
+)
+
+
+def _all(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    """Patterns in which ``#`` is a number; where several are found, the first of them counts."""
+    return tuple(re.compile(pattern.replace("#", r"(\d[\d,]*)"), re.IGNORECASE) for pattern in patterns)
+
+
+# Each is what one provider or server writes; the tests name them.
+_LIMITS = _all(
+    r"context length (?:is only|of only|is|of) \(?#",
+    r"context length \(#",
+    r"context limit: [\d,]+ \+ [\d,]+ > #",
+    r"context size (?:is |\()#",
+    r"with # maximum context",
+    r"> # maximum",
+    r"maximum number of tokens allowed \(?#",
+    r"model token limit: #",
+    r"maximum (?:supported )?(?:prompt|input|model|sequence) length (?:is just|is|of) #",
+    r"max_new_tokens\W+ must be <= #",
+    r"must have less than # tokens",
+    r"prompt cannot exceed #",
+    r"input length should be \[\d+, ?#\]",
+)
+_PROMPTS = _all(
+    r"messages resulted in #",
+    r"\(# (?:in (?:the messages|your prompt)|of text input)(?:, # (?:in the functions|of tool input))?",
+    r"# tokens from the input",
+    r"(?:request has|request contains|you passed|prompt contains|prompt has) #",
+    r"prompt is too long: #",
+    r"context limit: # \+",
+    r"input token count (?:of |is )?\(?#",
+    r"request \(# tokens\)",
+    r"\(length #\)",
+    r"provided prompt is # tokens",
+    r"input (?:length )?\(#(?: tokens\))?",
+    r"given: #",
+    r"received #",
+    r"keep the first # tokens",
+)
+_TOTALS = _all(r"you requested (?:about |a total of )?#", r"\(requested: #")
+_EXCESSES = _all(r"exceeded max(?:imum)? context length by #")
+
+
+@frozen_dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """The numbers of a refusal, in tokens; ``None``: it does not say."""
+
+    limit: int | None = None
+    """What the model takes."""
+    prompt: int | None = None
+    """What the prompt has."""
+    total: int | None = None
+    """What the prompt and the answer that was asked for have together."""
+    excess: int | None = None
+    """By how much the prompt is too long."""
+
+    def counted(self, *, window: int, output: int) -> int | None:
+        """Tokens of the prompt by the provider's count.
+
+        :param window: what the model takes, where the refusal does not say it
+        :param output: what the call reserved for the answer
+        """
+        if self.prompt is not None:
+            return self.prompt
+        if self.total is not None:
+            return self.total - output if self.total > output else None
+        return None if self.excess is None else (self.limit or window) + self.excess
+
+
+def is_too_long(words: str) -> bool:
+    """Whether these words of a provider refuse a prompt as too long."""
+    return _TOO_LONG.search(words) is not None or any(pattern.search(words) for pattern in _EXCESSES)
+
+
+def read_overflow(words: str) -> Overflow:
+    """The numbers in a provider's words. These may come from anywhere, so what they say is to be checked."""
+    return Overflow(
+        limit=_first(_LIMITS, words),
+        prompt=_first(_PROMPTS, words),
+        total=_first(_TOTALS, words),
+        excess=_first(_EXCESSES, words),
+    )
+
+
+def _first(patterns: tuple[re.Pattern[str], ...], words: str) -> int | None:
+    """The number that the first of these finds; the sum, where one finds several."""
+    found = next((match for pattern in patterns if (match := pattern.search(words))), None)
+    if found is None:
+        return None
+    count = sum(int(digits.replace(",", "")[:17]) for digits in found.groups(default="0"))
+    return count if 0 < count <= LARGEST_COUNT else None
+
+
+# How a model's own counts of tokens correct our estimates, and how far off these are.
+
+SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
+"""A provider that claims to count beyond these is not believed."""
+LARGEST_REFUSED = 8.0
+"""The largest ratio learnt from a refusal of too long a prompt. Asking the same again would gain nothing."""
+GROWTH = 1.4
+"""By how much the ratio is raised over the least that explains such a refusal, when it says no number that does."""
+SMALLEST_WINDOW = 512
+"""A provider that claims to take fewer tokens is not believed."""
+NEWEST_WEIGHT = 0.2
+"""Of the newest report, at least."""
+LARGEST_ERROR = 10.0
+"""An estimate that missed by more is not told apart from this."""
+SMALLEST_CHANGE = 0.01
+"""Of a model's shared ratio: less is not worth a write."""
+MOST_TOKENS = 2**53
+
+
+class CountSource(StrEnum):
+    """What corrects our estimates of tokens."""
+
+    PROVIDER = "provider"
+    """What the provider reported in this session."""
+    MODEL = "model"
+    """What it reported in other sessions with the same model."""
+    ESTIMATED = "estimated"
+    """Nothing yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How a model's own counts compare with our estimates."""
+
+    ratio: float = 1.0
+    """Reported divided by estimated, smoothed."""
+    samples: int = 0
+    error: float | None = None
+    """How far from the report the corrected estimates were that came before it, as a share of the report and
+    smoothed: 0.03 is 3 %. None: there was no report."""
+    is_borrowed: bool = False
+    """The ratio began as that of other sessions."""
+    window: int | None = None
+    """What the model takes, as its provider said when it refused a prompt, where that is less than its entry says."""
+
+    @property
+    def source(self) -> CountSource:
+        """What the ratio comes from."""
+        if self.samples:
+            return CountSource.PROVIDER
+        return CountSource.MODEL if self.is_borrowed else CountSource.ESTIMATED
+
+    def as_dict(self) -> dict[str, Any]:
+        """What people are told of it."""
+        return {"source": self.source.value, "ratio": self.ratio, "samples": self.samples, "error": self.error}
+
+
+def words_of(*, source: str, ratio: float, samples: int, error: float | None) -> str:
+    """How tokens were counted, and how well, for people."""
+    correction = f"{100 * (ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
+    if source == CountSource.PROVIDER:
+        reports = f"{samples} report{'' if samples == 1 else 's'} of the provider"
+        missed = f"{100 * (error or 0):.1f}\N{NO-BREAK SPACE}%"
+        return f"Estimated, and corrected by {reports} ({correction}); the last were missed by {missed}."
+    if source == CountSource.MODEL:
+        return f"Estimated, and corrected as in other sessions with this model ({correction})."
+    if ratio != 1:
+        return f"Estimated, {correction} since the provider refused a prompt as too long."
+    return "Estimated; the provider has not reported yet."
+
+
+def first_calibration(shared_ratio: float | None) -> Calibration:
+    """Where a session begins: with what other sessions have learnt of its model, if they have."""
+    if shared_ratio is None:
+        return Calibration()
+    return Calibration(ratio=_bounded(shared_ratio), is_borrowed=True)
+
+
+def calibrate(previous: Calibration, estimated: int, reported: int) -> Calibration:
+    """The calibration after one more call. Counts of 0 or less say nothing and change nothing.
+
+    What is known before the first report weighs as one sample, so that one odd report moves the ratio half way;
+    later reports weigh a fifth, so that a change of the model's tokeniser shows within some turns.
+    """
+    if estimated <= 0 or reported <= 0:
+        return previous
+    missed = min(abs(estimated * previous.ratio - reported) / reported, LARGEST_ERROR)
+    before = missed if previous.error is None else previous.error
+    ratio = _towards(previous.ratio, _bounded(reported / estimated), weight=1 / (previous.samples + 2))
+    return replace(
+        previous,
+        ratio=ratio,
+        samples=previous.samples + 1,
+        error=_towards(before, missed, weight=1 / (previous.samples + 1)),
+    )
+
+
+def calibrate_refused(previous: Calibration, *, estimated: int, output: int, window: int, words: str) -> Calibration:
+    """The calibration after a call whose prompt was refused as too long: the next prompt made with it is smaller.
+
+    A refusal is a proof, so its count stands at once and is not smoothed; later reports correct it. One that no number
+    explains refutes what was learnt so far: the ratio grows by a guess, of which the next report takes back half. Of a
+    prompt so short that no believable ratio makes it too long, it teaches nothing.
+
+    :param output: the tokens that the call reserved for its answer
+    :param window: what the model takes, as its entry says
+    :param words: the provider's own
+    """
+    said, known = read_overflow(words), min(window, previous.window or window)
+    smaller = said.limit if said.limit and SMALLEST_WINDOW <= said.limit < known else None
+    learnt = replace(previous, window=smaller or previous.window)
+    room = (smaller or known) - output
+    counted = said.counted(window=smaller or known, output=output) or 0
+    ratio = round(counted / max(1, estimated), 4)
+    if counted > room and previous.ratio < ratio <= LARGEST_REFUSED:
+        missed = (counted - estimated * previous.ratio) / counted
+        return replace(learnt, ratio=ratio, samples=previous.samples + 1, error=round(missed, 4))
+    least = room / max(1, estimated)
+    if smaller or least > LARGEST_REFUSED:
+        return learnt
+    grown = round(GROWTH * max(previous.ratio, least), 4)
+    return replace(learnt, ratio=min(grown, LARGEST_REFUSED), samples=0, error=None)
+
+
+def share_ratio(shared: float | None, learnt: Calibration) -> float | None:
+    """What new sessions of a model should begin with, after a turn. None: what they begin with is near enough."""
+    if not learnt.samples:
+        return None
+    ratio = learnt.ratio if shared is None else _towards(shared, learnt.ratio)
+    return None if shared is not None and abs(ratio - shared) < SMALLEST_CHANGE else ratio
+
+
+def _towards(value: float, other: float, *, weight: float = 0.0) -> float:
+    return round(value + max(weight, NEWEST_WEIGHT) * (other - value), 4)
+
+
+def _bounded(ratio: float) -> float:
+    return min(LARGEST_RATIO, max(SMALLEST_RATIO, ratio))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallMeasure:
+    """How large a call was thought to be before it was made, and how large its provider said it was. In tokens."""
+
+    model: str
+    tool_tokens: int
+    """Of its tools, which belong to the turn and not to the context."""
+    estimated: int
+    reported: int
+    """0: the provider has not said."""
+    calibration: Calibration | None
+    """What corrected the estimate. None: that was not written down."""
+    output: int = 0
+    """Reserved for the answer."""
+    refusal: str = ""
+    """What the provider said when it refused the prompt as too long; empty: it did not."""
+
+
+def read_measure(
+    parameters: dict[str, Any], *, model: str, estimated: int, reported: int, refusal: str = ""
+) -> CallMeasure:
+    """The measure of a recorded call. A record may come from a file, so nothing in its parameters is believed."""
+    return CallMeasure(
+        model=model,
+        tool_tokens=_read_tokens(parameters.get("tool_tokens")),
+        estimated=estimated,
+        reported=reported,
+        calibration=_read_calibration(parameters.get("calibration")),
+        output=_read_tokens(parameters.get("max_output_tokens")),
+        refusal=refusal,
+    )
+
+
+def calibration_after(
+    newest: CallMeasure | None, *, model: str, shared_ratio: float | None, window: int
+) -> Calibration:
+    """What corrects the next estimate of a session: what its newest call began with, and what that call taught.
+
+    A call of another model teaches nothing of this one.
+
+    :param window: what the model takes, as its entry says
+    """
+    begin = first_calibration(shared_ratio)
+    if newest is None or newest.model != model:
+        return begin
+    known = newest.calibration or begin
+    if newest.refusal:
+        estimated, output = newest.estimated, newest.output
+        return calibrate_refused(known, estimated=estimated, output=output, window=window, words=newest.refusal)
+    return calibrate(known, newest.estimated, newest.reported)
+
+
+def _read_tokens(stored: Any) -> int:
+    return stored if type(stored) is int and 0 <= stored <= MOST_TOKENS else 0
+
+
+def _read_calibration(stored: Any) -> Calibration | None:
+    match stored:
+        case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error}:
+            is_sound = SMALLEST_RATIO <= ratio <= LARGEST_REFUSED and 0 <= samples <= MOST_TOKENS
+            if is_sound and 0 <= (error or 0) <= LARGEST_ERROR:
+                is_borrowed = stored.get("is_borrowed") is True
+                window = _read_tokens(stored.get("window"))
+                window_said = window if window >= SMALLEST_WINDOW else None
+                return Calibration(
+                    ratio=ratio, samples=samples, error=error, is_borrowed=is_borrowed, window=window_said
+                )
+    return None

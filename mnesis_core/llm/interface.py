@@ -1,0 +1,240 @@
+"""The one door to a language model: a request, streamed deltas, one reply.
+
+Adapters live in ``mnesis_core.providers``. Each number says who said it: the provider, or our own
+estimate. A provider that ends its stream without a finish reason has proven nothing, so the outcome is
+a field of its own (decision 14).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from mnesis_core.errors import ModelError
+from mnesis_core.network.hosts import Network
+from mnesis_core.values import dataclass
+
+
+class Source(StrEnum):
+    """Who said a number."""
+
+    PROVIDER = "provider"
+    ESTIMATED = "estimated"
+    IMPORTED = "imported"
+    CALLER = "caller"
+
+
+class LimitSource(StrEnum):
+    """Who said what a model takes or costs."""
+
+    CONFIGURED = "configured"
+    """Whoever entered the model, or the session's configuration."""
+    LITELLM = "litellm"
+    """litellm's own table."""
+    DEFAULT = "default"
+    """Nobody: it is assumed."""
+    PROVIDER = "provider"
+    """The provider, when it refused a longer prompt."""
+
+
+class Outcome(StrEnum):
+    """How a model call ended, as far as it is proven."""
+
+    COMPLETE = "complete"
+    """The provider gave a finish reason."""
+    INCOMPLETE = "incomplete"
+    """The stream ended without a finish reason, or held nothing at all."""
+    BROKEN = "broken"
+    """The stream broke off with an error after it had begun."""
+    FAILED = "failed"
+    """Nothing was streamed."""
+    CANCELLED = "cancelled"
+    """We stopped it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What a million tokens cost, in millionths of the currency unit."""
+
+    input: int = 0
+    """Of the prompt."""
+    output: int = 0
+    cache_read: int | None = None
+    """Of the prompt, found in the provider's cache. None: like the rest of the prompt."""
+    cache_write: int | None = None
+    """Of the prompt, put into the provider's cache. None: like the rest of the prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """What is needed to reach a model and to budget for it."""
+
+    alias: str
+    """The name people use."""
+    litellm_model: str
+    """What litellm calls it, such as ``openai/gpt-4o`` or ``demo/chat``."""
+    api_base: str = ""
+    api_key: str = field(default="", repr=False)
+    context_window: int
+    """Tokens, prompt and answer together."""
+    context_window_source: LimitSource = LimitSource.CONFIGURED
+    max_output_tokens: int
+    max_output_source: LimitSource = LimitSource.CONFIGURED
+    prices: Prices = Prices()
+    prices_source: LimitSource = LimitSource.CONFIGURED
+    shared_ratio: float | None = None
+    """What its counts were to our estimates in the sessions so far (``calibration.Calibration``)."""
+    timeout_seconds: float = 120.0
+    """Longest silence inside a stream."""
+    total_timeout_seconds: float = 1800.0
+    """Longest whole call, with every retry and pause."""
+    fallbacks: tuple[str, ...] = ()
+    """Aliases of the models that are asked, in this order, when this one gives nothing."""
+    entered_on_host: bool = False
+    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists."""
+    refusal: str = ""
+    """Why it may not be asked: what the host's lists do not hold of it; empty: it may."""
+    listed_addresses: tuple[Network, ...] | None = None
+    """The addresses inside the network that its server may have; None: any."""
+
+
+DEEPEST_SCHEMA = 100
+"""Objects and lists inside each other in a tool's parameters, whoever brings it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model sees it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of the arguments."""
+
+
+def write_tools(tools: Sequence[ToolSpec]) -> str:
+    """Tools as a text that ``read_tools`` reads again letter by letter."""
+    return json.dumps([asdict(tool) for tool in tools], ensure_ascii=False)
+
+
+def read_tools(text: str) -> tuple[ToolSpec, ...]:
+    """The tools of a stored text.
+
+    :raises ValueError: it is no such text.
+    """
+    try:
+        tools = [(item["name"], item["description"], item["parameters"]) for item in json.loads(text)]
+    except (TypeError, LookupError, RecursionError) as error:
+        raise ValueError("this text holds no tools") from error
+    if not all(tuple(map(type, tool)) == (str, str, dict) for tool in tools):
+        raise ValueError("this text holds no tools")
+    return tuple(ToolSpec(name=name, description=said, parameters=schema) for name, said, schema in tools)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A whole tool call. ``arguments`` is the exact text that the model wrote."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one call."""
+
+    input_tokens: int
+    """The whole prompt, what the provider's cache took or gave included."""
+    output_tokens: int
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    source: Source = Source.ESTIMATED
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and answer together."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """More of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningDelta:
+    """More of the thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The end of a stream: everything that was streamed, and what is known about it."""
+
+    text: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """None unless the outcome is COMPLETE: half of what was meant must not be run."""
+    finish_reason: str = ""
+    """What the provider said, shortened to 64 characters; empty when it said nothing."""
+    usage: Usage
+    usage_said: str = ""
+    """What the provider said of tokens, as JSON, whether it can be true or not, in 2,000 characters; empty: nothing."""
+    outcome: Outcome = Outcome.COMPLETE
+    error: ModelError | None = None
+    """Set unless the outcome is COMPLETE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One model call. ``payload`` is exactly what the provider gets, and what the digest is taken of."""
+
+    payload: dict[str, Any]
+    """``{"messages": […], "tools": […]?}`` in the shape of OpenAI Chat Completions."""
+    max_output_tokens: int
+    temperature: float | None = None
+    seconds: float | None = None
+    """How long the whole call may take, where that is less than the model's entry allows. Not sent."""
+    max_characters: int | None = None
+    """Of the answer, everything together: what is longer is cut. None: the adapter's own limit. Not sent."""
+
+
+class Model(Protocol):
+    """Anything that answers. The last item of the stream is always the one ``Reply``.
+
+    A model never raises for something the provider did: it ends with a ``Reply`` whose ``error`` says
+    what happened and whose ``text`` is what had arrived. ``asyncio.CancelledError`` passes through.
+    """
+
+    spec: ModelSpec
+
+    def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
+        """Ask, and yield the answer as it comes."""
+        ...
+
+
+def cost_micros(spec: ModelSpec, usage: Usage) -> int | None:
+    """What a call costs, in millionths of the currency unit, rounded up; None when nobody says what it costs."""
+    if spec.prices_source is LimitSource.DEFAULT:
+        return None
+    prices = spec.prices
+    read, written = usage.cache_read_tokens, usage.cache_write_tokens
+    total = max(0, usage.input_tokens - read - written) * prices.input + usage.output_tokens * prices.output
+    total += read * (prices.input if prices.cache_read is None else prices.cache_read)
+    total += written * (prices.input if prices.cache_write is None else prices.cache_write)
+    return -(-total // 1_000_000)
+
+
+async def complete(model: Model, request: Request) -> Reply:
+    """Ask, and return the whole answer."""
+    async for item in model.stream(request):
+        if isinstance(item, Reply):
+            return item
+    raise AssertionError("a model's stream must end with a Reply")

@@ -1,0 +1,360 @@
+"""The keywords of JSON Schema, each counted, and those with patterns in linear time (RE2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
+
+import re2
+from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import extend
+from referencing import Registry
+
+from mnesis_core.errors import InvalidSchema
+from mnesis_core.text import nests_within, printable
+
+MOST_STEPS = 300_000
+"""Of checking one value: a keyword that is asked of a part of it is one. A few seconds at the most."""
+LARGEST_PATTERN = 2_000
+"""RE2's program of one pattern."""
+_CHARACTERS_OF_A_STEP = 50
+"""Of an error's text, which quotes the value, and of a text that a pattern is looked for in."""
+Keyword = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
+
+
+class TooMuchChecking(Exception):
+    """A value and a schema that take more steps than they are given."""
+
+
+@dataclass(slots=True)
+class Steps:
+    """What one check may still do."""
+
+    left: int = MOST_STEPS
+
+    def take(self, count: int) -> None:
+        """Count steps.
+
+        :raises TooMuchChecking: they are used up.
+        """
+        self.left -= count
+        if self.left < 0:
+            raise TooMuchChecking
+
+
+STEPS: ContextVar[Steps] = ContextVar("steps")
+"""Of the check that runs: what jsonschema calls gets no argument of ours."""
+
+
+def counted(keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
+    """The keywords of a draft, each of them counted and none of them slow."""
+    return {name: _counted(name, _OWN.get(name, keyword)) for name, keyword in keywords.items()}
+
+
+def _counted(name: str, keyword: Keyword) -> Keyword:
+    def check(validator: Any, said: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+        steps = STEPS.get()
+        steps.take(_COSTS.get(name, 1) + (_size(value) + _size(said) if name in _WHOLE else 0))
+        for error in keyword(validator, said, value, schema) or ():
+            steps.take(len(error.message) // _CHARACTERS_OF_A_STEP)
+            yield error
+
+    return check
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, dict | list) else 0
+
+
+_COSTS = {"$ref": 4}
+"""Of keywords that take longer than others."""
+_WHOLE = frozenset(
+    {"additionalProperties", "const", "enum", "patternProperties", "propertyNames", "required", "uniqueItems"}
+)
+"""These go through all of a value, or through all that they say, without asking another keyword."""
+
+
+@lru_cache(maxsize=1_000)
+def compiled_pattern(pattern: str) -> Any:
+    """A pattern as RE2 reads it.
+
+    :raises ValueError: RE2 does not know it, or it is too large.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except (UnicodeEncodeError, re2.error) as error:
+        raise ValueError("RE2 does not know it (there is no looking around in it, and no back-reference)") from error
+    if compiled.programsize > LARGEST_PATTERN:
+        raise ValueError("it is too large: repeat less in it")
+    return compiled
+
+
+def _is_in(pattern: str, text: str) -> bool:
+    STEPS.get().take(1 + len(text) // _CHARACTERS_OF_A_STEP)
+    return compiled_pattern(pattern).search(printable(text)) is not None
+
+
+def _pattern(validator: Any, said: str, value: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(value, str) and not _is_in(said, value):
+        yield ValidationError(f"{value!r} does not match {said!r}")
+
+
+def _pattern_properties(validator: Any, said: dict[str, Any], value: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(value, dict):
+        return
+    for pattern, inner in said.items():
+        for key in value:
+            if _is_in(pattern, key):
+                yield from validator.descend(value[key], inner, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, said: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(value, dict):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    for key in value:
+        if key in known or any(_is_in(pattern, key) for pattern in patterns):
+            continue
+        if said is False:
+            yield ValidationError(f"the property {key!r} is not allowed")
+        else:
+            yield from validator.descend(value[key], said, path=key)
+
+
+def _unique_items(validator: Any, said: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+    if not said or not isinstance(value, list):
+        return
+    keys = [_key(item) for item in value]
+    if len(set(keys)) < len(keys):
+        yield ValidationError("two of the items are the same")
+
+
+def _key(value: Any) -> Any:
+    """What two equal JSON values have in common, and no others: 1 and 1.0, not 1 and true."""
+    STEPS.get().take(1)
+    if isinstance(value, dict):
+        return "object", frozenset((key, _key(held)) for key, held in value.items())
+    if isinstance(value, list):
+        return "array", tuple(_key(held) for held in value)
+    return ("boolean", value) if isinstance(value, bool) else ("", value)
+
+
+_OWN: dict[str, Keyword] = {
+    "additionalProperties": _additional_properties,
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "uniqueItems": _unique_items,
+}
+
+
+# The JSON Schema of an operator's results: read once, then asked of every reply, in bounded time whatever both say.
+#
+# JSON Schema 2020-12, and draft 7 as many tools write it. No reference leads out of the schema, patterns are RE2's
+# (linear time), ``format`` is a note. Checking is counted, because a few references to each other make it exponential.
+
+LONGEST_SCHEMA = 200_000
+"""Characters."""
+DEEPEST = 40
+"""Objects and lists inside each other, of a schema and of what it is asked of: both are walked by recursion."""
+_SHOWN_PROBLEMS = 5
+_SHOWN_CHARACTERS = 300
+"""Of one problem. What is wrong stands at its end, the value, which may be long, before that."""
+_DRAFTS = {
+    "https://json-schema.org/draft/2020-12/schema": Draft202012Validator,
+    "http://json-schema.org/draft-07/schema": Draft7Validator,
+}
+_NEWEST = "https://json-schema.org/draft/2020-12/schema"
+_COUNTED = {name: extend(draft, counted(draft.VALIDATORS)) for name, draft in _DRAFTS.items()}
+_NOT_KNOWN = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties")
+_ONE = ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
+_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+_STRICT = frozenset(
+    {"$defs", "$ref", "additionalProperties", "anyOf", "const", "definitions", "description", "enum", "items"}
+    | {"properties", "required", "title", "type"}
+)
+"""With no other keywords a provider can hold its model to a schema letter by letter (OpenAI: structured outputs)."""
+_PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
+_STEPS_OF_A_PROBE = 5_000
+"""More than Python's recursion is deep, so that what has no end is found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSchema:
+    """A schema that was read and found good."""
+
+    text: str
+    """As JSON on one line, for prompts."""
+    is_strict: bool
+    _schema: Any
+    _validator: Any
+
+    def problem(self, value: Any, *, most_steps: int = MOST_STEPS) -> str:
+        """What is wrong with a value, in words for the model that wrote it; empty when it fits."""
+        if not nests_within(value, DEEPEST):
+            return f"it nests more than {DEEPEST} objects and lists"
+        token = STEPS.set(Steps(left=most_steps))
+        try:
+            found = list(islice(self._validator.iter_errors(value), _SHOWN_PROBLEMS + 1))
+            return _told(found)
+        except TooMuchChecking:
+            return "it takes too long to check: make it shorter or flatter"
+        except RecursionError:
+            return "it is nested too deeply to be checked"
+        except ArithmeticError:
+            return "a number in it is too large to be checked"
+        finally:
+            STEPS.reset(token)
+
+    @property
+    def response_format(self) -> dict[str, Any] | None:
+        """What a provider is given that holds its model to a schema (in OpenAI's shape). ``None``: they want an object."""
+        if not isinstance(self._schema, dict) or self._schema.get("type") != "object":
+            return None
+        named = {"name": "result", "schema": self._schema, "strict": self.is_strict}
+        return {"type": "json_schema", "json_schema": named}
+
+
+def compile_schema(schema: Any) -> OutputSchema:
+    """Read a schema.
+
+    :param schema: JSON: an object, or true or false
+    :raises InvalidSchema: it is no JSON Schema, refers to something outside of it, or is one that cannot be checked in
+        bounded time; the message says what.
+    """
+    if not nests_within(schema, DEEPEST):
+        raise InvalidSchema(f"The output schema nests more than {DEEPEST} objects and lists.", field="schema")
+    try:
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidSchema(f"The output schema is not JSON: {error}.", field="schema") from None
+    if len(text) > LONGEST_SCHEMA:
+        raise InvalidSchema(f"The output schema is longer than {LONGEST_SCHEMA:,} characters.", field="schema")
+    return _compiled(text)
+
+
+@lru_cache(maxsize=64)
+def _compiled(text: str) -> OutputSchema:
+    schema = json.loads(text)
+    draft = _draft_of(schema)
+    try:
+        _DRAFTS[draft].check_schema(schema, format_checker=None)
+        parts = list(_parts(schema))
+        _refuse(schema, parts)
+    except SchemaError as error:
+        raise _invalid(f"{_shown(error.message)} at {error.json_path}") from None
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    except RecursionError:
+        raise _invalid("it is nested too deeply") from None
+    # No registry of others' schemas: what is not in this one is nowhere.
+    found = OutputSchema(
+        text=text,
+        is_strict=all(_is_strict(part) for part in parts),
+        _schema=schema,
+        _validator=_COUNTED[draft](schema, registry=Registry()),
+    )
+    if any("too deeply" in found.problem(probe, most_steps=_STEPS_OF_A_PROBE) for probe in _PROBES):
+        raise _invalid("it refers to itself without end")
+    return found
+
+
+def _draft_of(schema: Any) -> str:
+    """Which draft it is written in, which it then says no more: jsonschema would take a checker of its own for it."""
+    if not isinstance(schema, dict | bool):
+        raise _invalid("it must be a JSON object")
+    named = schema.pop("$schema", _NEWEST) if isinstance(schema, dict) else _NEWEST
+    draft = named.rstrip("#") if isinstance(named, str) else ""
+    if draft not in _DRAFTS:
+        raise _invalid(f"$schema must be one of {', '.join(_DRAFTS)}, or left out")
+    return draft
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """A schema and all that are in it."""
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    inner = [schema[name] for name in _ONE if isinstance(schema.get(name), dict)]
+    inner += [part for name in _LISTS if isinstance(schema.get(name), list) for part in schema[name]]
+    inner += [part for name in _MAPS if isinstance(schema.get(name), dict) for part in schema[name].values()]
+    for part in inner:
+        yield from _parts(part)
+
+
+def _refuse(schema: Any, parts: list[dict[str, Any]]) -> None:
+    known = {id(part) for part in parts}
+    for part in parts:
+        for name in _NOT_KNOWN:
+            if name in part:
+                raise ValueError(f"{name} is not known here")
+        if "$schema" in part or ("$id" in part and part is not schema):
+            raise ValueError("$schema and $id may stand at its beginning only")
+        for pattern in [part["pattern"]] if "pattern" in part else []:
+            _refuse_pattern(pattern)
+        for pattern in part.get("patternProperties", {}):
+            _refuse_pattern(pattern)
+        if "$ref" in part and id(_target(schema, part["$ref"])) not in known:
+            raise ValueError(
+                f"the reference {_shown(part['$ref'])!r} must lead to a schema in it, such as #/$defs/name"
+            )
+
+
+def _refuse_pattern(pattern: str) -> None:
+    try:
+        compiled_pattern(pattern)
+    except ValueError as error:
+        raise ValueError(f"the pattern {_shown(pattern)!r} cannot be used: {error}") from None
+
+
+def _target(schema: Any, reference: str) -> Any:
+    if reference == "#":
+        return schema
+    if not reference.startswith("#/"):
+        return None
+    found = schema
+    for step in unquote(reference[2:]).split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        try:
+            found = found[int(name)] if isinstance(found, list) else found[name]
+        except (LookupError, TypeError, ValueError):
+            return None
+    return found
+
+
+def _is_strict(part: dict[str, Any]) -> bool:
+    if not part.keys() <= _STRICT:
+        return False
+    if "properties" not in part and part.get("type") != "object":
+        return True
+    return part.get("additionalProperties") is False and set(part.get("properties", {})) == set(
+        part.get("required", [])
+    )
+
+
+def _told(errors: list[ValidationError]) -> str:
+    said = list(dict.fromkeys(_sentence(error) for error in errors[:_SHOWN_PROBLEMS]))
+    return "; ".join([*said, "and more"] if len(errors) > _SHOWN_PROBLEMS else said)
+
+
+def _sentence(error: ValidationError) -> str:
+    nearest = best_match([error]) or error
+    return f"{_shown(nearest.message)} at {_shown(nearest.json_path)}"
+
+
+def _shown(text: str) -> str:
+    half = _SHOWN_CHARACTERS // 2
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
+
+
+def _invalid(problem: str) -> InvalidSchema:
+    return InvalidSchema(f"The output schema cannot be used: {problem}.", field="schema")

@@ -1,0 +1,448 @@
+"""What a template may do with values: filters, tests and sums, each counted, so that a rendering is bounded.
+
+Values are JSON and nothing else. No Python attribute is ever looked up, so ``item.items`` is the key of that name.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from typing import Any, cast
+
+from jinja2 import (
+    StrictUndefined,
+    Template,
+    TemplateError,
+    TemplateRuntimeError,
+    TemplateSyntaxError,
+    Undefined,
+    nodes,
+    pass_context,
+)
+from jinja2.meta import find_undeclared_variables
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from mnesis_core.errors import InvalidTemplate
+
+MOST_WORK = 20_000_000
+"""Of one rendering: a character costs 1, a value or a step of a loop ``STEP``. A second or two at the most."""
+STEP = 8
+WORK_NAME = "the work so far"
+"""Under it a rendering's count stands in its context; no template can write such a name."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What one rendering may still do."""
+
+    left: int = MOST_WORK
+
+    def charge(self, units: int) -> None:
+        """Count work.
+
+        :raises TemplateRuntimeError: it is too much.
+        """
+        self.left -= units
+        if self.left < 0:
+            raise TemplateRuntimeError("it takes too long: loop over less, or use fewer filters")
+
+    def weigh(self, *values: Any) -> None:
+        """Count a look at everything in the values, without recursion.
+
+        :raises TemplateRuntimeError: it is too much.
+        """
+        waiting = list(values)
+        while waiting:
+            value = waiting.pop()
+            self.charge(STEP + (len(value) if isinstance(value, str) else 0))
+            if isinstance(value, dict):
+                waiting += [*value, *value.values()]
+            elif isinstance(value, list | tuple):
+                waiting += value
+
+
+def shown(value: Any) -> str:
+    """A value in a prompt: a string as it is, everything else as JSON.
+
+    :raises TemplateRuntimeError: it is no JSON, such as ``loop`` itself.
+    """
+    if isinstance(value, str | Undefined):
+        return str(value)
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except TypeError:
+        raise TemplateRuntimeError(f"{type(value).__name__} is nothing that can be printed") from None
+
+
+def sum_of(sign: str, left: Any, right: Any) -> Any:
+    """A sum of numbers: nothing else can be added or multiplied.
+
+    :raises TemplateRuntimeError: one of them is no number.
+    """
+    if not (_is_number(left) and _is_number(right)):
+        raise TemplateRuntimeError(f"{sign} needs two numbers")
+    return _SUMS[sign](left, right)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_SUMS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+SUM_SIGNS = frozenset(_SUMS)
+
+
+def _counted(word: Callable[..., Any]) -> Callable[..., Any]:
+    @pass_context
+    def counted(context: Context, value: Any, *arguments: Any, **named: Any) -> Any:
+        work = context.resolve(WORK_NAME)
+        work.weigh(value, *arguments, *named.values())
+        result = word(value, *arguments, **named)
+        if isinstance(result, str):
+            work.charge(len(result))
+        return result
+
+    return counted
+
+
+def _items(value: dict[str, Any]) -> list[list[Any]]:
+    return [[key, held] for key, held in _mapping(value).items()]
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TemplateRuntimeError("this filter needs an object")
+    return value
+
+
+def _sequence(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple | dict | str):
+        raise TemplateRuntimeError("this filter needs a list")
+    return list(value)
+
+
+def _text(value: Any) -> str:
+    return shown(value)
+
+
+def _join(value: Any, between: str = "") -> str:
+    pieces, sign = [_text(piece) for piece in _sequence(value)], _text(between)
+    _refuse_long(sum(map(len, pieces)) + len(sign) * len(pieces))
+    return sign.join(pieces)
+
+
+def _replace(value: Any, old: str, new: str) -> str:
+    text, sought, put = _text(value), _text(old), _text(new)
+    _refuse_long(len(text) + text.count(sought) * len(put))
+    return text.replace(sought, put)
+
+
+def _refuse_long(characters: int) -> None:
+    if characters > MOST_WORK:
+        raise TemplateRuntimeError("a text becomes too long")
+
+
+def _truncate(value: Any, length: int = 255, end: str = "…") -> str:
+    text = _text(value)
+    return text if len(text) <= length else text[: max(0, length - len(end))] + _text(end)
+
+
+def _default(value: Any, instead: Any = "", boolean: bool = False) -> Any:
+    return instead if isinstance(value, Undefined) or (boolean and not value) else value
+
+
+def _sort(value: Any, reverse: bool = False, attribute: str = "") -> list[Any]:
+    def key(held: Any) -> Any:
+        return _mapping(held).get(attribute) if attribute else held
+
+    return sorted(_sequence(value), key=key, reverse=bool(reverse))
+
+
+def _unique(value: Any) -> list[Any]:
+    return list({json.dumps(held, sort_keys=True): held for held in reversed(_sequence(value))}.values())[::-1]
+
+
+def _number(value: Any, convert: Callable[[Any], Any], instead: Any) -> Any:
+    try:
+        return convert(value)
+    except (TypeError, ValueError, OverflowError):
+        return instead
+
+
+def _slice(value: Any, start: int | None, stop: int | None, step: int | None) -> Any:
+    return (value if isinstance(value, str) else _sequence(value))[start:stop:step]
+
+
+def _map(value: Any, attribute: str) -> list[Any]:
+    return [_mapping(held).get(attribute) for held in _sequence(value)]
+
+
+def _counted_all(words: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    return {name: _counted(word) for name, word in words.items()}
+
+
+SLICE = "a slice"
+"""``value[1:3]`` becomes a filter of this name, so that it is counted."""
+FILTERS = _counted_all(
+    {
+        "capitalize": lambda value: _text(value).capitalize(),
+        "count": lambda value: len(_sequence(value)),
+        "d": _default,
+        "default": _default,
+        "first": lambda value: next(iter(_sequence(value)), ""),
+        "float": lambda value, instead=0.0: _number(value, float, instead),
+        "int": lambda value, instead=0: _number(value, int, instead),
+        "items": _items,
+        "join": _join,
+        "last": lambda value: next(reversed(_sequence(value)), ""),
+        "length": lambda value: len(_sequence(value)),
+        "list": _sequence,
+        "lower": lambda value: _text(value).lower(),
+        "map": _map,
+        "replace": _replace,
+        "reverse": lambda value: value[::-1] if isinstance(value, str) else _sequence(value)[::-1],
+        "sort": _sort,
+        "string": _text,
+        "title": lambda value: _text(value).title(),
+        "tojson": lambda value: json.dumps(value, ensure_ascii=False),
+        "trim": lambda value: _text(value).strip(),
+        "truncate": _truncate,
+        "unique": _unique,
+        "upper": lambda value: _text(value).upper(),
+        SLICE: _slice,
+    }
+)
+
+
+def _holds(value: Any, whole: Iterable[Any]) -> bool:
+    return (value if not isinstance(whole, str) else _text(value)) in whole
+
+
+COMPARISONS = _counted_all(
+    {
+        "eq": operator.eq,
+        "ne": operator.ne,
+        "lt": operator.lt,
+        "lteq": operator.le,
+        "gt": operator.gt,
+        "gteq": operator.ge,
+        "in": _holds,
+        "notin": lambda value, whole: not _holds(value, whole),
+    }
+)
+"""By the names that Jinja's syntax tree has for them."""
+TESTS: dict[str, Callable[..., bool]] = {
+    **COMPARISONS,
+    "boolean": lambda value: isinstance(value, bool),
+    "defined": lambda value: not isinstance(value, Undefined),
+    "list": lambda value: isinstance(value, list),
+    "mapping": lambda value: isinstance(value, dict),
+    "none": lambda value: value is None,
+    "number": _is_number,
+    "sequence": lambda value: isinstance(value, list | str),
+    "string": lambda value: isinstance(value, str),
+    "undefined": lambda value: isinstance(value, Undefined),
+}
+
+
+# The prompt template of an operator: the part of Jinja that prints, chooses and loops, bounded in time and size.
+#
+# A template is anybody's, and it is rendered once for each line of a file. So it is not run in a sandbox that must know
+# every way out: what it may do is named (``_ALLOWED``, ``template_words``), everything else is refused when it is read. It
+# has no functions, no variables of its own, no attributes of Python's; each loop's step and each filter is counted.
+
+LONGEST_TEMPLATE = 200_000
+"""Characters."""
+LONGEST_PROMPT = 2_000_000
+"""Characters of one rendering: more than any model reads."""
+_MOST_NODES = 2_000
+_DEEPEST = 40
+"""Tags and expressions inside each other: Python's own compiler is asked to read what Jinja makes of them."""
+_LOOPS_IN_LOOPS = 4
+_ALLOWED = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.CondExpr),
+    *(nodes.Name, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair, nodes.Keyword),
+    *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand),
+    *(nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos),
+    *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod),
+)
+_LOOP_WORDS = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
+_FAILURES = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+"""What a rendering can end with: the values are other people's, and a template may add a text to a number."""
+
+
+class _Missing(StrictUndefined):
+    """A key that is not there: it cannot be printed, and counts as false."""
+
+    def __bool__(self) -> bool:  # type: ignore[override]
+        return False
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    intercepted_binops = SUM_SIGNS
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, LoopContext) and attribute in _LOOP_WORDS:
+            return getattr(obj, attribute)
+        return self.getitem(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(obj, Undefined):
+            return str(obj)  # raises, and says which key was missing
+        try:
+            if isinstance(obj, dict | list | str) and isinstance(argument, str | int):
+                return obj[argument]  # type: ignore[index]
+        except (LookupError, TypeError):
+            pass
+        return self.undefined(obj=obj, name=argument)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        return sum_of(operator, left, right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptTemplate:
+    """A template that was read and found good."""
+
+    text: str
+    _compiled: Template
+
+    def render(self, item: Any) -> str:
+        """The prompt of one item.
+
+        :param item: any JSON value
+        :raises InvalidTemplate: it does not fit this item, takes too long or becomes too long; the message says which.
+        """
+        work, pieces, size = Work(), [], 0
+        try:
+            for piece in self._compiled.generate({"item": item, WORK_NAME: work}):
+                work.charge(STEP)
+                pieces.append(piece)
+                size += len(piece)
+                if size > LONGEST_PROMPT:
+                    raise TemplateRuntimeError(f"the prompt becomes longer than {LONGEST_PROMPT:,} characters")
+        except _FAILURES as error:
+            raise InvalidTemplate(f"The template cannot be rendered for this item: {_said(error)}.") from None
+        return "".join(pieces)
+
+
+@lru_cache(maxsize=64)
+def compile_template(text: str) -> PromptTemplate:
+    """Read a template.
+
+    :raises InvalidTemplate: it is no Jinja, uses what templates may not, or does not use ``item``; the message says where.
+    """
+    if len(text) > LONGEST_TEMPLATE:
+        raise InvalidTemplate(f"The template is longer than {LONGEST_TEMPLATE:,} characters.", field="template")
+    try:
+        tree = _ENVIRONMENT.parse(text)
+        _refuse(tree)
+        compiled = _ENVIRONMENT.from_string(_Counting().visit(tree))
+    except TemplateSyntaxError as error:
+        raise _invalid(f"{_said(error)} (line {error.lineno})") from None
+    except (*_FAILURES, SyntaxError, MemoryError) as error:
+        raise _invalid(_said(error)) from None
+    return PromptTemplate(text=text, _compiled=compiled)
+
+
+def _refuse(tree: nodes.Template) -> None:
+    _refuse_size(tree)
+    for node in tree.find_all(nodes.Node):
+        if not isinstance(node, _ALLOWED):
+            raise _not_allowed(node)
+        if isinstance(node, nodes.For) and (node.test or node.recursive):
+            raise TemplateSyntaxError("a loop takes no condition: put an {% if %} into it", node.lineno)
+        if isinstance(node, nodes.Filter | nodes.Test):
+            _refuse_word(node)
+    unknown = find_undeclared_variables(tree)
+    if others := sorted(unknown - {"item"}):
+        raise TemplateSyntaxError(f"there is no {others[0]!r} here, only 'item'", 1)
+    if not unknown:
+        raise TemplateSyntaxError("the template must use 'item', such as {{ item }} or {{ item.text }}", 1)
+
+
+def _refuse_size(tree: nodes.Template) -> None:
+    """Without recursion: what is too deep must not be walked by it."""
+    waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]
+    count = 0
+    while waiting:
+        node, depth, loops = waiting.pop()
+        count, loops = count + 1, loops + isinstance(node, nodes.For)
+        if count > _MOST_NODES or depth > _DEEPEST or loops > _LOOPS_IN_LOOPS:
+            raise TemplateSyntaxError("the template is too large or nested too deeply", node.lineno or 1)
+        waiting += [(child, depth + 1, loops) for child in node.iter_child_nodes()]
+
+
+def _refuse_word(node: nodes.Filter | nodes.Test) -> None:
+    known, kind = (FILTERS, "filter") if isinstance(node, nodes.Filter) else (TESTS, "test")
+    if node.name not in known or node.dyn_args or node.dyn_kwargs:
+        names = ", ".join(sorted(name for name in known if name != SLICE))
+        raise TemplateSyntaxError(f"there is no {kind} {node.name!r}; there are: {names}", node.lineno)
+
+
+def _not_allowed(node: nodes.Node) -> TemplateSyntaxError:
+    advice = "; for the entries of an object write item|items" if isinstance(node, nodes.Call) else ""
+    return TemplateSyntaxError(
+        f"a template may print, choose and loop ({{{{ … }}}}, {{% if %}}, {{% for %}}); "
+        f"{type(node).__name__} is not among what it may do{advice}",
+        node.lineno or 1,
+    )
+
+
+class _Counting(NodeTransformer):
+    """The same template with a sign of life in each step of a loop, and each comparison and slice by way of a filter."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        changed = cast(nodes.For, self.generic_visit(node))
+        changed.body.insert(0, nodes.Output([nodes.TemplateData("")], lineno=node.lineno))
+        return changed
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        changed = cast(nodes.Compare, self.generic_visit(node))
+        lefts = [changed.expr, *(operand.expr for operand in changed.ops)]
+        tests: list[nodes.Expr] = [
+            nodes.Test(left, operand.op, [operand.expr], [], None, None, lineno=node.lineno)
+            for left, operand in zip(lefts, changed.ops, strict=False)
+        ]
+        return reduce(lambda one, other: nodes.And(one, other, lineno=node.lineno), tests)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        changed = cast(nodes.Getitem, self.generic_visit(node))
+        if not isinstance(changed.arg, nodes.Slice):
+            return changed
+        bounds: list[nodes.Expr] = [
+            bound or nodes.Const(None, lineno=node.lineno)
+            for bound in (changed.arg.start, changed.arg.stop, changed.arg.step)
+        ]
+        return nodes.Filter(changed.node, SLICE, bounds, [], None, None, lineno=node.lineno)
+
+
+def _invalid(problem: str) -> InvalidTemplate:
+    return InvalidTemplate(f"The template cannot be used: {problem}.", field="template")
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, RecursionError | MemoryError):
+        return "it is nested too deeply"
+    return (getattr(error, "message", None) or str(error) or type(error).__name__).rstrip(".")[:500]
+
+
+# Nothing is worked out while a template is read (optimized): what it says is counted only when it is rendered.
+_ENVIRONMENT = _Environment(
+    optimized=False, undefined=_Missing, finalize=shown, autoescape=False, keep_trailing_newline=True, cache_size=0
+)
+_ENVIRONMENT.filters = dict(FILTERS)
+_ENVIRONMENT.tests = dict(TESTS)
+_ENVIRONMENT.globals = {}

@@ -1,0 +1,1 @@
+"""What may be reached, from where, and how often."""

@@ -1,0 +1,112 @@
+"""Which key and which address a model call gets: always both or neither, never one of them from the environment."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from mnesis_core.errors import ModelNotAllowed, ModelNotConfigured, NotListed
+from mnesis_core.llm.interface import ModelSpec
+
+PLACEHOLDER_KEY = "none"
+"""Sent to servers that need no key, because the client library insists on one."""
+
+_KEYLESS = frozenset({"demo", "docker_model_runner", "hosted_vllm", "llamafile", "lm_studio", "ollama", "ollama_chat"})
+_SIGNED_IN_OTHERWISE = frozenset({"bedrock", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta"})
+"""These take the machine's own identity from the cloud they run in."""
+_ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+"""Said aloud, because litellm would otherwise send the key to whatever OPENAI_BASE_URL names."""
+AT_ANY_ADDRESS = frozenset(
+    {
+        "anthropic",
+        "docker_model_runner",
+        "gemini",
+        "hosted_vllm",
+        "llamafile",
+        "lm_studio",
+        "ollama",
+        "ollama_chat",
+        "openai",
+    }
+)
+"""Providers whose requests are known to go where the address says, through clients that look at it (``connecting``)."""
+_AT_THEIR_OWN = AT_ANY_ADDRESS | {
+    *("ai21_chat", "cerebras", "codestral", "cohere", "cohere_chat", "dashscope", "deepinfra", "deepseek", "demo"),
+    *("fireworks_ai", "groq", "mistral", "moonshot", "nebius", "nvidia_nim", "openrouter", "perplexity", "sambanova"),
+    *("together_ai", "xai", "zai"),
+}
+"""Providers with one address, in which no part of a model's name stands: others make a host's name of it, or take it for one."""
+_LOCAL_SUFFIXES = (".home.arpa", ".internal", ".lan", ".local", ".localhost")
+
+
+def provider_of(litellm_model: str) -> str:
+    """The part before the first slash, such as ``openai``; empty when there is none."""
+    provider, slash, _ = litellm_model.partition("/")
+    return provider if slash else ""
+
+
+def check_provider(litellm_model: str, *, api_base: str) -> None:
+    """Look at the provider of a model that no command on the host has entered.
+
+    :raises NotListed: its name could lead a key, or the machine's own identity, to an address of somebody's choice.
+    """
+    known = AT_ANY_ADDRESS if api_base else _AT_THEIR_OWN
+    if provider_of(litellm_model) in known:
+        return
+    place = "at an address of your own" if api_base else "here"
+    raise NotListed(
+        f"Models of this provider can be entered {place} by a command on the host only: manage.py model add. Without it, "
+        f"they are of {', '.join(sorted(known))}, as in openai/NAME.",
+        field="litellm_model",
+    )
+
+
+def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
+    """What to send and where to. None leaves it to the provider's own sign-in or its only address.
+
+    :raises ModelNotConfigured: the provider wants a key and there is none, or the address is none
+    :raises ModelNotAllowed: the host's lists do not hold what the model's entry names
+    """
+    if spec.refusal:
+        raise ModelNotAllowed(spec.refusal, model=spec.alias)
+    if spec.api_base and not _is_web_address(spec.api_base):
+        raise ModelNotConfigured(
+            f"The address of the model '{spec.alias}' is no web address. It begins with http:// or https://.",
+            model=spec.alias,
+        )
+    provider = provider_of(spec.litellm_model)
+    address = spec.api_base or _ADDRESSES.get(provider)
+    if spec.api_key:
+        return spec.api_key, address
+    if provider in _SIGNED_IN_OTHERWISE:
+        return None, address
+    if provider in _KEYLESS or _is_local(spec.api_base):
+        return PLACEHOLDER_KEY, address
+    raise ModelNotConfigured(
+        f"The model '{spec.alias}' has no key, and its provider wants one. Set the environment variable that the "
+        "model's entry names. If its server needs no key, set it to any word.",
+        model=spec.alias,
+    )
+
+
+def _is_web_address(address: str) -> bool:
+    return address.lower().startswith(("http://", "https://")) and bool(host_of(address))
+
+
+def _is_local(address: str) -> bool:
+    host = (host_of(address) or "").rstrip(".").lower()
+    if not host:
+        return False
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith(_LOCAL_SUFFIXES)
+    return found.is_loopback or found.is_private or found.is_link_local
+
+
+def host_of(address: str) -> str | None:
+    """The host's name, without port, path or the sign-in that an address may hold; None when there is none."""
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None

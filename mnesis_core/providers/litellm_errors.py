@@ -1,0 +1,265 @@
+"""What went wrong in a call through litellm, in our own errors and in words for the page.
+
+litellm dresses most faults as its own exceptions with an invented status of 500, so the chain of causes
+is read first and the status last. No message holds the key, even when a provider repeats it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from mnesis_core.errors import (
+    ContextWindowExceeded,
+    ModelAuthenticationFailed,
+    ModelError,
+    ModelNotAllowed,
+    ModelNotConfigured,
+    ModelRateLimited,
+    ModelRefusedRequest,
+    ModelStreamBroken,
+    ModelTimeout,
+    ModelUnavailable,
+    ModelUnreachable,
+    NotListed,
+)
+from mnesis_core.llm.calibration import is_too_long
+from mnesis_core.llm.interface import ModelSpec
+from mnesis_core.providers.credentials import host_of
+from mnesis_core.text import printable
+
+LONGEST_QUOTE = 300
+"""Characters of a provider's own words that a message repeats."""
+LONGEST_CHAIN = 20
+LONGEST_RETRY_AFTER = 40
+"""Characters of the header: an HTTP date has 29."""
+
+_UNKNOWN_PROVIDER = "LLM Provider NOT provided"
+"""Internal: how litellm says that it knows no such provider; its status is a plain 400."""
+
+_PREFIX = re.compile(r"^(?:litellm\.|\w+Error: |\w*Exception - |\w+: (?=\w+Error|\w*Exception))+")
+_KEY_SHAPED = re.compile(r"\b(?:Bearer\s+\S+|(?:sk|pk|rk|gsk|xai|AIza|hf)[-_][\w*.-]{6,})", re.IGNORECASE)
+_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+"""OpenAI's code, and llama.cpp's type."""
+
+
+def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:
+    """Our error for an exception that litellm raised, before or in the middle of an answer."""
+    causes = tuple(_chain(error))
+    if refusal := next((cause for cause in causes if isinstance(cause, NotListed)), None):
+        return ModelNotAllowed(refusal.message, model=spec.alias)
+    if _is_unreachable(causes):
+        return _unreachable(spec)
+    if _is_silence(causes):
+        text = f"The model said nothing for {spec.timeout_seconds:g} seconds."
+        return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
+    says = _provider_says(causes, spec.api_key)
+    if has_begun:
+        start = f"The answer broke off in the middle. {_what_broke(causes)}".rstrip()
+        says = says if _is_error_event(causes) else ""
+        return ModelStreamBroken(_sentence(start, says, _what_next(True)), model=spec.alias)
+    status = _status(causes)
+    if status is None and _is_cut_connection(causes):
+        return ModelUnreachable("The model's server closed the connection without an answer.", model=spec.alias)
+    if status in _NO_CREDIT or _is_quota(causes):
+        return ModelRefusedRequest(_sentence(_NO_CREDIT[402], says), model=spec.alias, status=status)
+    return _refusal(status, says, spec, headers=_headers(causes), is_context=_is_context_error(causes, status, says))
+
+
+def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTimeout:
+    """The whole call took too long."""
+    text = f"The answer was not whole after {round(seconds, 1):g} seconds, and was stopped."
+    return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
+
+
+def _refusal(
+    status: int | None, says: str, spec: ModelSpec, *, headers: dict[str, str], is_context: bool
+) -> ModelError:
+    details: dict[str, Any] = {"model": spec.alias, "status": status, **_retry_after(headers)}
+    if status is None:
+        return ModelError(f"The model call failed on this server, before or after the provider: {says}", **details)
+    if is_context:
+        return ContextWindowExceeded(_sentence(_default(ContextWindowExceeded), says), **details)
+    if status >= 500 or status in _MAY_PASS:
+        return ModelUnavailable(_sentence(_default(ModelUnavailable), says), **details)
+    if status == 429:
+        start = "There were too many requests to this model. Wait, then try again."
+        return ModelRateLimited(_sentence(start, says), **details)
+    if status in _AUTHENTICATION:
+        return ModelAuthenticationFailed(_AUTHENTICATION[status], **details)
+    return _unknown_provider(spec) if _UNKNOWN_PROVIDER in says else _refused(status, says, spec, details)
+
+
+def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -> ModelRefusedRequest:
+    if status == 404:
+        start = f"The provider does not know the model '{spec.litellm_model}' at this address."
+        return ModelRefusedRequest(_sentence(start, says, "Check the model's name and its address."), **details)
+    if status < 400:
+        start = "The model's address sends on to another one, which is not followed. Enter the final address."
+        return ModelRefusedRequest(start, **details)
+    return ModelRefusedRequest(_sentence(_default(ModelRefusedRequest), says), **details)
+
+
+_MAY_PASS = (408, 425)
+"""Request timeout, too early: the server asks for the same again."""
+_NO_CREDIT = {402: "The provider says that the account has no credit left. Look at its plan and billing."}
+
+# Without the provider's own words, which tend to repeat parts of the key.
+_AUTHENTICATION = {
+    401: "The provider refused the key. Check the key that this model's entry names.",
+    403: "The provider says that this key may not use this model. Check the key's rights, or choose another model.",
+}
+
+
+def _unknown_provider(spec: ModelSpec) -> ModelNotConfigured:
+    return ModelNotConfigured(
+        f"No provider is known by the name '{spec.litellm_model}'. Write the model as provider/name, such as "
+        "openai/gpt-4o, or openai/… with an address for any server that speaks OpenAI's protocol.",
+        model=spec.alias,
+    )
+
+
+def _unreachable(spec: ModelSpec) -> ModelUnreachable:
+    host = host_of(spec.api_base)
+    where = f"No model server answers at {host}." if host else "The model's server cannot be reached."
+    return ModelUnreachable(f"{where} Check the model's address, and that its server runs.", model=spec.alias)
+
+
+def _what_broke(causes: tuple[BaseException, ...]) -> str:
+    if _is_error_event(causes):
+        return "The provider reported an error."
+    if any(isinstance(cause, ValueError) for cause in causes):
+        return "What the server sent cannot be read."
+    return "The connection was cut." if _is_cut_connection(causes) else ""
+
+
+def _what_next(has_begun: bool) -> str:
+    return "What arrived is kept; send a message to go on." if has_begun else "Try again, or choose another model."
+
+
+def _sentence(start: str, says: str, end: str = "") -> str:
+    quote = f'The provider says: "{says}"' if says else ""
+    return " ".join(part for part in (start, quote, end) if part)
+
+
+def _default(kind: type[ModelError]) -> str:
+    return kind().message
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(LONGEST_CHAIN):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_unreachable(causes: tuple[BaseException, ...]) -> bool:
+    import httpx
+
+    unreachable = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
+    return any(isinstance(cause, unreachable) for cause in causes)
+
+
+def _is_silence(causes: tuple[BaseException, ...]) -> bool:
+    import httpx
+    from litellm.exceptions import Timeout
+
+    # A 408 is an answer, though litellm calls it a timeout too.
+    is_answer = any(isinstance(cause, httpx.HTTPStatusError) for cause in causes)
+    is_timeout = any(isinstance(cause, TimeoutError | httpx.TimeoutException | Timeout) for cause in causes)
+    return is_timeout and not is_answer
+
+
+def _is_cut_connection(causes: tuple[BaseException, ...]) -> bool:
+    import httpx
+
+    return any(isinstance(cause, httpx.TransportError) for cause in causes)
+
+
+def _is_error_event(causes: tuple[BaseException, ...]) -> bool:
+    """Whether the stream itself told of an error, in an event of its own."""
+    import openai
+
+    return any(type(cause) is openai.APIError for cause in causes)
+
+
+def _is_context_error(causes: tuple[BaseException, ...], status: int | None, says: str) -> bool:
+    from litellm.exceptions import ContextWindowExceededError
+
+    named = {str(_body(cause).get(key)) for cause in causes for key in ("code", "type")}
+    if named & _TOO_LONG_CODES or any(isinstance(cause, ContextWindowExceededError) for cause in causes):
+        return True
+    return status in (400, 413, 422, 500) and is_too_long(says)
+
+
+def _status(causes: tuple[BaseException, ...]) -> int | None:
+    """The HTTP status that really came, or the one that an error inside a stream names."""
+    import httpx
+    import openai
+
+    for cause in reversed(causes):
+        if isinstance(cause, httpx.HTTPStatusError):
+            return cause.response.status_code
+        if type(cause) is openai.APIError:
+            # An error event in a stream that had begun with 200; its code may be a status or a word.
+            return _as_status(_body(cause).get("code")) or 500
+    if _is_cut_connection(causes):
+        return None
+    named = (getattr(cause, "status_code", None) for cause in causes if not _is_made_up(cause))
+    return next((status for value in named if (status := _as_status(value))), None)
+
+
+def _is_made_up(error: BaseException) -> bool:
+    """litellm's wrapping of whatever it did not expect, in the middle of a stream or anywhere; its status means nothing."""
+    from litellm.exceptions import APIConnectionError, MidStreamFallbackError
+
+    return isinstance(error, APIConnectionError | MidStreamFallbackError)
+
+
+def _as_status(value: object) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value[:4])
+    return value if isinstance(value, int) and 300 <= value < 600 else None
+
+
+def _body(error: object) -> dict[str, Any]:
+    body = getattr(error, "body", None)
+    return body if isinstance(body, dict) else {}
+
+
+def _headers(causes: tuple[BaseException, ...]) -> dict[str, str]:
+    for cause in causes:
+        headers = getattr(getattr(cause, "response", None), "headers", None)
+        if headers and "retry-after" in headers:
+            return {"retry-after": str(headers["retry-after"])}
+    return {}
+
+
+def _retry_after(headers: dict[str, str]) -> dict[str, str]:
+    return {"retry_after": headers["retry-after"][:LONGEST_RETRY_AFTER]} if "retry-after" in headers else {}
+
+
+def _is_quota(causes: tuple[BaseException, ...]) -> bool:
+    """Whether a 429 means that nothing is left to spend: that does not pass by waiting."""
+    return any("insufficient_quota" in (_body(cause).get("code"), _body(cause).get("type")) for cause in causes)
+
+
+def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:
+    """The provider's own words, on one line, short, without the key; empty when it sent a web page."""
+    bodies = (_body(cause).get("message") for cause in causes)
+    words = next((body for body in bodies if isinstance(body, str) and body), None)
+    text = words if words is not None else _PREFIX.sub("", str(getattr(causes[0], "message", causes[0])))
+    text = text.partition("Traceback (most recent call last)")[0]
+    text = " ".join(printable(text[: 20 * LONGEST_QUOTE]).replace("\x00", "").split())
+    if "<html" in text.lower() or "<!doctype" in text.lower():
+        return ""
+    return without_key(text, api_key)[:LONGEST_QUOTE].rstrip()
+
+
+def without_key(text: str, api_key: str) -> str:
+    """The text with the key, and whatever looks like one, taken out."""
+    if len(api_key) >= 4:
+        text = text.replace(api_key, "[key]")
+    return _KEY_SHAPED.sub("[key]", text)

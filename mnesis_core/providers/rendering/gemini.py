@@ -1,0 +1,84 @@
+"""Gemini generateContent: ``{"systemInstruction"?, "contents": […], "tools"?}``, in the names of its REST interface.
+
+Neighbours of one role are one content, so that a call follows a user's turn directly; results are a content of
+their own, as many as there were calls. A longer history may add parts to the last content and adds contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from mnesis_core.context.entries import ContextMessage, Prompt, ToolResult
+from mnesis_core.llm.interface import ToolSpec
+from mnesis_core.providers.rendering.accepted import (
+    LONGEST_NAME,
+    OPENING,
+    CallIds,
+    answered_calls,
+    arguments_object,
+    outgoing,
+    spoken_by_two,
+    system_apart,
+    tool_name,
+    user_first,
+)
+
+ROLES = {"user": "user", "assistant": "model"}
+SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+"""Base64 of ``skip_thought_signature_validator``: what Google has for calls that another model made. Gemini 3 refuses
+the first call of a step without one, and the record keeps no signatures."""
+
+
+def render(prompt: Prompt) -> dict[str, Any]:
+    """The payload of a prompt."""
+    system, messages = system_apart(prompt.messages)
+    payload: dict[str, Any] = {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
+    payload["contents"] = [
+        {"role": role, "parts": [part for _, part in parts]}
+        for (role, _), parts in groupby(user_first(_parts(messages), {"text": OPENING}), key=_belongs_to)
+    ]
+    if prompt.tools:
+        payload["tools"] = [{"functionDeclarations": [_tool(tool) for tool in prompt.tools]}]
+    return payload
+
+
+def _belongs_to(item: tuple[str, dict[str, Any]]) -> tuple[str, bool]:
+    role, part = item
+    return role, "functionResponse" in part
+
+
+def _parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(role, part) in order: what is said, then the calls, then their results."""
+    ids = CallIds()
+    for message in messages:
+        role, text = spoken_by_two(message)
+        if text:
+            yield ROLES[role], {"text": text}
+        responses: list[dict[str, Any]] = []
+        for call, result in answered_calls(message):
+            named = {"id": ids.new(call.id), "name": _name(call.name)}
+            signature = {} if responses else {"thoughtSignature": SIGNATURE}
+            yield "model", {"functionCall": {**named, "args": arguments_object(call.arguments)}, **signature}
+            responses.append({"functionResponse": {**named, "response": _response(result)}})
+        yield from (("user", response) for response in responses)
+
+
+def _response(result: ToolResult) -> dict[str, str]:
+    return {"error" if result.is_error else "output": outgoing(result.text)}
+
+
+def _name(name: str) -> str:
+    """A name begins with a letter or an underscore here."""
+    known = tool_name(name)
+    return known if known[0].isalpha() or known[0] == "_" else f"_{known}"[:LONGEST_NAME]
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {
+        "name": _name(tool.name),
+        "description": outgoing(tool.description),
+        # Not "parameters", which knows a subset of JSON Schema only.
+        "parametersJsonSchema": tool.parameters,
+    }

@@ -1,0 +1,441 @@
+"""What the record says about sessions, turns and model calls: frozen values, as queries return them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from mnesis_core.text import text_of_bytes
+
+
+class TurnState(StrEnum):
+    """How far a turn is, and how it ended."""
+
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    """It waits for a person's approval or for results of its caller, for as long as it takes; no end."""
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    """Somebody interrupted it; what was said is kept."""
+    INTERRUPTED = "interrupted"
+    """The stream broke off, or the process died; what was said is kept."""
+    FAILED = "failed"
+    """There is no answer, and the error says why."""
+    INCOMPLETE = "incomplete"
+    """The stream ended without proof that the answer is whole."""
+
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing follows."""
+        return self not in (TurnState.RUNNING, TurnState.SUSPENDED)
+
+
+class WaitsFor(StrEnum):
+    """Whose word a tool call of a suspended turn waits for."""
+
+    APPROVAL = "approval"
+    """A person's yes or no."""
+    CALLER = "caller"
+    """The result, from the program that started the turn and runs the tool itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRecord:
+    """Tokens and money, with who said so; ``None`` until it is known."""
+
+    tokens_input: int | None = None
+    tokens_output: int | None = None
+    tokens_cache_read: int | None = None
+    tokens_cache_write: int | None = None
+    usage_source: str | None = None
+    cost_micros: int | None = None
+
+
+def total_usage(*usages: UsageRecord) -> UsageRecord:
+    """Tokens and money of several together; who counted is not said of a sum."""
+    return UsageRecord(
+        tokens_input=sum(usage.tokens_input or 0 for usage in usages),
+        tokens_output=sum(usage.tokens_output or 0 for usage in usages),
+        cost_micros=sum(usage.cost_micros or 0 for usage in usages),
+    )
+
+
+def add_usage(before: UsageRecord, call: UsageRecord) -> UsageRecord:
+    """What a turn has used after one more call.
+
+    The tokens are the provider's only where it counted everything that there is to count, and nobody knows what the
+    turn costs once nobody knows it of a call. A call that took nothing changes nothing.
+    """
+    if not _total(before) or not _total(call):
+        return call if _total(call) or before.tokens_input is None else before
+    is_known = before.cost_micros is not None and call.cost_micros is not None
+    return UsageRecord(
+        tokens_input=(before.tokens_input or 0) + (call.tokens_input or 0),
+        tokens_output=(before.tokens_output or 0) + (call.tokens_output or 0),
+        tokens_cache_read=(before.tokens_cache_read or 0) + (call.tokens_cache_read or 0),
+        tokens_cache_write=(before.tokens_cache_write or 0) + (call.tokens_cache_write or 0),
+        usage_source=call.usage_source if call.usage_source == before.usage_source else "estimated",
+        cost_micros=(before.cost_micros or 0) + (call.cost_micros or 0) if is_known else None,
+    )
+
+
+def _total(usage: UsageRecord) -> int:
+    return (usage.tokens_input or 0) + (usage.tokens_output or 0)
+
+
+FORK = "fork"
+"""The origin of a session that was made as a copy of another one's beginning, and of its turns."""
+SUB_AGENT = "task"
+"""The origin of a session that a turn of its parent works with, by the tool ``task`` or ``tasks``."""
+
+IMPORTED_SUB_AGENT = "sub-agent"
+"""The agent of a session that a turn of an imported history worked with."""
+IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
+"""What an import notes of a session's link to its parent, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """One session."""
+
+    id: str
+    owner_id: int
+    parent_id: str | None
+    title: str
+    model: str
+    agent: str
+    origin: str
+    system_prompt: str
+    labels: dict[str, str]
+    config: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None
+    event_seq: int
+    message_seq: int
+    turn_seq: int
+    running_turn_id: str | None
+    """The turn that has the session, running or suspended: no other one may begin."""
+    last_turn_state: str | None
+    account_limits: dict[str, Any]
+    """What an administrator lets its owner spend, as in a configuration."""
+    host_mode: bool = False
+    """Whether it stays alive for messages of peers."""
+    peer_name: str = ""
+    """By which they address it."""
+
+    @property
+    def is_sub_agent(self) -> bool:
+        """Whether a turn of its parent works with it, by the tool ``task`` or ``tasks``."""
+        return self.origin == SUB_AGENT
+
+    @property
+    def relation(self) -> str:
+        """How it comes from its parent: ``sub-agent``, ``fork``, ``compaction`` (of an imported history), or nothing."""
+        if self.parent_id is None:
+            return ""
+        return {SUB_AGENT: "sub-agent", FORK: "fork"}.get(self.origin) or IMPORTED.get(self.labels.get("link", ""), "")
+
+    @property
+    def state(self) -> str:
+        """``running``, ``suspended``, ``archived`` or how the last turn ended; ``idle`` when there was none or it went well."""
+        if self.running_turn_id:
+            return "suspended" if self.last_turn_state == TurnState.SUSPENDED else "running"
+        if self.archived_at:
+            return "archived"
+        return "idle" if self.last_turn_state in (None, "completed") else str(self.last_turn_state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kin:
+    """A session among its relations."""
+
+    id: str
+    parent_id: str | None
+    origin: str
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a fork: it begins with a copy of its parent's messages."""
+        return self.origin == FORK
+
+    @property
+    def is_sub_agent(self) -> bool:
+        """Whether a turn of its parent works with it, by the tool ``task`` or ``tasks``."""
+        return self.origin == SUB_AGENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A tool call that a suspended turn waits for."""
+
+    part_id: str
+    tool_call_id: str
+    tool_name: str
+    input: str
+    """The arguments exactly as the model wrote them, usually JSON."""
+    reason: WaitsFor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """One turn."""
+
+    id: str
+    session_id: str
+    seq: int
+    state: str
+    model: str
+    origin: str
+    idempotency_key: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    error_code: str | None
+    error_message: str | None
+    fence: int
+    message_ids: tuple[str, ...]
+    usage: UsageRecord
+    options: str = ""
+    """What its caller asked of this turn alone, as ``turn_options.write_options`` has it."""
+    waits_for: tuple[Waiting, ...] = ()
+    """Of a suspended turn: in the order of the calls. Empty in every other state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageEnd:
+    """How a message ended: everything that is written once, at its end."""
+
+    model: str = ""
+    finish_reason: str | None = None
+    outcome: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    usage: UsageRecord = UsageRecord()
+    usage_said: str = ""
+    """What the provider said of tokens, as JSON; kept with the call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCall:
+    """A question to a model that belongs to no turn, to be written before it is asked."""
+
+    purpose: str
+    model: str
+    provider_model: str
+    parameters: dict[str, Any]
+    manifest: list[Any]
+    digest: str
+    estimated_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """One model call."""
+
+    id: str
+    session_id: str
+    turn_id: str | None
+    message_id: str | None
+    purpose: str
+    state: str
+    model: str
+    provider_model: str
+    parameters: dict[str, Any]
+    manifest: list[Any]
+    context_seq: int
+    digest: str
+    estimated_tokens: int
+    attempts: int | None
+    """How often the model was asked; None while it runs."""
+    outcome: str | None
+    finish_reason: str | None
+    error_code: str | None
+    error_message: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    usage: UsageRecord
+    usage_said: str | None
+    """What the provider said of tokens, as JSON, whether it can be true or not; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextItemRecord:
+    """One row of the active context."""
+
+    item_type: str
+    item_id: str
+    position: int
+    added_seq: int
+    removed_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPlace:
+    """When a part was said, and since when a model no longer reads it as it was said."""
+
+    said_at: datetime
+    tool_name: str
+    left_turn: int | None
+    """The number of the turn in which its message left the context; ``None`` while it stands there."""
+    pruned_turn: int | None
+    """The number of the turn in which its output became a tombstone; ``None`` while it is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReference:
+    """A file that stands outside the context."""
+
+    id: str
+    session_id: str
+    content_id: str
+    """SHA-256 of its bytes, 64 hexadecimal digits."""
+    path: str
+    file_type: str
+    token_count: int
+    """Tokens of the whole file."""
+    exploration_summary: str
+    """What it holds, in a few hundred tokens; empty while nobody knows."""
+    created_at: datetime
+    size: int | None = None
+    """Bytes; None where nobody said."""
+    exploration: dict[str, Any] | None = None
+    """How it was explored: ``explorer``, ``covered``, ``problem``, ``seconds``, ``peak_bytes``; None: it was not, or not
+    here."""
+    is_explored: bool = True
+    """False while its exploration is still to come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """A stretch of a file's bytes. It begins and ends between two characters where the file is UTF-8."""
+
+    file: FileReference
+    data: bytes
+    offset: int
+    """Of the first byte."""
+    size: int
+    """Bytes of the whole file."""
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where to read on; None at the end of the file."""
+        end = self.offset + len(self.data)
+        return end if end < self.size else None
+
+    @property
+    def text(self) -> str:
+        """The bytes as text; what is no UTF-8 becomes U+FFFD."""
+        return text_of_bytes(self.data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveText:
+    """What one part of a running answer says so far."""
+
+    message_id: str
+    part_index: int
+    part_type: str
+    text: str
+
+
+# What the record says about compactions and summaries: frozen values, as queries return them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryRecord:
+    """One attempt at a summary, or at a piece of one, without its text."""
+
+    id: str
+    run_id: str | None
+    call_id: str | None
+    summary_id: str
+    """What it was to be; there is none of that id if nothing came of it."""
+    kind: str
+    level: int
+    piece: int
+    pieces: int
+    target_tokens: int | None
+    prompt_version: str
+    accepted: bool
+    reason: str
+    tokens_input: int
+    tokens_output: int
+    usage_source: str
+    cost_micros: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One compaction."""
+
+    id: str
+    session_id: str
+    state: str
+    trigger: str
+    attempts: int
+    outcome: str | None
+    """Why it ended, a value of ``compaction.Outcome``; ``None`` for one that failed or goes on."""
+    level: int | None
+    tries: tuple[TryRecord, ...]
+    """In order."""
+    tokens_before: int | None
+    tokens_after: int | None
+    summary_ids: list[str]
+    source_count: int | None
+    pruned_parts: int | None
+    pruned_tokens: int | None
+    tokens_input: int | None
+    tokens_output: int | None
+    cost_micros: int | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    error_code: str | None
+    error_message: str | None
+    end_seq: int | None
+    after_message_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSummary:
+    """A summary that was accepted and waits for its commit."""
+
+    id: str
+    """Known from the first try on."""
+    kind: str
+    depth: int
+    level: int
+    text: str
+    token_count: int
+    source_tokens: int
+    first_seq: int
+    last_seq: int
+    message_count: int
+    model: str
+    prompt_version: str
+    tokens_input: int
+    tokens_output: int
+    cost_micros: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRecord(NewSummary):
+    """One summary node."""
+
+    session_id: str
+    run_id: str | None
+    """The compaction that wrote it; none for a revision."""
+    created_at: datetime
+    superseded_seq: int | None
+    revises: str | None
+    """The summary whose place it takes."""
+    restores: str | None
+    """The earlier revision whose text it has."""
+    freshness: str
+    """``fresh``, or ``stale``: something under it was revised to another text since."""
+    source_ids: list[tuple[str, str]]
+    """(``message`` or ``summary``, id), in order."""

@@ -1,0 +1,127 @@
+"""A session as Autobyteus keeps its memory (seed 004, sections 6, 7 and 21): raw traces, episodes, facts.
+
+Raw traces are events: what was said, each tool call, each result. Those still in context stand in
+``raw_traces.jsonl``, the others in ``raw_traces_archive.jsonl``, numbered within their turn across both. An episode is
+a leaf summary. There are no facts yet, so ``semantic.jsonl`` is empty. Reasoning, imported data and summaries of
+summaries have no place in that layout; the session's own export (``mnesis_core.transcripts.session_file``) has everything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from mnesis_core.messages import StoredMessage, ToolPart, ToolState, text_of
+from mnesis_core.records import SummaryRecord
+
+Trace = dict[str, Any]
+
+_SAID = {
+    "user": ("user", "LLMUserMessageReadyEvent", ["processed"]),
+    "system": ("user", "LLMUserMessageReadyEvent", ["system"]),
+    "assistant": ("assistant", "LLMCompleteResponseReceivedEvent", ["final"]),
+}
+"""For each role: trace_type, source_event, tags. The layout knows no system trace."""
+NOT_RATED = 0.0
+"""The salience of an episode that nobody has rated, as in Autobyteus."""
+
+
+def raw_traces(messages: Iterable[StoredMessage], in_context: Collection[str]) -> Iterator[Trace]:
+    """``raw_traces.jsonl``: traces of the messages whose ids are in context; give all messages of the session."""
+    return (trace for message, trace in _traces(messages) if message.id in in_context)
+
+
+def archived_traces(messages: Iterable[StoredMessage], in_context: Collection[str]) -> Iterator[Trace]:
+    """``raw_traces_archive.jsonl``: traces of all other messages."""
+    return (trace for message, trace in _traces(messages) if message.id not in in_context)
+
+
+def episodic_items(summaries: Iterable[SummaryRecord], turn_of: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """``episodic.jsonl``: leaf summaries in the order of their turns, unless a better one took their place.
+
+    :param turn_of: the turn of each message, by id.
+    """
+    for summary in sorted(summaries, key=lambda summary: summary.first_seq):
+        if summary.kind == "leaf" and summary.superseded_seq is None:
+            turns = [turn_of[id] for kind, id in summary.source_ids if kind == "message" and id in turn_of]
+            yield {
+                "id": summary.id,
+                "ts": _seconds(summary.created_at),
+                "turn_ids": list(dict.fromkeys(turns)),
+                "summary": summary.text,
+                "tags": [],
+                "salience": NOT_RATED,
+            }
+
+
+def semantic_items() -> Iterator[dict[str, Any]]:
+    """``semantic.jsonl``: nothing is known as a fact yet."""
+    return iter(())
+
+
+def _traces(messages: Iterable[StoredMessage]) -> Iterator[tuple[StoredMessage, Trace]]:
+    seqs: Counter[str] = Counter()
+    for message in messages:
+        for trace in _traces_of(message):
+            turn_id = message.turn_id or ""
+            seqs[turn_id] += 1
+            yield (
+                message,
+                {"id": trace.pop("id"), "ts": trace.pop("ts"), "turn_id": turn_id, "seq": seqs[turn_id]} | trace,
+            )
+
+
+def _traces_of(message: StoredMessage) -> Iterator[Trace]:
+    text = text_of(tuple(stored.part for stored in message.parts))
+    calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
+    if text or not calls:
+        yield _said(message, text)
+    for part_id, part in calls:
+        yield from _traces_of_call(message, part_id, part)
+
+
+def _said(message: StoredMessage, text: str) -> Trace:
+    trace_type, source_event, tags = _SAID[message.role]
+    media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
+    said = {"trace_type": trace_type, "content": text, "source_event": source_event}
+    return {"id": message.id, "ts": _seconds(message.created_at), **said, **media, "tags": tags}
+
+
+def _traces_of_call(message: StoredMessage, part_id: str, part: ToolPart) -> Iterator[Trace]:
+    tool = {"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}
+    yield {
+        "id": f"{part_id}:call",
+        "ts": _seconds(part.started_at or message.created_at),
+        "trace_type": "tool_call",
+        "content": "",
+        "source_event": "PendingToolInvocationEvent",
+        **tool,
+        "tool_args": _arguments(part.input),
+    }
+    if part.state in (ToolState.COMPLETED, ToolState.ERROR):
+        yield {
+            "id": f"{part_id}:result",
+            "ts": _seconds(part.completed_at or part.started_at or message.created_at),
+            "trace_type": "tool_result",
+            "content": "",
+            "source_event": "ToolResultEvent",
+            **tool,
+            **({"tool_result": part.output} if part.output is not None else {}),
+            **({"tool_error": part.error} if part.error is not None else {}),
+        }
+
+
+def _arguments(text: str) -> Any:
+    """What was handed to a tool; as it came, when it is no JSON object."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def _seconds(time: datetime) -> float:
+    return time.timestamp()

@@ -1,0 +1,254 @@
+"""Whatever goes wrong at an HTTP door as one error of the registry; each door gives it its own shape."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.http.multipartparser import MultiPartParserError
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+
+from mnesis_core.errors import (
+    DatabaseUnavailable,
+    InvalidRequest,
+    MnesisError,
+    NotFound,
+    NotReady,
+    NotSignedIn,
+    PermissionDenied,
+    RangeNotSatisfiable,
+    RequestTooLarge,
+    StorageFull,
+)
+from sessions_app.database.outages import as_error, invalid_fields, log_outage, outage_of
+from sessions_app.database.threads import drop_broken
+
+R = TypeVar("R", bound=HttpResponse)
+Shape = Callable[[MnesisError, int], HttpResponse]
+"""The answer of a door for an error, with this HTTP status where it is not 0."""
+
+HTTP_ERRORS: dict[int, type[MnesisError]] = {
+    401: NotSignedIn,
+    403: PermissionDenied,
+    404: NotFound,
+    413: RequestTooLarge,
+}
+"""What ninja says by status alone."""
+
+NAMELESS: dict[type[Exception], type[MnesisError]] = {
+    AuthenticationError: NotSignedIn,
+    Http404: NotFound,
+    RequestDataTooBig: RequestTooLarge,
+}
+"""Exceptions that mean one thing, whatever they hold."""
+
+
+UNREADABLE = (MultiPartParserError, BadRequest, SuspiciousOperation)
+"""What Django says of a form that it cannot read, or that has too many fields or files."""
+
+
+def answer_errors(api: NinjaAPI, shape: Shape) -> None:
+    """Have an API answer every exception in one shape."""
+
+    def handle(request: HttpRequest, problem: Exception | type[Exception]) -> HttpResponse:
+        return _answer(request, problem if isinstance(problem, Exception) else problem(), shape)
+
+    kinds: tuple[type[Exception], ...] = (MnesisError, ValidationError, HttpError, *NAMELESS, Exception)
+    for kind in kinds:
+        api.add_exception_handler(kind, handle)
+
+
+def _answer(request: HttpRequest, problem: Exception, shape: Shape) -> HttpResponse:
+    # A method that is not allowed and the like keep the status that ninja gave them.
+    status = problem.status_code if isinstance(problem, HttpError) and problem.status_code != 400 else 0
+    error = error_for(request, problem)
+    response = with_pause(error, shape(error, status))
+    if isinstance(error, NotSignedIn):  # which way programs sign in (RFC 9110, 11.6.1)
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, RangeNotSatisfiable):  # what there is instead (RFC 9110, 15.5.17)
+        response.headers["Content-Range"] = f"bytes */{error.details['size']}"
+    return response
+
+
+def pause_of(error: MnesisError) -> int:
+    """Seconds after which asking again makes sense, where we can say it; else 0."""
+    # A provider's own words for it are text.
+    said = error.details.get("retry_after")
+    return said if isinstance(said, int) else error.retry_after
+
+
+def pause_header(error: MnesisError) -> dict[str, str]:
+    """The same in HTTP's own header (RFC 9110, 10.2.3)."""
+    seconds = pause_of(error)
+    return {"Retry-After": str(seconds)} if seconds else {}
+
+
+def with_pause(error: MnesisError, response: R) -> R:
+    """Add that header to a response."""
+    for name, value in pause_header(error).items():
+        response.headers[name] = value
+    return response
+
+
+def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
+    """What an exception is in the words of the registry."""
+    for kind, error in NAMELESS.items():
+        if isinstance(problem, kind):
+            return error()
+    if isinstance(problem, UNREADABLE):
+        return InvalidRequest(
+            "The form cannot be read. Send multipart/form-data with a boundary, and fewer fields and files."
+        )
+    if isinstance(problem, ValidationError):
+        return invalid_fields((field_of(item["loc"]), str(item["msg"])) for item in problem.errors)
+    if isinstance(problem, HttpError):
+        return _refused(problem)
+    return as_error(problem, asked=f"{request.method} {request.path}")
+
+
+def field_of(location: tuple[Any, ...]) -> str:
+    """A field's path as the caller wrote it: ``('body', 'payload', 'parts', 0, 'text')`` is ``parts.0.text``."""
+    # The first says where it stood; a body has the name of our parameter next.
+    steps = location[2:] if location[0] == "body" else location[1:]
+    return ".".join(str(step) for step in steps) or str(location[-1])
+
+
+def _refused(problem: HttpError) -> MnesisError:
+    """What ninja itself refuses: a body that is no JSON, a cookie without its CSRF token."""
+    if problem.status_code == 400:
+        cause = problem.__cause__
+        return cause if isinstance(cause, MnesisError) else InvalidRequest("The body cannot be read.")
+    return HTTP_ERRORS.get(problem.status_code, MnesisError)(problem.message)
+
+
+# Errors as answers outside the API's own doors: a page for people, the registry's shape for programs.
+
+logger = logging.getLogger(__name__)
+PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
+"""Where programs ask, and get JSON."""
+KINDS = ["text/html", "application/json"]
+"""What an error may be elsewhere: JSON only for who would rather have it."""
+
+
+def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
+    """The one shape of an error at every HTTP door; ``status`` where HTTP has a closer one than the registry."""
+    return with_pause(error, JsonResponse({"error": error.as_dict()}, status=status or error.status))
+
+
+def answer(
+    request: HttpRequest, error: MnesisError, *, status: int = 0, template: str = "", **values: Any
+) -> HttpResponse:
+    """An error as JSON for programs and as a page for people; a template may need other values too."""
+    if prefers_json(request):
+        return json_error(error, status=status)
+    chosen = template or ("absent.html" if error.status == 404 else "wait.html" if pause_of(error) else "error.html")
+    context = {"error": error, "again": request.get_full_path()} | values
+    return with_pause(error, render(request, chosen, context, status=status or error.status))
+
+
+def prefers_json(request: HttpRequest) -> bool:
+    """Whether the client is a program."""
+    return request.path.startswith(PROGRAM_PATHS) or request.get_preferred_type(KINDS) == KINDS[1]
+
+
+def answer_outage(request: HttpRequest, error: NotReady) -> HttpResponse:
+    """Something is away for a while. The page is made without the request, whose user the database would have to name."""
+    if request.path.startswith(PROGRAM_PATHS):
+        response: HttpResponse = json_error(error)
+    else:
+        response = render(None, "error.html", {"error": error}, status=error.status)
+    return with_pause(error, response)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's 400: a host that is not ours, a broken cookie or form."""
+    return answer(request, InvalidRequest(), status=400, template="400.html")
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's 403."""
+    return answer(request, PermissionDenied(), template="403.html")
+
+
+HOSTILE: dict[type[Exception], MnesisError] = {
+    OverflowError: InvalidRequest("A number in the request is too large."),
+    RecursionError: InvalidRequest("A value in the request is nested too deeply."),
+}
+"""What JSON of depth 3,000 raises in a form, and on SQLite a number of a row that no database could hold."""
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """A form from another site, or from a page that was open for too long."""
+    return answer(request, PermissionDenied("This form is too old. Load the page again."))
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's 404."""
+    return answer(request, NotFound(), template="404.html")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's 500; the log has the traceback. An outage comes here where a middleware met it, not a view."""
+    if outage := outage_of(sys.exc_info()[1]):
+        return answer_outage(request, outage)
+    if request.path.startswith(PROGRAM_PATHS):
+        return json_error(MnesisError())
+    # Without the request: what failed may be what a page asks of it.
+    return render(None, "500.html", status=500)
+
+
+class NoOutage(logging.Filter):
+    """Drops Django's own lines about requests during an outage, which the log tells of already."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        return getattr(record, "status_code", 0) not in (DatabaseUnavailable.status, StorageFull.status)
+
+
+class ErrorAnswers:
+    """Middleware: our errors out of any view, and Django's "method not allowed" where programs ask."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """Pass the request on and look at the response."""
+        response = self.get_response(request)
+        if isinstance(response, HttpResponseBase):
+            return allowed_methods(request, response)
+        return self._later(request, response)
+
+    async def _later(self, request: HttpRequest, response: Awaitable[HttpResponseBase]) -> HttpResponseBase:
+        return allowed_methods(request, await response)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Answer an error of ours, and values over which a form of Django's own fails; any other goes on to Django."""
+        if outage := outage_of(exception):
+            drop_broken(exception)
+            log_outage(logger, f"Requests are answered {outage.code}", exception)
+            return answer_outage(request, outage)
+        known = exception if isinstance(exception, MnesisError) else HOSTILE.get(type(exception))
+        return None if known is None else answer(request, known)
+
+
+def allowed_methods(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    """Say in the registry's shape which methods there are."""
+    if not isinstance(response, HttpResponseNotAllowed) or not request.path.startswith(PROGRAM_PATHS):
+        return response
+    allowed = response.headers["Allow"]
+    better = json_error(InvalidRequest(f"There is no {request.method} here, but {allowed}."), status=405)
+    better.headers["Allow"] = allowed
+    return better

@@ -1,0 +1,1 @@
+"""The web server and worker as processes, and what stands in front of every endpoint."""

@@ -1,0 +1,180 @@
+"""What a server needs to do its work, and which of it is missing."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import redis
+from django.conf import settings
+from django.core.cache import caches
+from django.core.files.storage import FileSystemStorage, storages
+from django.db import DatabaseError, connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+from django_q.conf import Conf
+from django_q.status import Stat
+
+from compaction_app.queries import longest_wait
+from mnesis_site.serving.queue import UNHEARD
+from sessions_app.database.outages import log_outage
+from sessions_app.guards.rights import connection_differences, grant_differences
+from sessions_app.guards.triggers import guard_differences
+from sessions_app.search.engines import index_differences
+
+Parts = dict[str, list[str]]
+"""Sentences on what is missing, by part."""
+FULL_BYTES = 20_000_000
+"""Free bytes below which a disk counts as full."""
+PROBE = "probe"
+"""A name that no content of a file has."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What was found of a server."""
+
+    missing: Parts = field(default_factory=dict)
+    """Without which nobody can be served."""
+    degraded: Parts = field(default_factory=dict)
+    """Without which people are served, only not in everything."""
+    waiting: dict[str, int] = field(default_factory=dict)
+    """Seconds that the oldest piece of work has waited for a worker, by its kind."""
+
+    def __or__(self, other: Readiness) -> Readiness:
+        """Both together."""
+        return Readiness(
+            missing=self.missing | other.missing,
+            degraded=self.degraded | other.degraded,
+            waiting=self.waiting | other.waiting,
+        )
+
+
+def missing_parts() -> Parts:
+    """Without which nobody can be served: ``database``, ``migrations``, ``guards``, ``index``. Empty when ready."""
+    try:
+        with _limited():
+            return _named(migrations=unapplied_migrations(), guards=unguarded(), index=index_differences(connection))
+    except DatabaseError as error:
+        # In the log, not in the answer: it may name hosts and accounts, and anybody may ask.
+        log_outage(logger, "The server is not ready: the database does not answer", error)
+        return {"database": ["The database does not answer. The server's log says why."]}
+
+
+def look_at_database() -> Readiness:
+    """Everything that only the database can tell."""
+    missing = missing_parts()
+    return Readiness(missing=missing, waiting={} if missing else waiting())
+
+
+def look_at_workers() -> Readiness:
+    """Without workers turns, pages and reads go on: ``redis``, ``worker``."""
+    away = redis_away()
+    return Readiness(degraded=_named(redis=away, worker=[] if away else missing_worker()))
+
+
+def look_at_storage() -> Readiness:
+    """Without room or a storage of files, reading goes on: ``storage``."""
+    return Readiness(degraded=_named(storage=storage_problems()))
+
+
+def _named(**found: list[str]) -> Parts:
+    return {part: sentences for part, sentences in found.items() if sentences}
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """No statement of the block may take longer than a probe waits, where the database can see to it."""
+    if connection.vendor != "postgresql":
+        yield
+        return
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = '2s'")
+        yield
+
+
+def unguarded() -> list[str]:
+    """What the record's guards are against what they should be; nobody should be served while they differ."""
+    return [
+        *guard_differences(connection),
+        *grant_differences(connection),
+        *connection_differences(connection),
+    ]
+
+
+def report_unguarded() -> None:
+    """Put it into the log: for a server that was started without 'manage.py up', which would have refused."""
+    try:
+        sentences = unguarded()
+    except DatabaseError as error:
+        log_outage(logger, "Whether the record is guarded cannot be read: the database does not answer", error)
+        return
+    if sentences:
+        logger.error("%s /readyz lists all (%d) and answers 503 until then.", sentences[0], len(sentences))
+
+
+def unapplied_migrations() -> list[str]:
+    """The names of the migrations that 'manage.py migrate' would apply."""
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return [f"{migration.app_label}.{migration.name} is not applied" for migration, _backwards in plan]
+
+
+def worker_gives_sign(pid: int) -> bool:
+    """Whether the worker cluster of this process id says that it lives; also while nobody could hear it. Asks no database."""
+    return any(stat.pid == pid and stat.host == socket.gethostname() for stat in Stat.get_all()) or not _can_be_heard()
+
+
+def _can_be_heard() -> bool:
+    try:
+        caches[Conf.CACHE].set(PROBE, True, 3)
+    except UNHEARD:
+        return False
+    return True
+
+
+def waiting() -> dict[str, int]:
+    """Seconds that the oldest piece of work has waited for a worker, by its kind; empty when nothing waits."""
+    seconds = longest_wait(timezone.now())
+    return {} if seconds is None else {"compaction": int(seconds)}
+
+
+def redis_away() -> list[str]:
+    """Whether the Redis that is configured does not answer."""
+    try:
+        caches[Conf.CACHE].get(PROBE)
+    except redis.RedisError as error:
+        log_outage(logger, "Redis does not answer", error)
+        return ["Redis does not answer, where workers say that they live. The server's log says why."]
+    return []
+
+
+def missing_worker() -> list[str]:
+    """A worker cluster says every half second that it lives, and its word holds for three seconds."""
+    alive = [stat for stat in Stat.get_all() if stat.status in (Conf.IDLE, Conf.WORKING)]
+    return [] if alive else ["No worker runs. 'manage.py up' starts one; 'manage.py qcluster' is one alone."]
+
+
+def storage_problems() -> list[str]:
+    """Whether files cannot be kept, or the disk of our data is full."""
+    folder = Path(settings.DATA_DIR)
+    problems = (
+        []
+        if not folder.exists() or shutil.disk_usage(folder).free > FULL_BYTES
+        else ["The disk of the data directory is full: nothing can be written. Make room."]
+    )
+    storage = storages["files"]
+    if isinstance(storage, FileSystemStorage):
+        return problems
+    try:
+        storage.exists(PROBE)
+    except Exception as error:  # each kind of storage has errors of its own
+        log_outage(logger, "The storage of files does not answer", error)
+        problems.append("The storage of files does not answer. The server's log says why.")
+    return problems

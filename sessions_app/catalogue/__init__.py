@@ -1,0 +1,1 @@
+"""The models of a site: entered, checked, chosen."""

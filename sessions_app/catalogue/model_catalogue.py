@@ -1,0 +1,180 @@
+"""A model as somebody enters it, at the terminal or on the page: what is said, and what is found out about the rest."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from django.utils import timezone
+
+from mnesis_core.errors import InvalidRequest, MnesisError
+from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices, Reply, Request, complete
+from mnesis_core.llm.limits import StatedLimits, settle_limits
+from mnesis_core.providers.litellm_ import stated_capabilities, stated_limits
+from mnesis_core.text import excerpt
+from sessions_app.catalogue.model_store import keep_check
+from sessions_app.conf import get_model
+from sessions_app.database.threads import waiting_for
+
+LARGEST_PRICE = 1_000_000
+LONGEST_SECONDS = 86_400
+MOST_TOKENS = 10_000_000
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnteredPrices:
+    """What a million tokens cost in currency units; ``None``: not said."""
+
+    input: float | None = None
+    output: float | None = None
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnteredModel:
+    """What somebody says of a model; of what they leave open litellm's table is asked, and then a default is assumed."""
+
+    alias: str
+    litellm_model: str
+    api_base: str = ""
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    prices: EnteredPrices = field(default_factory=EnteredPrices)
+    timeout_seconds: float = 120.0
+    total_timeout_seconds: float = 1800.0
+    fallbacks: tuple[str, ...] = ()
+
+
+def settle_model(entered: EnteredModel) -> ModelSpec:
+    """The model with its limits and prices, each with its source.
+
+    :raises InvalidRequest: a number is out of its bounds; ``field`` says which.
+    """
+    _check_numbers(entered)
+    given = StatedLimits(
+        source=LimitSource.CONFIGURED,
+        context_window=entered.context_window,
+        max_output_tokens=entered.max_output_tokens,
+        prices=_settle_prices(entered.prices),
+    )
+    # A server of one's own is in nobody's price list, and looking there takes seconds.
+    known = None if entered.api_base else stated_limits(entered.litellm_model)
+    return ModelSpec(
+        alias=entered.alias,
+        litellm_model=entered.litellm_model,
+        api_base=entered.api_base,
+        timeout_seconds=entered.timeout_seconds,
+        total_timeout_seconds=entered.total_timeout_seconds,
+        fallbacks=tuple(dict.fromkeys(entered.fallbacks)),
+        **settle_limits(given, known),
+    )
+
+
+def _check_numbers(entered: EnteredModel) -> None:
+    for name in ("context_window", "max_output_tokens"):
+        tokens = getattr(entered, name)
+        if tokens is not None and not 0 < tokens <= MOST_TOKENS:
+            raise InvalidRequest(f"{name} must lie between 1 and {MOST_TOKENS:,}", field=name)
+    for name in ("timeout_seconds", "total_timeout_seconds"):
+        if not 0 < getattr(entered, name) <= LONGEST_SECONDS:
+            raise InvalidRequest(f"{name} must lie between 0 and {LONGEST_SECONDS:,}", field=name)
+
+
+def _settle_prices(given: EnteredPrices) -> Prices | None:
+    prices = {each.name: getattr(given, each.name) for each in fields(given)}
+    if all(price is None for price in prices.values()):
+        return None
+    for name in ("input", "output"):
+        if prices[name] is None:
+            raise InvalidRequest("the prices of prompt and answer go together", field=f"{name}_price")
+    for name, price in prices.items():
+        if price is not None and not 0 <= price <= LARGEST_PRICE:
+            raise InvalidRequest(f"a price must lie between 0 and {LARGEST_PRICE:,}", field=f"{name}_price")
+    micros = {name: None if price is None else round(price * MICROS) for name, price in prices.items()}
+    return Prices(
+        input=micros["input"] or 0,
+        output=micros["output"] or 0,
+        cache_read=micros["cache_read"],
+        cache_write=micros["cache_write"],
+    )
+
+
+# Story: ask a model one word, and keep how it answered.
+
+QUESTION = "Answer with one word: ready?"
+SECONDS = 60.0
+"""The longest that a check may take; less where the model's entry says so."""
+LONGEST_ANSWER, LONGEST_PROBLEM = 200, 1_000
+"""Characters that are kept: both are other people's text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCheck:
+    """How a model answered."""
+
+    at: str
+    """When it was asked, ISO 8601."""
+    milliseconds: int
+    answer: str
+    finish_reason: str
+    input_tokens: int
+    output_tokens: int
+    usage_source: str
+    capabilities: tuple[str, ...] = ()
+    """What litellm's table says that it can do, in words."""
+    code: str = ""
+    """Of the error; empty when it answered."""
+    problem: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it answered."""
+        return not self.code
+
+
+def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
+    """Ask a model one word; how it answers is kept beside it, a failure too, whose error comes with it.
+
+    :raises ModelNotFoundError: there is no such model.
+    """
+    model, began = get_model(alias, user_id=None), time.monotonic()
+    reply = waiting_for(_ask)(model)
+    result = _result(model, reply, milliseconds=round((time.monotonic() - began) * 1000))
+    keep_check(alias, asdict(result))
+    return result, reply.error
+
+
+def read_check(stored: dict[str, Any]) -> ModelCheck | None:
+    """The check of a model's row; ``None`` where nobody has asked it since it is as it is."""
+    return ModelCheck(**stored | {"capabilities": tuple(stored["capabilities"])}) if stored else None
+
+
+async def _ask(model: Model) -> Reply:
+    seconds = min(SECONDS, model.spec.total_timeout_seconds)
+    payload = {"messages": [{"role": "user", "content": QUESTION}]}
+    return await complete(model, Request(payload=payload, max_output_tokens=64, seconds=seconds))
+
+
+def _result(model: Model, reply: Reply, *, milliseconds: int) -> ModelCheck:
+    spec = model.spec
+    return ModelCheck(
+        at=timezone.now().isoformat(),
+        milliseconds=milliseconds,
+        answer=excerpt(reply.text.strip(), LONGEST_ANSWER),
+        finish_reason=excerpt(reply.finish_reason, 64),
+        input_tokens=reply.usage.input_tokens,
+        output_tokens=reply.usage.output_tokens,
+        usage_source=str(reply.usage.source),
+        capabilities=() if spec.api_base else stated_capabilities(spec.litellm_model),
+        code="" if reply.error is None else reply.error.code,
+        problem="" if reply.error is None else _words_of(reply.error, spec.api_key),
+    )
+
+
+def _words_of(error: MnesisError, key: str) -> str:
+    """What went wrong; a provider that repeats the key in its answer does not have it kept here."""
+    words = error.message.replace(key, "…") if key else error.message
+    return excerpt(words, LONGEST_PROBLEM)

@@ -1,0 +1,1 @@
+"""Following a session: news between processes, the feed, and who may follow."""

@@ -1,0 +1,328 @@
+"""What is new in a session, read once for all who follow it in this process.
+
+A room looks when there is news: at once after a pause and for the first word of a text, else every
+``stream.coalesce_seconds``. It keeps the last events and the running answer as of its last look, and each frame is
+written as JSON once. Followers stay level-triggered: each compares what is there with what it was sent, and reads the
+ledger itself where it is further behind than the room remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from mnesis_core.events import EventType, LedgerEvent
+from mnesis_core.messages import ReasoningPart, TextPart
+from mnesis_core.records import LiveText
+from mnesis_core.text import printable_piece, write_time
+from sessions_app.conf import site_config
+from sessions_app.database.outages import log_failure, log_outage
+from sessions_app.database.threads import AWAY, db
+from sessions_app.record.context_queries import load_events
+from sessions_app.record.hub import Follower, hub
+from sessions_app.record.message_queries import load_live_texts, load_part_text
+
+PAGE = 500
+REMEMBERED = 2 * PAGE
+"""Events that a room keeps: who is further behind reads the ledger."""
+LOOK_AGAIN_SECONDS = 5.0
+"""A room looks by itself after this, should every word about news get lost."""
+TRY_AGAIN_SECONDS = 1.0
+
+STREAMED = (TextPart.type, ReasoningPart.type)
+logger = logging.getLogger(__name__)
+
+
+class Frame(dict[str, Any]):
+    """What clients are sent. One frame goes to many, and must not be changed."""
+
+    __slots__ = ("_json",)
+    _json: str
+
+    def as_json(self) -> str:
+        """The frame as text, written when it is first asked for."""
+        if not hasattr(self, "_json"):
+            self._json = json.dumps(self)
+        return self._json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """An event as all followers get it."""
+
+    event: LedgerEvent
+    frame: Frame
+    whole: LiveText | None
+    """Of a part that was streamed: its whole text, for whoever was not sent all of it."""
+
+
+class Room:
+    """Those who follow one session here."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.loop = asyncio.get_running_loop()
+        self.seq = -1
+        """The last event that the room has seen; below 0 until its first member has caught up."""
+        self.texts: list[LiveText] = []
+        self._news: deque[News] = deque(maxlen=REMEMBERED)
+        self._deltas: dict[tuple[str, int, int], Frame] = {}
+        self._members: set[asyncio.Event] = set()
+        self._follower: Follower | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, seq: int) -> None:
+        """A member has caught up to ``seq``: look from there on, and at what is said just now."""
+        if self.seq < 0:
+            self.seq = seq
+            self._task = self.loop.create_task(self._run(), name="room", context=contextvars.Context())
+        elif self._follower is not None:
+            self._follower.wake()
+
+    def since(self, seq: int) -> list[News] | None:
+        """The events after ``seq`` that the room has seen; ``None``: it does not remember that far back."""
+        if seq >= self.seq:
+            return []
+        first = self._news[0].event.seq if self._news else self.seq + 1
+        if seq < first - 1:
+            return None
+        return [self._news[index] for index in range(seq + 1 - first, len(self._news))]
+
+    def delta(self, live: LiveText, offset: int) -> Frame:
+        """What a part says from ``offset`` on: one frame for all who were sent as much."""
+        key = (live.message_id, live.part_index, offset)
+        if key not in self._deltas:
+            self._deltas[key] = delta_frame(live, offset)
+        return self._deltas[key]
+
+    async def _run(self) -> None:
+        with hub.follow(self.session_id) as self._follower:
+            while True:
+                began = self.loop.time()
+                try:
+                    await self._look()
+                except Exception as error:
+                    # A database that is away for a moment: nothing is lost, it is only read later.
+                    log_failure(logger, "What is new in a session could not be read", error)
+                    await asyncio.sleep(TRY_AGAIN_SECONDS)
+                    continue
+                await self._follower.news(seconds=LOOK_AGAIN_SECONDS)
+                pause = site_config().stream.coalesce_seconds - (self.loop.time() - began)
+                await self._follower.pause(seconds=pause)
+
+    async def _look(self) -> None:
+        texts = hub.texts(self.session_id)
+        if texts is None:
+            texts = await db(load_live_texts, self.session_id)
+        self.texts, self._deltas = texts, {}
+        while events := await db(_read_news, self.session_id, self.seq):
+            self._news.extend(events)
+            self.seq = events[-1].event.seq
+            self._tell()
+        self._tell()
+
+    def _tell(self) -> None:
+        for member in self._members:
+            member.set()
+
+    @contextmanager
+    def member(self) -> Iterator[asyncio.Event]:
+        """Somebody who is told of each look, for the length of the block."""
+        event = asyncio.Event()
+        self._members.add(event)
+        try:
+            yield event
+        finally:
+            self._members.discard(event)
+            if not self._members:
+                self._close()
+
+    def _close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if _rooms.get(self.session_id) is self:
+            del _rooms[self.session_id]
+
+
+_rooms: dict[str, Room] = {}
+
+
+def room_of(session_id: str) -> Room:
+    """The room of a session, made for the first who comes."""
+    room = _rooms.get(session_id)
+    if room is None or room.loop is not asyncio.get_running_loop():
+        room = _rooms[session_id] = Room(session_id)
+    return room
+
+
+def _read_news(session_id: str, after: int) -> list[News]:
+    return [
+        News(event=event, frame=event_frame(event), whole=whole_text(event.data) if is_part(event) else None)
+        for event in load_events(session_id, after=after, limit=PAGE)
+    ]
+
+
+def is_part(event: LedgerEvent) -> bool:
+    """Whether an event tells of a finished part."""
+    return event.type == EventType.PART_CREATED
+
+
+def whole_text(part: dict[str, Any]) -> LiveText | None:
+    """The text of a finished part, if it is of a kind that is streamed."""
+    return load_part_text(part["part_id"]) if part["part_type"] in STREAMED else None
+
+
+def delta_frame(live: LiveText, offset: int) -> Frame:
+    """What a part says from ``offset`` on, as clients see it."""
+    return Frame(
+        type="delta",
+        message_id=live.message_id,
+        part_index=live.part_index,
+        part_type=live.part_type,
+        offset=offset,
+        text=printable_piece(live.text[offset:]),
+    )
+
+
+def event_frame(event: LedgerEvent) -> Frame:
+    """An event as clients see it."""
+    return Frame(seq=event.seq, type=event.type, data=event.data, created_at=write_time(event.created_at))
+
+
+# Follow a session: its events in order from any point, then live, with the running answer's text.
+#
+# One generator behind the websocket and the server-sent events. Frames are dictionaries (``design/api``
+# "Websocket"): ``{"seq", "type", "data"}`` for events, ``{"type": "caught_up", "seq"}`` once, and
+# ``{"type": "delta", "message_id", "part_index", "part_type", "offset", "text"}`` for text.
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+Check = Callable[[], Awaitable[object]]
+"""Raises when whoever follows may not any more."""
+
+
+class Progress:
+    """What one follower has been sent."""
+
+    def __init__(self, session_id: str, after: int, *, is_live: bool) -> None:
+        self.session_id = session_id
+        self.seq = after
+        self.is_live = is_live
+        self.sent: dict[tuple[str, int], int] = {}
+        self.final: set[str] = set()
+
+    async def read(self) -> AsyncIterator[Frame]:
+        """Every event that is new since last time, in order, from the ledger."""
+        while events := await _when_back(load_events, self.session_id, after=self.seq, limit=PAGE):
+            for event in events:
+                whole = await _when_back(whole_text, event.data) if self.is_live and is_part(event) else None
+                for frame in self._frames(News(event=event, frame=event_frame(event), whole=whole)):
+                    yield frame
+            if len(events) < PAGE:
+                return
+
+    def frames(self, news: list[News]) -> Iterator[Frame]:
+        """Likewise, of events that the room has read."""
+        for item in news:
+            yield from self._frames(item)
+
+    def deltas(self, room: Room) -> Iterator[Frame]:
+        """What the running answer says beyond what was sent."""
+        for live in room.texts:
+            offset = self._offset(live)
+            if live.message_id not in self.final and len(live.text) > offset:
+                self.sent[live.message_id, live.part_index] = len(live.text)
+                yield room.delta(live, offset)
+
+    def _frames(self, news: News) -> Iterator[Frame]:
+        """The event; before that of a finished part what of it was not sent: it may have ended between two looks."""
+        self.seq = news.event.seq
+        if is_part(news.event):
+            self.final.add(news.event.data["message_id"])
+        if self.is_live and news.whole is not None and len(news.whole.text) > self._offset(news.whole):
+            yield delta_frame(news.whole, self._offset(news.whole))
+        yield news.frame
+
+    def _offset(self, live: LiveText) -> int:
+        return self.sent.get((live.message_id, live.part_index), 0)
+
+
+class Recheck:
+    """Asks again, now and then, whether somebody may follow."""
+
+    def __init__(self, check: Check | None) -> None:
+        self.seconds = site_config().stream.recheck_seconds
+        self._check = check
+        self._asked_at = time.monotonic()
+
+    async def wait(self, news: asyncio.Event) -> None:
+        """Wait for news, and ask when it is due.
+
+        :raises Exception: what the check raises
+        """
+        while not news.is_set():
+            try:
+                async with asyncio.timeout(self._seconds_left()):
+                    await news.wait()
+            except TimeoutError:
+                await self.when_due()
+        news.clear()
+
+    async def when_due(self) -> None:
+        """Ask, if it was not asked for so long."""
+        if self._check is not None and self._seconds_left() == 0:
+            self._asked_at = time.monotonic()
+            with suppress(*AWAY):  # then there is no news either; it is asked again next time
+                await self._check()
+
+    def _seconds_left(self) -> float | None:
+        return None if self._check is None else max(0.0, self._asked_at + self.seconds - time.monotonic())
+
+
+async def _when_back(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Read from the database, waiting until it is back, so that followers miss nothing in an outage."""
+    while True:
+        try:
+            return await db(call, *args, **kwargs)
+        except AWAY as error:
+            log_outage(logger, "Followers wait for the database", error)
+            await asyncio.sleep(TRY_AGAIN_SECONDS)
+
+
+async def follow(
+    session_id: str, *, after: int = 0, whole_texts: bool = False, check: Check | None = None
+) -> AsyncIterator[Frame]:
+    """Frames of a session from event ``after + 1`` on, without end. The caller has checked who may see it.
+
+    :param whole_texts: what was said since ``after``, and has ended before this look, comes as deltas too; else whoever
+        follows reads it from the record, where it is by then
+    :param check: asked every ``stream.recheck_seconds``; what it raises ends the stream
+    """
+    progress, recheck, room = Progress(session_id, after, is_live=whole_texts), Recheck(check), room_of(session_id)
+    with room.member() as news:
+        async for frame in progress.read():
+            yield frame
+        yield Frame(type="caught_up", seq=progress.seq)
+        progress.is_live = True
+        room.begin(progress.seq)
+        while True:
+            await recheck.when_due()
+            for frame in progress.deltas(room):
+                yield frame
+            new = room.since(progress.seq)
+            if new is None:
+                async for frame in progress.read():
+                    yield frame
+            for frame in progress.frames(new or []):
+                yield frame
+            await recheck.wait(news)

@@ -1,0 +1,634 @@
+"""The record's tables, named after the seed schema (000 "SQL schema"); every one says how its rows may change."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from mnesis_core.ledger import GENESIS, new_salt
+from mnesis_core.llm.interface import LimitSource
+from mnesis_core.records import TurnState
+from sessions_app.guards.rules import AppendOnlyModel, Rules
+
+ID_LENGTH = 40
+
+
+TURN_STEPS = (
+    *((TurnState.RUNNING.value, later.value) for later in TurnState if later is not TurnState.RUNNING),
+    (TurnState.SUSPENDED.value, TurnState.RUNNING.value),
+    (TurnState.SUSPENDED.value, TurnState.CANCELLED.value),
+    (TurnState.SUSPENDED.value, TurnState.INTERRUPTED.value),
+)
+TOOL_STEPS = (
+    ("pending", "approved"),
+    ("approved", "running"),
+    ("approved", "completed"),
+    ("approved", "error"),
+    ("pending", "running"),
+    ("pending", "completed"),
+    ("pending", "error"),
+    ("running", "completed"),
+    ("running", "error"),
+)
+USAGE_COLUMNS = (
+    "tokens_input",
+    "tokens_output",
+    "tokens_cache_read",
+    "tokens_cache_write",
+    "usage_source",
+    "cost_micros",
+)
+
+
+class UsageModel(AppendOnlyModel):
+    """The numbers that a provider reports at the end, each set once."""
+
+    tokens_input = models.BigIntegerField(null=True)
+    tokens_output = models.BigIntegerField(null=True)
+    tokens_cache_read = models.BigIntegerField(null=True)
+    tokens_cache_write = models.BigIntegerField(null=True)
+    usage_source = models.CharField(max_length=16, null=True)
+    cost_micros = models.BigIntegerField(null=True)
+    """Millionths of the currency unit."""
+
+    class Meta:
+        abstract = True
+
+
+class Session(AppendOnlyModel):
+    """A conversation without an end."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
+    parent_part_id = models.CharField(max_length=ID_LENGTH, default="")
+    """The tool call that launched this child session."""
+    forked_message_id = models.CharField(max_length=ID_LENGTH, default="")
+    """The parent's last message that a fork begins with; empty for every other session."""
+    external_id = models.CharField(max_length=200, default="")
+    """What an import or a client calls it. Of one owner and origin one session at a time has it; a deleted one gives it back."""
+    origin = models.CharField(max_length=32, default="chat")
+    model = models.CharField(max_length=100)
+    agent = models.CharField(max_length=100, default="default")
+    system_prompt = models.TextField(default="")
+    title = models.CharField(max_length=400, default="")
+    labels = models.JSONField(default=dict)
+    config = models.JSONField(default=dict)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+    archived_at = models.DateTimeField(null=True)
+    deleted_at = models.DateTimeField(null=True)
+    event_seq = models.BigIntegerField(default=0)
+    head_hash = models.CharField(max_length=64, default=GENESIS)
+    message_seq = models.BigIntegerField(default=0)
+    turn_seq = models.BigIntegerField(default=0)
+    salt = models.CharField(max_length=64, default=new_salt)
+    """Of the commitments to the session's rows; parts and summaries have their own."""
+    host_mode = models.BooleanField(default=False)
+    """Whether it stays alive for messages of peers."""
+    peer_name = models.CharField(max_length=64, default="")
+    """By which they address it."""
+
+    rules = Rules(
+        once=("deleted_at",),
+        free=(
+            "title",
+            "labels",
+            "config",
+            "host_mode",
+            "peer_name",
+            "archived_at",
+            "updated_at",
+            "event_seq",
+            "head_hash",
+            "message_seq",
+            "turn_seq",
+        ),
+        # The owner's number means nothing in another database; the first event says whose it was.
+        unproven=("owner", "updated_at", "event_seq", "head_hash", "message_seq", "turn_seq"),
+    )
+
+    class Meta:
+        db_table = "sessions"
+        indexes = [
+            models.Index(fields=["owner", "-created_at"], name="session_owner_newest"),
+            models.Index(fields=["owner", "-updated_at"], name="session_owner_active"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "origin", "external_id"],
+                condition=~Q(external_id="") & Q(deleted_at__isnull=True),
+                name="session_imported_once",
+            ),
+            models.UniqueConstraint(
+                fields=["owner", "peer_name"],
+                condition=Q(host_mode=True, archived_at__isnull=True, deleted_at__isnull=True),
+                name="session_peer_name",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or self.id
+
+
+class Turn(UsageModel):
+    """One user message to its final answer, with every call in between (decision 9)."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
+    seq = models.BigIntegerField()
+    state = models.CharField(
+        max_length=16, choices=[(s.value, s.value) for s in TurnState], default=TurnState.RUNNING.value
+    )
+    origin = models.CharField(max_length=32, default="chat")
+    model = models.CharField(max_length=100)
+    idempotency_key = models.CharField(max_length=200, null=True)
+    request_digest = models.CharField(max_length=64, default="")
+    """Of the request behind the idempotency key, so that a key is not used for two."""
+    options = models.TextField(default="")
+    """What its caller asked of this turn alone (``mnesis_core.turns.options``), so that any process can go on with it."""
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    error_code = models.CharField(max_length=64, null=True)
+    error_message = models.TextField(null=True)
+    lease_owner = models.CharField(max_length=100, default="")
+    lease_expires_at = models.DateTimeField(null=True)
+    fence = models.BigIntegerField(default=1)
+    """Grows with each claim; a writer that comes back late has an old one and is refused."""
+    interrupt_requested_at = models.DateTimeField(null=True)
+
+    rules = Rules(
+        once=("ended_at", "error_code", "error_message", "interrupt_requested_at", *USAGE_COLUMNS),
+        steps={"state": TURN_STEPS},
+        free=("lease_owner", "lease_expires_at", "fence"),
+        unproven=("lease_owner", "lease_expires_at", "fence", "interrupt_requested_at"),
+    )
+
+    class Meta:
+        db_table = "turns"
+        constraints = [
+            models.UniqueConstraint(fields=["session", "seq"], name="turn_seq_unique"),
+            models.UniqueConstraint(fields=["session"], condition=Q(ended_at__isnull=True), name="turn_one_open"),
+            models.UniqueConstraint(
+                fields=["session", "idempotency_key"],
+                condition=Q(idempotency_key__isnull=False),
+                name="turn_idempotent",
+            ),
+        ]
+        indexes = [models.Index(fields=["lease_expires_at"], condition=Q(state="running"), name="turn_leases")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class Message(UsageModel):
+    """One message of the record."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="messages")
+    turn = models.ForeignKey(Turn, on_delete=models.PROTECT, related_name="messages")
+    seq = models.BigIntegerField()
+    role = models.CharField(max_length=16)
+    agent = models.CharField(max_length=100, default="default")
+    model = models.CharField(max_length=200, default="")
+    is_summary = models.BooleanField(default=False)
+    external_id = models.CharField(max_length=200, default="")
+    created_at = models.DateTimeField()
+    """When it was said; for an import, the original's time."""
+    recorded_at = models.DateTimeField()
+    """When it was written here."""
+    finish_reason = models.CharField(max_length=64, null=True)
+    outcome = models.CharField(max_length=16, null=True)
+    error_code = models.CharField(max_length=64, null=True)
+    error_message = models.TextField(null=True)
+    finalized_at = models.DateTimeField(null=True)
+
+    rules = Rules(once=("finish_reason", "outcome", "error_code", "error_message", "finalized_at", *USAGE_COLUMNS))
+
+    class Meta:
+        db_table = "messages"
+        constraints = [models.UniqueConstraint(fields=["session", "seq"], name="message_seq_unique")]
+        indexes = [models.Index(fields=["turn", "seq"], name="message_turn")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class MessagePart(AppendOnlyModel):
+    """One part of a message. ``content`` is the text, or the JSON of what the other columns do not hold."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="parts")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    part_type = models.CharField(max_length=16)
+    part_index = models.IntegerField()
+    content = models.TextField(default="")
+    label = models.CharField(max_length=200, default="")
+    tool_name = models.CharField(max_length=200, default="")
+    tool_call_id = models.CharField(max_length=200, default="")
+    tool_input = models.TextField(default="")
+    tool_state = models.CharField(max_length=16, null=True)
+    output = models.TextField(null=True)
+    error_message = models.TextField(null=True)
+    started_at = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+    compacted_at = models.DateTimeField(null=True)
+    decision_note = models.TextField(null=True)
+    late_output = models.TextField(null=True)
+    compacted_seq = models.BigIntegerField(null=True)
+    """The event that tombstoned the output, so that any earlier context can be rebuilt."""
+    token_estimate = models.BigIntegerField(default=0)
+    output_token_estimate = models.BigIntegerField(null=True)
+    salt = models.CharField(max_length=64, default=new_salt)
+
+    rules = Rules(
+        once=(
+            "output",
+            "error_message",
+            "started_at",
+            "completed_at",
+            "compacted_at",
+            "compacted_seq",
+            "output_token_estimate",
+            "decision_note",
+            "late_output",
+        ),
+        steps={"tool_state": TOOL_STEPS},
+    )
+
+    class Meta:
+        db_table = "message_parts"
+        constraints = [models.UniqueConstraint(fields=["message", "part_index"], name="part_index_unique")]
+        indexes = [
+            models.Index(
+                fields=["session", "compacted_at"], condition=Q(part_type="tool"), name="part_tools_of_session"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class ContextItem(AppendOnlyModel):
+    """One thing that is or was in a session's active context.
+
+    The context as of event N is the rows with ``added_seq <= N`` and no ``removed_seq <= N`` (decision 3).
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    item_type = models.CharField(max_length=16, choices=[("message", "message"), ("summary", "summary")])
+    item_id = models.CharField(max_length=ID_LENGTH)
+    position = models.BigIntegerField()
+    added_seq = models.BigIntegerField()
+    removed_seq = models.BigIntegerField(null=True)
+
+    rules = Rules(once=("removed_seq",), bound=False)
+
+    class Meta:
+        db_table = "context_items"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session", "position"], condition=Q(removed_seq__isnull=True), name="context_position_unique"
+            ),
+            models.UniqueConstraint(fields=["session", "item_id"], name="context_item_once"),
+        ]
+        indexes = [models.Index(fields=["session", "added_seq"], name="context_as_of")]
+
+    def __str__(self) -> str:
+        return f"{self.item_type} {self.item_id}"
+
+
+class Event(AppendOnlyModel):
+    """The ledger: one entry for every change, chained by hash (decision 4)."""
+
+    id = models.BigAutoField(primary_key=True)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    seq = models.BigIntegerField()
+    type = models.CharField(max_length=64)
+    body = models.TextField()
+    """The exact canonical text that was hashed."""
+    prev_hash = models.CharField(max_length=64)
+    hash = models.CharField(max_length=64)
+    created_at = models.DateTimeField()
+
+    rules = Rules(bound=False)
+
+    class Meta:
+        db_table = "events"
+        constraints = [models.UniqueConstraint(fields=["session", "seq"], name="event_seq_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.seq} {self.type}"
+
+
+class StreamJournal(AppendOnlyModel):
+    """What a running answer said so far, in pieces; folded into parts at its end, then deleted."""
+
+    id = models.BigAutoField(primary_key=True)
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="+")
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    part_index = models.IntegerField()
+    part_type = models.CharField(max_length=16)
+    offset = models.BigIntegerField()
+    """Characters of this part before this piece."""
+    text = models.TextField()
+
+    rules = Rules(deletable=True, bound=False)
+
+    class Meta:
+        db_table = "stream_journal"
+        constraints = [models.UniqueConstraint(fields=["message", "part_index", "offset"], name="journal_piece_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.message_id}+{self.offset}"
+
+
+# Questions to models, and the texts that they were made with.
+
+USAGE_SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
+
+
+class PromptText(AppendOnlyModel):
+    """A text beside the messages that calls of a session were made with, such as its tools' descriptions: kept once."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    digest = models.CharField(max_length=64)
+    """SHA-256 of the text, by which ``ModelCall.parameters["texts"]`` names it."""
+    content = models.TextField()
+    created_at = models.DateTimeField()
+
+    rules = Rules()
+
+    class Meta:
+        db_table = "prompt_texts"
+        constraints = [models.UniqueConstraint(fields=["session", "digest"], name="prompt_text_once")]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class ModelCall(UsageModel):
+    """One question to a model: what it was shown (manifest and digest) and how it ended."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
+    turn = models.ForeignKey(Turn, null=True, on_delete=models.PROTECT, related_name="calls")
+    message = models.ForeignKey(Message, null=True, on_delete=models.PROTECT, related_name="+")
+    purpose = models.CharField(max_length=16, default="turn")
+    model = models.CharField(max_length=100)
+    provider_model = models.CharField(max_length=200)
+    parameters = models.JSONField(default=dict)
+    manifest = models.JSONField(default=list)
+    context_seq = models.BigIntegerField(default=0)
+    """The event as of which the context was read."""
+    digest = models.CharField(max_length=64)
+    estimated_tokens = models.BigIntegerField(default=0)
+    attempts = models.IntegerField(null=True)
+    state = models.CharField(max_length=16, default="running")
+    outcome = models.CharField(max_length=16, null=True)
+    finish_reason = models.CharField(max_length=64, null=True)
+    usage_said = models.TextField(null=True)
+    """What the provider said of tokens, as JSON, whether it can be true or not."""
+    error_code = models.CharField(max_length=64, null=True)
+    error_message = models.TextField(null=True)
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    rules = Rules(
+        once=(
+            "attempts",
+            "outcome",
+            "finish_reason",
+            "error_code",
+            "error_message",
+            "ended_at",
+            "usage_said",
+            *USAGE_COLUMNS,
+        ),
+        steps={"state": (("running", "completed"), ("running", "failed"))},
+    )
+
+    class Meta:
+        db_table = "model_calls"
+        indexes = [
+            # Both with all that is added up: a row itself has the prompt's manifest too.
+            models.Index(fields=["session", "created_at", "model", "purpose", *USAGE_SUMS], name="call_of_session"),
+            models.Index(
+                fields=["created_at", "session", "model", "purpose", *USAGE_SUMS],
+                name="call_of_day",
+            ),
+            # Those about summaries and files are few among many.
+            models.Index(fields=["session", "purpose"], condition=models.Q(turn=None), name="call_of_no_turn"),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+# The directory of sessions: one ledger of the whole site that tells which sessions there are, and how far they were.
+
+
+class DirectoryEntry(AppendOnlyModel):
+    """One thing that became of a session as a whole; chained by hash as the entries of a session are.
+
+    No foreign key leads to the session: an entry outlasts it, and is neither exported nor imported with it.
+    """
+
+    seq = models.BigIntegerField(primary_key=True)
+    session_id = models.CharField(max_length=ID_LENGTH)
+    type = models.CharField(max_length=64)
+    entries = models.BigIntegerField()
+    """The number of the session's entries at that time; the body says it too."""
+    body = models.TextField()
+    """The exact canonical text that was hashed: session, owner, number of entries, head, time; no content."""
+    prev_hash = models.CharField(max_length=64)
+    hash = models.CharField(max_length=64)
+    created_at = models.DateTimeField()
+
+    rules = Rules(bound=False)
+
+    class Meta:
+        db_table = "directory_entries"
+        indexes = [models.Index(fields=["session_id", "seq"], name="directory_of_session")]
+
+    def __str__(self) -> str:
+        return f"{self.seq} {self.type}"
+
+
+# The index of the search: derived from the record, so nothing guards it.
+
+
+class SearchEntry(models.Model):
+    """A text that can be found, or a piece of a long one. It names the row that holds the text and has no copy.
+
+    Derived from the record, so not guarded: 'manage.py rebuild_search' makes it again. Its words are in the table
+    ``search_words`` (SQLite, FTS5, the same rowid) or in the column ``words`` (PostgreSQL, tsvector): migration 0003.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    """Grows with time: on SQLite in the order of the commits, on PostgreSQL nearly so."""
+    # Without constraints in the database: what is derived need not be checked at each insert.
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    kind = models.CharField(max_length=16)
+    """``messages``, ``tools``, ``summaries`` or ``files``."""
+    source_id = models.CharField(max_length=ID_LENGTH)
+    """The row: of ``message_parts`` for messages and tools, else of the table that was registered for the kind."""
+    field = models.CharField(max_length=32)
+    """The row's column."""
+    first_seq = models.BigIntegerField()
+    last_seq = models.BigIntegerField()
+    """The messages that the text is of, or stands for."""
+    start = models.BigIntegerField(default=0)
+    """Characters of the column before this piece, as they are stored."""
+
+    class Meta:
+        db_table = "search_entries"
+        indexes = [
+            models.Index(fields=["session", "id"], name="search_of_session"),
+            models.Index(fields=["owner", "id"], name="search_of_owner"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source_id}.{self.field}+{self.start}"
+
+
+# What is in the database beside the record: models that may be chosen, keys of programs, limits of people.
+
+
+class LanguageModel(models.Model):
+    """A model that people may choose. Keys stay in the environment; this row names the variable."""
+
+    alias = models.CharField(primary_key=True, max_length=100)
+    litellm_model = models.CharField(max_length=200)
+    api_base = models.CharField(max_length=500, blank=True, default="")
+    api_key_env = models.CharField(max_length=100, blank=True, default="")
+    context_window = models.PositiveIntegerField()
+    context_window_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
+    max_output_tokens = models.PositiveIntegerField()
+    max_output_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
+    input_micros_per_million = models.PositiveBigIntegerField(default=0)
+    output_micros_per_million = models.PositiveBigIntegerField(default=0)
+    cache_read_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
+    cache_write_micros_per_million = models.PositiveBigIntegerField(null=True, blank=True)
+    prices_source = models.CharField(max_length=16, default=LimitSource.CONFIGURED.value)
+    shared_ratio = models.FloatField(null=True, editable=False)
+    """Learnt, not configured: what its counts were to our estimates in the sessions so far."""
+    timeout_seconds = models.FloatField(default=120.0)
+    total_timeout_seconds = models.FloatField(default=1800.0)
+    fallbacks = models.JSONField(default=list, blank=True)
+    """Aliases of the models that are asked, in this order, when this one gives nothing."""
+    is_restricted = models.BooleanField(default=False)
+    """Whether only those may use it whom a ``ModelGrant`` names; a restricted one without grants is nobody's."""
+    entered_on_host = models.BooleanField(default=False, editable=False)
+    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
+    (``mnesis_core.network.hosts``), at each call too; so is a row of a time when nobody noted it."""
+    last_check = models.JSONField(default=dict, blank=True, editable=False)
+    """How it answered when somebody last asked it one word (``checking.ModelCheck``); empty: never asked as it is now."""
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        db_table = "language_models"
+
+    def __str__(self) -> str:
+        return self.alias
+
+
+class ModelGrant(models.Model):
+    """One group or one person that may use a restricted model."""
+
+    model = models.ForeignKey(LanguageModel, on_delete=models.CASCADE, related_name="grants")
+    group = models.ForeignKey("auth.Group", null=True, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        db_table = "model_grants"
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(group__isnull=True) ^ models.Q(user__isnull=True), name="model_grant_to_one"
+            ),
+            models.UniqueConstraint(fields=["model", "group"], name="model_grant_of_group"),
+            models.UniqueConstraint(fields=["model", "user"], name="model_grant_of_user"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model_id} for {'group' if self.user_id is None else 'account'} {self.group_id or self.user_id}"
+
+
+class ApiKey(models.Model):
+    """A key for programs: ``mns_<prefix>_<secret>``; only its SHA-256 is kept."""
+
+    prefix = models.CharField(primary_key=True, max_length=16)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    secret_hash = models.CharField(max_length=64)
+    scope = models.CharField(max_length=32, default="all")
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "api_keys"
+
+    def __str__(self) -> str:
+        return self.prefix
+
+
+class AccountLimit(models.Model):
+    """What an administrator lets one person spend; without a row, what the site allows."""
+
+    owner = models.OneToOneField(settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+")
+    limits = models.JSONField(default=dict)
+    """As in a configuration: ``{"day": {"tokens": 100000}}``."""
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "account_limits"
+
+    def __str__(self) -> str:
+        return f"limits of account {self.owner_id}"
+
+
+class SpendingMark(models.Model):
+    """What was spent up to a moment, so that nobody adds up a whole history; and what was warned of.
+
+    Derived: the record's calls have it all, and without a row everything is added up once more.
+    """
+
+    id = models.CharField(primary_key=True, max_length=80)
+    """``session:ID``, ``user:NUMBER``, ``day:NUMBER:DATE`` or ``turn:ID``; ``account:NUMBER`` is a lock."""
+    until = models.DateTimeField(null=True)
+    """Calls that began up to then are in the sums: none of them can change any more."""
+    tokens = models.BigIntegerField(default=0)
+    cost_micros = models.BigIntegerField(default=0)
+    milliseconds = models.BigIntegerField(default=0)
+    tool_calls = models.BigIntegerField(default=0)
+    unpriced_calls = models.BigIntegerField(default=0)
+    warned = models.JSONField(default=dict)
+    """By measure, the limit that was nearly used up when it was said."""
+
+    class Meta:
+        db_table = "spending_marks"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class TryBucket(models.Model):
+    """Tries of passwords that were counted (``mnesis_core.network.rate_limits``). A row whose time is past means nothing."""
+
+    key = models.CharField(primary_key=True, max_length=64)
+    """A keyed hash of what is counted, so that the row tells neither names (perhaps mistyped passwords) nor addresses."""
+    empty_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "try_buckets"
+
+    def __str__(self) -> str:
+        return self.key

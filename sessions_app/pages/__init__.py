@@ -1,0 +1,1 @@
+"""The pages of sessions and what they are drawn with."""

@@ -1,0 +1,441 @@
+"""What the session page shows of the record: messages with the beginnings of their parts, never a whole long text.
+
+A page of fifty messages is three queries, and one more where tools launched sub-agents, and a bounded number of
+characters, whatever the messages hold; the rest of a text is read piece by piece (``load_piece``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Exists, F, OuterRef, QuerySet
+from django.db.models.functions import Length, Substr
+from django.utils.safestring import SafeString
+
+from mnesis_core.context.tool_outputs import file_of_output
+from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
+from mnesis_core.files.references import GivenFile, given_file, referred_file
+from mnesis_core.messages import TextPart
+from mnesis_core.records import TurnState, UsageRecord
+from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt
+from mnesis_core.turns.inbox import INBOX
+from mnesis_core.values import is_id
+from sessions_app.models import Message, MessagePart
+from sessions_app.pages.lookup import LAUNCHING_TOOLS, Relative, list_launched
+from sessions_app.pages.markdown import (
+    MARKDOWN_LIMIT,
+    PIECE,
+    LongText,
+    format_count,
+    format_duration,
+    format_money,
+    render_markdown,
+    show_invisible,
+)
+from sessions_app.record.call_queries import usage_of
+from sessions_app.record.message_queries import load_live_texts
+from sessions_app.record.turn_queries import load_turn
+
+CHUNK = 50
+"""Messages of the first paint and of every later load."""
+RECORDS = 50
+"""Imported records of one load."""
+
+FIELDS = {
+    "content": "content",
+    "input": "tool_input",
+    "output": "output",
+    "error": "error_message",
+    "late": "late_output",
+}
+"""The names that addresses use, and the columns behind them."""
+HEAD = 2_000
+"""Characters of a folded text that come with its message."""
+_FIRST_TEXT = re.compile(r':\s*"((?:[^"\\]|\\.)+)')
+_CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartView:
+    """One part as the page shows it."""
+
+    id: str
+    index: int
+    kind: str
+    """The part's type; ``file`` for a file, by reference or with its content."""
+    label: str = ""
+    file_id: str = ""
+    """Of a file, where it can be opened."""
+    detail: str = ""
+    """Of a file: its kind and tokens."""
+    content: LongText | None = None
+    html: SafeString | None = None
+    """Of a text that is short enough to be read as Markdown."""
+    state: str = ""
+    preview: str = ""
+    """Of a tool call: its input in one line."""
+    input: LongText | None = None
+    output: LongText | None = None
+    error: LongText | None = None
+    whole_file: str = ""
+    """The id of the file that has all of a long output or error."""
+    late: LongText | None = None
+    """What the tool answered after its call had been closed."""
+    note: str = ""
+    """What the person said who approved or refused the call."""
+    asks: str = ""
+    """Of a call that its turn waits for: ``approval`` or ``caller``."""
+    launched: tuple[Relative, ...] = ()
+    """The sub-agents of a tool call."""
+    duration: str = ""
+    running_since: datetime | None = None
+    compacted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveText:
+    """What a text of a running answer says so far."""
+
+    index: int
+    """Of the part that it becomes."""
+    html: SafeString
+    length: int
+    """Code points of the text that this is drawn from: what comes after them goes on behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView:
+    """One message as the page shows it."""
+
+    id: str
+    seq: int
+    turn_id: str
+    role: str
+    model: str
+    is_summary: bool
+    created_at: datetime
+    parts: tuple[PartView, ...]
+    record_count: int
+    """Imported records that are kept with this message and loaded when somebody opens them."""
+    is_running: bool
+    live: tuple[LiveText, ...] = ()
+    """Of one that runs, where it is asked for alone."""
+    ending: str
+    """What to say about an end that was not a good one: ``failed``, ``cancelled``, ``interrupted``, ``incomplete``,
+    ``length``, ``passed_on`` to another model; empty otherwise."""
+    error_code: str
+    error_message: str
+    usage: UsageRecord
+    is_from_inbox: bool = False
+    """Whether it joins messages of peers."""
+    ends_turn: bool = False
+    """Whether it is the last message of a turn that has ended."""
+
+    @property
+    def actions(self) -> list[str]:
+        """What a person may do with it, as ``actions.js`` names it: what cannot apply is not offered."""
+        if self.is_running:
+            return []
+        is_said = any(part.kind in ("text", "file") for part in self.parts)
+        is_person = self.role == "user" and not self.is_from_inbox
+        possible = {
+            "copy": any(part.kind == "text" for part in self.parts),
+            # What went wrong is asked again here; an answer that is there stays, and the other one goes into a fork.
+            "retry": self.ends_turn and bool(self.ending),
+            "retry-fork": self.ends_turn and not self.ending and self.role == "assistant",
+            "edit": is_person and is_said,
+            "fork": True,
+            "link": True,
+            "call": self.role == "assistant",
+            "calls": self.role != "assistant",
+        }
+        return [name for name, is_possible in possible.items() if is_possible]
+
+    @property
+    def numbers(self) -> list[str]:
+        """Tokens, cost and who said so, as far as they are known."""
+        usage = self.usage
+        if usage.tokens_input is None and usage.tokens_output is None and usage.cost_micros is None:
+            return []
+        tokens = f"{format_count(usage.tokens_input)} in, {format_count(usage.tokens_output)} out"
+        return [text for text in (tokens, format_money(usage.cost_micros), usage.usage_source or "") if text]
+
+
+def load_chunk(
+    session_id: str, *, before: int | None = None, after: int | None = None, limit: int = CHUNK
+) -> list[MessageView]:
+    """Messages of a session, oldest first: the newest ones before ``before``, or the first ones after ``after``."""
+    rows = _messages(session_id)
+    if after is not None:
+        return _views(list(rows.filter(seq__gt=after).order_by("seq")[:limit]))
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    return _views(list(rows.order_by("-seq")[:limit])[::-1])
+
+
+def load_message(session_id: str, message_id: str) -> MessageView:
+    """One message of a session, with what it says so far if it is a running answer.
+
+    :raises MessageNotFoundError: the session has no such message.
+    """
+    row = _messages(session_id).filter(id=encode_text(message_id)).first()
+    if row is None:
+        raise MessageNotFoundError(message_id=message_id)
+    shown = _views([row])[0]
+    return replace(shown, live=_said_so_far(session_id, shown)) if shown.is_running else shown
+
+
+def _said_so_far(session_id: str, shown: MessageView) -> tuple[LiveText, ...]:
+    recorded = {part.index for part in shown.parts}
+    texts = [text for text in load_live_texts(session_id) if text.message_id == shown.id]
+    return tuple(
+        LiveText(index=text.part_index, html=render_markdown(text.text), length=len(text.text))
+        for text in texts
+        if text.part_type == TextPart.type and text.part_index not in recorded and len(text.text) <= MARKDOWN_LIMIT
+    )
+
+
+def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length: int = PIECE) -> LongText:
+    """One stretch of a part's text, from ``offset`` stored characters on.
+
+    :raises PartNotFoundError: the session has no such part, or the part no such text.
+    """
+    column = FIELDS.get(field)
+    rows = MessagePart.objects.filter(session_id=session_id, id=encode_text(part_id))
+    row = rows.values_list(Substr(column, offset + 1, length), Length(column)).first() if column else None
+    if row is None or row[0] is None:
+        raise PartNotFoundError(part_id=part_id)
+    return _stretch(part_id, field, row[0], offset=offset, length=row[1])
+
+
+def load_whole_text(session_id: str, part_id: str, *, field: str) -> str:
+    """One text of a part, whole, as it was received.
+
+    :raises PartNotFoundError: the session has no such part, or the part no such text.
+    """
+    column = FIELDS.get(field)
+    rows = MessagePart.objects.filter(session_id=session_id, id=encode_text(part_id))
+    text = rows.values_list(column, flat=True).first() if column else None
+    if text is None:
+        raise PartNotFoundError(part_id=part_id)
+    return decode_text(text)
+
+
+def load_records(session_id: str, message_id: str, *, after: int) -> list[PartView]:
+    """Imported records kept with a message, after the part index ``after``."""
+    rows = MessagePart.objects.filter(
+        session_id=session_id, message_id=encode_text(message_id), part_type="data", part_index__gt=after
+    )
+    return [_view_part(row) for row in _part_heads(rows.order_by("part_index"))[:RECORDS]]
+
+
+def _messages(session_id: str) -> QuerySet[Any]:
+    later = Message.objects.filter(turn_id=OuterRef("turn_id"), seq__gt=OuterRef("seq"))
+    rows: QuerySet[Any] = Message.objects.filter(session_id=session_id)
+    shown: QuerySet[Any] = rows.select_related("turn").defer("turn__options").annotate(ends_turn=~Exists(later))
+    return shown
+
+
+def _views(rows: Sequence[Any]) -> list[MessageView]:
+    ids = [row.id for row in rows]
+    all_parts = MessagePart.objects.filter(message_id__in=ids)
+    asking = _asking(rows)
+    heads = list(_part_heads(all_parts.exclude(part_type="data").order_by("message_id", "part_index")))
+    calls = [part["id"] for part in heads if part["tool_name"].lower() in LAUNCHING_TOOLS]
+    launched = list_launched(rows[0].session_id, calls) if calls else {}
+    parts: dict[str, list[PartView]] = defaultdict(list)
+    for part in heads:
+        shown = replace(_view_part(part), asks=asking.get(part["id"], ""), launched=launched.get(part["id"], ()))
+        parts[part["message_id"]].append(shown)
+    counted = all_parts.filter(part_type="data").values("message_id").annotate(number=Count("id"))
+    records = dict(counted.values_list("message_id", F("number")))
+    return [_view_message(row, tuple(parts[row.id]), records.get(row.id, 0)) for row in rows]
+
+
+def _asking(rows: Sequence[Any]) -> dict[str, str]:
+    """By part: whose word the calls of a suspended turn wait for. A session has one such turn at the most."""
+    turn_id = next((row.turn_id for row in rows if row.turn.state == TurnState.SUSPENDED), None)
+    if turn_id is None:
+        return {}
+    turn = load_turn(turn_id, session_id=rows[0].session_id)
+    return {waiting.part_id: waiting.reason.value for waiting in turn.waits_for}
+
+
+def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> MessageView:
+    code, message = row.error_code, row.error_message
+    if code is None and row.ends_turn:
+        code, message = row.turn.error_code, row.turn.error_message
+    return MessageView(
+        id=row.id,
+        seq=row.seq,
+        turn_id=row.turn_id,
+        role=row.role,
+        model=show_invisible(decode_text(row.model)),
+        is_summary=row.is_summary,
+        created_at=row.created_at,
+        parts=parts,
+        record_count=record_count,
+        is_running=row.role == "assistant" and row.finalized_at is None and row.turn.state == "running",
+        ending=_ending(row, code),
+        error_code=code or "",
+        error_message=show_invisible(decode_text(message or "")),
+        usage=usage_of(row),
+        is_from_inbox=row.role == "user" and row.turn.origin == INBOX,
+        ends_turn=row.ends_turn and row.turn.ended_at is not None,
+    )
+
+
+def _ending(row: Any, error_code: str | None) -> str:
+    state = row.turn.state if row.ends_turn else "completed"
+    if row.outcome == "cancelled" or state == "cancelled":
+        return "cancelled"
+    if state in ("interrupted", "incomplete", "failed"):
+        return str(state)
+    if row.outcome in ("failed", "incomplete") and not row.ends_turn:
+        return "passed_on"
+    if row.outcome in ("broken", "incomplete", "failed"):
+        return "interrupted" if row.outcome == "broken" else str(row.outcome)
+    if error_code:
+        return "failed"
+    return "length" if row.finish_reason in ("length", "max_tokens") else ""
+
+
+def _part_heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]:
+    """Rows of parts with the beginnings of their texts, for ``_view_part``."""
+    plain = ("id", "message_id", "part_index", "part_type", "label", "tool_name", "tool_state")
+    times = ("started_at", "completed_at", "compacted_at", "decision_note")
+    cut = {
+        "content_head": Substr("content", 1, MARKDOWN_LIMIT),
+        "content_length": Length("content"),
+        "input_head": Substr("tool_input", 1, HEAD),
+        "input_length": Length("tool_input"),
+        "output_head": Substr("output", 1, HEAD),
+        "output_length": Length("output"),
+        "error_head": Substr("error_message", 1, HEAD),
+        "error_length": Length("error_message"),
+        "late_head": Substr("late_output", 1, HEAD),
+        "late_length": Length("late_output"),
+    }
+    heads: QuerySet[MessagePart, dict[str, Any]] = rows.values(*plain, *times, **cut)
+    return heads
+
+
+def _view_part(row: dict[str, Any]) -> PartView:
+    """A row of ``_part_heads`` as the page shows it."""
+    kind = row["part_type"]
+    if kind == "tool":
+        return _tool(row)
+    if kind in ("text", "reasoning", "patch", "data"):
+        return _written(row)
+    if kind == "file_ref":
+        return _file(row, referred_file(_json(decode_text(row["content_head"]))))
+    return PartView(id=row["id"], index=row["part_index"], kind=kind, label=_described(row))
+
+
+def _written(row: dict[str, Any]) -> PartView:
+    kind, head, length = row["part_type"], row["content_head"], row["content_length"]
+    given = given_file(decode_text(head[:HEAD])) if kind == "text" else None
+    if given:
+        return _file(row, given)
+    is_prose = kind == "text" and length <= MARKDOWN_LIMIT
+    return PartView(
+        id=row["id"],
+        index=row["part_index"],
+        kind=kind,
+        label=show_invisible(decode_text(row["label"])),
+        html=render_markdown(decode_text(head)) if is_prose else None,
+        content=_stretch(row["id"], "content", head if is_prose else head[:HEAD], offset=0, length=length),
+    )
+
+
+def _file(row: dict[str, Any], given: GivenFile) -> PartView:
+    content = _stretch(row["id"], "content", row["content_head"][:HEAD], offset=0, length=row["content_length"])
+    detail = [given.file_type, f"{format_count(given.token_count)} tokens" if given.token_count else ""]
+    return PartView(
+        id=row["id"],
+        index=row["part_index"],
+        kind="file",
+        label=show_invisible(given.path or given.file_id or "a file"),
+        file_id=given.file_id if is_id(given.file_id) else "",
+        detail=show_invisible(" · ".join(filter(None, detail))),
+        content=content if row["part_type"] == "text" else None,
+    )
+
+
+def _tool(row: dict[str, Any]) -> PartView:
+    started, completed = row["started_at"], row["completed_at"]
+    return PartView(
+        id=row["id"],
+        index=row["part_index"],
+        kind="tool",
+        label=show_invisible(decode_text(row["tool_name"])) or "unnamed tool",
+        state=row["tool_state"],
+        preview=excerpt(first_words(decode_text(row["input_head"])), 120),
+        input=_readable(_head_of(row, "input")),
+        output=_head_of(row, "output"),
+        error=_head_of(row, "error"),
+        whole_file=file_of_output(decode_text(row["output_head"] or row["error_head"] or "")),
+        late=_head_of(row, "late"),
+        note=show_invisible(decode_text(row["decision_note"] or "")),
+        duration=format_duration((completed - started).total_seconds()) if started and completed else "",
+        running_since=started if row["tool_state"] == "running" else None,
+        compacted_at=row["compacted_at"],
+    )
+
+
+def _head_of(row: dict[str, Any], field: str) -> LongText | None:
+    head = row[f"{field}_head"]
+    return _stretch(row["id"], field, head, offset=0, length=row[f"{field}_length"]) if head is not None else None
+
+
+def _stretch(part_id: str, field: str, stored: str, *, offset: int, length: int) -> LongText:
+    """What was read of a stored text from ``offset`` on; ``length`` is the whole text's, in stored characters."""
+    end = offset + len(stored)
+    if end < length:
+        # Do not end inside an escape of the text codec.
+        stored = _CUT_ESCAPE.sub("", stored) or stored
+        end = offset + len(stored)
+    return LongText(part_id=part_id, field=field, text=show_invisible(decode_text(stored)), end=end, length=length)
+
+
+def _readable(text: LongText | None) -> LongText | None:
+    """Arguments with line breaks and indents, where they are whole and JSON."""
+    if text is None or text.rest:
+        return text
+    value = _json(text.text)
+    if not isinstance(value, dict | list) or not value:
+        return text
+    pretty = json.dumps(value, indent=2, ensure_ascii=False)
+    return LongText(
+        part_id=text.part_id, field=text.field, text=show_invisible(pretty), end=text.end, length=text.length
+    )
+
+
+def first_words(arguments: str) -> str:
+    """The first text among a call's arguments, which says most: a command, a path, a pattern. They may be cut off."""
+    found = _FIRST_TEXT.search(arguments)
+    if found is None:
+        return "" if arguments in ("{}", "") else arguments
+    text = _json(f'"{found[1]}"')
+    return text if isinstance(text, str) else found[1]
+
+
+def _described(row: dict[str, Any]) -> str:
+    value = _json(decode_text(row["content_head"]))
+    known = value if isinstance(value, dict) else {}
+    if row["part_type"] == "compaction":
+        return f"{known.get('compacted_message_count', 0)} messages were compacted here by the system this history comes from"
+    return f"step {known.get('step_index', '')}"
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,1 @@
+"""The record: how it is changed, committed, read, imported and forked."""

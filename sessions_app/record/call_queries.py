@@ -1,0 +1,375 @@
+"""What was used: tokens and money."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q, QuerySet, Sum
+
+from mnesis_core.errors import CallNotFoundError, ContextWindowExceeded
+from mnesis_core.llm.calibration import CallMeasure, read_measure
+from mnesis_core.llm.interface import Source
+from mnesis_core.records import CallRecord, UsageRecord
+from mnesis_core.spending import Spent, highest_of
+from mnesis_core.text import decode_text, encode_text
+from mnesis_core.values import dataclass
+from sessions_app.database.fast_sql import Asked, CompiledQuery, fetch
+from sessions_app.models import ModelCall, PromptText, Turn
+
+
+def usage_of_session(*session_ids: str) -> UsageRecord:
+    """What a session's turns, or those of several together, have used so far; one query."""
+    return _sum_of(Turn.objects.filter(session_id__in=session_ids))
+
+
+def usage_of_files(*session_ids: str) -> UsageRecord:
+    """What models that describe files have used in a session, or in several together; one query."""
+    return _sum_of(ModelCall.objects.filter(session_id__in=session_ids, turn=None, purpose="file"))
+
+
+def _sum_of(rows: QuerySet[Any]) -> UsageRecord:
+    names = ("tokens_input", "tokens_output", "cost_micros")
+    sums = rows.aggregate(**{name: Sum(name, default=0) for name in names})
+    return UsageRecord(**sums)
+
+
+def usage_of(row: Any) -> UsageRecord:
+    """The usage columns of a row as a value."""
+    return UsageRecord(
+        tokens_input=row.tokens_input,
+        tokens_output=row.tokens_output,
+        tokens_cache_read=row.tokens_cache_read,
+        tokens_cache_write=row.tokens_cache_write,
+        usage_source=row.usage_source,
+        cost_micros=row.cost_micros,
+    )
+
+
+# Reads of model calls.
+
+_MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
+_NEWEST = CompiledQuery(
+    lambda: (
+        ModelCall.objects.filter(session_id=Asked("session_id"), purpose="turn")
+        .order_by("-created_at")
+        .only(*_MEASURED)[:1]
+    )
+)
+
+
+def begun_before(created_at: datetime, id: str) -> Q:
+    """Rows that began before another one, by time and id: times alone may be the same."""
+    return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=encode_text(id))
+
+
+def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
+    """One model call; with ``owner_id``, only of that person's sessions.
+
+    :raises CallNotFoundError: there is no such call, or it belongs to somebody else.
+    """
+    rows = ModelCall.objects.filter(id=encode_text(call_id))
+    if owner_id is not None:
+        rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
+    row = rows.first()
+    if row is None:
+        raise CallNotFoundError(call_id=call_id)
+    return _call(row)
+
+
+def load_call_before(call: CallRecord) -> CallRecord | None:
+    """The call of the same kind that a session made before this one; ``None`` when it was the first."""
+    rows = ModelCall.objects.filter(session_id=call.session_id, purpose=call.purpose, created_at__lte=call.created_at)
+    row = (
+        rows.exclude(id=call.id)
+        .exclude(created_at=call.created_at, id__gt=call.id)
+        .order_by("-created_at", "-id")
+        .first()
+    )
+    return None if row is None else _call(row)
+
+
+def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, str]:
+    """Texts that prompts of a session were made with, by their digests; those that were not kept are absent."""
+    rows = PromptText.objects.filter(session_id=session_id, digest__in=list(digests))
+    return {digest: decode_text(content) for digest, content in rows.values_list("digest", "content")}
+
+
+def list_calls(session_id: str, *, limit: int = 100, before: tuple[datetime, str] | None = None) -> list[CallRecord]:
+    """Model calls of a session, newest first, after the cursor ``before`` (time and id)."""
+    rows = ModelCall.objects.filter(session_id=session_id).order_by("-created_at", "-id")
+    if before is not None:
+        rows = rows.filter(begun_before(*before))
+    return [_call(row) for row in rows[:limit]]
+
+
+def running_calls(turn_id: str) -> list[str]:
+    """Model calls of a turn that have not ended."""
+    return list(ModelCall.objects.filter(turn_id=turn_id, state="running").values_list("id", flat=True))
+
+
+def running_summary_calls(session_id: str, run_id: str) -> list[str]:
+    """Calls to a summarising model that one compaction made and that have not ended."""
+    rows = _running_summary_calls(session_id).filter(parameters__run_id=run_id)
+    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
+
+
+def running_preview_calls(session_id: str, *, before: datetime) -> list[str]:
+    """Calls to a summarising model for previews that began before then and have not ended."""
+    rows = _running_summary_calls(session_id).filter(parameters__run_id=None, created_at__lt=before)
+    return list(rows.order_by("created_at", "id").values_list("id", flat=True))
+
+
+def running_file_calls(session_id: str, file_id: str) -> dict[str, datetime]:
+    """Calls to a model that describes a file, which have not ended, and when each began."""
+    rows = ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="file", state="running")
+    rows = rows.filter(parameters__file_id=file_id).order_by("created_at", "id")
+    return dict(rows.values_list("id", "created_at"))
+
+
+def _running_summary_calls(session_id: str) -> QuerySet[Any]:
+    return ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="summary", state="running")
+
+
+def newest_call(session_id: str) -> CallMeasure | None:
+    """The newest call of a turn and what is known of its size; None when there was none."""
+    row = _NEWEST.one(session_id=session_id)
+    if row is None:
+        return None
+    reported = row.tokens_input if row.usage_source == Source.PROVIDER else 0
+    is_refused = row.error_code == ContextWindowExceeded.code
+    return read_measure(
+        row.parameters,
+        model=row.model,
+        estimated=row.estimated_tokens,
+        reported=reported,
+        refusal=decode_text(row.error_message or "") if is_refused else "",
+    )
+
+
+def _call(row: ModelCall) -> CallRecord:
+    return CallRecord(
+        id=row.id,
+        session_id=row.session_id,
+        turn_id=row.turn_id,
+        message_id=row.message_id,
+        purpose=row.purpose,
+        state=row.state,
+        model=row.model,
+        provider_model=row.provider_model,
+        parameters=row.parameters,
+        manifest=row.manifest,
+        context_seq=row.context_seq,
+        digest=row.digest,
+        estimated_tokens=row.estimated_tokens,
+        attempts=row.attempts,
+        outcome=row.outcome,
+        finish_reason=row.finish_reason,
+        error_code=row.error_code,
+        error_message=None if row.error_message is None else decode_text(row.error_message),
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        usage=usage_of(row),
+        usage_said=None if row.usage_said is None else decode_text(row.usage_said),
+    )
+
+
+def most_of_calls(call_ids: Collection[str]) -> Spent:
+    """The most that these calls can take together, as it was written with them."""
+    rows = ModelCall.objects.filter(id__in=list(call_ids)).values_list("parameters", flat=True)
+    most = [(parameters.get("most_tokens") or 0, parameters.get("most_micros")) for parameters in rows]
+    return sum((highest_of(tokens, micros) for tokens, micros in most), Spent())
+
+
+# Reads of many model calls: each as a line, never with its manifest, however long a session is.
+
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+
+_USAGE = ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "usage_source", "cost_micros")
+_COLUMNS = (
+    "id", "turn_id", "message_id", "purpose", "model", "state", "outcome", "error_code", "context_seq",
+    "estimated_tokens", "created_at", "ended_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallHeading:
+    """A model call as a line of a list."""
+
+    id: str
+    turn_id: str | None
+    message_id: str | None
+    purpose: str
+    model: str
+    state: str
+    outcome: str | None
+    error_code: str | None
+    context_seq: int
+    estimated_tokens: int
+    created_at: datetime
+    ended_at: datetime | None
+    usage: UsageRecord
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, as far as that is known."""
+        return None if self.ended_at is None else (self.ended_at - self.created_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSize:
+    """How much of the window the prompt of a turn's call took. In the model's own tokens, as far as these are known."""
+
+    id: str
+    context_seq: int
+    used: int
+    """The estimate, corrected as it was when the call was made."""
+    tools: int
+    ratio: float
+    """The model's own counts to our estimates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFilter:
+    """Which calls of a session a list shows; an empty text: all."""
+
+    purpose: str = ""
+    state: str = ""
+    model: str = ""
+
+
+def list_headings(session_id: str, *, chosen: CallFilter, before: str = "", limit: int) -> list[CallHeading]:
+    """Calls of a session, newest first: from the newest on, or those before the call ``before``.
+
+    An id that is no call of the session is none: then the list begins with the newest.
+    """
+    rows = _chosen(session_id, chosen)
+    place = _place(session_id, before) if before else None
+    if place is not None:
+        rows = rows.filter(begun_before(*place))
+    return [_heading(row) for row in rows.order_by("-created_at", "-id").only(*_COLUMNS, *_USAGE)[:limit]]
+
+
+def load_heading_of_call(session_id: str, call_id: str) -> CallHeading | None:
+    """One call of a session as a line; ``None``: the session has no such call."""
+    row = _calls(session_id).filter(id=encode_text(call_id)).only(*_COLUMNS, *_USAGE).first()
+    return None if row is None else _heading(row)
+
+
+def load_headings(session_id: str, ids: Sequence[str]) -> list[CallHeading]:
+    """Those of these calls that are the session's, as lines, oldest first."""
+    rows = _calls(session_id).filter(id__in=list(ids)).only(*_COLUMNS, *_USAGE)
+    return [_heading(row) for row in rows.order_by("created_at", "id")]
+
+
+def numbers_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
+    """The place of each of these calls among all of its session, from 1; one query."""
+    if not ids:
+        return {}
+    places = ", ".join(["%s"] * len(ids))
+    rows = fetch(
+        "SELECT id, number FROM (SELECT id, ROW_NUMBER() OVER (ORDER BY created_at, id) AS number FROM model_calls"
+        f" WHERE session_id = %s) AS numbered WHERE id IN ({places})",
+        [session_id, *ids],
+    )
+    return {id: int(number) for id, number in rows}
+
+
+def models_of_calls(session_id: str) -> list[str]:
+    """The models that a session has asked, by name."""
+    names = _calls(session_id).order_by("model").values_list("model", flat=True).distinct()
+    return [decode_text(name) for name in names]
+
+
+def calls_beside(call: CallRecord) -> tuple[str, str]:
+    """The ids of the calls of a session before and after this one; empty where there is none."""
+    rows, place = _calls(call.session_id), (call.created_at, call.id)
+    before = rows.filter(begun_before(*place)).order_by("-created_at", "-id").values_list("id", flat=True).first()
+    after = rows.filter(_is_after(*place)).order_by("created_at", "id").values_list("id", flat=True).first()
+    return before or "", after or ""
+
+
+def list_turn_calls(session_id: str) -> list[tuple[str, int]]:
+    """(id, estimated tokens) of every call of a turn, oldest first."""
+    rows = _turn_calls(session_id).order_by("created_at", "id")
+    return list(rows.values_list("id", "estimated_tokens"))
+
+
+def count_turn_calls_until(call: CallRecord) -> int:
+    """How many calls of turns a session had made by the time of this one, itself among them."""
+    rows = _turn_calls(call.session_id)
+    return rows.filter(begun_before(call.created_at, call.id) | Q(id=call.id)).count()
+
+
+def sizes_of_calls(session_id: str, ids: Sequence[str]) -> list[CallSize]:
+    """How much of the window some calls of turns took, in the order of ``ids``; those that are not there are left out."""
+    rows = _calls(session_id).filter(id__in=list(ids))
+    columns = ("id", "model", "parameters", "estimated_tokens", "context_seq")
+    found = {row[0]: _size(*row) for row in rows.values_list(*columns)}
+    return [found[id] for id in ids if id in found]
+
+
+def call_of_message(session_id: str, message_id: str) -> CallHeading | None:
+    """The newest call of a turn that wrote a message, or was to write it."""
+    rows = _turn_calls(session_id).filter(message_id=encode_text(message_id))
+    row = rows.order_by("-created_at", "-id").only(*_COLUMNS, *_USAGE).first()
+    return None if row is None else _heading(row)
+
+
+def calls_between(session_id: str, first_seq: int, end_seq: int | None) -> tuple[int, list[CallHeading]]:
+    """How many calls of turns read their context as of an event from ``first_seq`` on, and before ``end_seq`` if there is
+    one; and the first and the last of them."""
+    rows = _turn_calls(session_id).filter(context_seq__gte=first_seq)
+    if end_seq is not None:
+        rows = rows.filter(context_seq__lt=end_seq)
+    lines = rows.only(*_COLUMNS, *_USAGE)
+    ends = [lines.order_by("created_at", "id").first(), lines.order_by("-created_at", "-id").first()]
+    return rows.count(), [_heading(row) for row in ends if row is not None]
+
+
+def calls_over_span(session_id: str, seq: int) -> list[tuple[str, Any]]:
+    """Calls that were asked for a summary of a span around the message ``seq``, oldest first: (id, manifest).
+
+    A span may have gaps, so that it is for the manifest to say whether the message is in it.
+    """
+    first = Q(manifest__2__ranges__0__0__lte=seq, manifest__2__ranges__0__1__gte=seq)
+    rows = _calls(session_id).filter(first | Q(manifest__2__ranges__1__0__lte=seq), turn=None, purpose="summary")
+    return list(rows.order_by("created_at", "id").values_list("id", "manifest"))
+
+
+def _calls(session_id: str) -> QuerySet[Any]:
+    return ModelCall.objects.filter(session_id=session_id)
+
+
+def _turn_calls(session_id: str) -> QuerySet[Any]:
+    return _calls(session_id).filter(purpose="turn")
+
+
+def _chosen(session_id: str, chosen: CallFilter) -> QuerySet[Any]:
+    wanted = {"purpose": chosen.purpose, "state": chosen.state, "model": chosen.model}
+    return _calls(session_id).filter(**{name: encode_text(value) for name, value in wanted.items() if value})
+
+
+def _place(session_id: str, call_id: str) -> tuple[datetime, str] | None:
+    rows: QuerySet[Any] = _calls(session_id).filter(id=encode_text(call_id))
+    place: tuple[datetime, str] | None = rows.values_list("created_at", "id").first()
+    return place
+
+
+def _is_after(created_at: datetime, id: str) -> Q:
+    return Q(created_at__gt=created_at) | Q(created_at=created_at, id__gt=id)
+
+
+def _heading(row: Any) -> CallHeading:
+    values = {name: getattr(row, name) for name in _COLUMNS}
+    return CallHeading(**values | {"model": decode_text(row.model), "usage": usage_of(row)})
+
+
+def _size(id: str, model: str, parameters: Any, estimated: int, context_seq: int) -> CallSize:
+    measure = read_measure(
+        parameters if isinstance(parameters, dict) else {}, model=model, estimated=estimated, reported=0
+    )
+    ratio = measure.calibration.ratio if measure.calibration else 1.0
+    return CallSize(id=id, context_seq=context_seq, used=int(estimated * ratio), tools=measure.tool_tokens, ratio=ratio)

@@ -1,0 +1,233 @@
+"""The only writer of events: one change of one session is one transaction, one lock, one stretch of the chain.
+
+    with change(session_id) as record:
+        turn_id = store.start_turn(record, …)
+        store.append_message(record, …)
+
+Rows and events commit together or not at all. Whoever follows the session is told after the commit; that
+word may be lost, the ledger cannot (decision 28).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.utils import CursorWrapper
+from django.utils import timezone
+
+from mnesis_core.errors import SessionNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.ledger import canonical_body, entry_hash
+from sessions_app.database.commitments import Bound, time_text
+from sessions_app.database.fast_sql import Table, run
+from sessions_app.database.group_commit import durable_transaction
+from sessions_app.models import Event
+from sessions_app.record import hub
+from sessions_app.search import index
+from sessions_app.search.index import Text
+
+_EVENTS = Table(Event)
+_LOCK = (
+    "SELECT event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id FROM sessions"
+    " WHERE id = %s AND deleted_at IS NULL"
+)
+_UPDATE_HEAD = (
+    "UPDATE sessions SET event_seq = %s, head_hash = %s, message_seq = %s, turn_seq = %s, updated_at = %s WHERE id = %s"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Change:
+    """One session under its row lock: writes rows, hands out sequence numbers and collects events.
+
+    Each row that is written is bound by the next event (``sessions_app.database.commitments``). New rows wait until the end, so
+    that those of one table are one statement; whoever reads before that finds them written.
+    """
+
+    session_id: str
+    now: datetime
+    cursor: CursorWrapper
+    """Of the transaction, for plain SQL."""
+    event_seq: int
+    head_hash: str
+    message_seq: int
+    turn_seq: int
+    archived: bool
+    salt: str
+    owner_id: int
+    turn_ids: set[str] = field(default_factory=set)
+    """Turns that this change knows to be the session's."""
+    is_idle: bool = False
+    """True once this change knows that none of them is running."""
+    entries: list[SimpleNamespace] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
+    """What the search is to find from now on."""
+    _waiting: dict[Table, list[SimpleNamespace]] = field(default_factory=dict)
+    _bound: list[Bound] = field(default_factory=list)
+
+    def publish(self, type: EventType, /, **body: Any) -> int:
+        """Add an event; returns its ``seq``. The body holds ids and commitments, never content."""
+        self.event_seq += 1
+        text = canonical_body(body | {"at": time_text(self.now)}, rows=self._bound)
+        self._bound = []
+        prev_hash = self.head_hash
+        self.head_hash = entry_hash(prev_hash=prev_hash, seq=self.event_seq, type=type.value, body=text)
+        entry = _EVENTS.row(
+            session_id=self.session_id,
+            seq=self.event_seq,
+            type=type.value,
+            body=text,
+            prev_hash=prev_hash,
+            hash=self.head_hash,
+            created_at=self.now,
+        )
+        self.entries.append(entry)
+        return self.event_seq
+
+    def insert(self, table: Table, *rows: SimpleNamespace) -> None:
+        """Write new rows, at the end of the change or when somebody reads."""
+        for row in rows:
+            self.bind_new(table, vars(row))
+        self._waiting.setdefault(table, []).extend(rows)
+
+    def bind_new(self, table: Table, values: dict[str, Any]) -> None:
+        """Bind a row that is written in another way than by ``insert``."""
+        if table.model.rules.bound:
+            self._bound += table.binding.inserted(values, salt=values.get("salt") or self.salt)
+
+    def bind(self, table: Table, values: dict[str, Any], *, id: str, salt: str) -> None:
+        """Bind new values of a row that are written in another way than by ``update``."""
+        if table.model.rules.bound:
+            self._bound += table.binding.changed(id, values, salt=salt)
+
+    def update(self, table: Table, values: dict[str, Any], *, id: str, salt: str = "", **where: Any) -> int:
+        """Change one row if its columns equal ``where``; returns 1, or 0 where there is no such row.
+
+        :raises ImmutableFieldError: a column may never change.
+        """
+        table.check(values)
+        row = next((row for row in self._waiting.get(table, ()) if row.id == id), None)
+        if row is None:
+            changed = table.update(self.cursor, values, id=id, **where)
+        else:
+            changed = int(all(getattr(row, column) == value for column, value in where.items()))
+            vars(row).update(values if changed else {})
+        if changed:
+            self.bind(table, values, id=id, salt=salt or self._salt_of(table, id, row))
+        return changed
+
+    def update_each(self, table: Table, rows: Mapping[Any, Mapping[str, Any]], **how: Any) -> set[Any]:
+        """Change many rows, each to its own values (``Table.update_each``); returns the keys of those that were changed.
+
+        For tables whose rows have no salt of their own, or are not bound.
+
+        :raises ImmutableFieldError: a column may never change.
+        """
+        self.flush()
+        changed = table.update_each(self.cursor, rows, **how)
+        if table.model.rules.bound:
+            for id in sorted(changed):
+                self._bound += table.binding.changed(id, rows[id], salt=self.salt)
+        return changed
+
+    def find(self, table: Table, *columns: str, **where: Any) -> tuple[Any, ...] | None:
+        """These columns of a row whose columns equal ``where``, or ``None`` where there is no such row."""
+        self.flush()
+        return table.find(self.cursor, *columns, **where)
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        waiting, self._waiting = self._waiting, {}
+        for table, rows in waiting.items():
+            table.insert(self.cursor, rows)
+
+    def close(self) -> None:
+        """Write the rows, the events and the session's new head.
+
+        :raises RuntimeError: rows were written that no event tells of.
+        :raises TransactionManagementError: somebody caught a database error in the block, so that nothing can be kept.
+        """
+        if self._bound:
+            raise RuntimeError(f"no event tells of {self._bound}")
+        database = self.cursor.db
+        # The end of the transaction would take everything back without a word.
+        database.validate_no_broken_transaction()
+        self.flush()
+        if self.entries:
+            now = database.ops.adapt_datetimefield_value(self.now)
+            head = (self.event_seq, self.head_hash, self.message_seq, self.turn_seq, now, self.session_id)
+            _EVENTS.insert(self.cursor, self.entries)
+            run(self.cursor, _UPDATE_HEAD, head)
+            hub.announce(self.cursor, self.session_id)
+        if self.texts:
+            index.write(self.cursor, self.texts, owner_id=self.owner_id, session_id=self.session_id)
+
+    @property
+    def next_seq(self) -> int:
+        """The ``seq`` that the next event will have."""
+        return self.event_seq + 1
+
+    def next_message_seq(self) -> int:
+        """Take the next place among the session's messages."""
+        self.message_seq += 1
+        return self.message_seq
+
+    def next_turn_seq(self) -> int:
+        """Take the next place among the session's turns."""
+        self.turn_seq += 1
+        return self.turn_seq
+
+    def _salt_of(self, table: Table, id: str, row: SimpleNamespace | None) -> str:
+        if not table.binding.has_salt or id == self.session_id:
+            return self.salt
+        [salt] = (row.salt,) if row else table.find(self.cursor, "salt", id=id) or ("",)
+        return str(salt)
+
+    def _write_first(self, execute: Callable[..., Any], *args: Any) -> Any:
+        self.flush()
+        return execute(*args)
+
+
+@contextmanager
+def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
+    """Lock a session, let the block write rows and publish events, then write the events and the new head.
+
+    :raises SessionNotFoundError: there is no such session, or it was deleted.
+    """
+    with durable_transaction():
+        database = connections[DEFAULT_DB_ALIAS]
+        record = _lock(database.cursor(), session_id, now or timezone.now())
+        # The ORM reads through Django's cursors, which tell us before.
+        with database.execute_wrapper(record._write_first):
+            yield record
+            record.close()
+        if record.entries:
+            database.on_commit(lambda: hub.wake(session_id))
+
+
+def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
+    # SQLite knows no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is ours already.
+    # NO KEY: rows that only refer to the session may be inserted meanwhile.
+    row_lock = " FOR NO KEY UPDATE" if cursor.db.features.has_select_for_no_key_update else ""
+    head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
+    if head is None:
+        raise SessionNotFoundError(session_id=session_id)
+    event_seq, head_hash, message_seq, turn_seq, archived_at, salt, owner_id = head
+    return Change(
+        session_id=session_id,
+        now=now,
+        cursor=cursor,
+        event_seq=event_seq,
+        head_hash=head_hash,
+        message_seq=message_seq,
+        turn_seq=turn_seq,
+        archived=archived_at is not None,
+        salt=salt,
+        owner_id=owner_id,
+    )

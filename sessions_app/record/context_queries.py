@@ -1,0 +1,322 @@
+"""Reads of the active context: now, or as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models.functions import Left, Length
+
+from mnesis_core.context.entries import ContextRows, MessageEntry
+from mnesis_core.context.fitting import RESULT_FRAME
+from mnesis_core.context.replay import Item, Projection
+from mnesis_core.context.tool_outputs import MARKER_TOKENS
+from mnesis_core.context.wording import SENT_TYPES
+from mnesis_core.events import LedgerEvent
+from mnesis_core.llm.tokens import MESSAGE_FRAMING
+from mnesis_core.messages import ToolPart
+from mnesis_core.records import ContextItemRecord
+from mnesis_core.text import decode_text, encode_text
+from sessions_app.database.fast_sql import fetch, select_columns
+from sessions_app.models import ContextItem, Event, Message, MessagePart
+from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
+
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+
+_ID, _MESSAGE_SEQ, _POSITION, _EVENT_SEQ = 0, 1, -2, -1
+"""Columns of ``load_context``'s query: a message's, then a part's, then where it stands."""
+_NOW = "i.removed_seq IS NULL"
+_AS_OF = "i.added_seq <= %s AND (i.removed_seq IS NULL OR i.removed_seq > %s)"
+_NEWEST = (
+    f"{_NOW} AND i.position >= COALESCE((SELECT position FROM context_items"
+    " WHERE session_id = %s AND removed_seq IS NULL ORDER BY position DESC LIMIT 1 OFFSET %s), 0)"
+)
+"""Conditions that say which items are read."""
+
+
+def load_context_items(session_id: str, *, at: int | None = None) -> list[ContextItemRecord]:
+    """The active context in order: now, or as of event ``at``."""
+    rows = ContextItem.objects.filter(session_id=session_id)
+    if at is None:
+        rows = rows.filter(removed_seq__isnull=True)
+    else:
+        rows = rows.filter(Q(removed_seq__isnull=True) | Q(removed_seq__gt=at), added_seq__lte=at)
+    values = rows.order_by("position").values_list("item_type", "item_id", "position", "added_seq", "removed_seq")
+    return [
+        ContextItemRecord(item_type=kind, item_id=id, position=position, added_seq=added, removed_seq=removed)
+        for kind, id, position, added, removed in values
+    ]
+
+
+def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
+    """For those of these messages and summaries that have left the context, the summary that took their place."""
+    removed: dict[str, int] = {}
+    for start in range(0, len(ids), 1000):
+        rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids[start : start + 1000])
+        removed |= dict(rows.exclude(removed_seq=None).values_list("item_id", "removed_seq"))
+    swaps = sorted(set(removed.values()))
+    came: dict[int, str] = {}
+    for start in range(0, len(swaps), 1000):
+        rows = ContextItem.objects.filter(session_id=session_id, added_seq__in=swaps[start : start + 1000])
+        came |= dict(rows.values_list("added_seq", "item_id"))
+    return {item_id: came[seq] for item_id, seq in removed.items() if seq in came}
+
+
+def standing_items(session_id: str, ids: Sequence[str]) -> set[str]:
+    """Which of these messages and summaries stand in the context now."""
+    rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids, removed_seq__isnull=True)
+    return set(rows.values_list("item_id", flat=True))
+
+
+def load_context(session_id: str, *, at: int | None = None) -> ContextRows:
+    """What stands in the context now, or stood there as of event ``at``: one query, whatever the history."""
+    if at is None:
+        return _context_rows(fetch(_context_query(_NOW), [session_id, session_id]))
+    return _context_rows(fetch(_context_query(_AS_OF), [at, session_id, session_id, at, at]))
+
+
+def load_newest_context(session_id: str, *, items: int) -> ContextRows:
+    """So many items at the end of the context now, every summary, and how much the messages before them take.
+
+    One query, and two more where there are older items: these may see a moment later.
+    """
+    rows = _context_rows(fetch(_context_query(_NEWEST), [*[session_id] * 3, items - 1]))
+    if len(rows.messages) + len(rows.summaries) < items:
+        return rows
+    first = min([*(entry.position for entry in rows.messages[:1]), *rows.summaries.values()])
+    older = ContextItem.objects.filter(session_id=session_id, removed_seq__isnull=True, position__lt=first)
+    summaries = dict(older.filter(item_type="summary").values_list("item_id", "position"))
+    messages = older.filter(item_type="message").values("item_id")
+    return replace(rows, summaries=summaries | rows.summaries, unread_tokens=_tokens_of(messages))
+
+
+def _context_rows(rows: list[tuple[Any, ...]]) -> ContextRows:
+    positions = {row[_ID]: row[_POSITION] for row in rows}
+    messages = messages_of([row for row in rows if row[_MESSAGE_SEQ] is not None])
+    entries = [MessageEntry(position=positions.pop(message.id), message=message) for message in messages]
+    return ContextRows(messages=entries, summaries=positions, event_seq=rows[0][_EVENT_SEQ] if rows else None)
+
+
+def _tokens_of(messages: QuerySet[Any, Any]) -> int:
+    """What a model would be sent of these messages, by the record's own estimates; no text is read for it."""
+    sums = MessagePart.objects.filter(message_id__in=messages, part_type__in=SENT_TYPES).aggregate(
+        parts=Count("id"),
+        tokens=Sum("token_estimate", default=0),
+        calls=Count("id", filter=Q(part_type=ToolPart.type)),
+        results=Sum("output_token_estimate", default=0, filter=Q(compacted_at__isnull=True)),
+        tombstones=Count("id", filter=Q(compacted_at__isnull=False)),
+    )
+    frames = MESSAGE_FRAMING * sums["parts"] + RESULT_FRAME * sums["calls"] + MARKER_TOKENS * sums["tombstones"]
+    return int(sums["tokens"] + sums["results"] + frames)
+
+
+@cache
+def _context_query(which: str) -> str:
+    part = select_columns(MessagePart, "p", PART_COLUMNS)
+    if which == _AS_OF:
+        # An output that became a tombstone later was none then.
+        part = part.replace("p.compacted_at", "CASE WHEN p.compacted_seq > %s THEN NULL ELSE p.compacted_at END")
+    return (
+        f"SELECT i.item_id, {select_columns(Message, 'm', MESSAGE_COLUMNS[1:])}, {part},"
+        " i.position, (SELECT event_seq FROM sessions WHERE id = %s) FROM context_items i"
+        " LEFT JOIN messages m ON m.id = i.item_id"
+        " LEFT JOIN message_parts p ON p.message_id = m.id"
+        f" WHERE i.session_id = %s AND {which} ORDER BY i.position, p.part_index"
+    )
+
+
+def summary_stays(session_id: str) -> list[tuple[str, int, int | None]]:
+    """(id, added, removed) of every summary that has stood in a session's context: by which events it came and left."""
+    rows = ContextItem.objects.filter(session_id=session_id, item_type="summary")
+    return list(rows.values_list("item_id", "added_seq", "removed_seq"))
+
+
+def newest_summary(session_id: str) -> str | None:
+    """The id of the summary that came into the context last; it may have left it since."""
+    rows = ContextItem.objects.filter(session_id=session_id, item_type="summary")
+    return rows.order_by("-added_seq").values_list("item_id", flat=True).first()
+
+
+# Reads of tombstones: tool outputs that were taken out of the context. The originals stay; only their beginnings are read.
+
+HEAD = 600
+"""Characters of the beginnings of inputs and outputs."""
+MOST_TOOLS = 200
+
+Place = tuple[int, int, int]
+"""Of a tombstone among those of its session: the event, the message's seq, the part's index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tombstone:
+    """One tool output that was taken out of the context."""
+
+    part_id: str
+    part_index: int
+    message_id: str
+    message_seq: int
+    turn_id: str
+    tool_name: str
+    input: str
+    """How it begins."""
+    output: str
+    """How the original begins."""
+    characters: int
+    """Of the original, as it is stored."""
+    tokens: int
+    """Of the original, estimated."""
+    compacted_seq: int
+    """The event that took it out."""
+    compacted_at: datetime
+    is_in_context: bool
+    """Whether its message is in the context still, with a mark in place of the output."""
+
+    @property
+    def place(self) -> Place:
+        """Where a page goes on after it."""
+        return self.compacted_seq, self.message_seq, self.part_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TombstoneTally:
+    """The tombstones of a session."""
+
+    count: int
+    tokens: int
+    events: int
+    """How often something was pruned."""
+
+
+def list_tombstones(
+    session_id: str, *, tool: str = "", part_id: str = "", before: Place | None = None, limit: int = 50
+) -> list[Tombstone]:
+    """Tombstones of a session, the newest first, after ``before``; of one tool, or the one of one part; one query."""
+    rows = _tombstones(session_id)
+    if tool:
+        rows = rows.filter(tool_name=encode_text(tool))
+    if part_id:
+        rows = rows.filter(id=encode_text(part_id))
+    if before is not None:
+        rows = rows.filter(_older_than(*before))
+    active = ContextItem.objects.filter(
+        session_id=session_id, item_type="message", item_id=OuterRef("message_id"), removed_seq__isnull=True
+    )
+    columns = {
+        "input": Left("tool_input", HEAD),
+        "head": Left("output", HEAD),
+        "characters": Length("output"),
+        "in_context": Exists(active),
+    }
+    plain = ("id", "part_index", "message_id", "tool_name", "output_token_estimate", "compacted_seq", "compacted_at")
+    ordered = rows.order_by("-compacted_seq", "-message__seq", "-part_index")
+    return [_tombstone(row) for row in ordered.values(*plain, "message__seq", "message__turn_id", **columns)[:limit]]
+
+
+def tally_tombstones(session_id: str) -> TombstoneTally:
+    """How many tombstones a session has, and what they took out; one query."""
+    sums = _tombstones(session_id).aggregate(
+        count=Count("id"), tokens=Sum("output_token_estimate", default=0), events=Count("compacted_seq", distinct=True)
+    )
+    return TombstoneTally(**sums)
+
+
+def tools_of_tombstones(session_id: str) -> list[str]:
+    """The names of the tools whose outputs were pruned, the most frequent first."""
+    rows = _tombstones(session_id).values("tool_name").annotate(uses=Count("id")).order_by("-uses", "tool_name")
+    return [decode_text(row["tool_name"]) for row in rows[:MOST_TOOLS] if row["tool_name"]]
+
+
+def _tombstones(session_id: str) -> QuerySet[MessagePart]:
+    return MessagePart.objects.filter(session_id=session_id, part_type="tool", compacted_seq__isnull=False)
+
+
+def _older_than(seq: int, message_seq: int, index: int) -> Q:
+    same = Q(compacted_seq=seq)
+    return (
+        Q(compacted_seq__lt=seq)
+        | same & Q(message__seq__lt=message_seq)
+        | same & Q(message__seq=message_seq, part_index__lt=index)
+    )
+
+
+def _tombstone(row: dict[str, Any]) -> Tombstone:
+    return Tombstone(
+        part_id=row["id"],
+        part_index=row["part_index"],
+        message_id=row["message_id"],
+        message_seq=row["message__seq"],
+        turn_id=row["message__turn_id"],
+        tool_name=decode_text(row["tool_name"]),
+        input=decode_text(row["input"]),
+        output=decode_text(row["head"] or ""),
+        characters=row["characters"] or 0,
+        tokens=row["output_token_estimate"] or 0,
+        compacted_seq=row["compacted_seq"],
+        compacted_at=row["compacted_at"],
+        is_in_context=row["in_context"],
+    )
+
+
+# Reads of the ledger.
+
+
+def load_events(session_id: str, *, after: int = 0, limit: int = 500) -> list[LedgerEvent]:
+    """Events of a session in order."""
+    rows = Event.objects.filter(session_id=session_id, seq__gt=after).order_by("seq")[:limit]
+    return [_event(row) for row in rows]
+
+
+def load_events_at(session_id: str, seqs: Collection[int]) -> list[LedgerEvent]:
+    """The events of a session with these numbers, in order."""
+    rows = Event.objects.filter(session_id=session_id, seq__in=list(seqs)).order_by("seq")
+    return [_event(row) for row in rows]
+
+
+def _event(row: Event) -> LedgerEvent:
+    return LedgerEvent(
+        session_id=row.session_id, seq=row.seq, type=row.type, data=_told(row.body), created_at=row.created_at
+    )
+
+
+def _told(body: str) -> dict[str, Any]:
+    """A body without what is for proof alone: the commitments to rows, and the time, which the event has as well."""
+    return {key: value for key, value in json.loads(body).items() if key not in ("rows", "at")}
+
+
+# What the rows say of a session's context, states and counters, to be compared with its replayed ledger.
+
+_COUNTERS = "SELECT message_seq, turn_seq FROM sessions WHERE id = %s"
+_ITEMS = (
+    "SELECT item_id, item_type, position, added_seq, removed_seq FROM context_items WHERE session_id = %s ORDER BY id"
+)
+_TURNS = "SELECT id, state FROM turns WHERE session_id = %s"
+_CALLS = "SELECT id, state FROM model_calls WHERE session_id = %s"
+_PARTS = (
+    "SELECT id, tool_state, compacted_seq FROM message_parts"
+    " WHERE session_id = %s AND (tool_state IS NOT NULL OR compacted_seq IS NOT NULL)"
+)
+
+
+def load_projection(session_id: str, *, using: str = "default") -> Projection:
+    """The record's own part of it; that of the compactions is theirs."""
+
+    def rows(sql: str) -> list[Any]:
+        return fetch(sql, [session_id], using=using)
+
+    parts = rows(_PARTS)
+    [(message_seq, turn_seq)] = rows(_COUNTERS)
+    return Projection(
+        message_seq=message_seq,
+        turn_seq=turn_seq,
+        items={id: Item._make(item) for id, *item in rows(_ITEMS)},
+        turns=dict(rows(_TURNS)),
+        calls=dict(rows(_CALLS)),
+        tools={id: state for id, state, _ in parts if state is not None},
+        tombstones={id: seq for id, _, seq in parts if seq is not None},
+    )

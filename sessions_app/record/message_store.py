@@ -1,0 +1,381 @@
+"""Changes to messages and parts: appended, then finished once, never rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import SimpleNamespace
+from typing import Any
+
+from django.db import transaction
+
+from mnesis_core.errors import (
+    Conflict,
+    ContextChanged,
+    DuplicateIDError,
+    ImmutableFieldError,
+    InvalidRequest,
+    MessageNotFoundError,
+    PartNotFoundError,
+)
+from mnesis_core.events import EventType
+from mnesis_core.ledger import new_salt
+from mnesis_core.llm.tokens import estimate_text
+from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
+from mnesis_core.messages import Message as MessageValue
+from mnesis_core.records import MessageEnd
+from mnesis_core.text import encode_text
+from mnesis_core.values import is_id, new_id
+from sessions_app.database.fast_sql import ROWS_A_STATEMENT, Table, run
+from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
+from sessions_app.record import hub
+from sessions_app.record.change import Change, change
+from sessions_app.record.prepared_parts import ReadyPart, make_all_ready, make_ready
+from sessions_app.record.rows import usage_columns
+from sessions_app.record.turn_store import require_turn_of_session
+from sessions_app.search import index as search_index
+
+_MESSAGES, _PARTS, _CONTEXT_ITEMS = Table(Message), Table(MessagePart), Table(ContextItem)
+
+
+def append_message(
+    record: Change,
+    *,
+    turn_id: str,
+    message: MessageValue,
+    parts: Sequence[ReadyPart] | None = None,
+    agent: str = "default",
+    model: str = "",
+    external_id: str = "",
+    created_at: datetime | None = None,
+    end: MessageEnd | None = None,
+    message_id: str | None = None,
+) -> str:
+    """Append a message with its parts and put it into the active context; returns its id.
+
+    ``parts`` are those of the message, if they were made ready before. With ``end`` the message is written finished (an import, a recorded turn); without it an assistant's
+    message is a stub until ``finalize_message``. The id is made unless it is given.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises DuplicateIDError: ``message_id`` is taken.
+    """
+    require_turn_of_session(record, turn_id)
+    row = _MESSAGES.row(
+        id=_free_id(record, _MESSAGES, "msg", message_id),
+        session_id=record.session_id,
+        turn_id=turn_id,
+        seq=record.next_message_seq(),
+        role=message.role,
+        agent=agent,
+        model=encode_text(model)[:200],
+        is_summary=message.is_summary,
+        external_id=encode_text(external_id)[:200],
+        created_at=created_at or record.now,
+        recorded_at=record.now,
+        **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
+    )
+    record.insert(_MESSAGES, row)
+    _write_with_parts(record, row, make_all_ready(message.parts) if parts is None else parts)
+    if end is not None:
+        record.publish(EventType.MESSAGE_FINALIZED, message_id=row.id, **_numbers(end))
+    return str(row.id)
+
+
+def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[ReadyPart]) -> None:
+    """The parts of a new message, its event and its place in the context."""
+    rows = [_part_row(record, row.id, index, part) for index, part in enumerate(parts)]
+    record.insert(_PARTS, *rows)
+    for part, part_row in zip(parts, rows, strict=True):
+        search_index.add(record, *part.texts_of(part_row.id, row.seq))
+    seq = record.publish(
+        EventType.MESSAGE_CREATED,
+        message_id=row.id,
+        message_seq=row.seq,
+        turn_id=row.turn_id,
+        role=row.role,
+        in_context=True,
+        parts=[_outline(part_row) for part_row in rows],
+    )
+    item = _CONTEXT_ITEMS.row(
+        session_id=record.session_id, item_type="message", item_id=row.id, position=row.seq, added_seq=seq
+    )
+    record.insert(_CONTEXT_ITEMS, item)
+
+
+def append_parts(
+    record: Change, *, message_id: str, parts: Sequence[Part | ReadyPart], part_ids: Sequence[str] = ()
+) -> list[str]:
+    """Append parts to a message after those it has; returns their ids, which are made unless they are given.
+
+    :raises MessageNotFoundError: the session has no such message.
+    :raises DuplicateIDError: one of ``part_ids`` is taken.
+    """
+    found = record.find(_MESSAGES, "seq", id=message_id, session_id=record.session_id)
+    if found is None:
+        raise MessageNotFoundError(message_id=message_id)
+    [first] = record.find(_PARTS, "COUNT(*)", message_id=message_id) or (0,)
+    written = []
+    for index, part in enumerate(map(make_ready, parts)):
+        row = _part_row(record, message_id, first + index, part, id=part_ids[index] if part_ids else None)
+        record.insert(_PARTS, row)
+        search_index.add(record, *part.texts_of(row.id, found[0]))
+        record.publish(EventType.PART_CREATED, message_id=message_id, **_outline(row))
+        written.append(row.id)
+    return written
+
+
+def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
+    """Write tokens, cost, finish reason, outcome and error of a message, once.
+
+    :raises MessageNotFoundError: the session has no such message.
+    :raises ImmutableFieldError: it is finalised already.
+    """
+    values = _end_columns(end) | {"finalized_at": record.now}
+    if not record.update(_MESSAGES, values, id=message_id, session_id=record.session_id, finalized_at=None):
+        raise _missing_or_final(record, message_id)
+    record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end))
+
+
+def start_tool(record: Change, part_id: str) -> None:
+    """A tool begins to run.
+
+    :raises PartNotFoundError: no such part waits in this session.
+    """
+    values = {"tool_state": ToolState.RUNNING.value, "started_at": record.now}
+    waiting = (ToolState.PENDING, ToolState.APPROVED)
+    if not any(record.update(_PARTS, values, **_tool(record, part_id), tool_state=state) for state in waiting):
+        raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
+    record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.RUNNING.value)
+
+
+def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: bool, note: str, refusal: str) -> None:
+    """A person's word on a tool call that waits for it: it may run, or ``refusal`` is its result.
+
+    :raises PartNotFoundError: no such part waits in this session.
+    """
+    tool = _tool(record, part_id)
+    if record.find(_PARTS, "id", **tool, tool_state=ToolState.PENDING) is None:
+        raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
+    values: dict[str, Any] = {"decision_note": encode_text(note)} if note else {}
+    if approved:
+        values["tool_state"] = ToolState.APPROVED.value
+    if values:
+        record.update(_PARTS, values, **tool)
+    record.publish(EventType.APPROVAL_DECIDED, turn_id=turn_id, part_id=part_id, approved=approved)
+    if approved:
+        record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=ToolState.APPROVED.value)
+    else:
+        finish_tool(record, part_id, output=None, error=refusal)
+
+
+def finish_tool(record: Change, part_id: str, *, output: str | None, error: str | None) -> None:
+    """A tool's result, once: ``output``, or ``error`` if it failed.
+
+    :raises PartNotFoundError: the session has no such part.
+    :raises ImmutableFieldError: it has a result already.
+    """
+    tool = _tool(record, part_id)
+    found = record.find(_PARTS, "salt", "tool_state", **tool)
+    if found is None:
+        raise PartNotFoundError(part_id=part_id)
+    salt, before = found
+    if before not in UNANSWERED_STATES:
+        raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
+    state = ToolState.COMPLETED if error is None else ToolState.ERROR
+    values: dict[str, Any] = {
+        "output": None if output is None else encode_text(output),
+        "error_message": None if error is None else encode_text(error),
+        "tool_state": state.value,
+        "completed_at": record.now,
+        "output_token_estimate": estimate_text(output or error or ""),
+    }
+    record.update(_PARTS, values, salt=salt, **tool)
+    search_index.add_result(record, part_id, output=values["output"], error_message=values["error_message"])
+    record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=state.value)
+
+
+def keep_late_output(record: Change, part_id: str, output: str) -> bool:
+    """Keep what a tool answered after its call had been closed; False if the call has no place for it.
+
+    No prompt changes by it: what the model was told, or would be, is how the call was closed.
+    """
+    values = {"late_output": encode_text(output)}
+    if not record.update(_PARTS, values, **_tool(record, part_id), tool_state=ToolState.ERROR, late_output=None):
+        return False
+    record.publish(EventType.PART_ANSWERED_LATE, part_id=part_id)
+    return True
+
+
+def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
+    """Take tool outputs out of the context; they stay in the record. Returns how many were not tombstones yet.
+
+    :raises PartNotFoundError: one of them is no tool call of the session.
+    """
+    values = {"compacted_at": record.now, "compacted_seq": record.next_seq}
+    chosen: list[tuple[str, str]] = []
+    for some in _thousands(part_ids):
+        rows = MessagePart.objects.filter(id__in=some, session_id=record.session_id, part_type="tool")
+        found = {id: (salt, at) for id, salt, at in rows.values_list("id", "salt", "compacted_at")}
+        missing = next((id for id in some if id not in found), None)
+        if missing is not None:
+            raise PartNotFoundError(part_id=missing)
+        rows.filter(compacted_at__isnull=True).update(**values)
+        chosen += sorted((id, salt) for id, (salt, at) in found.items() if at is None)
+    for part_id, salt in chosen:
+        record.bind(_PARTS, values, id=part_id, salt=salt)
+    if chosen:
+        record.publish(EventType.PART_COMPACTED, part_ids=[part_id for part_id, _ in chosen])
+    return len(chosen)
+
+
+def _thousands(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """SQLite allows 32,766 variables in one statement."""
+    return (ids[start : start + 1000] for start in range(0, len(ids), 1000))
+
+
+def _tool(record: Change, part_id: str) -> dict[str, Any]:
+    return {"id": part_id, "session_id": record.session_id, "part_type": "tool"}
+
+
+def _part_row(
+    record: Change, message_id: str, index: int, part: ReadyPart, *, id: str | None = None
+) -> SimpleNamespace:
+    return _PARTS.row(
+        id=_free_id(record, _PARTS, "part", id),
+        message_id=message_id,
+        session_id=record.session_id,
+        part_index=index,
+        salt=new_salt(),
+        **part.columns,
+    )
+
+
+def _free_id(record: Change, table: Table, prefix: str, given: str | None) -> str:
+    if given is None:
+        return new_id(prefix)
+    if not (is_id(given) and given.startswith(prefix)):
+        raise InvalidRequest(f"an id must be {prefix}_ and a ULID", field="id")
+    if record.find(table, "id", id=given) is not None:
+        raise DuplicateIDError(f"there is a row {given} already", id=given)
+    return given
+
+
+def _outline(row: SimpleNamespace) -> dict[str, Any]:
+    """What followers may know of a part without its words."""
+    outline = {"part_id": row.id, "part_index": row.part_index, "part_type": row.part_type}
+    return outline if row.tool_state is None else outline | {"state": row.tool_state}
+
+
+def _end_columns(end: MessageEnd) -> dict[str, Any]:
+    return {
+        "finish_reason": None if end.finish_reason is None else encode_text(end.finish_reason)[:64],
+        "outcome": end.outcome,
+        "error_code": end.error_code,
+        "error_message": None if end.error_message is None else encode_text(end.error_message),
+        **usage_columns(end.usage),
+    }
+
+
+def _numbers(end: MessageEnd) -> dict[str, Any]:
+    return {"outcome": end.outcome, "error_code": end.error_code, **usage_columns(end.usage)}
+
+
+def _missing_or_final(record: Change, message_id: str) -> Exception:
+    if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id):
+        return ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
+    return MessageNotFoundError(message_id=message_id)
+
+
+# Changes to the active context: rows are added and marked as removed, never deleted (decision 3).
+
+# ruff: noqa: S608 - the names in these statements are ours; ids are passed as values.
+
+
+_ITEMS_TABLE = Table(ContextItem)
+
+
+def swap_context_items(record: Change, *, removed_ids: Sequence[str], summary_id: str) -> int:
+    """Replace items by one summary, at the place of the first of them; returns the event's ``seq``.
+
+    :raises ContextChanged: one of them is not in the context any more, so the summary would stand for
+        something that another one stands for already.
+    """
+    seq = record.next_seq
+    positions = _remove(record, removed_ids, seq)
+    if len(positions) != len(set(removed_ids)) or not positions:
+        raise ContextChanged(session_id=record.session_id)
+    first = min(positions)
+    item = _ITEMS_TABLE.row(
+        session_id=record.session_id, item_type="summary", item_id=summary_id, position=first, added_seq=seq
+    )
+    record.insert(_ITEMS_TABLE, item)
+    return record.publish(EventType.CONTEXT_CHANGED, added=[summary_id], removed=sorted(removed_ids), position=first)
+
+
+def _remove(record: Change, item_ids: Sequence[str], seq: int) -> list[int]:
+    """Take items out of the context as of event ``seq``; returns where they stood."""
+    record.flush()
+    positions: list[int] = []
+    for start in range(0, len(item_ids), ROWS_A_STATEMENT):
+        some = item_ids[start : start + ROWS_A_STATEMENT]
+        statement = (
+            f"UPDATE {_ITEMS_TABLE.name} SET removed_seq = %s WHERE session_id = %s AND removed_seq IS NULL"
+            f" AND item_id IN ({', '.join(['%s'] * len(some))}) RETURNING position"
+        )
+        rows = run(record.cursor, statement, [seq, record.session_id, *some]).fetchall()
+        positions += [position for (position,) in rows]
+    return positions
+
+
+# The stream journal: what a running answer said so far, durable every quarter of a second.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """More text of one part of a running answer."""
+
+    part_index: int
+    part_type: str
+    offset: int
+    """Characters of the part before this piece."""
+    text: str
+
+
+def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_retry: bool = False) -> None:
+    """Make pieces of a running answer durable.
+
+    :param is_retry: some of them may be there: an earlier call broke off, perhaps after its commit
+    :raises Conflict: the message is finalised: somebody else ended the turn while this process slept.
+    """
+    # Under the session's lock, so that recovery has either folded these pieces or was here first.
+    with change(session_id) as record:
+        if not Message.objects.filter(id=message_id, session_id=session_id, finalized_at__isnull=True).exists():
+            raise Conflict("this answer has ended already, or was taken over", message_id=message_id)
+        written = _written(message_id) if is_retry else frozenset()
+        StreamJournal.objects.bulk_create(
+            [
+                StreamJournal(
+                    session_id=session_id,
+                    message_id=message_id,
+                    part_index=piece.part_index,
+                    part_type=piece.part_type,
+                    offset=piece.offset,
+                    text=encode_text(piece.text),
+                )
+                for piece in pieces
+                if (piece.part_index, piece.offset) not in written
+            ]
+        )
+        hub.announce(record.cursor, session_id)
+        transaction.on_commit(lambda: hub.wake(session_id))
+
+
+def _written(message_id: str) -> frozenset[tuple[int, int]]:
+    """Where pieces of a message begin."""
+    return frozenset(StreamJournal.objects.filter(message_id=message_id).values_list("part_index", "offset"))
+
+
+def delete_journal(*, message_id: str) -> None:
+    """Forget the pieces after they were folded into parts: the one deletion there is. Call it in that transaction."""
+    StreamJournal.objects.filter(message_id=message_id).delete()

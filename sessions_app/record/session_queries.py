@@ -1,0 +1,360 @@
+"""Reads of sessions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import Coalesce
+
+from mnesis_core.errors import (
+    CallNotFoundError,
+    MessageNotFoundError,
+    NotFound,
+    PartNotFoundError,
+    SessionNotFoundError,
+    TurnNotFoundError,
+)
+from mnesis_core.messages import FileRefPart
+from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, Kin, SessionRecord
+from mnesis_core.text import decode_json, decode_text, encode_text
+from sessions_app.database.fast_sql import Asked, CompiledQuery
+from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
+from sessions_app.record.rows import PART_COLUMNS, part_of
+
+BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
+"""How a session is named that was changed lately."""
+# Built once: putting these together takes longer than asking.
+_TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
+_VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
+_NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
+_OPEN_TURN = Turn.objects.filter(session=OuterRef("pk"), ended_at__isnull=True)
+_LIMITS = AccountLimit.objects.filter(owner_id=OuterRef("owner_id"))
+_WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
+    running_turn_id=Subquery(_OPEN_TURN.values("id")[:1]),
+    last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
+    account_limits=Subquery(_LIMITS.values("limits")[:1]),
+)
+_BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Asked("id")))
+
+
+_LAUNCHED = Q(origin=SUB_AGENT) | Q(origin__startswith="import:", agent=IMPORTED_SUB_AGENT)
+"""A turn works with it, or once did in an imported history."""
+
+
+def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
+    """One session; with ``owner_id``, only if it is theirs.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    """
+    row = _BY_ID.one(id=encode_text(session_id))
+    if row is None or owner_id not in (None, row.owner_id):
+        raise SessionNotFoundError(session_id=session_id)
+    return _session(row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forking:
+    """How far a fork is copied. A fork that is not whole is no session yet, for anybody."""
+
+    id: str
+    source_id: str
+    at_message_id: str
+    """The original of its last message; empty for a fork that begins without any."""
+    copied: int
+    messages: int
+    """How many messages it will have."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a session like any other."""
+        return self.copied == self.messages
+
+
+def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
+    """How far a fork is copied; with ``owner_id``, only if it is theirs.
+
+    :raises SessionNotFoundError: there is no such fork, or it belongs to somebody else.
+    """
+    last = Message.objects.filter(id=OuterRef("forked_message_id")).values("seq")
+    # A fork counts its messages from 1, as its original does.
+    forks = Session.objects.filter(id=encode_text(fork_id), origin=FORK, deleted_at__isnull=True)
+    row = forks.annotate(last_seq=Coalesce(Subquery(last), 0)).first()
+    if row is None or owner_id not in (None, row.owner_id):
+        raise SessionNotFoundError(session_id=fork_id)
+    return Forking(
+        id=row.id,
+        source_id=row.parent_id,
+        at_message_id=row.forked_message_id,
+        copied=min(row.message_seq, row.last_seq),
+        messages=row.last_seq,
+    )
+
+
+def load_sessions(session_ids: Sequence[str], *, owner_id: int) -> list[SessionRecord]:
+    """Those of these sessions that are there and one person's, the most recently changed first; one query."""
+    rows = _WITH_TURNS.filter(id__in=[encode_text(id) for id in session_ids], owner_id=owner_id)
+    return [_session(row) for row in rows.order_by("-updated_at", "-id")]
+
+
+def list_sessions(
+    *,
+    owner_id: int,
+    archived: bool | None = False,
+    label: tuple[str, str] | None = None,
+    query: str = "",
+    parent_id: str | None = None,
+    sub_agents: bool | None = None,
+    before: tuple[datetime, str] | None = None,
+    limit: int = 50,
+) -> list[SessionRecord]:
+    """Sessions of one person, the most recently changed first, after the cursor ``before`` (time and id).
+
+    With ``parent_id`` only the sessions that were launched or forked from that one; ``sub_agents`` true: only those
+    that turns launched, false: none of them.
+
+    :raises SessionNotFoundError: there is no such parent, or it belongs to somebody else.
+    """
+    rows = _WITH_TURNS.filter(owner_id=owner_id)
+    if parent_id is not None:
+        rows = rows.filter(parent_id=load_session(parent_id, owner_id=owner_id).id)
+    if sub_agents is not None:
+        rows = rows.filter(_LAUNCHED if sub_agents else ~_LAUNCHED)
+    if archived is not None:
+        rows = rows.filter(archived_at__isnull=not archived)
+    if label is not None:
+        # Not ``labels__KEY``: a key may have the name of a lookup.
+        rows = rows.alias(label=KeyTransform(encode_text(label[0]), "labels")).filter(label=encode_text(label[1]))
+    if query:
+        rows = rows.filter(title__icontains=encode_text(query))
+    if before is not None:
+        rows = rows.filter(Q(updated_at__lt=before[0]) | Q(updated_at=before[0], id__lt=encode_text(before[1])))
+    return [_session(row) for row in rows.order_by("-updated_at", "-id")[:limit]]
+
+
+def find_session(reference: str, *, owner_id: int) -> SessionRecord:
+    """The session to resume: by its id, ``last``, or ``~N`` for the Nth before the last changed.
+
+    Sub-agents are resumed by their ids only: they are changed last by every delegation.
+
+    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    """
+    back = BACK.fullmatch(reference)
+    if back is None:
+        return load_session(reference, owner_id=owner_id)
+    place = int(back["place"] or 0)
+    sessions = list_sessions(owner_id=owner_id, archived=None, sub_agents=False, limit=place + 1)
+    if place >= len(sessions):
+        raise SessionNotFoundError(f"there is no session {reference}; there are {len(sessions)}", session_id=reference)
+    return sessions[place]
+
+
+def launched_by_parts(session_id: str, part_ids: Sequence[str]) -> dict[str, list[SessionRecord]]:
+    """The sessions that tool calls of a session launched, by the part of each call, oldest first; one query."""
+    if not part_ids:
+        return {}
+    rows = _WITH_TURNS.filter(parent_id=session_id, parent_part_id__in=list(part_ids)).order_by("created_at", "id")
+    found: dict[str, list[SessionRecord]] = defaultdict(list)
+    for row in rows:
+        found[row.parent_part_id].append(_session(row))
+    return found
+
+
+def titles_of(session_ids: Collection[str], *, owner_id: int | None) -> dict[str, str]:
+    """The titles of some of one person's sessions, or with ``None`` of anybody's, by id; one query."""
+    rows = _VISIBLE.filter(id__in=list(session_ids))
+    if owner_id is not None:
+        rows = rows.filter(owner_id=owner_id)
+    return {id: decode_text(title) for id, title in rows.values_list("id", "title")}
+
+
+def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
+    """The session that an import made before, if it did."""
+    row = _WITH_TURNS.filter(owner_id=owner_id, origin=origin, external_id=encode_text(external_id)).first()
+    return None if row is None else _session(row)
+
+
+def list_peers(*, owner_id: int, name: str | None = None, limit: int = 100) -> list[SessionRecord]:
+    """The sessions of one person that take messages of peers, by name; with ``name`` the one that has it."""
+    rows = _WITH_TURNS.filter(owner_id=owner_id, host_mode=True, archived_at__isnull=True)
+    if name is not None:
+        rows = rows.filter(peer_name=encode_text(name))
+    return [_session(row) for row in rows.order_by("peer_name")[:limit]]
+
+
+def peer_names(session_ids: Collection[str], *, owner_id: int) -> dict[str, str]:
+    """The names by which peers address some of one person's sessions, by id; of those that have none, nothing."""
+    rows = _VISIBLE.filter(id__in=list(session_ids), owner_id=owner_id).exclude(peer_name="")
+    return dict(rows.values_list("id", "peer_name"))
+
+
+def visible_sessions() -> QuerySet[Any]:
+    """Sessions that are not deleted, and whole: a fork is when it has every message up to where it was forked."""
+    return _VISIBLE.all()
+
+
+def _session(row: Any) -> SessionRecord:
+    return SessionRecord(
+        id=row.id,
+        owner_id=row.owner_id,
+        parent_id=row.parent_id,
+        title=decode_text(row.title),
+        model=row.model,
+        agent=decode_text(row.agent),
+        origin=row.origin,
+        system_prompt=decode_text(row.system_prompt),
+        labels=decode_json(row.labels),
+        config=decode_json(row.config),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        archived_at=row.archived_at,
+        event_seq=row.event_seq,
+        message_seq=row.message_seq,
+        turn_seq=row.turn_seq,
+        running_turn_id=row.running_turn_id,
+        last_turn_state=row.last_turn_state,
+        account_limits=row.account_limits or {},
+        host_mode=row.host_mode,
+        peer_name=row.peer_name,
+    )
+
+
+# Reads of how sessions belong together, and of the session that something belongs to.
+
+LONGEST_LINE = 100
+"""Sessions above one another that are looked at: more than delegation and forking make."""
+
+_ERRORS: dict[str, tuple[type[NotFound], str]] = {
+    "msg": (MessageNotFoundError, "message_id"),
+    "part": (PartNotFoundError, "part_id"),
+    "turn": (TurnNotFoundError, "turn_id"),
+    "call": (CallNotFoundError, "call_id"),
+}
+_ROWS: dict[str, Any] = {"msg": Message, "part": MessagePart, "turn": Turn, "call": ModelCall}
+
+
+def load_line(session_id: str, *, owner_id: int) -> tuple[Kin, ...]:
+    """A session, its parent, and so on upwards: one person's sessions, as far as they may be seen; a read for each.
+
+    :raises SessionNotFoundError: the session is not there, or belongs to somebody else.
+    """
+    line = tuple(_upwards(session_id, owner_id))
+    if not line:
+        raise SessionNotFoundError(session_id=session_id)
+    return line
+
+
+def _upwards(session_id: str | None, owner_id: int) -> Iterator[Kin]:
+    rows = visible_sessions().filter(owner_id=owner_id)
+    for _ in range(LONGEST_LINE):
+        found = rows.filter(id=encode_text(session_id or "")).values_list("id", "parent_id", "origin").first()
+        if found is None:
+            return
+        yield Kin(id=found[0], parent_id=found[1], origin=found[2])
+        session_id = found[1]
+
+
+def load_depth(session: SessionRecord) -> int:
+    """How many sessions above one have launched it, each by a turn of its own; 0 for a person's own session."""
+    line = load_line(session.id, owner_id=session.owner_id)
+    return sum(1 for _ in takewhile(lambda kin: kin.is_sub_agent, line))
+
+
+def load_children(session_id: str) -> list[Kin]:
+    """The sessions that one launched, and those that were forked from it, oldest first."""
+    rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
+    found = rows.values_list("id", "parent_id", "origin")
+    return [Kin(id=id, parent_id=parent_id, origin=origin) for id, parent_id, origin in found]
+
+
+def load_launched(session_id: str) -> list[str]:
+    """The sub-agents of a session and theirs, however many steps down; a read for each step."""
+    found: list[str] = []
+    above = [session_id]
+    rows = visible_sessions().filter(origin=SUB_AGENT)
+    for _ in range(LONGEST_LINE):
+        above = list(rows.filter(parent_id__in=above).order_by("created_at", "id").values_list("id", flat=True))
+        found += above
+        if not above:
+            break
+    return found
+
+
+def launched_by_turn(session_id: str, turn_id: str) -> list[str]:
+    """The sub-agents that one turn of a session has launched, oldest first."""
+    parts = MessagePart.objects.filter(message__turn_id=turn_id, part_type="tool")
+    rows = visible_sessions().filter(parent_id=session_id, origin=SUB_AGENT)
+    found = rows.filter(parent_part_id__in=parts.values("id")).order_by("created_at", "id")
+    return list(found.values_list("id", flat=True))
+
+
+def session_of(id: str) -> str:
+    """The session of a message, part, turn or model call; whose it is, is not asked.
+
+    :raises NotFound: there is nothing of this id; the error of its kind.
+    """
+    kind = id.partition("_")[0]
+    session_id = _ROWS[kind].objects.filter(id=encode_text(id)).values_list("session_id", flat=True).first()
+    if session_id is None:
+        error, name = _ERRORS[kind]
+        raise error(**{name: id})
+    return str(session_id)
+
+
+def message_of_part(part_id: str, *, session_id: str) -> str:
+    """The message that a part belongs to.
+
+    :raises PartNotFoundError: the session has no such part.
+    """
+    rows = MessagePart.objects.filter(id=encode_text(part_id), session_id=session_id)
+    message_id = rows.values_list("message_id", flat=True).first()
+    if message_id is None:
+        raise PartNotFoundError(part_id=part_id)
+    return str(message_id)
+
+
+def find_file_part(file_id: str, *, session_id: str) -> str:
+    """The newest part of a session that refers to a file by this id; empty when there is none."""
+    rows = MessagePart.objects.filter(session_id=session_id, part_type="file_ref")
+    found = rows.filter(content__contains=_in_json(file_id)).order_by("-message__seq", "-part_index")
+    return found.values_list("id", flat=True).first() or ""
+
+
+def load_file_parts(file_ids: Sequence[str], *, session_id: str) -> dict[str, FileRefPart]:
+    """The newest part of a session that refers to each of these files, by the ids, as far as there is one."""
+    if not file_ids:
+        return {}
+    named = Q(*(Q(content__contains=_in_json(file_id)) for file_id in file_ids), _connector=Q.OR)
+    rows = MessagePart.objects.filter(named, session_id=session_id, part_type="file_ref")
+    columns = rows.order_by("message__seq", "part_index").values_list(*PART_COLUMNS)
+    parts = [part for row in columns if isinstance(part := part_of(row).part, FileRefPart)]
+    return {part.file_id: part for part in parts if part.file_id in file_ids}
+
+
+def _in_json(file_id: str) -> str:
+    """As it stands in the content of a part."""
+    return encode_text(json.dumps(file_id, ensure_ascii=False))
+
+
+def messages_naming(file_id: str, *, session_id: str, limit: int = 20) -> list[tuple[int, str, str]]:
+    """The first messages of a session that name a file: ``seq``, role and id of each."""
+    word = encode_text(file_id)
+    parts = MessagePart.objects.filter(message_id=OuterRef("pk")).filter(
+        Q(content__contains=word) | Q(tool_input__contains=word)
+    )
+    rows = Message.objects.filter(Exists(parts), session_id=session_id).order_by("seq")
+    return list(rows.values_list("seq", "role", "id")[:limit])
+
+
+def tool_outputs(session_id: str, tool_name: str) -> dict[str, int | None]:
+    """The calls of one tool in a session, by part: the tokens of what each gave, ``None`` while it has not answered."""
+    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_name=encode_text(tool_name))
+    return dict(rows.order_by("message__seq", "part_index").values_list("id", "output_token_estimate"))

@@ -1,0 +1,283 @@
+"""The only writer of the directory: which sessions there are, whose, and how far each was at some time.
+
+There is one chain for the whole site, so writers wait for each other. An entry is written when a session is created,
+imported or deleted, as the last thing of that transaction, and by each web process every five minutes; never by a turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import IntegrityError, connection
+from django.utils import timezone
+
+from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundError
+from mnesis_core.events import DirectoryType, EventType
+from mnesis_core.ledger import GENESIS, canonical_body, entry_hash
+from mnesis_core.text import encode_json, encode_text
+from mnesis_core.turns.inbox import Hosting
+from mnesis_core.values import new_id
+from sessions_app.database.commitments import time_text
+from sessions_app.database.fast_sql import Table, fetch, run
+from sessions_app.database.group_commit import at_end, durable_transaction
+from sessions_app.models import DirectoryEntry, Session
+from sessions_app.record.change import Change, change
+
+WRITER = 7_663_912
+"""The advisory lock that writers take on PostgreSQL; no other lock has its number. SQLite has one writer anyway."""
+RECORD_SECONDS = 300.0
+"""Between two looks of a process for sessions that have gone on."""
+MOST_RECORDED = 10_000
+"""At one look; the next one goes on."""
+ROWS_AT_ONCE = 500
+SLACK = timedelta(hours=1)
+"""What a session says of its last change is when that began; and a clock may have been set back meanwhile."""
+
+_DIRECTORY = Table(DirectoryEntry)
+_LOCK = "SELECT pg_advisory_xact_lock(%s)"
+_LAST = "SELECT seq, hash FROM directory_entries ORDER BY seq DESC LIMIT 1"
+_SESSION = "SELECT owner_id, event_seq, head_hash FROM sessions WHERE id = %s"
+# By way of the people: the index of a person's sessions by their last change is there, and another one would cost every change.
+_CHANGED = f"""
+    SELECT s.id, s.owner_id, s.event_seq, s.head_hash
+    FROM {get_user_model()._meta.db_table} u JOIN sessions s ON s.owner_id = u.id AND s.updated_at > %s
+    WHERE s.event_seq > COALESCE((
+        SELECT d.entries FROM directory_entries d WHERE d.session_id = s.id ORDER BY d.seq DESC LIMIT 1), 0)
+    LIMIT {MOST_RECORDED}"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A session as the directory tells of it."""
+
+    session_id: str
+    owner_id: int
+    entries: int
+    head: str
+
+
+def enter(type: DirectoryType, place: Place) -> None:
+    """Tell of a session, as the last thing of the transaction."""
+    at_end(lambda: _append(type, [place]))
+
+
+def enter_imported(session_id: str) -> None:
+    """Enter a session that was brought here from elsewhere, with its owner here."""
+    [(owner_id, entries, head)] = fetch(_SESSION, [session_id])
+    place = Place(session_id=session_id, owner_id=owner_id, entries=entries, head=head)
+    enter(DirectoryType.SESSION_IMPORTED, place)
+
+
+def record_heads(*, since: datetime | None = None) -> int:
+    """Tell how far sessions are that were changed since then, or ever; returns how many, ``MOST_RECORDED`` at the most."""
+    earliest = datetime(1, 1, 2, tzinfo=UTC) if since is None else since - SLACK
+    rows = fetch(_CHANGED, [connection.ops.adapt_datetimefield_value(earliest)])
+    places = [Place(session_id=id, owner_id=owner, entries=entries, head=head) for id, owner, entries, head in rows]
+    for start in range(0, len(places), ROWS_AT_ONCE):
+        with durable_transaction():
+            _append(DirectoryType.SESSION_RECORDED, places[start : start + ROWS_AT_ONCE])
+    return len(places)
+
+
+class Recorder:
+    """Records heads now and then, as long as its process looks."""
+
+    def __init__(self) -> None:
+        self._looked_at = time.monotonic()  # not at once: most commands are over before the first look
+        self._since: datetime | None = None
+
+    def look(self) -> None:
+        """Record what has changed, unless that was done a moment ago."""
+        now, began = time.monotonic(), timezone.now()
+        if now - self._looked_at < RECORD_SECONDS:
+            return
+        self._looked_at = now
+        if record_heads(since=self._since) < MOST_RECORDED:
+            self._since = began
+
+
+recorder = Recorder()
+
+
+def _append(type: DirectoryType, places: Sequence[Place]) -> None:
+    now = timezone.now()
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            run(cursor, _LOCK, [WRITER])
+        last, head = run(cursor, _LAST).fetchone() or (0, GENESIS)
+        rows = []
+        for seq, place in enumerate(places, last + 1):
+            body = canonical_body(
+                {
+                    "session_id": place.session_id,
+                    "owner_id": place.owner_id,
+                    "entries": place.entries,
+                    "head": place.head,
+                    "at": time_text(now),
+                }
+            )
+            hash = entry_hash(prev_hash=head, seq=seq, type=type.value, body=body)
+            named = {"session_id": place.session_id, "type": type.value, "entries": place.entries, "body": body}
+            rows.append(_DIRECTORY.row(seq=seq, **named, prev_hash=head, hash=hash, created_at=now))
+            head = hash
+        _DIRECTORY.insert(cursor, rows)
+
+
+# Changes to sessions.
+
+_SESSIONS = Table(Session)
+_FIELDS = Session._meta.concrete_fields
+
+
+def create_session(
+    *,
+    owner: AbstractBaseUser,
+    model: str,
+    title: str = "",
+    agent: str = "default",
+    system_prompt: str = "",
+    labels: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    parent_id: str | None = None,
+    parent_part_id: str = "",
+    forked_message_id: str = "",
+    origin: str = "chat",
+    external_id: str = "",
+    created_at: datetime | None = None,
+    session_id: str | None = None,
+    host_mode: bool = False,
+    peer_name: str = "",
+) -> str:
+    """Create a session and its first event; returns its id.
+
+    :raises DuplicateIDError: ``session_id`` is taken, or the owner has a session of this origin and external id.
+    :raises SessionNotFoundError: there is no session ``parent_id``.
+    :raises PeerNameTaken: another session of the owner in host mode has this name.
+    """
+    new = session_id or new_id("sess")
+    now = timezone.now()
+    with durable_transaction(), _named_once(external_id, peer_name if host_mode else ""):
+        _require_place(session_id, parent_id)
+        session = Session.objects.create(
+            id=new,
+            owner_id=owner.pk,
+            parent_id=parent_id,
+            parent_part_id=parent_part_id,
+            forked_message_id=forked_message_id,
+            external_id=encode_text(external_id)[:200],
+            origin=origin,
+            model=model,
+            agent=encode_text(agent),
+            system_prompt=encode_text(system_prompt),
+            title=encode_text(title)[:400],
+            labels=encode_json(labels or {}),
+            config=encode_json(config or {}),
+            created_at=created_at or now,
+            updated_at=now,
+            host_mode=host_mode,
+            peer_name=peer_name,
+        )
+        _publish_created(session)
+    return new
+
+
+@contextmanager
+def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        # No door gives both, and a guard's refusal does not name the key.
+        if peer_name:
+            raise PeerNameTaken(peer_name=peer_name) from error
+        if not external_id:
+            raise
+        raise DuplicateIDError("there is a session of this name already") from error
+
+
+def _publish_created(session: Session) -> None:
+    """The first event: it binds the session's row, and names its first owner; then the directory tells of it."""
+    with change(session.id, now=session.updated_at) as record:
+        record.bind_new(_SESSIONS, {str(field.column): getattr(session, field.attname) for field in _FIELDS})
+        record.publish(
+            EventType.SESSION_CREATED,
+            session_id=session.id,
+            owner_id=session.owner_id,
+            parent_id=session.parent_id,
+            origin=session.origin,
+        )
+        _enter(DirectoryType.SESSION_CREATED, record)
+
+
+def _require_place(session_id: str | None, parent_id: str | None) -> None:
+    if session_id and Session.objects.filter(id=session_id).exists():
+        raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
+    if parent_id and not Session.objects.filter(id=parent_id).exists():
+        raise SessionNotFoundError(session_id=parent_id)
+
+
+def update_session(
+    record: Change,
+    *,
+    title: str | None = None,
+    labels: dict[str, str] | None = None,
+    config: dict[str, Any] | None = None,
+    hosting: Hosting | None = None,
+) -> None:
+    """Change what a person may change about a session.
+
+    :raises PeerNameTaken: another session of its owner in host mode has this name.
+    """
+    values: dict[str, Any] = {}
+    if title is not None:
+        values["title"] = encode_text(title)
+    if labels is not None:
+        values["labels"] = encode_json(labels)
+    if config is not None:
+        values["config"] = encode_json(config)
+    if hosting is not None:
+        values |= {"host_mode": hosting.is_on, "peer_name": hosting.name}
+    if values:
+        with _named_once("", hosting.name if hosting and hosting.is_on else ""):
+            record.update(_SESSIONS, values, id=record.session_id)
+        record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=sorted(values))
+
+
+def archive_session(record: Change) -> None:
+    """Close a session for new turns. Archiving twice is the same as once."""
+    if not record.archived:
+        record.update(_SESSIONS, {"archived_at": record.now}, id=record.session_id)
+        record.publish(EventType.SESSION_ARCHIVED, session_id=record.session_id)
+
+
+def reopen_session(record: Change) -> None:
+    """Take a session out of the archive, so that it takes turns again. Doing it twice is the same as once.
+
+    :raises PeerNameTaken: another session of its owner in host mode has its name by now.
+    """
+    if not record.archived:
+        return
+    with _named_once("", Session.objects.values_list("peer_name", flat=True).get(id=record.session_id)):
+        record.update(_SESSIONS, {"archived_at": None}, id=record.session_id)
+    record.publish(EventType.SESSION_UPDATED, session_id=record.session_id, fields=["archived_at"])
+
+
+def soft_delete_session(record: Change) -> None:
+    """Take a session out of sight. Every row of it stays (decision 1)."""
+    record.update(_SESSIONS, {"deleted_at": record.now}, id=record.session_id)
+    record.publish(EventType.SESSION_CLOSED, session_id=record.session_id)
+    _enter(DirectoryType.SESSION_DELETED, record)
+
+
+def _enter(type: DirectoryType, record: Change) -> None:
+    """Have the directory tell of the session as it is with what was published so far."""
+    place = Place(
+        session_id=record.session_id, owner_id=record.owner_id, entries=record.event_seq, head=record.head_hash
+    )
+    enter(type, place)

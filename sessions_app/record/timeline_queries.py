@@ -1,0 +1,244 @@
+"""Reads of a session's timeline: its turns, a page at a time, and what they come to.
+
+Nothing here reads a whole text, and the number of queries does not depend on how long the session is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from django.db.models.functions import Left
+
+from mnesis_core.records import UsageRecord
+from mnesis_core.text import decode_text, encode_text
+from sessions_app.models import Message, MessagePart, ModelCall, Turn
+from sessions_app.record.call_queries import usage_of
+
+OPENING = 200
+"""Characters of what a turn began with."""
+ERROR = 300
+"""Characters of an error's message."""
+SEARCH_LENGTH = 100
+"""Longer patterns say nothing more, and very long ones make SQLite's LIKE fail."""
+MOST_TOOLS = 200
+_SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFilter:
+    """Which turns are wanted; everything that is given must hold."""
+
+    state: str = ""
+    has_errors: bool = False
+    tool: str = ""
+    """The name of a tool that was called."""
+    text: str = ""
+    """In the name of a tool that was called, or in an error, whichever way it is written."""
+    message_seqs: Sequence[int] | None = None
+    """Turns that hold one of these messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLine:
+    """One turn as one line."""
+
+    id: str
+    seq: int
+    state: str
+    origin: str
+    model: str
+    created_at: datetime
+    ended_at: datetime | None
+    error_code: str
+    error_message: str
+    usage: UsageRecord
+    """The turn's own, or while it has none the sum of its calls."""
+    calls: int = 0
+    failed_calls: int = 0
+    tools: int = 0
+    failed_tools: int = 0
+    pruned_tools: int = 0
+    first_message: int = 0
+    last_message: int = 0
+    """Both 0 for a turn without messages."""
+    opening: str = ""
+    """How the first text of its user begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What a session comes to."""
+
+    turns: int
+    failed_turns: int
+    calls: int
+    """Of its turns."""
+    other_calls: int
+    """Made beside turns: for summaries, files, items of operators."""
+    failed_calls: int
+    tools: int
+    failed_tools: int
+    pruned_tools: int
+    usage: UsageRecord
+    """Of its turns."""
+
+
+def list_timeline(
+    session_id: str, wanted: TurnFilter, *, before: int | None = None, start: int | None = None, limit: int = 50
+) -> list[TurnLine]:
+    """Turns of a session, the newest first: those before the turn ``before``, or from the turn ``start`` on; five queries."""
+    rows = _wanted(session_id, wanted)
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    if start is not None:
+        rows = rows.filter(seq__gte=start)
+    return _lines(list(rows.defer("options").order_by("-seq")[:limit]))
+
+
+def load_turn_line(session_id: str, turn_id: str) -> TurnLine | None:
+    """One turn of a session as a line, or ``None`` where it has no such turn."""
+    rows = Turn.objects.filter(session_id=session_id, id=encode_text(turn_id)).defer("options")
+    return next(iter(_lines(list(rows))), None)
+
+
+def turns_beside(session_id: str, seq: int) -> dict[int, str]:
+    """The ids of the turns before and after a turn, by their seq, as far as there are any."""
+    rows = Turn.objects.filter(session_id=session_id, seq__in=[seq - 1, seq + 1])
+    return dict(rows.values_list("seq", "id"))
+
+
+def place_of_message(session_id: str, seq: int) -> tuple[str, int] | None:
+    """The turn of the last message up to ``seq``, and how many messages that turn has up to it; ``None``: there is none."""
+    rows = Message.objects.filter(session_id=session_id, seq__lte=seq)
+    turn_id = rows.order_by("-seq").values_list("turn_id", flat=True).first()
+    return None if turn_id is None else (turn_id, rows.filter(turn_id=turn_id).count())
+
+
+def tally_session(session_id: str) -> Tally:
+    """What a session comes to; three queries."""
+    sums = {name: Sum(name, default=0) for name in _SUMS}
+    turns = Turn.objects.filter(session_id=session_id).aggregate(
+        turns=Count("id"), failed_turns=Count("id", filter=Q(error_code__isnull=False)), **sums
+    )
+    usage = UsageRecord(**{name: turns.pop(name) for name in _SUMS})
+    of_turn = Q(turn__isnull=False)
+    calls = ModelCall.objects.filter(session_id=session_id).aggregate(
+        calls=Count("id", filter=of_turn),
+        other_calls=Count("id", filter=~of_turn),
+        failed_calls=Count("id", filter=of_turn & Q(error_code__isnull=False)),
+    )
+    tools = MessagePart.objects.filter(session_id=session_id, part_type="tool").aggregate(**_tool_counts())
+    return Tally(**turns, **calls, **tools, usage=usage)
+
+
+def tools_of_session(session_id: str) -> list[str]:
+    """The names of the tools that a session called, the most used first."""
+    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool").values("tool_name")
+    most = rows.annotate(uses=Count("id")).order_by("-uses", "tool_name")[:MOST_TOOLS]
+    return [decode_text(row["tool_name"]) for row in most if row["tool_name"]]
+
+
+def _wanted(session_id: str, wanted: TurnFilter) -> QuerySet[Turn]:
+    rows = Turn.objects.filter(session_id=session_id)
+    calls = ModelCall.objects.filter(session_id=session_id, turn__isnull=False)
+    tools = MessagePart.objects.filter(session_id=session_id, part_type="tool")
+    if wanted.state:
+        rows = rows.filter(state=wanted.state)
+    if wanted.has_errors:
+        failed = Q(id__in=calls.filter(error_code__isnull=False).values("turn_id"))
+        failed |= Q(id__in=tools.filter(tool_state="error").values("message__turn_id"))
+        rows = rows.filter(failed | Q(error_code__isnull=False))
+    if wanted.tool:
+        rows = rows.filter(id__in=tools.filter(tool_name=encode_text(wanted.tool)).values("message__turn_id"))
+    if wanted.text:
+        rows = rows.filter(_says(encode_text(wanted.text)[:SEARCH_LENGTH], calls, tools))
+    if wanted.message_seqs is not None:
+        messages = Message.objects.filter(session_id=session_id, seq__in=wanted.message_seqs)
+        rows = rows.filter(id__in=messages.values("turn_id"))
+    return rows
+
+
+def _says(text: str, calls: QuerySet[ModelCall], tools: QuerySet[MessagePart]) -> Q:
+    in_error = Q(error_code__icontains=text) | Q(error_message__icontains=text)
+    in_tool = Q(tool_name__icontains=text) | Q(error_message__icontains=text)
+    return (
+        in_error
+        | Q(id__in=tools.filter(in_tool).values("message__turn_id"))
+        | Q(id__in=calls.filter(in_error, error_code__isnull=False).values("turn_id"))
+    )
+
+
+def _tool_counts() -> dict[str, Any]:
+    return {
+        "tools": Count("id"),
+        "failed_tools": Count("id", filter=Q(tool_state="error")),
+        "pruned_tools": Count("id", filter=Q(compacted_at__isnull=False)),
+    }
+
+
+def _lines(rows: list[Turn]) -> list[TurnLine]:
+    if not rows:
+        return []
+    ids = [row.id for row in rows]
+    calls = ModelCall.objects.filter(turn_id__in=ids).values("turn_id")
+    counted = calls.annotate(
+        calls=Count("id"),
+        failed_calls=Count("id", filter=Q(error_code__isnull=False)),
+        **{f"sum_{name}": Sum(name, default=0) for name in _SUMS},
+    )
+    tools = MessagePart.objects.filter(message__turn_id__in=ids, part_type="tool").values("message__turn_id")
+    spans = Message.objects.filter(turn_id__in=ids).values("turn_id")
+    users = MessagePart.objects.filter(message__turn_id__in=ids, message__role="user")
+    by_turn = {row.pop("turn_id"): row for row in counted}
+    tools_by_turn = {row.pop("message__turn_id"): row for row in tools.annotate(**_tool_counts())}
+    spans_by_turn = {
+        row.pop("turn_id"): row for row in spans.annotate(first_message=Min("seq"), last_message=Max("seq"))
+    }
+    openings = openings_of(users, "message__turn_id")
+    return [
+        _line(
+            row,
+            by_turn.get(row.id, {}),
+            {**tools_by_turn.get(row.id, {}), **spans_by_turn.get(row.id, {}), "opening": openings.get(row.id, "")},
+        )
+        for row in rows
+    ]
+
+
+def _line(row: Turn, calls: dict[str, Any], rest: dict[str, Any]) -> TurnLine:
+    usage = usage_of(row)
+    if usage.tokens_input is None and calls:
+        usage = UsageRecord(**{name: calls[f"sum_{name}"] for name in _SUMS})
+    return TurnLine(
+        id=row.id,
+        seq=row.seq,
+        state=row.state,
+        origin=row.origin,
+        model=decode_text(row.model),
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        error_code=row.error_code or "",
+        error_message=error_of(row),
+        usage=usage,
+        calls=calls.get("calls", 0),
+        failed_calls=calls.get("failed_calls", 0),
+        **rest,
+    )
+
+
+def openings_of(parts: QuerySet[MessagePart], key: str) -> dict[str, str]:
+    """How the first text of each message or turn begins; ``key`` is the column that says whose it is."""
+    texts = parts.filter(part_type="text").annotate(start=Left("content", OPENING))
+    found: dict[str, str] = {}
+    for whose, start in texts.order_by("message__seq", "part_index").values_list(key, "start"):
+        found.setdefault(whose, decode_text(start))
+    return found
+
+
+def error_of(row: Any) -> str:
+    """How the error of a row begins; empty where there is none."""
+    return decode_text(row.error_message or "")[:ERROR]

@@ -1,0 +1,365 @@
+"""Reads of turns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+from django.db.models.functions import Left, Length
+from django.utils import timezone
+
+from mnesis_core.errors import TurnNotFoundError
+from mnesis_core.messages import ToolState
+from mnesis_core.records import TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
+from mnesis_core.text import decode_text, encode_text
+from mnesis_core.turns.options import read_options
+from sessions_app.database.fast_sql import Asked, CompiledQuery, fetch
+from sessions_app.models import Message, MessagePart, ModelCall, Turn
+from sessions_app.record.call_queries import usage_of
+from sessions_app.record.owners import is_starved
+from sessions_app.record.timeline_queries import ERROR, error_of, openings_of
+
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+
+_BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Asked("id")))
+
+
+def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
+    """One turn of a session.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    """
+    row = _BY_ID.one(id=encode_text(turn_id))
+    if row is None or row.session_id != session_id:
+        raise TurnNotFoundError(turn_id=turn_id)
+    return _turns([row])[0]
+
+
+def load_turns(turn_ids: Sequence[str], *, session_id: str) -> dict[str, TurnRecord]:
+    """Turns of a session by id, in two queries a thousand.
+
+    :raises TurnNotFoundError: one of them is not in the session.
+    """
+    found: dict[str, TurnRecord] = {}
+    for start in range(0, len(turn_ids), 1000):  # SQLite allows 32,766 variables in one statement
+        wanted = [encode_text(id) for id in turn_ids[start : start + 1000]]
+        found |= {turn.id: turn for turn in _turns(list(Turn.objects.filter(session_id=session_id, id__in=wanted)))}
+    missing = next((id for id in turn_ids if id not in found), None)
+    if missing is not None:
+        raise TurnNotFoundError(turn_id=missing)
+    return found
+
+
+def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 50) -> list[TurnRecord]:
+    """Turns of a session, newest first."""
+    rows = Turn.objects.filter(session_id=session_id).order_by("-seq")
+    if before_seq is not None:
+        rows = rows.filter(seq__lt=before_seq)
+    return _turns(list(rows[:limit]))
+
+
+def newest_model(session_id: str) -> str:
+    """The model that the newest turn asked; empty where there is no turn."""
+    newest = Turn.objects.filter(session_id=session_id).order_by("-seq").values_list("model", flat=True).first()
+    return decode_text(newest or "")
+
+
+def open_turn(session_id: str) -> tuple[str, str] | None:
+    """The id and the state of the turn that has the session now, running or suspended."""
+    return Turn.objects.filter(session_id=session_id, ended_at__isnull=True).values_list("id", "state").first()
+
+
+def is_interrupted(turn_id: str) -> bool:
+    """Whether somebody wants a turn interrupted."""
+    return Turn.objects.filter(id=turn_id, interrupt_requested_at__isnull=False).exists()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredTurn:
+    """A running turn whose lease ran out."""
+
+    session_id: str
+    turn_id: str
+    lease_owner: str
+    lease_expires_at: datetime
+
+    def is_left(self, now: datetime) -> bool:
+        """Whether nobody is at it any more, as far as that can be known here."""
+        return not is_starved(self.lease_owner, expired_at=self.lease_expires_at, now=now)
+
+
+def expired_turns(*, session_id: str | None = None) -> list[ExpiredTurn]:
+    """Running turns whose process is gone, or had no processor for so long; the oldest first, a thousand at the most."""
+    rows = Turn.objects.filter(state="running", lease_expires_at__lt=timezone.now()).order_by("lease_expires_at")
+    if session_id is not None:
+        rows = rows.filter(session_id=session_id)
+    found = rows.values_list("session_id", "id", "lease_owner", "lease_expires_at")[:1000]
+    return [
+        ExpiredTurn(session_id=session, turn_id=turn, lease_owner=owner, lease_expires_at=expired)
+        for session, turn, owner, expired in found
+    ]
+
+
+def interrupted_turns(turn_ids: Collection[str]) -> set[str]:
+    """Which of these running turns somebody wants interrupted."""
+    rows = Turn.objects.filter(id__in=turn_ids, state="running", interrupt_requested_at__isnull=False)
+    return set(rows.values_list("id", flat=True))
+
+
+def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] | None:
+    """The id and the request digest of the turn that this idempotency key, as stored, started."""
+    rows = Turn.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
+    return rows.values_list("id", "request_digest").first()
+
+
+def find_turn_of_part(part_id: str, *, owner_id: int) -> tuple[str, str] | None:
+    """The session and the turn that a tool call belongs to, by the id of its part; only of this owner's."""
+    rows = MessagePart.objects.filter(id=encode_text(part_id), part_type="tool", session__owner_id=owner_id)
+    return rows.filter(session__deleted_at__isnull=True).values_list("session_id", "message__turn_id").first()
+
+
+def turn_keys(session_id: str) -> set[str]:
+    """The idempotency keys of a session's turns, as stored."""
+    rows = Turn.objects.filter(session_id=session_id, idempotency_key__isnull=False)
+    return set(rows.values_list("idempotency_key", flat=True))
+
+
+def _turns(rows: list[Turn]) -> list[TurnRecord]:
+    messages: dict[str, list[str]] = defaultdict(list)
+    for turn_id, message_id in _messages_of([row.id for row in rows]):
+        messages[turn_id].append(message_id)
+    return [turn_of(row, message_ids=messages[row.id]) for row in rows]
+
+
+def turn_of(row: Any, *, message_ids: Iterable[str]) -> TurnRecord:
+    """A row of turns as a value; ``row`` has its columns."""
+    return TurnRecord(
+        id=row.id,
+        session_id=row.session_id,
+        seq=row.seq,
+        state=row.state,
+        model=row.model,
+        origin=row.origin,
+        idempotency_key=row.idempotency_key,
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        error_code=row.error_code,
+        error_message=None if row.error_message is None else decode_text(row.error_message),
+        fence=row.fence,
+        message_ids=tuple(message_ids),
+        usage=usage_of(row),
+        options=row.options,
+        waits_for=_waits_for(row) if row.state == TurnState.SUSPENDED else (),
+    )
+
+
+def reasons_to_wait(turn_ids: Sequence[str]) -> dict[str, WaitsFor]:
+    """Whose word suspended turns wait for: a person's where they wait for several; two queries."""
+    rows = Turn.objects.filter(id__in=list(turn_ids)).values_list("id", "options")
+    callers = {id: read_options(options).tool_names for id, options in rows}
+    waiting = MessagePart.objects.filter(
+        message__turn_id__in=list(callers), part_type="tool", tool_state=ToolState.PENDING
+    )
+    reasons: dict[str, WaitsFor] = {}
+    for turn_id, name in waiting.values_list("message__turn_id", "tool_name"):
+        if name not in callers[turn_id]:
+            reasons[turn_id] = WaitsFor.APPROVAL
+        reasons.setdefault(turn_id, WaitsFor.CALLER)
+    return reasons
+
+
+def _messages_of(turn_ids: list[str]) -> list[tuple[Any, ...]]:
+    """The turn and the id of each message of some turns, in order."""
+    if not turn_ids:
+        return []
+    places = ", ".join(["%s"] * len(turn_ids))
+    return fetch(f"SELECT turn_id, id FROM messages WHERE turn_id IN ({places}) ORDER BY seq", turn_ids)
+
+
+def _waits_for(row: Turn) -> tuple[Waiting, ...]:
+    """The calls that a suspended turn waits for: those that have begun have their result, or somebody's yes."""
+    callers = read_options(row.options).tool_names
+    rows = MessagePart.objects.filter(message__turn_id=row.id, part_type="tool", tool_state=ToolState.PENDING)
+    columns = rows.order_by("message__seq", "part_index").values_list("id", "tool_call_id", "tool_name", "tool_input")
+    waiting: dict[str, Waiting] = {}
+    for id, stored_id, name, input in columns:
+        # As in a prompt: a call without an id of its own has its part's.
+        call_id = decode_text(stored_id)
+        call_id = call_id if call_id and call_id not in waiting else id
+        reason = WaitsFor.CALLER if name in callers else WaitsFor.APPROVAL
+        waiting[call_id] = Waiting(
+            part_id=id, tool_call_id=call_id, tool_name=decode_text(name), input=decode_text(input), reason=reason
+        )
+    return tuple(waiting.values())
+
+
+def turn_seq_at(session_id: str, moment: datetime) -> int:
+    """The newest turn that had begun by then; 0: none had."""
+    rows = Turn.objects.filter(session_id=session_id, created_at__lte=moment)
+    return rows.order_by("-seq").values_list("seq", flat=True).first() or 0
+
+
+# What one turn did: its messages in order, with the calls that wrote them and the tools that they called.
+
+HEAD = 1_000
+"""Characters of the beginning of a tool's input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStep:
+    """One call of a turn."""
+
+    id: str
+    message_id: str | None
+    model: str
+    state: str
+    outcome: str
+    error_code: str
+    error_message: str
+    created_at: datetime
+    ended_at: datetime | None
+    attempts: int
+    usage: UsageRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStep:
+    """One tool call of a turn."""
+
+    id: str
+    message_id: str
+    name: str
+    state: str
+    input: str
+    """How it begins."""
+    input_length: int
+    """Characters, as they are stored."""
+    output_length: int | None
+    output_tokens: int | None
+    error: str
+    """How it begins."""
+    started_at: datetime | None
+    completed_at: datetime | None
+    compacted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageStep:
+    """One message of a turn, with the calls that wrote it and the tools that it called."""
+
+    id: str
+    seq: int
+    role: str
+    model: str
+    created_at: datetime
+    finalized_at: datetime | None
+    error_code: str
+    error_message: str
+    usage: UsageRecord
+    opening: str
+    calls: tuple[CallStep, ...]
+    tools: tuple[ToolStep, ...]
+
+
+def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list[MessageStep]:
+    """Messages of a turn after the message ``after``, in order, with what was done for each; four queries."""
+    rows = Message.objects.filter(session_id=session_id, turn_id=turn_id, seq__gt=after).order_by("seq")
+    messages = list(rows[:limit])
+    ids = [row.id for row in messages]
+    calls = _calls(turn_id, ids, with_others=after == 0)
+    tools = _tools(ids)
+    openings = openings_of(MessagePart.objects.filter(message_id__in=ids), "message_id")
+    first = ids[0] if ids else None
+    return [_message(row, openings, calls, tools, is_first=row.id == first) for row in messages]
+
+
+def _calls(turn_id: str, message_ids: list[str], *, with_others: bool) -> dict[str | None, list[CallStep]]:
+    """The calls of a turn by the message that each wrote; with others those that wrote none, under ``None``."""
+    whose = Q(message_id__in=message_ids)
+    if with_others:
+        whose |= Q(message__isnull=True)
+    rows = ModelCall.objects.filter(whose, turn_id=turn_id).defer("manifest", "parameters").order_by("created_at", "id")
+    found: dict[str | None, list[CallStep]] = {}
+    for row in rows:
+        found.setdefault(row.message_id, []).append(_call(row))
+    return found
+
+
+def _call(row: ModelCall) -> CallStep:
+    return CallStep(
+        id=row.id,
+        message_id=row.message_id,
+        model=decode_text(row.model),
+        state=row.state,
+        outcome=row.outcome or "",
+        error_code=row.error_code or "",
+        error_message=error_of(row),
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        attempts=row.attempts or 0,
+        usage=usage_of(row),
+    )
+
+
+def _tools(message_ids: list[str]) -> dict[str, list[ToolStep]]:
+    columns = {
+        "head": Left("tool_input", HEAD),
+        "input_length": Length("tool_input"),
+        "output_length": Length("output"),
+        "error": Left("error_message", ERROR),
+    }
+    rows = MessagePart.objects.filter(message_id__in=message_ids, part_type="tool").order_by("part_index")
+    plain = ("id", "message_id", "tool_name", "tool_state", "output_token_estimate")
+    times = ("started_at", "completed_at", "compacted_at")
+    found: dict[str, list[ToolStep]] = {}
+    for row in rows.values(*plain, *times, **columns):
+        found.setdefault(row["message_id"], []).append(_tool(row))
+    return found
+
+
+def _tool(row: dict[str, Any]) -> ToolStep:
+    return ToolStep(
+        id=row["id"],
+        message_id=row["message_id"],
+        name=decode_text(row["tool_name"]),
+        state=row["tool_state"] or "",
+        input=decode_text(row["head"]),
+        input_length=row["input_length"],
+        output_length=row["output_length"],
+        output_tokens=row["output_token_estimate"],
+        error=decode_text(row["error"] or ""),
+        started_at=row["started_at"],
+        completed_at=row["completed_at"],
+        compacted_at=row["compacted_at"],
+    )
+
+
+def _message(
+    row: Message,
+    openings: dict[str, str],
+    calls: dict[str | None, list[CallStep]],
+    tools: dict[str, list[ToolStep]],
+    *,
+    is_first: bool,
+) -> MessageStep:
+    # A call that wrote no message stands where the turn begins.
+    others = calls.get(None, []) if is_first else []
+    return MessageStep(
+        id=row.id,
+        seq=row.seq,
+        role=row.role,
+        model=decode_text(row.model),
+        created_at=row.created_at,
+        finalized_at=row.finalized_at,
+        error_code=row.error_code or "",
+        error_message=error_of(row),
+        usage=usage_of(row),
+        opening=openings.get(row.id, ""),
+        calls=(*calls.get(row.id, []), *others),
+        tools=tuple(tools.get(row.id, [])),
+    )

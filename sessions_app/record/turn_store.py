@@ -1,0 +1,216 @@
+"""Changes to turns: claimed by one, held by a lease, ended once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from mnesis_core.errors import Conflict, SessionArchived, SessionBusy, SessionNotRunning, TurnNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.records import TurnRecord, TurnState, UsageRecord
+from mnesis_core.text import encode_text
+from mnesis_core.values import new_id
+from sessions_app.database.fast_sql import Table
+from sessions_app.models import Turn
+from sessions_app.record import hub
+from sessions_app.record.change import Change
+from sessions_app.record.rows import usage_columns
+from sessions_app.record.turn_queries import turn_of
+
+_TURNS = Table(Turn)
+_EVENT_OF = {
+    TurnState.COMPLETED: EventType.TURN_COMPLETED,
+    TurnState.CANCELLED: EventType.TURN_CANCELLED,
+    TurnState.INTERRUPTED: EventType.TURN_INTERRUPTED,
+    TurnState.FAILED: EventType.TURN_FAILED,
+    TurnState.INCOMPLETE: EventType.TURN_INCOMPLETE,
+}
+
+
+def claim_turn(
+    record: Change,
+    *,
+    model: str,
+    lease_owner: str = "",
+    lease_seconds: float = 0,
+    idempotency_key: str | None = None,
+    request_digest: str = "",
+    options: str = "",
+    origin: str = "chat",
+    created_at: datetime | None = None,
+) -> TurnRecord:
+    """Claim the session for a new turn; returns it as it is written, without messages.
+
+    :raises SessionBusy: another turn has it, running or suspended.
+    :raises SessionArchived: the session takes no more turns.
+    """
+    if record.archived:
+        raise SessionArchived(session_id=record.session_id)
+    if not record.is_idle and (busy := record.find(_TURNS, "id", "state", **_of(record), ended_at=None)):
+        raise SessionBusy(session_id=record.session_id, turn_id=busy[0], state=busy[1])
+    turn = _TURNS.row(
+        id=new_id("turn"),
+        session_id=record.session_id,
+        seq=record.next_turn_seq(),
+        model=model,
+        origin=origin,
+        idempotency_key=idempotency_key,
+        request_digest=request_digest,
+        options=options,
+        created_at=created_at or record.now,
+        lease_owner=lease_owner,
+        lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,
+    )
+    record.insert(_TURNS, turn)
+    record.turn_ids.add(turn.id)
+    record.is_idle = False
+    record.publish(EventType.TURN_STARTED, turn_id=turn.id, turn_seq=turn.seq, origin=origin)
+    return turn_of(turn, message_ids=())
+
+
+def start_turn(record: Change, **values: Any) -> str:
+    """Like ``claim_turn``; returns the turn's id."""
+    return claim_turn(record, **values).id
+
+
+def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
+    """Make sure that the caller still runs this turn, before it writes anything for it.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises Conflict: the turn has ended, or somebody else took it over.
+    """
+    if record.find(_TURNS, "id", id=turn_id, **_of(record), state=TurnState.RUNNING, fence=fence) is None:
+        raise _unknown_or_over(record, turn_id)
+    record.turn_ids.add(turn_id)
+
+
+def require_turn_of_session(record: Change, turn_id: str) -> None:
+    """Make sure that a turn is the session's, without a query where this change knows.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    """
+    if turn_id not in record.turn_ids and record.find(_TURNS, "id", id=turn_id, **_of(record)) is None:
+        raise TurnNotFoundError(turn_id=turn_id)
+    record.turn_ids.add(turn_id)
+
+
+def suspend_turn(record: Change, turn_id: str, *, fence: int, part_ids: Sequence[str]) -> bool:
+    """Let a running turn wait for the answers to these tool calls, held by no process; False if it is to be interrupted.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises Conflict: it has ended, or somebody else took it over.
+    """
+    require_turn(record, turn_id, fence=fence)
+    values = {"state": TurnState.SUSPENDED.value, "lease_owner": "", "lease_expires_at": None}
+    # An interrupt takes no lock of the session: it may have come since the turn was last looked at.
+    held = _of(record) | {"state": TurnState.RUNNING}
+    if not record.update(_TURNS, values, id=turn_id, **held, fence=fence, interrupt_requested_at=None):
+        return False
+    record.publish(EventType.TURN_SUSPENDED, turn_id=turn_id, part_ids=list(part_ids))
+    return True
+
+
+def resume_turn(record: Change, turn_id: str, *, fence: int, lease_owner: str, lease_seconds: float) -> None:
+    """Claim a suspended turn, to go on with it; its fence moves on by one.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises Conflict: it is not suspended any more.
+    """
+    values = {
+        "state": TurnState.RUNNING.value,
+        "fence": fence + 1,
+        "lease_owner": lease_owner,
+        "lease_expires_at": record.now + timedelta(seconds=lease_seconds),
+    }
+    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=TurnState.SUSPENDED, fence=fence):
+        raise _unknown_or_over(record, turn_id)
+    record.turn_ids.add(turn_id)
+    record.publish(EventType.TURN_RESUMED, turn_id=turn_id)
+
+
+def finish_turn(
+    record: Change,
+    turn_id: str,
+    *,
+    state: TurnState,
+    before: TurnState = TurnState.RUNNING,
+    fence: int = 1,
+    usage: UsageRecord | None = None,
+    error_code: str | None = None,
+    error_message: str | None = None,
+    ended_at: datetime | None = None,
+) -> None:
+    """End a turn, once; ``before`` is the state that it has until now.
+
+    :raises TurnNotFoundError: the session has no such turn.
+    :raises Conflict: it ended already, or somebody else took it over (the fence has moved on).
+    """
+    values = {
+        "state": state.value,
+        "ended_at": ended_at or record.now,
+        "error_code": error_code,
+        "error_message": None if error_message is None else encode_text(error_message),
+        **usage_columns(usage or UsageRecord()),
+    }
+    if not record.update(_TURNS, values, id=turn_id, **_of(record), state=before, fence=fence):
+        raise _unknown_or_over(record, turn_id)
+    record.is_idle = True
+    record.publish(_EVENT_OF[state], turn_id=turn_id, error_code=error_code)
+
+
+def take_over_turn(
+    record: Change, turn_id: str, *, lease_owner: str, lease_seconds: float, left_by: str | None = None
+) -> int | None:
+    """Claim a running turn whose lease ran out; returns the new fence, or ``None`` if it is alive after all.
+
+    :param left_by: only if it is still this owner's, who was found to be dead
+    """
+    expired = Turn.objects.filter(
+        id=turn_id, session_id=record.session_id, state=TurnState.RUNNING, lease_expires_at__lt=record.now
+    )
+    if left_by is not None:
+        expired = expired.filter(lease_owner=left_by)
+    taken = expired.update(
+        fence=F("fence") + 1,
+        lease_owner=lease_owner,
+        lease_expires_at=record.now + timedelta(seconds=lease_seconds),
+    )
+    return Turn.objects.values_list("fence", flat=True).get(id=turn_id) if taken else None
+
+
+def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: float) -> None:
+    """Prolong the leases of one process's turns, also those that ran out and that nobody took over."""
+    mine = Turn.objects.filter(id__in=turn_ids, state=TurnState.RUNNING, lease_owner=lease_owner)
+    until = timezone.now() + timedelta(seconds=lease_seconds)
+    # Written at a third of the lease: most looks cost no commit.
+    mine.filter(lease_expires_at__lt=until - timedelta(seconds=lease_seconds / 3)).update(lease_expires_at=until)
+
+
+@transaction.atomic
+def request_interrupt(*, session_id: str) -> str:
+    """Ask for the end of the running turn, from any process; returns its id.
+
+    :raises SessionNotRunning: no turn is running.
+    """
+    turn = Turn.objects.select_for_update().filter(session_id=session_id, state=TurnState.RUNNING).first()
+    if turn is None:
+        raise SessionNotRunning(session_id=session_id)
+    if turn.interrupt_requested_at is None:
+        Turn.objects.filter(id=turn.id).update(interrupt_requested_at=timezone.now())
+    transaction.on_commit(lambda: hub.wake(session_id))
+    return str(turn.id)
+
+
+def _of(record: Change) -> dict[str, str]:
+    return {"session_id": record.session_id}
+
+
+def _unknown_or_over(record: Change, turn_id: str) -> Exception:
+    if record.find(_TURNS, "id", id=turn_id, **_of(record)) is None:
+        return TurnNotFoundError(turn_id=turn_id)
+    return Conflict("this turn has ended already, or was taken over", turn_id=turn_id)

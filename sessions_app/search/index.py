@@ -1,0 +1,327 @@
+"""What can be found, kept up in the transaction that writes the rows: a row and its words commit together or not at all.
+
+    add(record, *texts)
+
+Derived from the record: ``rebuild`` makes it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol
+
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.backends.utils import CursorWrapper
+
+from mnesis_core.search import words_of
+from mnesis_core.text import decode_text
+from sessions_app.database.fast_sql import fetch
+from sessions_app.search.engines import COLUMNS, ROWS_A_STATEMENT, NewEntry, engine, stored_words
+
+# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+
+
+PIECE = 30_000
+"""Characters of an entry: a tsvector holds 1 MB, and a text of 20 MB is not read whole for one snippet."""
+OVERLAP = 1_000
+"""Characters of a long text that two pieces share: what is longer may be missed where they meet."""
+PARTS = "message_parts"
+
+_KIND_OF = {"text": "messages", "reasoning": "messages", "patch": "messages", "file_ref": "messages", "tool": "tools"}
+_PARTS_AFTER = """
+    SELECT m.seq, p.id, p.part_type, p.label, p.tool_name, p.content, p.tool_input, p.output, p.error_message
+    FROM message_parts p JOIN messages m ON m.id = p.message_id
+    WHERE m.session_id = %s AND m.seq > %s AND m.seq <= %s ORDER BY m.seq, p.part_index"""
+_SEQ_OF_PART = "SELECT m.seq FROM message_parts p JOIN messages m ON m.id = p.message_id WHERE p.id = %s"
+MESSAGES_AT_ONCE = 50
+
+
+class Text(NamedTuple):
+    """A text that is to be found, as its row stores it."""
+
+    kind: str
+    source_id: str
+    field: str
+    first_seq: int
+    last_seq: int
+    text: str
+    names: str = ""
+    """More words, of other columns: the tool's name, the files of a patch."""
+    words: tuple[set[str], ...] | None = None
+    """Of each piece, in order, where they were found before (``found``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A table of another app whose texts can be found; it has the columns ``id`` and ``session_id``."""
+
+    table: str
+    field: str
+    part_type: str
+    """What a hit in it is called."""
+    first_seq: str = "first_seq"
+    last_seq: str = "last_seq"
+
+
+class Collector(Protocol):
+    """The change that texts are written with (``ledger.Change``)."""
+
+    cursor: CursorWrapper
+    texts: list[Text]
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+
+
+SOURCES: dict[str, Source] = {}
+"""By kind. Each app registers its own when it is ready, since imports follow foreign keys."""
+
+
+def add(record: Collector, *texts: Text) -> None:
+    """Make texts findable; they are written with the rows, at the end of the change."""
+    record.texts.extend(texts)
+
+
+def add_row(record: Collector, kind: str, row: Any) -> None:
+    """Make a new row of the source that is registered for this kind findable."""
+    source = SOURCES[kind]
+    first, last, text = (getattr(row, name) for name in (source.first_seq, source.last_seq, source.field))
+    add(record, Text(kind=kind, source_id=row.id, field=source.field, first_seq=first, last_seq=last, text=text))
+
+
+def add_result(record: Collector, part_id: str, *, output: str | None, error_message: str | None) -> None:
+    """Make a tool's result findable, as it is stored; its call is already."""
+    record.flush()  # the part may be among the rows that wait
+    record.cursor.execute(_SEQ_OF_PART, [part_id])
+    [seq] = record.cursor.fetchone()
+    add(record, *_tool_texts(part_id, seq, output=output, error_message=error_message))
+
+
+def texts_of_part(row: Any, seq: int) -> list[Text]:
+    """What can be found of a part; ``row`` has the columns of ``message_parts``. Nothing of what nobody said."""
+    if row.part_type == "tool":
+        call = Text(
+            kind="tools",
+            source_id=row.id,
+            field="tool_input",
+            first_seq=seq,
+            last_seq=seq,
+            text=row.tool_input,
+            names=row.tool_name,
+        )
+        return [call, *_tool_texts(row.id, seq, output=row.output, error_message=row.error_message)]
+    kind = _KIND_OF.get(row.part_type)
+    if kind is None or not row.content:
+        return []
+    names = row.label if row.part_type == "patch" else ""
+    return [
+        Text(kind=kind, source_id=row.id, field="content", first_seq=seq, last_seq=seq, text=row.content, names=names)
+    ]
+
+
+def _tool_texts(part_id: str, seq: int, **results: str | None) -> list[Text]:
+    return [
+        Text(kind="tools", source_id=part_id, field=field, first_seq=seq, last_seq=seq, text=text)
+        for field, text in results.items()
+        if text
+    ]
+
+
+def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, session_id: str) -> None:
+    """Write the entries of texts of one session: one statement for all of them on PostgreSQL, two on SQLite."""
+    entries = (entry for text in texts if is_findable(text) for entry in _entries(text, owner_id, session_id))
+    # A few at a time: a text of 20 MB has seven hundred.
+    while some := list(islice(entries, ROWS_A_STATEMENT)):
+        engine(cursor.db).insert(cursor, some)
+
+
+def is_findable(text: Text) -> bool:
+    """Whether it has an entry."""
+    return bool(text.text or text.names)
+
+
+def found(text: Text) -> Text:
+    """The same with its words, which take longer than all else: find them before a lock is taken."""
+    return text._replace(words=tuple(_words_of(text, start) for start in starts_of(text)))
+
+
+def starts_of(text: Text) -> range:
+    """Where its pieces begin, each of which has an entry."""
+    return range(0, max(1, len(text.text) - OVERLAP), PIECE - OVERLAP)
+
+
+def _words_of(text: Text, start: int) -> set[str]:
+    words = words_of(decode_text(text.text[start : start + PIECE]))
+    return words | words_of(decode_text(text.names)) if text.names and start == 0 else words
+
+
+def _entries(text: Text, owner_id: int, session_id: str) -> Iterator[NewEntry]:
+    for place, start in enumerate(starts_of(text)):
+        words = _words_of(text, start) if text.words is None else text.words[place]
+        yield NewEntry(
+            owner_id=owner_id,
+            session_id=session_id,
+            kind=text.kind,
+            source_id=text.source_id,
+            field=text.field,
+            first_seq=text.first_seq,
+            last_seq=text.last_seq,
+            start=start,
+            words=stored_words(words, owner_id=owner_id, session_id=session_id),
+        )
+
+
+def rebuild(
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+    sources: Mapping[str, Source] = SOURCES,
+) -> int:
+    """Make the whole index again from the record; returns the number of sessions.
+
+    One transaction a session, so writers wait for one at most; until the end a search finds what is done so far.
+    """
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        for statement in engine(connections[using]).clear:
+            cursor.execute(statement)
+        # The last active ones last: newer entries have higher ids.
+        cursor.execute("SELECT id FROM sessions WHERE deleted_at IS NULL ORDER BY updated_at, id")
+        ids = [id for (id,) in cursor.fetchall()]
+    for done, session_id in enumerate(ids, 1):
+        with transaction.atomic(using=using), connections[using].cursor() as cursor:
+            rebuild_session(cursor, session_id, sources)
+        progress(done, len(ids))
+    return len(ids)
+
+
+def fill(kind: str, *, using: str) -> None:
+    """Index the rows of a source that was not indexed before: for the migration that brings it."""
+    source = SOURCES[kind]
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT DISTINCT session_id FROM {source.table}")
+        for (session_id,) in cursor.fetchall():
+            owner_id, _ = _lock(cursor, session_id)
+            write(cursor, _texts_of(cursor, kind, source, session_id), owner_id=owner_id, session_id=session_id)
+
+
+def rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str, Source] = SOURCES) -> None:
+    """Make the entries of one session again, inside a transaction."""
+    owner_id, last_seq = _lock(cursor, session_id)
+    # On SQLite their words stay behind, with ids that lead nowhere and are not used again.
+    cursor.execute("DELETE FROM search_entries WHERE session_id = %s", [session_id])
+    for texts in texts_of_session(cursor, session_id, last_seq=last_seq, sources=sources):
+        write(cursor, texts, owner_id=owner_id, session_id=session_id)
+
+
+def texts_of_session(
+    cursor: CursorWrapper, session_id: str, *, last_seq: int, sources: Mapping[str, Source] = SOURCES
+) -> Iterator[list[Text]]:
+    """Everything that can be found of a session, some messages at a time, then each source."""
+    for seq in range(0, last_seq, MESSAGES_AT_ONCE):
+        cursor.execute(_PARTS_AFTER, [session_id, seq, seq + MESSAGES_AT_ONCE])
+        names = [column[0] for column in cursor.description]
+        rows = [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
+        yield [text for row in rows for text in texts_of_part(row, row.seq)]
+    for kind, source in sources.items():
+        yield _texts_of(cursor, kind, source, session_id)
+
+
+def _lock(cursor: CursorWrapper, session_id: str) -> tuple[int, int]:
+    lock = " FOR UPDATE" if cursor.db.features.has_select_for_update else ""
+    cursor.execute(f"SELECT owner_id, message_seq FROM sessions WHERE id = %s{lock}", [session_id])
+    owner_id, last_seq = cursor.fetchone()
+    return owner_id, last_seq
+
+
+def _texts_of(cursor: CursorWrapper, kind: str, source: Source, session_id: str) -> list[Text]:
+    cursor.execute(
+        f"SELECT id, {source.first_seq}, {source.last_seq}, {source.field} FROM {source.table}"
+        " WHERE session_id = %s ORDER BY id",
+        [session_id],
+    )
+    return [
+        Text(kind=kind, source_id=id, field=source.field, first_seq=first, last_seq=last, text=text)
+        for id, first, last, text in cursor.fetchall()
+    ]
+
+
+# The search index against the record: whether it has every text that can be found, and nothing else.
+#
+# It is compared by its entries, and by the word of the session that each of them holds; the other words of an entry are not
+# made again. ``manage.py rebuild_search`` makes it as it should be.
+
+# ruff: noqa: S608 - the names in these statements are ours.
+
+
+CURE = "'manage.py rebuild_search' makes the index again"
+ENTRIES_AT_A_TIME = 4_000
+_SESSION = (
+    "SELECT owner_id, (SELECT COUNT(*) FROM messages m WHERE m.session_id = s.id), deleted_at IS NULL"
+    " FROM sessions s WHERE id = %s"
+)
+"""Messages are counted: what the session says of their number may be damaged, and large."""
+_FOUND = (
+    f"SELECT id, {COLUMNS} FROM search_entries WHERE session_id = %s AND id > %s ORDER BY id LIMIT {ENTRIES_AT_A_TIME}"
+)
+_STRAYS = """
+    SELECT e.session_id, COUNT(*) FROM search_entries e
+    WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id) GROUP BY e.session_id ORDER BY e.session_id"""
+
+Columns = tuple[Any, ...]
+"""The values of an entry, in the order of ``COLUMNS``."""
+
+
+def search_differences(session_id: str, *, using: str) -> Iterator[str]:
+    """A sentence for each way in which the index of an existing session differs from its parts."""
+    [(owner_id, last_seq, is_searched)] = fetch(_SESSION, [session_id], using=using)
+    # Sums of hashes: what is equal, which is nearly always so, need not be held.
+    found = wanted = entries = 0
+    for columns in _found(session_id, using):
+        found, entries = found + hash(columns), entries + 1
+    if not is_searched and not entries:
+        return
+    for columns in _wanted(session_id, owner_id, last_seq, using):
+        wanted += hash(columns)
+    if found != wanted:
+        yield from _told(set(_found(session_id, using)), set(_wanted(session_id, owner_id, last_seq, using)))
+    [(marked,)] = fetch(*engine(connections[using]).count_of(session_id), using=using)
+    if marked != entries:
+        yield f"the words of {entries - marked:,} entries of the search index are gone; {CURE}"
+
+
+def stray_entries(*, using: str) -> Iterator[str]:
+    """A sentence for each session of which there are entries, and which is not there."""
+    for session_id, count in fetch(_STRAYS, using=using):
+        yield f"{count:,} entries of the search index are of {session_id}, which is not there; {CURE}"
+
+
+def _found(session_id: str, using: str) -> Iterator[Columns]:
+    last = 0
+    while rows := fetch(_FOUND, [session_id, last], using=using):
+        yield from (tuple(columns) for _, *columns in rows)
+        if rows[-1][0] <= last:
+            raise ValueError("the rows of a damaged index come in no order, and without an end")
+        last = rows[-1][0]
+
+
+def _wanted(session_id: str, owner_id: int, last_seq: int, using: str) -> Iterator[Columns]:
+    with connections[using].cursor() as cursor:
+        for texts in texts_of_session(cursor, session_id, last_seq=last_seq):
+            for text in filter(is_findable, texts):
+                place = (text.source_id, text.field, text.first_seq, text.last_seq)
+                yield from ((owner_id, session_id, text.kind, *place, start) for start in starts_of(text))
+
+
+def _told(found: set[Columns], wanted: set[Columns]) -> Iterator[str]:
+    for these, words in (
+        (wanted - found, "are not in the search index"),
+        (found - wanted, "of the search index are of no text"),
+    ):
+        if these:
+            _, _, kind, source_id, field, *_ = min(these)
+            yield f"{len(these):,} entries {words}, the first of them {kind} {source_id} {field}; {CURE}"
+    if found == wanted:
+        yield f"entries stand twice in the search index; {CURE}"

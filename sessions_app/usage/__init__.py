@@ -1,0 +1,1 @@
+"""What was spent, what may be spent, and the page that shows it."""

@@ -1,0 +1,269 @@
+"""The limits that a session's calls draw on: of its turn, of the session, of its owner and of the day.
+
+Nothing is counted a second time: the calls in the record say what was spent, and a call that runs is counted at the most
+that it can take. Whatever process draws sees what all others have drawn, because a lock on the owner orders them, and what
+a dead process had drawn is free again when its call is closed. Sums of calls that can no longer change are kept
+(``SpendingMark``), so a long history costs no more than a short one. Without limits nothing is queried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from django.utils import timezone
+
+from mnesis_core.errors import BudgetExhausted, SessionNotFoundError
+from mnesis_core.events import EventType
+from mnesis_core.records import FORK, SessionRecord, TurnRecord
+from mnesis_core.spending import (
+    Allowance,
+    Kept,
+    Line,
+    PaidCall,
+    Scope,
+    Spent,
+    TurnLimits,
+    configured_limits,
+    limits_of,
+    lines_of,
+    passed_by,
+    settled_until,
+    shortest_time,
+    sum_of,
+    tightest,
+)
+from mnesis_core.turns.options import read_options
+from sessions_app.conf import site_config
+from sessions_app.record.change import Change
+from sessions_app.record.session_queries import load_session
+from sessions_app.record.turn_queries import load_turn
+from sessions_app.usage import spending_store
+from sessions_app.usage.spending_queries import load_account_limits, load_kept, load_paid_calls
+
+Limits = Mapping[str, Any]
+"""Limits as a configuration has them: ``{"day": {"tokens": 100000}}``."""
+KEEP_AFTER_CALLS = 200
+"""The number of calls beyond the kept sum that are added up each time before the sum is kept again."""
+SETTLES = timedelta(minutes=10)
+"""What a transaction began to write before this time has been committed, or never will be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendingLimit:
+    """The limits of one scope, and which calls count towards them."""
+
+    scope: Scope
+    limits: TurnLimits
+    subject: str
+    """The id of the turn or session, or the number of the account."""
+    session_id: str | None = None
+    """The root of the tree of sessions whose calls count, if not all calls of a person do."""
+    owner_id: int | None = None
+    """The person whose calls count, otherwise."""
+    since: datetime | None = None
+
+    @cached_property
+    def mark_id(self) -> str:
+        """The id of the ``SpendingMark`` that keeps the sum and the warnings."""
+        day = f":{self.since:%Y-%m-%d}" if self.scope is Scope.DAY else ""
+        return f"{self.scope}:{self.subject}{day}"
+
+    def paid_calls(self, after: datetime | None) -> list[PaidCall]:
+        """Return the calls that count, from a time on or all of them."""
+        since = max(filter(None, (after, self.since)), default=None)
+        return load_paid_calls(session_id=self.session_id, owner_id=self.owner_id, since=since)
+
+
+def limits_for(session: SessionRecord, *, turn: TurnRecord | None = None) -> tuple[SpendingLimit, ...]:
+    """Return what the next call of a session draws on, the narrowest first; without limits nothing is queried.
+
+    A session that another one launched draws on that one's limits too, and on those of the turn that launched it.
+    """
+    own = list(_of_session(session, turn))
+    for ancestor in _ancestors(session):
+        running = ancestor.running_turn_id
+        own += _of_session(ancestor, None if running is None else load_turn(running, session_id=ancestor.id))
+    of_person = _of_person(session.owner_id, lambda scope: _limits_in(session, scope))
+    return tuple(limit for limit in [*own, *of_person] if not limit.limits.is_none)
+
+
+def load_limits(session_id: str) -> tuple[SpendingLimit, ...]:
+    """Return ``limits_now`` of a session that is not loaded.
+
+    :raises SessionNotFoundError: there is no such session.
+    """
+    return limits_now(load_session(session_id))
+
+
+def limits_now(session: SessionRecord) -> tuple[SpendingLimit, ...]:
+    """Return what a session's calls draw on now, the limits of its running turn included."""
+    running = session.running_turn_id
+    return limits_for(session, turn=None if running is None else load_turn(running, session_id=session.id))
+
+
+def limits_for_person(owner_id: int) -> tuple[SpendingLimit, ...]:
+    own = load_account_limits(owner_id)
+    return tuple(
+        limit for limit in _of_person(owner_id, lambda scope: _limits(own, {}, scope)) if not limit.limits.is_none
+    )
+
+
+def draw(record: Change, limits: Sequence[SpendingLimit], coming: Spent) -> Line | None:
+    """Make sure that what comes may be spent, at its highest; return the limit of the time that it may take, if any.
+
+    Write what comes in the same change: until it has ended no other process draws on the same limits.
+
+    :raises BudgetExhausted: a limit would be passed.
+    """
+    if not limits:
+        return None
+    spending_store.lock_spending(record.owner_id)
+    allowances = _look(limits, keep=True)
+    _warn(record, limits, allowances)
+    line = passed_by(coming, allowances)
+    if line is not None:
+        raise exhausted_at(line, needed=getattr(coming, line.measure))
+    return shortest_time(allowances)
+
+
+def warn(record: Change, limits: Sequence[SpendingLimit]) -> None:
+    """Publish which limits are nearly used up, each once."""
+    if limits:
+        spending_store.lock_spending(record.owner_id)
+        _warn(record, limits, _look(limits, keep=False))
+
+
+def look(limits: Sequence[SpendingLimit]) -> list[Allowance]:
+    """Return what was spent of each until now."""
+    return _look(limits, keep=False)
+
+
+class TurnSpending:
+    """The limits that a running turn draws on, and the timer that ends it. Without limits nothing here costs anything."""
+
+    def __init__(self, limits: Sequence[SpendingLimit]) -> None:
+        self.limits = limits
+        self._time: Line | None = None
+        # Not timeout(None), which needs a running loop: this is made in a database thread.
+        self._timer = asyncio.Timeout(None)
+
+    def start_timer(self, time_limit: Line | None) -> None:
+        """Set the timer to the time that ``draw`` says is left."""
+        self._time = time_limit
+        if time_limit is not None:
+            self._timer.reschedule(asyncio.get_running_loop().time() + time_limit.left)
+
+    @asynccontextmanager
+    async def hard_stop(self) -> AsyncIterator[None]:
+        """Cancel the block when no time is left.
+
+        :raises BudgetExhausted: the block was cancelled.
+        """
+        try:
+            async with self._timer:
+                yield
+        except TimeoutError:
+            if self._time is None or not self._timer.expired():
+                raise
+            raise exhausted_at(replace(self._time, spent=self._time.limit)) from None
+
+
+def exhausted_at(line: Line, *, needed: float = 0) -> BudgetExhausted:
+    """Return the error that names a limit.
+
+    :param needed: what the next call may take, if that is too much and not what was spent
+    """
+    more = " The day ends at midnight UTC." if line.scope == Scope.DAY else ""
+    said = f"A limit is used up: {line.words}."
+    if needed and line.left:
+        said = (
+            f"A limit leaves too little for the next call, which may take {line.amount(needed)}: {line.words} are used."
+        )
+    said = f"{said} What was said is kept.{more}"
+    return BudgetExhausted(said, reason=f"budget_{line.scope}", **event_body(line))
+
+
+def event_body(line: Line) -> dict[str, str | int]:
+    """Return a limit as an event tells of it: whole numbers only."""
+    if line.measure != "seconds":
+        return {"scope": str(line.scope), "measure": line.measure, "limit": int(line.limit), "spent": int(line.spent)}
+    limit, spent = (round(value * 1000) for value in (line.limit, line.spent))
+    return {"scope": str(line.scope), "measure": "milliseconds", "limit": limit, "spent": spent}
+
+
+def _of_session(session: SessionRecord, turn: TurnRecord | None) -> Iterator[SpendingLimit]:
+    if turn is not None:
+        callers = read_options(turn.options).limits or TurnLimits()
+        limits, since = tightest(_limits_in(session, Scope.TURN), callers), _before(turn.created_at)
+        yield SpendingLimit(scope=Scope.TURN, limits=limits, subject=turn.id, session_id=session.id, since=since)
+    limits = _limits_in(session, Scope.SESSION)
+    yield SpendingLimit(scope=Scope.SESSION, limits=limits, subject=session.id, session_id=session.id)
+
+
+def _of_person(owner_id: int, limits: Callable[[Scope], TurnLimits]) -> Iterator[SpendingLimit]:
+    account, since = str(owner_id), _before(midnight())
+    yield SpendingLimit(scope=Scope.USER, limits=limits(Scope.USER), subject=account, owner_id=owner_id)
+    yield SpendingLimit(scope=Scope.DAY, limits=limits(Scope.DAY), subject=account, owner_id=owner_id, since=since)
+
+
+def _limits_in(session: SessionRecord, scope: Scope) -> TurnLimits:
+    return _limits(session.account_limits, session.config.get("limits", {}), scope)
+
+
+def _limits(account: Limits, session: Limits, scope: Scope) -> TurnLimits:
+    """Return the tightest of the site's limits, the account's and the session's own."""
+    site = limits_of(site_config().limits, scope)
+    return tightest(site, configured_limits(account, scope), configured_limits(session, scope))
+
+
+def _ancestors(session: SessionRecord) -> Iterator[SessionRecord]:
+    with suppress(SessionNotFoundError):  # a deleted session takes its limits with it
+        while session.parent_id is not None and session.origin != FORK:
+            session = load_session(session.parent_id)
+            yield session
+
+
+def _look(limits: Sequence[SpendingLimit], *, keep: bool) -> list[Allowance]:
+    kept, now = load_kept([limit.mark_id for limit in limits]), timezone.now()
+    return [_allowance(limit, kept.get(limit.mark_id, Kept()), now, keep=keep) for limit in limits]
+
+
+def _allowance(limit: SpendingLimit, kept: Kept, now: datetime, *, keep: bool) -> Allowance:
+    calls, apart = limit.paid_calls(kept.until), limit.owner_id is not None
+    spent = kept.spent + sum_of(calls, now=now, apart=apart)
+    if keep and sum(call.count for call in calls) > KEEP_AFTER_CALLS:
+        _keep(limit, kept, calls, now)
+    return Allowance(scope=limit.scope, limits=limit.limits, spent=spent)
+
+
+def _keep(limit: SpendingLimit, kept: Kept, calls: Sequence[PaidCall], now: datetime) -> None:
+    until = settled_until(calls, before=now - SETTLES)
+    if until is not None:
+        settled = sum_of((call for call in calls if call.began <= until), now=now, apart=limit.owner_id is not None)
+        spending_store.keep_sum(limit.mark_id, kept.spent + settled, until=until)
+
+
+def _warn(record: Change, limits: Iterable[SpendingLimit], allowances: Iterable[Allowance]) -> None:
+    kept = load_kept([limit.mark_id for limit in limits])
+    for limit, allowance in zip(limits, allowances, strict=True):
+        warned = dict(kept.get(limit.mark_id, Kept()).warned)
+        near = [line for line in lines_of([allowance]) if line.is_near and warned.get(line.measure) != line.limit]
+        for line in near:
+            record.publish(EventType.BUDGET_WARNING, subject=limit.subject, **event_body(line))
+        if near:
+            spending_store.keep_warnings(limit.mark_id, warned | {line.measure: line.limit for line in near})
+
+
+def midnight() -> datetime:
+    """Return the beginning of the day, UTC."""
+    return timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _before(time: datetime) -> datetime:
+    return time - timedelta(microseconds=1)

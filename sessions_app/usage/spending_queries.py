@@ -1,0 +1,266 @@
+"""What was spent: the record's calls with their tools, of one tree of sessions or of one person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from django.db import connection
+
+from mnesis_core.spending import Kept, PaidCall, Spent
+from sessions_app.database.fast_sql import fetch, select_columns, time_of
+from sessions_app.models import AccountLimit, MessagePart, ModelCall, Session, SpendingMark
+
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_TREE = (
+    "WITH RECURSIVE tree (id) AS (SELECT CAST(%s AS varchar(40)) UNION ALL"
+    " SELECT child.id FROM sessions child JOIN tree ON child.parent_id = tree.id WHERE child.forked_message_id = ''"
+    " AND child.origin <> 'fork')"
+    " SELECT id FROM tree"
+)
+_TIMES = ("created_at", "ended_at")
+_NUMBERS = ("tokens_input", "tokens_output", "cost_micros", "estimated_tokens")
+
+
+def load_paid_calls(
+    *, session_id: str | None = None, owner_id: int | None = None, since: datetime | None = None
+) -> list[PaidCall]:
+    """The calls of a session and of those it launched, or of all sessions of one person, that began after ``since``.
+
+    Those of operators' runs that have ended are together, a minute of a session each.
+
+    A fork is no part of the session it was made from: its copies cost nothing.
+    """
+    after = connection.ops.adapt_datetimefield_value(since or BEGINNING)
+    whose = [owner_id, after] if session_id is None else [session_id]
+    rows = fetch(_query(of_tree=session_id is not None), 2 * [*whose, after])
+    return list(_calls(rows))
+
+
+def load_kept(ids: Collection[str]) -> dict[str, Kept]:
+    """What is kept of sums and warnings, by the id of its row."""
+    return {mark.id: _kept(mark) for mark in SpendingMark.objects.filter(id__in=ids)}
+
+
+def _kept(mark: SpendingMark) -> Kept:
+    spent = Spent(
+        tokens=mark.tokens,
+        cost_micros=mark.cost_micros,
+        seconds=mark.milliseconds / 1000,
+        tool_calls=mark.tool_calls,
+        unpriced_calls=mark.unpriced_calls,
+    )
+    return Kept(until=mark.until, spent=spent, warned=mark.warned)
+
+
+def load_account_limits(owner_id: int) -> dict[str, Any]:
+    """What an administrator lets one person spend, as in a configuration."""
+    return AccountLimit.objects.filter(owner_id=owner_id).values_list("limits", flat=True).first() or {}
+
+
+def list_account_limits() -> list[tuple[str, dict[str, Any]]]:
+    """(user name, limits) of everybody who has some of their own."""
+    return list(AccountLimit.objects.order_by("owner__username").values_list("owner__username", "limits"))
+
+
+@cache
+def _query(*, of_tree: bool) -> str:
+    call = select_columns(ModelCall, "c", (*_TIMES, *_NUMBERS))
+    tool = select_columns(MessagePart, "p", ("started_at", "completed_at"))
+    # Who has a call today has a session that changed today: so only those are looked at, by an index.
+    chosen = f"s.id IN ({_TREE})" if of_tree else "s.owner_id = %s AND s.updated_at > %s"
+    source = "FROM sessions s JOIN model_calls c ON c.session_id = s.id"
+    return (
+        f"SELECT c.id, s.id, s.parent_part_id, {call},"
+        f" CASE WHEN c.tokens_input IS NULL THEN c.parameters END, p.id, {tool}, NULL, 1, 0 {source}"
+        " LEFT JOIN message_parts p ON p.message_id = c.message_id AND p.part_type = 'tool'"
+        f" WHERE {chosen} AND c.created_at > %s AND NOT ({_MANY})"
+        f" UNION ALL SELECT MAX(c.id), s.id, s.parent_part_id, {_together()} {source}"
+        f" WHERE {chosen} AND c.created_at > %s AND {_MANY} GROUP BY s.id, s.parent_part_id, {_minute()}"
+        " ORDER BY 4, 1"
+    )
+
+
+_MANY = "c.purpose = 'map' AND c.ended_at IS NOT NULL AND c.tokens_input IS NOT NULL"
+"""Calls of operators' runs, of which a session has thousands: those of a minute are one row once they have ended."""
+
+
+def _together() -> str:
+    """The columns of calls that are one row: when the last of them began, and as the last but two when the first did."""
+    text, whole = ("", "") if connection.vendor == "sqlite" else ("::text", "::bigint")
+    return (
+        f"MAX(c.created_at){text}, MAX(c.ended_at){text}, SUM(c.tokens_input + COALESCE(c.tokens_output, 0)){whole}, 0,"
+        f" SUM(COALESCE(c.cost_micros, 0)){whole}, 0, NULL, NULL, NULL, NULL, MIN(c.created_at){text}, COUNT(*),"
+        " COUNT(*) - COUNT(c.cost_micros)"
+    )
+
+
+def _minute() -> str:
+    return "substr(c.created_at, 1, 16)" if connection.vendor == "sqlite" else "date_trunc('minute', c.created_at)"
+
+
+def _calls(rows: Sequence[tuple[Any, ...]]) -> Iterator[PaidCall]:
+    for _, group in groupby(rows, key=itemgetter(0)):
+        own = list(group)
+        _id, session_id, parent_part_id, began, ended, *numbers, parameters = own[0][:10]
+        tools = [row[11:13] for row in own if row[10] is not None]
+        first, count, unpriced = own[0][13:]
+        spent = _spent(numbers, parameters)
+        yield PaidCall(
+            session_id=session_id,
+            is_child=bool(parent_part_id),
+            began=time_of(began),
+            first=first and time_of(first),
+            ended=ended and time_of(ended),
+            spent=spent + Spent(unpriced_calls=unpriced),
+            tools=tuple((time_of(start), end and time_of(end)) for start, end in tools if start),
+            is_open=not ended or not all(end for _, end in tools),
+            count=count,
+        )
+
+
+def _spent(numbers: Sequence[int | None], parameters: Any) -> Spent:
+    tokens_input, tokens_output, cost_micros, estimated_tokens = numbers
+    if tokens_input is not None:
+        tokens = tokens_input + (tokens_output or 0)
+        return Spent(tokens=tokens, cost_micros=cost_micros or 0, unpriced_calls=int(cost_micros is None))
+    # Nobody said what it took, or not yet: the highest that it can have taken was written when it began.
+    asked = json.loads(parameters) if isinstance(parameters, str) else parameters
+    most = asked.get("most_tokens", (estimated_tokens or 0) + asked.get("max_output_tokens", 0))
+    price = asked.get("most_micros")
+    return Spent(tokens=most, cost_micros=price or 0, unpriced_calls=int(price is None))
+
+
+# What calls to models took in a stretch of days, by day and by session; two statements, whatever their number.
+#
+# Both read an index that has all they add up (``call_of_day``), or a person's own sessions, never the calls' prompts.
+
+# ruff: noqa: S608 - the words in these statements are this module's own, nobody else's.
+
+
+MOST_SESSIONS = 50_000
+"""Of a stretch, those that took most; more are not told apart."""
+IDS_A_QUERY = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What some calls took together."""
+
+    calls: int = 0
+    tokens_input: int = 0
+    tokens_output: int = 0
+    tokens_cached: int = 0
+    """Of the prompts', those that the provider had in its cache."""
+    cost_micros: int = 0
+    unpriced: int = 0
+    """Calls whose price nobody knows; they count as nothing."""
+    uncounted: int = 0
+    """Calls whose tokens nobody has said (yet)."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompts and answers."""
+        return self.tokens_input + self.tokens_output
+
+    def __add__(self, other: Taken) -> Taken:
+        return Taken(**{name: getattr(self, name) + getattr(other, name) for name in Taken.__slots__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenOnDay:
+    """What the calls of one day (UTC), model and purpose took."""
+
+    day: date
+    model: str
+    purpose: str
+    taken: Taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBySession:
+    """What the calls of one session took."""
+
+    session_id: str
+    owner_id: int
+    launched_by: str | None
+    """The session that launched it; a fork was launched by none."""
+    taken: Taken
+
+
+def sum_of_taken(taken: Iterable[Taken]) -> Taken:
+    """All of them together."""
+    return sum(taken, Taken())
+
+
+def taken_by_day(*, first: date, last: date, owner_id: int | None) -> list[TakenOnDay]:
+    """By day, model and purpose, of one person or of everybody; days are UTC's, both included."""
+    source, values = _source(first, last, owner_id)
+    rows = fetch(f"SELECT {_day()}, c.model, c.purpose, {_sums()} {source} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", values)
+    return [
+        TakenOnDay(day=date.fromisoformat(str(day)), model=model, purpose=purpose, taken=_taken(sums))
+        for day, model, purpose, *sums in rows
+    ]
+
+
+def taken_by_session(*, first: date, last: date, owner_id: int | None) -> list[TakenBySession]:
+    """By session, of one person or of everybody, those that took most first; at most ``MOST_SESSIONS``."""
+    source, values = _source(first, last, owner_id)
+    rows = fetch(
+        "SELECT t.*, s.owner_id, CASE WHEN s.forked_message_id = '' THEN s.parent_id END FROM ("
+        f"SELECT c.session_id AS id, {_sums()} {source} GROUP BY c.session_id"
+        f" ORDER BY 6 DESC, 3 DESC LIMIT {MOST_SESSIONS}) t JOIN sessions s ON s.id = t.id",
+        values,
+    )
+    return [
+        TakenBySession(session_id=id, owner_id=owner, launched_by=launched_by, taken=_taken(sums))
+        for id, *sums, owner, launched_by in rows
+    ]
+
+
+def launchers_of(session_ids: Collection[str]) -> dict[str, str | None]:
+    """By session the one that launched it; ``None`` for one that nobody launched, and for a fork."""
+    ids, found = list(session_ids), {}
+    for start in range(0, len(ids), IDS_A_QUERY):
+        rows = Session.objects.filter(id__in=ids[start : start + IDS_A_QUERY])
+        for id, parent, forked in rows.values_list("id", "parent_id", "forked_message_id"):
+            found[id] = None if forked else parent
+    return found
+
+
+def _source(first: date, last: date, owner_id: int | None) -> tuple[str, list[object]]:
+    since, until = (
+        connection.ops.adapt_datetimefield_value(datetime(day.year, day.month, day.day, tzinfo=UTC))
+        for day in (first, last + timedelta(days=1))
+    )
+    within = "c.created_at >= %s AND c.created_at < %s"
+    if owner_id is None:
+        return f"FROM model_calls c WHERE {within}", [since, until]
+    # Who has a call in these days has a session that changed since: so only those are looked at, by an index.
+    own = "FROM sessions o JOIN model_calls c ON c.session_id = o.id WHERE o.owner_id = %s AND o.updated_at >= %s"
+    return f"{own} AND {within}", [owner_id, since, since, until]
+
+
+def _day() -> str:
+    if connection.vendor == "sqlite":
+        return "substr(c.created_at, 1, 10)"
+    return "(c.created_at AT TIME ZONE 'UTC')::date"
+
+
+def _sums() -> str:
+    whole = "" if connection.vendor == "sqlite" else "::bigint"
+    sums = ", ".join(
+        f"COALESCE(SUM(c.{name}), 0){whole}"
+        for name in ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
+    )
+    return f"COUNT(*), {sums}, COUNT(*) - COUNT(c.cost_micros), COUNT(*) - COUNT(c.tokens_input)"
+
+
+def _taken(sums: Iterable[int]) -> Taken:
+    return Taken(**dict(zip(Taken.__slots__, map(int, sums), strict=True)))

@@ -1,0 +1,110 @@
+"""What was spent and what is left, as every door shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+from ninja import Schema
+
+from mnesis_core.records import SessionRecord
+from mnesis_core.spending import Allowance, PaidCall, Spent, lines_of, sum_of
+from mnesis_core.text import printable
+from sessions_app.record.session_queries import titles_of
+from sessions_app.usage.limits import limits_for_person, limits_now, look, midnight
+from sessions_app.usage.spending_queries import load_paid_calls
+
+
+class LimitOut(Schema):
+    """One limit: whose (``scope``: turn, session, user, day), of what, and how far it is used.
+
+    ``measure`` is tokens, cost_micros, seconds or tool_calls. Calls that run count with the highest they can take.
+    ``unpriced_calls``: so many calls have no known price, and count as nothing.
+    """
+
+    scope: str
+    measure: str
+    limit: float
+    spent: float
+    left: float
+    unpriced_calls: int
+
+
+class SpentOut(Schema):
+    """Tokens of prompts and answers, millionths of the currency unit, seconds at work, tool calls."""
+
+    tokens: int
+    cost_micros: int
+    seconds: float
+    tool_calls: int
+    unpriced_calls: int
+
+
+class SessionSpentOut(SpentOut):
+    """What one session has spent."""
+
+    session_id: str
+    title: str
+
+
+class UsageList(Schema):
+    """What a person has spent today (UTC), in all and by session, the largest first; and their limits."""
+
+    day: date
+    ends_at: datetime
+    budget: list[LimitOut]
+    total: SpentOut
+    items: list[SessionSpentOut]
+    next_cursor: None = None
+
+
+def budget_of(session: SessionRecord) -> list[dict[str, Any]]:
+    """The limits that a session's next call draws on, as JSON; nothing is asked where there are none."""
+    return budget_out(look(limits_now(session)))
+
+
+def budget_out(allowances: Iterable[Allowance]) -> list[dict[str, Any]]:
+    """Limits as JSON."""
+    return [
+        {
+            "scope": line.scope,
+            "measure": line.measure,
+            "limit": line.limit,
+            "spent": line.spent,
+            "left": line.left,
+            "unpriced_calls": allowance.spent.unpriced_calls,
+        }
+        for allowance in allowances
+        for line in lines_of([allowance])
+    ]
+
+
+def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
+    """What a person has spent today, with at most ``limit`` sessions."""
+    now, began = timezone.now(), midnight()
+    calls = load_paid_calls(owner_id=owner_id, since=began - timedelta(microseconds=1))
+    by_session = {id: sum_of(own, now=now, apart=False) for id, own in _by_session(calls).items()}
+    largest = sorted(by_session, key=lambda id: (-by_session[id].cost_micros, -by_session[id].tokens, id))[:limit]
+    titles = titles_of(largest, owner_id=owner_id)
+    return {
+        "day": began.date(),
+        "ends_at": began + timedelta(days=1),
+        "budget": budget_out(look(limits_for_person(owner_id))),
+        "total": _spent_out(sum_of(calls, now=now, apart=True)),
+        "items": [
+            {"session_id": id, "title": printable(titles.get(id, ""))} | _spent_out(by_session[id]) for id in largest
+        ],
+    }
+
+
+def _by_session(calls: Iterable[PaidCall]) -> dict[str, list[PaidCall]]:
+    found: dict[str, list[PaidCall]] = {}
+    for call in calls:
+        found.setdefault(call.session_id, []).append(call)
+    return found
+
+
+def _spent_out(spent: Spent) -> dict[str, Any]:
+    return {name: getattr(spent, name) for name in SpentOut.model_fields}
