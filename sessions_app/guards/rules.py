@@ -167,9 +167,9 @@ def update_refusals(model: Model, changed: Callable[[Column], str]) -> Iterator[
             condition=" OR ".join(f"OLD.{quoted(field)} IS NOT NULL AND {changed(field)}" for field in once),
             words=f"{table}: {_listed(once)} are set once and then keep their value",
         )
-    for field in fields:
-        if field.name in rules.steps:
-            yield _step_refusal(table, field, rules.steps[field.name], changed(field))
+    for column in fields:
+        if column.name in rules.steps:
+            yield _step_refusal(table, column, rules.steps[column.name], changed(column))
 
 
 def _step_refusal(table: str, field: Column, steps: Iterable[tuple[str, str]], changed: str) -> Refusal:

@@ -42,8 +42,9 @@ from tests.support.belongings import CONTENT, SECRET, Person, Things, belongings
 pytestmark = pytest.mark.both_databases
 
 MODULES = (
-    *(queries, model_queries, inspect_queries, search, transcript, lookup, lookup),
-    *(compaction_queries, run_queries, summary_queries, context, lineage, file_queries, agent_queries, map_queries),
+    *(call_queries, context_queries, inspect_queries, message_queries, session_queries, turn_queries),
+    *(model_queries, spending_queries, search, transcript, lookup),
+    *(compaction_queries, context, lineage, file_queries, agent_queries, map_queries),
 )
 NOW = inspect_queries.NOW
 
@@ -209,6 +210,43 @@ BY_SESSION: dict[Query, Ask] = {
 """Told which session, after a door has looked whose it is."""
 
 NOT_SCOPED: dict[Query, str] = {
+    **dict.fromkeys(
+        (
+            *(call_queries.call_of_message, call_queries.calls_beside, call_queries.calls_between),
+            *(call_queries.calls_over_span, call_queries.count_turn_calls_until, call_queries.list_headings),
+            *(call_queries.list_turn_calls, call_queries.load_heading_of_call, call_queries.load_headings),
+            *(call_queries.models_of_calls, call_queries.numbers_of_calls, call_queries.sizes_of_calls),
+            *(context_queries.list_tombstones, context_queries.load_events_at, context_queries.summary_stays),
+            *(context_queries.tally_tombstones, context_queries.tools_of_tombstones, message_queries.tombstone_seqs),
+            *(turn_queries.load_steps, turn_queries.turn_seq_at),
+        ),
+        "the session is one that its reader may inspect",
+    ),
+    **dict.fromkeys(
+        (context_queries.load_projection, compaction_queries.load_projection, map_queries.load_projection),
+        "the verification proves every session",
+    ),
+    **dict.fromkeys(
+        (model_queries.find_model_entry, model_queries.find_users, model_queries.list_groups),
+        "only administrators reach the forms of models",
+    ),
+    model_queries.list_model_entries: "only administrators reach the forms of models",
+    **dict.fromkeys(
+        (spending_queries.taken_by_day, spending_queries.taken_by_session, spending_queries.launchers_of),
+        "without an owner it is the page of usage of an administrator; with one, that person's own",
+    ),
+    **dict.fromkeys(
+        (
+            *(call_queries.begun_before, session_queries.visible_sessions, turn_queries.turn_of, map_queries.item_of),
+            *(
+                spending_queries.sum_of_taken,
+                transcript.first_words,
+            ),
+        ),
+        "it reads nothing by itself",
+    ),
+    map_queries.owners_who_left: "workers look after every run",
+    context.compare_calls: "it is asked through load_call, which is told whose calls it may see",
     **dict.fromkeys(
         (
             map_queries.accepted_outputs,

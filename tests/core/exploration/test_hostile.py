@@ -12,7 +12,8 @@ from mnesis_core.files.explore import explore
 from mnesis_core.files.source import SUMMARY_CHARACTERS
 from tests.core.exploration.conftest import MakeSource
 
-MODULES = {module.name for module in pkgutil.iter_modules(kinds.__path__)}
+PREFIX = f"{kinds.__name__}."
+MODULES = {module.name.removeprefix(PREFIX) for module in pkgutil.walk_packages(kinds.__path__, PREFIX)}
 HOSTILE = {
     "empty": b"",
     "one byte": b"\x80",
