@@ -23,6 +23,8 @@ from tests.support.site_role import acting_as, drop_role, make_site_role
 
 DATABASE_FIXTURES = {"db", "transactional_db", "site"}
 """Who asks for one of these uses the database that ``DATABASE_URL`` names, in this process or in a site's."""
+SITE_FIXTURES = {"site", "portal"}
+"""A running site of processes, and a browser on one: tests that ask for it are slow, unless they are marked ``smoke``."""
 FIRST = ("faults", "browser", "journeys")
 """Directories whose tests take longest and share a site."""
 
@@ -91,11 +93,13 @@ def _rights(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what uses the database or the sample files, and leave out the latter where there are none, as in a clone."""
+    """Mark what uses the database, a running site or the sample files, and leave out what lacks those, as in a clone."""
     for item in items:
         fixtures = {*getattr(item, "fixturenames", ())}
         if fixtures & DATABASE_FIXTURES or item.get_closest_marker("django_db"):
             item.add_marker("uses_database")
+        if fixtures & SITE_FIXTURES and not item.get_closest_marker("smoke"):
+            item.add_marker("slow")
         if "real_data" in fixtures:
             item.add_marker("real_data")
     if not FOLDER.is_dir():

@@ -251,6 +251,7 @@ async def test_a_rude_server_over_http_is_an_error_and_gets_nothing_elsewhere(ru
     assert {*Rude.seen} == {(path, "Bearer s3cret")}
 
 
+@pytest.mark.slow
 async def test_a_connection_that_nobody_uses_is_closed(monkeypatch):
     monkeypatch.setattr(mcp_connections, "IDLE_SECONDS", 0.05)
     server = attached(hostile("plain", "idle"))

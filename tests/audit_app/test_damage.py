@@ -120,6 +120,7 @@ if connection.vendor == "sqlite":
         assert (status, error) == (1, "")
         assert problems
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("count", [FLIPS, pytest.param(SOAK_FLIPS, marks=pytest.mark.soak)])
     def test_whatever_bytes_are_changed_what_was_said_is_as_it_was_or_somebody_is_told(
         file: Path, tmp_path: Path, count: int

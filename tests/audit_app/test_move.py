@@ -49,6 +49,7 @@ def rows_of(alias: str, like: str = "") -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_everything_goes_there_and_back_and_is_the_same(sample: Sample, new_database: NewDatabase, connected: Connect):
     there = connected(new_database(OTHER_KIND[connection.vendor]))
     back = connected(new_database(connection.vendor, migrated=True))
@@ -119,6 +120,7 @@ move.move_database(SOURCE, TARGET, progress=progress)
 """
 
 
+@pytest.mark.slow
 def test_a_move_that_is_killed_goes_on_where_it_was(
     sample: Sample, new_database: NewDatabase, connected: Connect, tmp_path: Path
 ):

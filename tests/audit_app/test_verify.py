@@ -76,6 +76,7 @@ KEYS = {
 """What has to differ for a second row to be let in."""
 
 
+@pytest.mark.slow
 def test_a_value_that_was_changed_is_named_whatever_the_column(
     session_id: str, unguarded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

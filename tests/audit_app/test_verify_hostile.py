@@ -104,6 +104,7 @@ def test_a_value_that_is_set_while_others_look_is_none_of_theirs() -> None:
     assert Session.objects.get().event_seq > before
 
 
+@pytest.mark.slow
 def test_several_processes_find_what_one_finds(session_id: str, unguarded: None) -> None:
     other = make_rich_session(make_user("bob"))
     plain(MessagePart).filter(session_id=other).update(content="forged")

@@ -55,7 +55,6 @@ def look(page: Page) -> None:
         assert not runs_over_the_edge(page), (page.url, width, scheme)
 
 
-@pytest.mark.slow
 def test_every_page_of_the_inspector_keeps_to_its_width_and_policy(
     portal: Portal, compacted: str, open_page: Open
 ) -> None:

@@ -13,6 +13,8 @@ from tests.browser.conftest import Portal
 from tests.browser.test_live import spoken, wait_for_end, wait_for_words, write
 from tests.support.site import wait_until
 
+pytestmark = pytest.mark.smoke
+
 Open = Callable[..., Page]
 HUGE = 600
 MOST = 350

@@ -159,7 +159,6 @@ def test_every_address_is_a_page_that_is_visited_or_known_to_be_none() -> None:
     assert len(known) == len(PAGES) + len(PARTS) + len(ELSEWHERE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_for_everybody_and_obeys_no_text(
     name: str, window: tuple[Page, Watch], ids: dict[str, Any], look: Callable[..., list[str]]
@@ -179,7 +178,6 @@ def test_a_page_is_for_everybody_and_obeys_no_text(
     assert page.url.endswith(address)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("address", ["/sign-in/", "/sign-in/link/MQ/nosuch-0/", "/nowhere/"])
 def test_pages_for_nobody_in_particular_are_for_everybody_too(
     address: str, portal: Portal, look: Callable[..., list[str]]

@@ -10,6 +10,8 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.journeys.conftest import Caller, read_until
 
+pytestmark = pytest.mark.smoke
+
 
 def test_a_turn_by_rest_ends_with_text_numbers_and_their_source(caller: Caller):
     session = caller.new_session(title="First")

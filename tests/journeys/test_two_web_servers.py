@@ -14,8 +14,6 @@ import pytest
 from tests.journeys.conftest import Caller, read_until
 from tests.support.site import ROOT, free_port, stop, wait_until
 
-pytestmark = pytest.mark.both_databases
-
 ROUNDS = 10
 
 

@@ -136,6 +136,7 @@ def test_flush_is_overridden_by_ours() -> None:
     assert Flush.__module__ == "sessions_app.management.commands.flush"
 
 
+@pytest.mark.slow
 def test_the_whole_command_leaves_the_record_and_exits_with_1(tmp_path: Path) -> None:
     with site_database("undo") as database:
         environment = environment_for(tmp_path, **database)

@@ -24,6 +24,7 @@ OWN = Bucket(name=("own",), tries=2, seconds=60.0, is_own=True)
 SHARED = Bucket(name=("shared",), tries=3, seconds=60.0)
 
 
+@pytest.mark.slow
 def test_of_many_processes_no_more_try_than_one_would(transactional_db: None) -> None:
     with ThreadPoolExecutor(PROCESSES) as processes:
         done = processes.map(lambda _: run_child("tests.support.triers", 20, seconds=120), range(PROCESSES))

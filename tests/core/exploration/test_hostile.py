@@ -45,6 +45,7 @@ def made_for(kind: Kind, data: bytes) -> bytes:
     return (kind.magic[0] if kind.magic else b"") + (data[:2_000] if kind.module in SLOW else data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.module in MODULES], ids=lambda kind: kind.name)
 def test_every_kind_describes_any_bytes(source: MakeSource, kind: Kind, subtests: pytest.Subtests) -> None:
     for name, data in HOSTILE.items():
