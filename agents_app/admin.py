@@ -77,14 +77,12 @@ class OperatorItemAdmin(ReadOnlyAdmin):
     link_lookups = ("run", "number")
     texts = (TextColumn(name="error", label="Error"),)
 
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return ("number",) if "run" in request.GET else self.ordering
+    session_ordering, ordered_within = ("number",), "run"
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         return rows.filter(run_id=term) if is_id(term) else rows.none()
 
-    def page_title(self, row: OperatorItem) -> str:
-        return f"Item {row.number} · {row.state}"
+    title = "Item {row.number} · {row.state}"
 
     def heading_of(self, row: OperatorItem) -> SessionHeading | None:
         session_id = OperatorRun.objects.filter(pk=row.run_id).values_list("session_id", flat=True).first()
@@ -110,11 +108,8 @@ class OperatorTryAdmin(ReadOnlyAdmin):
     link_lookups = ("session", "run", "item")
     texts = (TextColumn(name="output", label="Answer"), TextColumn(name="error", label="Error"))
 
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return ("item", "number") if "run" in request.GET else self.ordering
-
-    def page_title(self, row: OperatorTry) -> str:
-        return f"Try {row.number} at item {row.item}"
+    session_ordering, ordered_within = ("item", "number"), "run"
+    title = "Try {row.number} at item {row.item}"
 
 
 @admin.register(McpServer)

@@ -21,7 +21,7 @@ from compaction_app.context import load_frame
 from compaction_app.inspector.payload import SEES_PAYLOADS, may_see_payload, payload_file
 from compaction_app.inspector.summaries import SOURCES, load_drawing, name_of, open_sources, span_name
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
-from compaction_app.queries import load_graph, load_heads, load_summary
+from compaction_app.queries import SummaryHead, load_graph, load_heads, load_summary
 from compaction_app.rebuild import rebuild_payload
 from mnesis_core.compaction.dag import Node, difference
 from mnesis_core.compaction.selection import Outcome
@@ -43,7 +43,7 @@ from sessions_app.admin.texts import Fact, TextColumn, list_url, record_url, sho
 from sessions_app.pages.permissions import address_of, inspected
 from sessions_app.record import inspect_queries
 from sessions_app.record.call_queries import load_call
-from sessions_app.record.inspect_queries import NOW, SessionHeading, load_heading, preview_messages
+from sessions_app.record.inspect_queries import NOW, MessagePreview, SessionHeading, load_heading, preview_messages
 
 ITEMS_PER_PAGE = 200
 CHANGES_SHOWN = 50
@@ -391,17 +391,14 @@ def _items(session_id: str, records: list[ContextItemRecord], *, at: int) -> lis
     return [_item(record, previews.get(record.item_id), heads.get(record.item_id)) for record in records]
 
 
-def _item(record: ContextItemRecord, preview: Any, head: Any) -> ShownItem:
+def _item(record: ContextItemRecord, preview: MessagePreview | None, head: SummaryHead | None) -> ShownItem:
+    kind, span, tokens, text = "missing", "", 0, "There is no such message."
     if head is not None:
-        text = excerpt(head.text, PREVIEW)
-        kind = f"{head.kind} summary"
-        return ShownItem(
-            record=record, kind=kind, span=_span(head), tokens=head.token_count, text=text, level=head.level
-        )
-    if preview is None:
-        return ShownItem(record=record, kind="missing", span="", tokens=0, text="There is no such message.")
-    text = excerpt(preview.text, PREVIEW)
-    return ShownItem(record=record, kind=preview.role, span=f"message {preview.seq}", tokens=preview.tokens, text=text)
+        kind, span, tokens, text = f"{head.kind} summary", _span(head), head.token_count, head.text
+    elif preview is not None:
+        kind, span, tokens, text = preview.role, f"message {preview.seq}", preview.tokens, preview.text
+    level = head.level if head else None
+    return ShownItem(record=record, kind=kind, span=span, tokens=tokens, text=excerpt(text, PREVIEW), level=level)
 
 
 def _revision(node: Node) -> tuple[str, str, str]:

@@ -20,7 +20,7 @@ from agents_app import store
 from agents_app.models import McpServer
 from agents_app.queries import audiences_of, list_servers, load_server
 from agents_app.tools import SHIPPED, Tool, list_tools
-from agents_app.tools.mcp.admin import PortalServerForm, attach_server, list_again, mark_read_only
+from agents_app.tools.mcp.admin import McpServerForm, attach_server, list_again, mark_read_only
 from mnesis_core.errors import MnesisError, ToolServerNotFound
 from mnesis_core.text import encode_text, excerpt
 from mnesis_core.turns.mcp_servers import AttachedServer
@@ -159,14 +159,14 @@ def _shown(tool: dict[str, Any]) -> dict[str, Any]:
 @administrators(ADD)
 def server_add(request: HttpRequest) -> HttpResponse:
     """Attach a server, and ask it for its tools."""
-    return _entered_server(request, PortalServerForm(request.POST if request.method == "POST" else None))
+    return _entered_server(request, McpServerForm(request.POST if request.method == "POST" else None))
 
 
 @administrators(CHANGE)
 def server_change(request: HttpRequest, name: str) -> HttpResponse:
     """Attach a server anew; its name stays."""
     row = _row(name)
-    return _entered_server(request, PortalServerForm(request.POST if request.method == "POST" else None, instance=row))
+    return _entered_server(request, McpServerForm(request.POST if request.method == "POST" else None, instance=row))
 
 
 @administrators(CHANGE, methods=("POST",))
@@ -214,7 +214,7 @@ def server_remove(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("tools")
 
 
-def _entered_server(request: HttpRequest, form: PortalServerForm) -> HttpResponse:
+def _entered_server(request: HttpRequest, form: McpServerForm) -> HttpResponse:
     name = form.instance.name
     if request.method != "POST" or not form.is_valid():
         return render(request, "agents_app/server_form.html", {"form": form, "name": name})

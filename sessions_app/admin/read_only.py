@@ -114,6 +114,10 @@ class ReadOnlyAdmin(ModelAdmin):
     """Query parameters that links of ours use; no other column can be asked about."""
     session_ordering: ClassVar[tuple[str, ...]] = ()
     """The order of a list that is about one session, if it is not the newest first."""
+    ordered_within: ClassVar[str] = "session"
+    """The query parameter that ``session_ordering`` goes with."""
+    title: ClassVar[str] = ""
+    """What a page is called, as a format of ``row``; empty: by the table and the key."""
     is_numbered: ClassVar[bool] = False
     """Rows have a ``seq`` in their session, so that a page leads to the one before and the one after."""
 
@@ -150,7 +154,8 @@ class ReadOnlyAdmin(ModelAdmin):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         """Return the newest first; within a session as it happened. By key or ``seq``, never by time."""
-        return self.session_ordering if "session" in request.GET and self.session_ordering else self.ordering
+        is_within = self.ordered_within in request.GET
+        return self.session_ordering if is_within and self.session_ordering else self.ordering
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -215,16 +220,17 @@ class ReadOnlyAdmin(ModelAdmin):
         return TemplateResponse(request, "admin/inspector/record.html", context)
 
     def page_title(self, row: Any) -> str:
-        return f"{capfirst(self.opts.verbose_name)} {row.pk}"
+        return self.title.format(row=row) or f"{capfirst(self.opts.verbose_name)} {row.pk}"
 
     def heading_of(self, row: Any) -> SessionHeading | None:
-        """Return the heading of the session that a row belongs to."""
-        return load_heading(row.session_id)
+        """Return the heading of the session that a row belongs to, if it belongs to one."""
+        return load_heading(row.session_id) if hasattr(row, "session_id") else None
 
     def facts(self, row: Any) -> list[Fact]:
-        """Return the short columns of a row, without numbers of usage that were never reported."""
+        """Return the short columns of a row, numbers of usage last, where any were reported."""
         unsaid = {name for name in USAGE if getattr(row, name) is None} if isinstance(row, UsageModel) else ()
-        return facts_of(row, hidden={*self.hidden, *unsaid, *(text.name for text in self.texts)})
+        facts = facts_of(row, hidden={*self.hidden, *unsaid, *(text.name for text in self.texts)})
+        return sorted(facts, key=lambda fact: fact.name in USAGE)
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return what a page shows beyond the columns: ``links`` (``Link`` each), and ``groups`` of (heading, (url, name, text) each)."""

@@ -142,8 +142,7 @@ class TurnAdmin(ReadOnlyAdmin):
         TextColumn(name="options", label="Asked of this turn alone", pretty=True),
     )
 
-    def page_title(self, row: Turn) -> str:
-        return f"Turn {row.seq} · {row.state}"
+    title = "Turn {row.seq} · {row.state}"
 
     def page(self, request: HttpRequest, row: Turn) -> dict[str, Any]:
         links = [
@@ -177,8 +176,7 @@ class MessageAdmin(ReadOnlyAdmin):
         for row in rows:
             row.preview = previews.get(row.id)
 
-    def page_title(self, row: Message) -> str:
-        return f"Message {row.seq} · {row.role}"
+    title = "Message {row.seq} · {row.role}"
 
     def facts(self, row: Message) -> list[Fact]:
         return [*super().facts(row), *context_facts(row.session_id, row.id)]
@@ -304,8 +302,7 @@ class EventAdmin(ReadOnlyAdmin):
 
     short_hash = column("Hash", lambda row: row.hash[:12])
 
-    def page_title(self, row: Event) -> str:
-        return f"Event {row.seq} · {row.type}"
+    title = "Event {row.seq} · {row.type}"
 
     def facts(self, row: Event) -> list[Fact]:
         """Return the columns, after whether the hash is that of this entry and follows from the one before."""

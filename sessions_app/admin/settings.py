@@ -56,9 +56,6 @@ class PortalAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         return redirect(f"{self.portal}-remove", getattr(row, self.name_column))
 
-    def heading_of(self, row: Any) -> None:
-        """It belongs to no session."""
-
     def facts(self, row: Any) -> list[Fact]:
         return [*super().facts(row), Fact(label="For", value=marked(_audience(row)))]
 
@@ -164,9 +161,6 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
         prefix = term.removeprefix("mns_")[:16]
         return rows.filter(prefix__startswith=prefix) | rows.filter(owner__username__startswith=prefix)
-
-    def heading_of(self, row: ApiKey) -> None:
-        """A key belongs to a person, not to a session."""
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("sessions_app.change_apikey")

@@ -195,11 +195,6 @@ def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview
     return {row["id"]: _preview(row, tokens.get(row["id"], 0)) for row in found}
 
 
-def seqs_of_messages(ids: Sequence[str]) -> dict[str, int]:
-    """The place of each message in its session."""
-    return dict(Message.objects.filter(id__in=ids).values_list("id", "seq"))
-
-
 def _preview(row: dict[str, Any], tokens: int) -> MessagePreview:
     text = row["spoken"] or (f"[tool {row['tool']}]" if row["tool"] else row["other"]) or ""
     return MessagePreview(

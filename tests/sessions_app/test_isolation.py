@@ -313,7 +313,6 @@ NOT_SCOPED: dict[Query, str] = {
     model_queries.find_key: "says who asks",
     model_queries.list_keys: "for the administrator's command",
     inspect_queries.preview_messages: "for the inspector, whose people see all; the ids are of one page",
-    inspect_queries.seqs_of_messages: "for the inspector, whose people see all; the ids are of one page",
     compaction_queries.leaves_of_messages: "the messages were found in sessions of whoever asks",
     message_queries.places_of_parts: "the parts were found in sessions of whoever asks",
     turn_queries.reasons_to_wait: "the turns are those of sessions that their owner lists",

@@ -131,9 +131,13 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
         if row.pk:
             groups, users = audiences_of([row.pk])[row.pk]
             self.initial.update(audience_initial(is_restricted=row.is_restricted, groups=groups, users=users))
-        if "url" in self.fields:
-            self.fields["url"].required = False
-            self._say_what_is_listed()
+            # Another name would be another server.
+            del self.fields["name"]
+        self.fields["url"].required = False
+        self._say_what_is_listed()
+        for field in self.fields.values():
+            if not isinstance(field.widget, CHOICES):
+                field.widget.attrs["class"] = "input"
 
     def _say_what_is_listed(self) -> None:
         lists = host_lists()
@@ -182,18 +186,6 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
             needs_approval=values["needs_approval"],
             trust_annotations=values["trust_annotations"],
         )
-
-
-class PortalServerForm(McpServerForm):
-    """The same on a page of the portal; of a server that is attached the name stays."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.instance.pk:
-            del self.fields["name"]
-        for field in self.fields.values():
-            if not isinstance(field.widget, CHOICES):
-                field.widget.attrs["class"] = "input"
 
     @property
     def address(self) -> ServerAddress:
