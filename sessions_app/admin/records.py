@@ -222,8 +222,8 @@ class MessagePartAdmin(ReadOnlyAdmin):
     """Parts of messages, tool calls above all."""
 
     list_display = (
-        "shown_id", "in_message", "part_type", "tool", "tool_state", "tombstoned", "begins", "output_begins",
-        "token_estimate",
+        "in_message", "part_type", "tool", "tombstoned", "begins", "output_begins", "tool_state", "token_estimate",
+        "shown_id",
     )  # fmt: skip
     list_filter = (
         fixed_filter("part_type", "type", PART_TYPES),
