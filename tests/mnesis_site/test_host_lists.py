@@ -41,6 +41,7 @@ def entered(site: Site, api_base: str) -> str:
         return unescape(page.text)
 
 
+@pytest.mark.slow
 def test_a_model_server_on_the_same_machine_is_entered_by_page_and_asked(tmp_path: Path) -> None:
     with OpenAIServer() as server, running_site(tmp_path) as site:
         assert "big answered after" in entered(site, server.base_url)
@@ -48,6 +49,7 @@ def test_a_model_server_on_the_same_machine_is_entered_by_page_and_asked(tmp_pat
         assert len(server.requests) == 2
 
 
+@pytest.mark.slow
 def test_a_site_that_is_not_for_its_own_machine_lists_nothing(tmp_path: Path) -> None:
     with OpenAIServer() as server, running_site(tmp_path, MNESIS_LOCAL="false") as site:
         assert "127.0.0.1 is no public address and is not on the list" in entered(site, server.base_url)

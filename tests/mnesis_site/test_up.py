@@ -87,6 +87,7 @@ def test_a_killed_worker_is_started_again_and_leaves_no_orphan(site: Site) -> No
 
 if sys.platform == "linux":  # no other system tells a child of its parent's death
 
+    @pytest.mark.slow
     def test_nothing_stays_when_the_launcher_is_killed(site: Site) -> None:
         """The last one of this site."""
         wait_until_ready(site)
@@ -96,6 +97,7 @@ if sys.platform == "linux":  # no other system tells a child of its parent's dea
         assert not alive
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_process_and_the_next_start_prints_a_fresh_link_until_a_password_is_set(
     tmp_path: Path,
 ) -> None:
