@@ -13,8 +13,6 @@ from tests.browser.conftest import Portal
 from tests.browser.test_live import spoken, wait_for_end, wait_for_words, write
 from tests.support.site import wait_until
 
-pytestmark = pytest.mark.smoke
-
 Open = Callable[..., Page]
 HUGE = 600
 MOST = 350
@@ -159,6 +157,7 @@ def first_link(portal: Portal) -> str:
     return made.stdout.strip()
 
 
+@pytest.mark.smoke
 def test_from_the_first_visit_to_the_first_answer(first_link: str, open_page: Open) -> None:
     page = open_page("/livez")
     page.context.clear_cookies()
