@@ -82,7 +82,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "stretches": [(days, _query(asked, days=days), _days_of(asked) == days) for days in STRETCHES],
         "today": _today(),
     }
-    return render(request, "sessions_app/usage/totals.html", context)
+    return render(request, "sessions_app/usage.html", context)
 
 
 @signed_in
