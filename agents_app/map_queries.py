@@ -31,7 +31,7 @@ from mnesis_core.maps.values import (
     read_spec,
 )
 from mnesis_core.records import UsageRecord
-from mnesis_core.text import ESCAPE, decode_text, encode_text
+from mnesis_core.text import ESCAPE, decode_text
 from sessions_app.database.fast_sql import fetch, select_columns, time_of
 from sessions_app.record.call_queries import begun_before
 from sessions_app.record.owners import is_starved
@@ -48,7 +48,7 @@ def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None
 
     :raises OperatorRunNotFoundError: there is no such run, or it belongs to somebody else.
     """
-    rows = OperatorRun.objects.filter(id=encode_text(run_id))
+    rows = OperatorRun.objects.filter(id=run_id)
     if owner_id is not None:
         rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
     if session_id is not None:
@@ -81,7 +81,7 @@ def list_runs(
 
 def find_run_by_key(session_id: str, idempotency_key: str) -> RunRecord | None:
     """The run that was asked for in a session with this key."""
-    rows = OperatorRun.objects.filter(session_id=session_id, idempotency_key=encode_text(idempotency_key))
+    rows = OperatorRun.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
     row = rows.select_related("session").first()
     return None if row is None else _run(row)
 
@@ -117,7 +117,7 @@ def _expired(now: datetime) -> QuerySet[OperatorItem]:
 
 
 def _is_left(owner: str, expired_at: datetime, now: datetime) -> bool:
-    return not is_starved(decode_text(owner), expired_at=expired_at, now=now)
+    return not is_starved(owner, expired_at=expired_at, now=now)
 
 
 def list_items(
@@ -267,8 +267,8 @@ def _run(row: OperatorRun) -> RunRecord:
         ),
         output_file_id=row.output_file_id,
         error_code=row.error_code,
-        error_message=None if row.error_message is None else decode_text(row.error_message),
-        idempotency_key=None if row.idempotency_key is None else decode_text(row.idempotency_key),
+        error_message=row.error_message,
+        idempotency_key=row.idempotency_key,
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
@@ -283,10 +283,10 @@ def _try(row: OperatorTry) -> TryRecord:
         number=row.number,
         call_id=row.call_id,
         child_turn_id=row.child_turn_id,
-        output=decode_text(row.output),
+        output=row.output,
         accepted=row.accepted,
         error_kind=ErrorKind(row.error_kind) if row.error_kind else None,
-        error=decode_text(row.error),
+        error=row.error,
         usage=UsageRecord(
             tokens_input=row.tokens_input,
             tokens_output=row.tokens_output,
@@ -357,9 +357,8 @@ def _due() -> QuerySet[Any]:
 
 def braked_until(aliases: Collection[str]) -> dict[str, datetime]:
     """Until when these models may not be asked; the others may."""
-    by_name = {encode_text(alias): alias for alias in aliases}
-    rows = OperatorBrake.objects.filter(model__in=list(by_name), until__gt=timezone.now())
-    return {by_name[row.model]: row.until for row in rows if row.until is not None}
+    rows = OperatorBrake.objects.filter(model__in=list(aliases), until__gt=timezone.now())
+    return {row.model: row.until for row in rows if row.until is not None}
 
 
 # Reads that only pages make: of a run's items a page, of long texts the beginning, whatever the size of the run.
@@ -438,7 +437,7 @@ def load_try_output(run_id: str, number: int, attempt: int) -> str:
     output = rows.values_list("output", flat=True).first()
     if output is None:
         raise OperatorItemNotFoundError(run_id=run_id, item=number)
-    return decode_text(output)
+    return output
 
 
 def load_try_call(run_id: str, number: int, attempt: int) -> str:

@@ -70,7 +70,7 @@ def start_run(
         kind=kind.value,
         spec=write_spec(spec),
         input_file_id=input_file_id,
-        idempotency_key=None if idempotency_key is None else encode_text(idempotency_key),
+        idempotency_key=idempotency_key,
         created_at=record.now,
         salt=new_salt(),
     )
@@ -98,7 +98,7 @@ def fail_run(record: Change, run_id: str, error: MnesisError) -> None:
         "state": RunState.FAILED.value,
         "reason": "error",
         "error_code": error.code,
-        "error_message": encode_text(error.message[:LONGEST_ERROR]),
+        "error_message": error.message[:LONGEST_ERROR],
         "ended_at": record.now,
     }
     _step(record, run_id, (RunState.PENDING,), values)
@@ -309,11 +309,11 @@ def brake_model(model: str, *, seconds: float, began: datetime) -> datetime:
     """A model refused a call that was made at ``began``: nobody asks it for so long; returns until when."""
     now = timezone.now()
     with _alone():
-        live = OperatorShare.objects.filter(model=encode_text(model), lease_expires_at__gt=now)
+        live = OperatorShare.objects.filter(model=model, lease_expires_at__gt=now)
         in_flight = sum(live.values_list("permits", flat=True))
         brake = braked(_brakes({model}).get(model), in_flight=max(1, in_flight), seconds=seconds, began=began, now=now)
         values = {"until": brake.until, "ceiling": brake.ceiling, "since": brake.since}
-        OperatorBrake.objects.update_or_create(model=encode_text(model), defaults=values)
+        OperatorBrake.objects.update_or_create(model=model, defaults=values)
     return brake.until
 
 
@@ -329,8 +329,8 @@ def _renew(
     others = [share for share in shares if share is not own]
     granted = permits(demand.wanted, _limits(demand, others, brake, config, now))
     if own is None:
-        own = OperatorShare(worker=worker, run_id=demand.run_id, model=encode_text(demand.model))
-        own.provider, own.owner_id = encode_text(demand.provider), demand.owner_id
+        own = OperatorShare(worker=worker, run_id=demand.run_id, model=demand.model)
+        own.provider, own.owner_id = demand.provider, demand.owner_id
         shares.append(own)
     own.permits, own.wanted = max(granted, demand.in_flight), demand.wanted
     own.lease_expires_at = now + timedelta(seconds=config.lease_seconds)
@@ -345,20 +345,17 @@ def _limits(
         return [Claim(held=share.permits, wanted=share.wanted) for share in others if is_same(share)]
 
     per_model = config.per_model if brake is None else min(config.per_model, ceiling_now(brake, now))
-    model, provider = encode_text(demand.model), encode_text(demand.provider)
     yield demand.concurrency, claims(lambda share: share.run_id == demand.run_id)
-    yield per_model, claims(lambda share: share.model == model)
-    yield config.per_provider, claims(lambda share: share.provider == provider)
+    yield per_model, claims(lambda share: share.model == demand.model)
+    yield config.per_provider, claims(lambda share: share.provider == demand.provider)
     yield config.per_owner, claims(lambda share: share.owner_id == demand.owner_id)
 
 
 def _brakes(models: Collection[str]) -> dict[str, Brake]:
-    rows = {row.model: row for row in OperatorBrake.objects.filter(model__in=[encode_text(model) for model in models])}
-    found = {model: rows.get(encode_text(model)) for model in models}
     return {
-        model: Brake(until=row.until or row.since, ceiling=row.ceiling, since=row.since)
-        for model, row in found.items()
-        if row is not None and row.ceiling is not None
+        row.model: Brake(until=row.until or row.since, ceiling=row.ceiling, since=row.since)
+        for row in OperatorBrake.objects.filter(model__in=list(models))
+        if row.ceiling is not None
     }
 
 
@@ -476,7 +473,7 @@ def renew_items(run_id: str, *, worker: str, items: Collection[int], lease_secon
     if not items:
         return set()
     mine = OperatorItem.objects.filter(
-        run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=encode_text(worker)
+        run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=worker
     )
     # Written at a third of the lease, read at every beat: an idle heartbeat costs no commit.
     now = timezone.now()
@@ -496,7 +493,7 @@ def held_items(record: Change, run_id: str, *, worker: str, items: Collection[in
     """
     record.flush()
     rows = OperatorItem.objects.filter(
-        run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=encode_text(worker)
+        run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=worker
     )
     return dict(rows.values_list("number", "attempts"))
 
@@ -513,7 +510,7 @@ def release_expired(record: Change, run_id: str) -> list[int]:
 
 def give_back(record: Change, run_id: str, *, worker: str, items: Collection[int]) -> list[int]:
     """As ``release_expired``, of items that a worker holds and does not begin."""
-    return _release(record, run_id, Q(lease_owner=encode_text(worker), number__in=list(items)))
+    return _release(record, run_id, Q(lease_owner=worker, number__in=list(items)))
 
 
 def _of_cancelled_run(one: Settlement) -> Settlement:
@@ -550,10 +547,10 @@ def _try_row(record: Change, run_id: str, one: Settlement) -> Any:
         number=one.number,
         call_id=attempt.call_id,
         child_turn_id=attempt.child_turn_id,
-        output=encode_text(attempt.output),
+        output=attempt.output,
         accepted=one.state is ItemState.COMPLETED,
         error_kind=one.error_kind or "",
-        error=encode_text(one.error),
+        error=one.error,
         duration_ms=attempt.duration_ms,
         created_at=record.now,
         salt=new_salt(),
@@ -567,7 +564,7 @@ def _item_columns(record: Change, one: Settlement, try_id: str) -> dict[str, Any
         "state": one.state.value,
         "not_before": one.not_before,
         "error_kind": (one.error_kind or "") if one.state is not ItemState.COMPLETED else "",
-        "error": encode_text(one.error[:LONGEST_ERROR]) if one.state is not ItemState.COMPLETED else "",
+        "error": one.error[:LONGEST_ERROR] if one.state is not ItemState.COMPLETED else "",
         "accepted_try_id": try_id if one.state is ItemState.COMPLETED else "",
         "ended_at": record.now if one.state.is_end else None,
         "excused": int(one.excused),

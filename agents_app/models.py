@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from mnesis_core.ledger import new_salt
 from mnesis_core.maps.values import ItemState, OperatorKind, RunState
+from sessions_app.fields import EncodedCharField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
@@ -16,7 +17,7 @@ ID_LENGTH = 40
 class InboxMessage(AppendOnlyModel):
     """A message to a session in host mode. It waits until a turn takes it, once."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     turn = models.ForeignKey("sessions_app.Turn", null=True, on_delete=models.PROTECT, related_name="+")
     """The turn that took it."""
@@ -27,7 +28,7 @@ class InboxMessage(AppendOnlyModel):
     sender_turn_id = models.CharField(max_length=ID_LENGTH, default="")
     kind = models.CharField(max_length=16)
     in_reply_to = models.CharField(max_length=ID_LENGTH, default="")
-    text = models.TextField()
+    text = EncodedTextField()
     hops = models.BigIntegerField(default=0)
     idempotency_key = models.CharField(max_length=200, null=True)
     created_at = models.DateTimeField()
@@ -97,7 +98,7 @@ _COUNTERS = (
 class OperatorRun(AppendOnlyModel):
     """One call of an operator over the lines of one JSON Lines file."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     turn_id = models.CharField(max_length=ID_LENGTH, default="")
     part_id = models.CharField(max_length=ID_LENGTH, default="")
@@ -122,8 +123,8 @@ class OperatorRun(AppendOnlyModel):
     output_file_id = models.CharField(max_length=ID_LENGTH, default="")
     """The newest file of its results."""
     error_code = models.CharField(max_length=64, null=True)
-    error_message = models.TextField(null=True)
-    idempotency_key = models.CharField(max_length=200, null=True)
+    error_message = EncodedTextField(null=True)
+    idempotency_key = EncodedCharField(max_length=200, null=True)
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -177,10 +178,10 @@ class OperatorItem(AppendOnlyModel):
     excused = models.IntegerField(default=0)
     """Tries that count for nothing."""
     not_before = models.DateTimeField(null=True)
-    lease_owner = models.CharField(max_length=100, default="")
+    lease_owner = EncodedCharField(max_length=100, default="")
     lease_expires_at = models.DateTimeField(null=True)
     error_kind = models.CharField(max_length=16, default="")
-    error = models.TextField(default="")
+    error = EncodedTextField(default="")
     accepted_try_id = models.CharField(max_length=ID_LENGTH, default="")
     call_id = models.CharField(max_length=ID_LENGTH, default="")
     """The model call that runs for it."""
@@ -232,7 +233,7 @@ class OperatorItem(AppendOnlyModel):
 class OperatorTry(AppendOnlyModel):
     """One try at an item: what came of it word for word, also when it was of no use."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
     item = models.BigIntegerField()
@@ -242,10 +243,10 @@ class OperatorTry(AppendOnlyModel):
     call = models.ForeignKey("sessions_app.ModelCall", null=True, on_delete=models.PROTECT, related_name="+")
     """None for a sub-agent, whose turn has calls of its own, and where a limit forbade the question."""
     child_turn_id = models.CharField(max_length=ID_LENGTH, default="")
-    output = models.TextField(default="")
+    output = EncodedTextField(default="")
     accepted = models.BooleanField()
     error_kind = models.CharField(max_length=16, default="")
-    error = models.TextField(default="")
+    error = EncodedTextField(default="")
     tokens_input = models.BigIntegerField(null=True)
     tokens_output = models.BigIntegerField(null=True)
     tokens_cache_read = models.BigIntegerField(null=True)
@@ -281,8 +282,8 @@ class OperatorShare(models.Model):
     wanted = models.IntegerField()
     """How many it would like."""
     lease_expires_at = models.DateTimeField()
-    model = models.CharField(max_length=100)
-    provider = models.CharField(max_length=100)
+    model = EncodedCharField(max_length=100)
+    provider = EncodedCharField(max_length=100)
     owner_id = models.BigIntegerField()
 
     class Meta:
@@ -296,7 +297,7 @@ class OperatorShare(models.Model):
 class OperatorBrake(models.Model):
     """What a provider's word about its rate means for everybody who asks the same model. No part of the record."""
 
-    model = models.CharField(primary_key=True, max_length=100)
+    model = EncodedCharField(primary_key=True, max_length=100)
     """Its alias."""
     until = models.DateTimeField(null=True)
     """Nobody begins a call before."""
@@ -324,8 +325,8 @@ class McpServer(AppendOnlyModel):
     A change of it is another row: what sessions could call at any time stays known. No session's ledger binds it.
     """
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
-    name = models.CharField(max_length=NAME_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
+    name = IdField(max_length=NAME_LENGTH)
     argv = models.JSONField(default=list)
     """The program and its arguments; empty for a server over HTTP."""
     url = models.CharField(max_length=ADDRESS_LENGTH, default="")
@@ -347,7 +348,7 @@ class McpServer(AppendOnlyModel):
     read_only_tools = models.JSONField(default=dict)
     """Tools of which an administrator has said that they change nothing -> digest of the listing they saw."""
     listed_at = models.DateTimeField(null=True)
-    problem = models.TextField(default="")
+    problem = EncodedTextField(default="")
     unreachable_since = models.DateTimeField(null=True)
 
     rules = Rules(

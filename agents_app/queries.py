@@ -11,7 +11,6 @@ from agents_app.models import InboxMessage as InboxRow
 from agents_app.models import McpServer as ServerRow
 from agents_app.models import McpServerGrant
 from mnesis_core.errors import InboxMessageNotFoundError, ToolServerNotFound
-from mnesis_core.text import decode_text, encode_text
 from mnesis_core.turns.inbox import InboxMessage, MessageKind
 from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, read_listing
 from sessions_app.conf import allowed_to
@@ -55,9 +54,7 @@ def load_inbox_message(message_id: str, *, owner_id: int) -> InboxMessage:
 
     :raises InboxMessageNotFoundError: there is none.
     """
-    rows = InboxRow.objects.filter(
-        id=encode_text(message_id), session__owner_id=owner_id, session__deleted_at__isnull=True
-    )
+    rows = InboxRow.objects.filter(id=message_id, session__owner_id=owner_id, session__deleted_at__isnull=True)
     row = rows.first()
     if row is None:
         raise InboxMessageNotFoundError(inbox_id=message_id)
@@ -90,7 +87,7 @@ def _message(row: InboxRow) -> InboxMessage:
         sender=row.sender_id,
         kind=MessageKind(row.kind),
         in_reply_to=row.in_reply_to,
-        text=decode_text(row.text),
+        text=row.text,
         hops=row.hops,
         created_at=row.created_at,
         turn_id=row.turn_id,
@@ -106,7 +103,7 @@ def list_servers(names: Iterable[str] | None = None, *, user_id: int | None = No
     if user_id is not None:
         rows = rows.filter(allowed_to(user_id, McpServerGrant.objects.values("server")))
     if names is not None:
-        rows = rows.filter(name__in=[encode_text(name) for name in names])
+        rows = rows.filter(name__in=list(names))
     return [server_of(row) for row in rows.order_by("name")]
 
 
@@ -150,7 +147,7 @@ def server_of(row: ServerRow) -> AttachedServer:
         ),
         listing=read_listing(row.listing),
         listed_at=row.listed_at,
-        problem=decode_text(row.problem),
+        problem=row.problem,
         unreachable_since=row.unreachable_since,
         read_only_tools=dict(row.read_only_tools),
         is_restricted=row.is_restricted,

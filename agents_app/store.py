@@ -15,7 +15,6 @@ from agents_app.queries import list_servers, server_of
 from mnesis_core.errors import Conflict, ToolServerNotFound
 from mnesis_core.events import EventType
 from mnesis_core.ledger import new_salt
-from mnesis_core.text import encode_text
 from mnesis_core.turns.inbox import Draft
 from mnesis_core.turns.mcp_servers import Listing, ServerAddress, check_address, write_listing
 from mnesis_core.values import new_id
@@ -37,7 +36,7 @@ def receive_message(record: Change, draft: Draft, *, idempotency_key: str | None
         sender_turn_id=draft.sender_turn,
         kind=draft.kind.value,
         in_reply_to=draft.in_reply_to,
-        text=encode_text(draft.text),
+        text=draft.text,
         hops=draft.hops,
         idempotency_key=idempotency_key,
         created_at=record.now,
@@ -157,8 +156,8 @@ def note_problem(server_id: str, problem: str) -> None:
     """Keep why a server cannot be reached, and since when."""
     found = McpServer.objects.filter(id=server_id)
     found.filter(unreachable_since__isnull=True).update(unreachable_since=timezone.now())
-    found.update(problem=encode_text(problem[:LONGEST_PROBLEM]))
+    found.update(problem=problem[:LONGEST_PROBLEM])
 
 
 def _attached(name: str) -> QuerySet[Any]:
-    return McpServer.objects.filter(name=encode_text(name), removed_at__isnull=True)
+    return McpServer.objects.filter(name=name, removed_at__isnull=True)

@@ -26,6 +26,7 @@ from django.db.models.query import QuerySet
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
+from sessions_app.fields import plain_field, stored_values
 
 # ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
 
@@ -97,8 +98,7 @@ class Table:
 
     def read(self, rows: QuerySet[Any, Any]) -> Iterator[Row]:
         """Rows as Python values, a few at a time."""
-        names = [field.attname for field in self.fields]
-        yield from rows.values_list(*names).iterator(chunk_size=FETCHED_ROWS)
+        yield from stored_values(rows, self.fields).iterator(chunk_size=FETCHED_ROWS)
 
     def insert(self, rows: Sequence[Row], *, using: str) -> None:
         """Insert rows exactly as they are. See ``insert_rows``."""
@@ -113,6 +113,7 @@ def insert_rows(table: str, fields: Sequence[Field[Any, Any]], rows: Sequence[Ro
     connection = connections[using]
     names = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
     places = f"({', '.join(['%s'] * len(fields))})"
+    plain = [plain_field(field) for field in fields]
     size = max(1, connection.ops.bulk_batch_size(list(fields), list(rows)))
     with connection.cursor() as cursor:
         for start in range(0, len(rows), size):
@@ -120,7 +121,7 @@ def insert_rows(table: str, fields: Sequence[Field[Any, Any]], rows: Sequence[Ro
             values = [
                 field.get_db_prep_save(value, connection)
                 for row in some
-                for field, value in zip(fields, row, strict=True)
+                for field, value in zip(plain, row, strict=True)
             ]
             cursor.execute(f"INSERT INTO {table} ({names}) VALUES " + ", ".join([places] * len(some)), values)
 
@@ -268,7 +269,7 @@ class SessionTable:
     def values(self, session_id: str) -> Iterator[dict[str, Any]]:
         """A session's rows as JSON values, a few at a time."""
         names = [field.attname for field in self.fields]
-        for row in self.rows(session_id).values_list(*names).iterator(chunk_size=50):
+        for row in stored_values(self.rows(session_id), self.fields).iterator(chunk_size=50):
             yield {name: _as_json(field, value) for name, field, value in zip(names, self.fields, row, strict=True)}
 
     def row_of(self, values: Mapping[str, Any], *, account_id: int) -> tuple[Any, ...]:

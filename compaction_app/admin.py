@@ -28,7 +28,7 @@ from mnesis_core.compaction.selection import Outcome
 from mnesis_core.errors import CallNotFoundError, SessionNotFoundError
 from mnesis_core.llm.calibration import words_of
 from mnesis_core.records import CallRecord, ContextItemRecord
-from mnesis_core.text import decode_text, encode_text, excerpt
+from mnesis_core.text import excerpt
 from sessions_app.admin.read_only import (
     ReadOnlyAdmin,
     column,
@@ -131,7 +131,7 @@ class SummaryPreviewAdmin(ReadOnlyAdmin):
         return f"Preview of the summary of {_span(row.summary)}"
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        lines = difference(decode_text(row.summary.text), decode_text(row.text))
+        lines = difference(row.summary.text, row.text)
         links = [("All that is applied together", list_url(SummaryPreview, batch_id=row.batch_id), None)]
         if row.is_applied:
             links.append(("The revision", record_url(SummaryNode, row.id), None))
@@ -237,9 +237,9 @@ def drawing_values_view(request: HttpRequest, session_id: str) -> HttpResponse:
 def summary_view(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
     """Return where the record of a summary is that was chosen in the drawing."""
     about = _session(request, session_id)
-    row = get_object_or_404(SummaryNode.objects.filter(session_id=about.id), pk=encode_text(summary_id))
+    row = get_object_or_404(SummaryNode.objects.filter(session_id=about.id), pk=summary_id)
     name = f"{row.kind.capitalize()} summary of {_span(row)}"
-    return _chosen(name, _item_url("summary", row.id), decode_text(row.text))
+    return _chosen(name, _item_url("summary", row.id), row.text)
 
 
 def message_view(request: HttpRequest, session_id: str, seq: int) -> HttpResponse:

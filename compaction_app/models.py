@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from mnesis_core.ledger import new_salt
+from sessions_app.fields import EncodedJSONField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
@@ -39,7 +40,7 @@ RUN_STEPS = (
 class CompactionRun(AppendOnlyModel):
     """One compaction of one session; at most one is live per session (decision 20)."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     state = models.CharField(max_length=16, choices=RunState.choices, default=RunState.QUEUED)
     trigger = models.CharField(max_length=16, choices=[(t, t) for t in ("soft", "hard", "manual")])
@@ -64,7 +65,7 @@ class CompactionRun(AppendOnlyModel):
     tokens_output = models.BigIntegerField(null=True)
     cost_micros = models.BigIntegerField(null=True)
     error_code = models.CharField(max_length=64, null=True)
-    error_message = models.TextField(null=True)
+    error_message = EncodedTextField(null=True)
     end_seq = models.BigIntegerField(null=True)
     """The event that ended it: where the transcript shows its divider."""
     after_message_seq = models.BigIntegerField(null=True)
@@ -111,7 +112,7 @@ class CompactionRun(AppendOnlyModel):
 class SummaryTry(AppendOnlyModel):
     """One attempt at a summary, or at a piece of one: what came of it word for word, also when it was of no use."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     run = models.ForeignKey(CompactionRun, null=True, on_delete=models.PROTECT, related_name="tries")
     """None for a revision, which no compaction asked for."""
@@ -131,10 +132,10 @@ class SummaryTry(AppendOnlyModel):
     accepted = models.BooleanField()
     reason = models.CharField(max_length=64, default="")
     """Why not."""
-    text = models.TextField(default="")
+    text = EncodedTextField(default="")
     """The reply as it came, or the excerpt of level 3."""
-    reasoning = models.TextField(default="")
-    tool_calls = models.JSONField(default=list)
+    reasoning = EncodedTextField(default="")
+    tool_calls = EncodedJSONField(default=list)
     tokens_input = models.BigIntegerField(default=0)
     tokens_output = models.BigIntegerField(default=0)
     usage_source = models.CharField(max_length=16)
@@ -169,7 +170,7 @@ class SummaryNode(AppendOnlyModel):
     It is never rewritten: a revision is another row that stands for the same.
     """
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     run = models.ForeignKey(CompactionRun, on_delete=models.PROTECT, null=True, related_name="summaries")
     """The compaction that wrote it; none for a revision."""
@@ -182,7 +183,7 @@ class SummaryNode(AppendOnlyModel):
     """0 for a leaf, one more than its deepest source otherwise."""
     level = models.IntegerField()
     """The escalation level that wrote it: 1, 2 or 3."""
-    text = models.TextField()
+    text = EncodedTextField()
     token_count = models.BigIntegerField()
     source_tokens = models.BigIntegerField()
     first_seq = models.BigIntegerField()
@@ -216,15 +217,15 @@ class SummaryNode(AppendOnlyModel):
 class SummaryPreview(AppendOnlyModel):
     """What a summary would say in a revision. It is in no context, and nothing in the DAG knows of it."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     """That of the revision, when it is applied."""
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     summary = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="previews")
     """Whose place it would take."""
-    batch_id = models.CharField(max_length=ID_LENGTH)
+    batch_id = IdField(max_length=ID_LENGTH)
     """The preview at the top of its subtree, or itself: they are applied together."""
     level = models.IntegerField()
-    text = models.TextField()
+    text = EncodedTextField()
     token_count = models.BigIntegerField()
     source_tokens = models.BigIntegerField()
     model = models.CharField(max_length=100, default="")

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.db import connection
 from django.db.models import Case, Count, F, Q, QuerySet, Sum, Value, When
-from django.db.models.functions import Left
 
 from compaction_app.models import LIVE, CompactionRun, RunState, SummaryEdge, SummaryNode, SummaryPreview, SummaryTry
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord
@@ -21,8 +20,9 @@ from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, Su
 from mnesis_core.events import EventType
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.records import RunRecord, SummaryRecord, TryRecord, UsageRecord
-from mnesis_core.text import decode_json, decode_text, encode_text
+from mnesis_core.text import decode_text
 from sessions_app.database.fast_sql import fetch
+from sessions_app.fields import Head
 from sessions_app.record import context_queries
 from sessions_app.record.context_queries import load_events_at, newest_summary
 
@@ -59,7 +59,7 @@ def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
 
     :raises CompactionNotFoundError: there is no such compaction there.
     """
-    rows = CompactionRun.objects.filter(id=encode_text(run_id))
+    rows = CompactionRun.objects.filter(id=run_id)
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
     row = rows.first()
@@ -71,7 +71,7 @@ def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
 def load_drafts(try_ids: Sequence[str], *, session_id: str) -> list[tuple[int, str]]:
     """(level, text) of tries of a session in the order of ``try_ids``; those that are not there are left out."""
     rows = SummaryTry.objects.filter(session_id=session_id, id__in=list(try_ids))
-    found = {id: (level, decode_text(text)) for id, level, text in rows.values_list("id", "level", "text")}
+    found = {id: (level, text) for id, level, text in rows.values_list("id", "level", "text")}
     return [found[id] for id in try_ids if id in found]
 
 
@@ -106,7 +106,7 @@ def live_run(session_id: str) -> str | None:
 
 def is_free_to_claim(run_id: str, now: datetime, *, session_id: str) -> bool:
     """Whether a compaction waits for a worker, or has lost the one it had."""
-    return _free(now).filter(id=encode_text(run_id), session_id=session_id).exists()
+    return _free(now).filter(id=run_id, session_id=session_id).exists()
 
 
 def longest_wait(now: datetime) -> float | None:
@@ -176,7 +176,7 @@ def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: in
 
     :raises SummaryNotFoundError: there is no such summary there.
     """
-    rows = SummaryNode.objects.filter(id=encode_text(summary_id))
+    rows = SummaryNode.objects.filter(id=summary_id)
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
     if owner_id is not None:
@@ -207,7 +207,7 @@ def load_previews(
 
     :raises PreviewNotFoundError: there is no such preview there, or it is a part of another one.
     """
-    rows = SummaryPreview.objects.filter(batch_id=encode_text(preview_id)).select_related("summary")
+    rows = SummaryPreview.objects.filter(batch_id=preview_id).select_related("summary")
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
     if owner_id is not None:
@@ -353,9 +353,7 @@ def _entry(position: int, row: tuple[Any, ...]) -> SummaryEntry:
 
 def _preview(row: SummaryPreview) -> PreviewRecord:
     values = {name: getattr(row, name) for name in _PREVIEW_COLUMNS}
-    return PreviewRecord(
-        **values, depth=row.summary.depth, text=decode_text(row.text), source_ids=tuple(row.source_ids)
-    )
+    return PreviewRecord(**values, depth=row.summary.depth, text=row.text, source_ids=tuple(row.source_ids))
 
 
 def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:
@@ -369,9 +367,7 @@ def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:
 
 def _summary(row: SummaryNode, sources: list[tuple[str, str]]) -> SummaryRecord:
     values = {name: getattr(row, name) for name in _SUMMARY_COLUMNS}
-    return SummaryRecord(
-        **values, text=decode_text(row.text), revises=row.revises_id, restores=row.restores_id, source_ids=sources
-    )
+    return SummaryRecord(**values, text=row.text, revises=row.revises_id, restores=row.restores_id, source_ids=sources)
 
 
 # Reads of compactions by their place in a session: the newest message when each ended, the event that it pruned with.
@@ -502,9 +498,9 @@ def models_of_summaries(ids: Sequence[str]) -> dict[str, str]:
 
 def load_heads(ids: Sequence[str], *, session_id: str) -> dict[str, SummaryHead]:
     """Summaries of a session by id, with the beginnings of their texts."""
-    rows = SummaryNode.objects.filter(session_id=session_id, id__in=ids).annotate(start=Left("text", HEAD_CHARACTERS))
+    rows = SummaryNode.objects.filter(session_id=session_id, id__in=ids).annotate(start=Head("text", HEAD_CHARACTERS))
     found = rows.values(*_HEAD, "start")
-    return {row["id"]: SummaryHead(text=decode_text(row.pop("start")), **row) for row in found}
+    return {row["id"]: SummaryHead(text=row.pop("start"), **row) for row in found}
 
 
 def written_by(run_id: str) -> Written:
@@ -536,12 +532,12 @@ def load_reply(try_id: str, *, session_id: str) -> Reply:
 
     :raises SummaryNotFoundError: the session has no such attempt.
     """
-    rows = SummaryTry.objects.filter(session_id=session_id, id=encode_text(try_id))
+    rows = SummaryTry.objects.filter(session_id=session_id, id=try_id)
     row = rows.values_list("text", "reasoning", "tool_calls").first()
     if row is None:
         raise SummaryNotFoundError(summary_id=try_id)
     text, reasoning, tool_calls = row
-    return Reply(text=decode_text(text), reasoning=decode_text(reasoning), tool_calls=decode_json(tool_calls))
+    return Reply(text=text, reasoning=reasoning, tool_calls=tool_calls)
 
 
 # What the rows say of a session's compactions and summaries, to be compared with its replayed ledger.

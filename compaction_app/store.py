@@ -35,7 +35,6 @@ from mnesis_core.events import EventType
 from mnesis_core.ledger import new_salt
 from mnesis_core.llm.interface import Outcome, ToolCall
 from mnesis_core.records import MessageEnd, NewSummary
-from mnesis_core.text import encode_json, encode_text
 from mnesis_core.values import new_id
 from sessions_app.database.fast_sql import Table
 from sessions_app.record import call_store, message_store
@@ -83,9 +82,9 @@ def record_try(record: Change, new: NewTry) -> str:
         prompt_version=new.prompt_version,
         accepted=attempt.accepted,
         reason=attempt.reason,
-        text=encode_text(new.text),
-        reasoning=encode_text(new.reasoning),
-        tool_calls=encode_json([asdict(call) for call in new.tool_calls]),
+        text=new.text,
+        reasoning=new.reasoning,
+        tool_calls=[asdict(call) for call in new.tool_calls],
         tokens_input=attempt.input_tokens,
         tokens_output=attempt.output_tokens,
         usage_source=attempt.source.value,
@@ -274,7 +273,7 @@ def _close_calls(record: Change, run_id: str) -> None:
 
 
 def _error_columns(error: MnesisError) -> dict[str, str]:
-    return {"error_code": error.code, "error_message": encode_text(error.message[:LONGEST_ERROR])}
+    return {"error_code": error.code, "error_message": error.message[:LONGEST_ERROR]}
 
 
 def _end(record: Change, run_id: str, fence: int, **values: Any) -> dict[str, Any]:
@@ -345,7 +344,7 @@ def record_summary(
         run_id=run_id,
         attempt=fence,
         created_at=record.now,
-        **asdict(summary) | {"text": encode_text(summary.text)},
+        **asdict(summary),
     )
     _write_node(record, node, source_ids, run_id=run_id)
     message_store.swap_context_items(record, removed_ids=source_ids, summary_id=node.id)
@@ -382,7 +381,7 @@ def _revise(record: Change, revision: Revision) -> None:
     read = revision.source_ids if old.kind == "condensed" and not revision.restores_id else ()
     if revised := nodes.filter(id__in=[old.id, *read], superseded_seq__isnull=False).first():
         raise SummaryRevised(summary_id=revised.id)
-    columns = asdict(revision) | {"text": encode_text(revision.text)}
+    columns = asdict(revision)
     source_ids, summary_id = columns.pop("source_ids"), columns.pop("summary_id")
     node = _NODES.row(
         salt=new_salt(),
@@ -407,7 +406,7 @@ def record_preview(record: Change, preview: Revision, *, batch_id: str) -> None:
     """
     if record.archived:
         raise SessionArchived(session_id=record.session_id)
-    columns = asdict(preview) | {"text": encode_text(preview.text), "source_ids": list(preview.source_ids)}
+    columns = asdict(preview) | {"source_ids": list(preview.source_ids)}
     del columns["restores_id"]
     row = _PREVIEWS.row(
         salt=new_salt(), session_id=record.session_id, batch_id=batch_id, created_at=record.now, **columns

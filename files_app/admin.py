@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from files_app.models import FileReference
-from mnesis_core.text import decode_text, excerpt
+from mnesis_core.text import excerpt
 from sessions_app.admin.read_only import ReadOnlyAdmin, column, presence_filter
 from sessions_app.admin.texts import TextColumn, list_url, record_url
 from sessions_app.record.session_queries import messages_naming
@@ -31,7 +31,7 @@ class FileReferenceAdmin(ReadOnlyAdmin):
         TextColumn(name="exploration_summary", label="What it holds"),
         TextColumn(name="exploration", label="How it was explored"),
     )
-    shown_path = column("Path", lambda row: excerpt(decode_text(row.path), 80) or "—")
+    shown_path = column("Path", lambda row: excerpt(row.path, 80) or "—")
 
     def page(self, request: HttpRequest, row: FileReference) -> dict[str, Any]:
         """Return its other versions, the messages that name it, and where the files of the same content are."""

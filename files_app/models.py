@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from mnesis_core.ledger import new_salt
+from sessions_app.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
@@ -18,17 +19,17 @@ class FileReference(AppendOnlyModel):
 
     rules = Rules(once=("exploration_summary", "exploration"))
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
-    content_id = models.CharField(max_length=64)
-    path = models.CharField(max_length=PATH_LENGTH)
-    file_type = models.CharField(max_length=TYPE_LENGTH, default="unknown")
+    content_id = IdField(max_length=64)
+    path = EncodedCharField(max_length=PATH_LENGTH)
+    file_type = EncodedCharField(max_length=TYPE_LENGTH, default="unknown")
     token_count = models.BigIntegerField(default=0)
     size = models.BigIntegerField(null=True)
     """Bytes; NULL where nobody said."""
-    exploration_summary = models.TextField(null=True, default="")
+    exploration_summary = EncodedTextField(null=True, default="")
     """NULL until the file was explored."""
-    exploration = models.JSONField(null=True)
+    exploration = EncodedJSONField(null=True)
     """How it was explored: by what, how much of it, with what problem, and what that took. NULL: it was not."""
     added_seq = models.BigIntegerField()
     """The event that added it: which of several is the newest."""

@@ -11,7 +11,7 @@ from files_app.contents import content_size, read_content
 from files_app.models import FileReference as Row
 from mnesis_core.errors import FileContentNotFound, FileReferenceNotFoundError, InvalidRequest
 from mnesis_core.records import FileRange, FileReference
-from mnesis_core.text import LONGEST_CHARACTER, character_start, decode_json, decode_text, encode_text
+from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
 
 
 def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference:
@@ -19,7 +19,7 @@ def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id
 
     :raises FileReferenceNotFoundError: there is no such file there.
     """
-    row = _scope(session_id, owner_id).filter(id=encode_text(file_id)).first()
+    row = _scope(session_id, owner_id).filter(id=file_id).first()
     if row is None:
         raise FileReferenceNotFoundError(file_id=file_id)
     return _value(row)
@@ -28,7 +28,7 @@ def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id
 def load_file_references(file_ids: Sequence[str], *, session_ids: Sequence[str]) -> dict[str, FileReference]:
     """Those of these files that are there, in any of these sessions, by their ids."""
     rows = Row.objects.filter(session__deleted_at__isnull=True, session_id__in=session_ids)
-    rows = rows.filter(id__in=[encode_text(file_id) for file_id in file_ids])
+    rows = rows.filter(id__in=list(file_ids))
     return {row.id: _value(row) for row in rows}
 
 
@@ -36,18 +36,18 @@ def find_file_by_content(
     content_id: str, *, session_id: str | None = None, owner_id: int | None = None
 ) -> FileReference | None:
     """The newest reference to this content (SHA-256, 64 hexadecimal digits)."""
-    return _newest(session_id, owner_id, content_id=encode_text(content_id))
+    return _newest(session_id, owner_id, content_id=content_id)
 
 
 def find_file_by_path(path: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference | None:
     """The newest reference to whatever stood at this path."""
-    return _newest(session_id, owner_id, path=encode_text(path))
+    return _newest(session_id, owner_id, path=path)
 
 
 def list_contents(session_id: str, *, using: str = "default") -> dict[str, str]:
     """The contents that files of a session have, deleted or not, each once and in order, and a path of each."""
-    rows = Row.objects.using(using).filter(session_id=encode_text(session_id)).order_by("content_id", "-added_seq")
-    return {content_id: decode_text(path) for content_id, path in rows.values_list("content_id", "path")}
+    rows = Row.objects.using(using).filter(session_id=session_id).order_by("content_id", "-added_seq")
+    return dict(rows.values_list("content_id", "path"))
 
 
 def list_files(
@@ -61,13 +61,13 @@ def list_files(
     if query:
         rows = rows.filter(path__icontains=encode_text(query))
     if before is not None:
-        rows = rows.filter(id__lt=encode_text(before))
+        rows = rows.filter(id__lt=before)
     return [_value(row) for row in rows.order_by("-id")[:limit]]
 
 
 def versions_of(file: FileReference) -> list[FileReference]:
     """All that a session was given under the path of one of its files, oldest first."""
-    rows = _scope(file.session_id, None).filter(path=encode_text(file.path))
+    rows = _scope(file.session_id, None).filter(path=file.path)
     return [_value(row) for row in rows.order_by("added_seq")]
 
 
@@ -80,7 +80,7 @@ def find_exploration(
     """
     rows = Row.objects.filter(content_id=content_id, file_type=file_type, exploration__explorer=explorer)
     if model:
-        asked = {"model": encode_text(model), "prompt": prompt_version, "problem": ""}
+        asked = {"model": model, "prompt": prompt_version, "problem": ""}
         rows = rows.filter(**{f"exploration__prose__{name}": value for name, value in asked.items()})
     else:
         rows = rows.filter(exploration__prose__isnull=True)
@@ -93,7 +93,7 @@ def read_of_session(session_id: str, content_id: str, offset: int, limit: int) -
 
     :raises FileContentNotFound: none of them has it, or it is not kept here.
     """
-    if not Row.objects.filter(session_id=session_id, content_id=encode_text(content_id), size__isnull=False).exists():
+    if not Row.objects.filter(session_id=session_id, content_id=content_id, size__isnull=False).exists():
         raise FileContentNotFound(content_id=content_id)
     return read_content(content_id, offset, limit)
 
@@ -112,7 +112,7 @@ def bytes_of_person(owner_id: int) -> int:
 
 def kept_contents(session_id: str, *, using: str = "default") -> set[str]:
     """The contents of a session's files that were kept here: of any other only this may ever have been known."""
-    rows = Row.objects.using(using).filter(session_id=encode_text(session_id), size__isnull=False)
+    rows = Row.objects.using(using).filter(session_id=session_id, size__isnull=False)
     return set(rows.values_list("content_id", flat=True))
 
 
@@ -144,7 +144,7 @@ def _scope(session_id: str | None, owner_id: int | None) -> QuerySet[Any]:
         raise ValueError("say whose files: session_id or owner_id")
     rows: QuerySet[Any] = Row.objects.filter(session__deleted_at__isnull=True)
     if session_id is not None:
-        rows = rows.filter(session_id=encode_text(session_id))
+        rows = rows.filter(session_id=session_id)
     return rows if owner_id is None else rows.filter(session__owner_id=owner_id)
 
 
@@ -160,12 +160,12 @@ def _value(row: Row) -> FileReference:
         id=row.id,
         session_id=row.session_id,
         content_id=row.content_id,
-        path=decode_text(row.path),
-        file_type=decode_text(row.file_type),
+        path=row.path,
+        file_type=row.file_type,
         token_count=row.token_count,
-        exploration_summary=decode_text(row.exploration_summary or ""),
+        exploration_summary=row.exploration_summary or "",
         created_at=row.created_at,
         size=row.size,
-        exploration=None if row.exploration is None else decode_json(row.exploration),
+        exploration=row.exploration,
         is_explored=row.exploration_summary is not None,
     )

@@ -9,7 +9,7 @@ from files_app.models import PATH_LENGTH, TYPE_LENGTH, FileReference
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.events import EventType
 from mnesis_core.ledger import MAX_INTEGER, new_salt
-from mnesis_core.text import encode_json, encode_text
+from mnesis_core.text import encode_text
 from mnesis_core.values import new_id
 from sessions_app.database.fast_sql import Table
 from sessions_app.record.change import Change
@@ -44,7 +44,7 @@ def store_file_reference(
         "path": _fitting("path", path, PATH_LENGTH),
         "file_type": _fitting("file_type", file_type, TYPE_LENGTH),
         "token_count": _counted(token_count),
-        "exploration_summary": None if exploration_summary is None else encode_text(exploration_summary),
+        "exploration_summary": exploration_summary,
         "size": size,
     }
     if file_id is None and (there := _same(record, known)):
@@ -73,10 +73,11 @@ def _same(record: Change, known: dict[str, Any]) -> str | None:
 
 def finish_exploration(record: Change, file_id: str, *, summary: str, exploration: dict[str, Any]) -> bool:
     """Write what was found in a file, once; False if somebody has."""
-    kept = {"exploration_summary": encode_text(summary), "exploration": encode_json(exploration)}
+    kept = {"exploration_summary": summary, "exploration": exploration}
     if not record.update(_FILES, kept, id=file_id, session_id=record.session_id, exploration_summary=None):
         return False
     row = FileReference.objects.get(id=file_id)
+    row.exploration_summary = encode_text(summary)  # the index has texts as they are stored
     index.add_row(record, "files", row)
     record.publish(EventType.FILE_EXPLORED, file_id=file_id)
     return True
@@ -99,10 +100,9 @@ def _checked(content_id: str) -> str:
 
 
 def _fitting(name: str, text: str, limit: int) -> str:
-    stored = encode_text(text)
-    if len(stored) > limit:
+    if len(encode_text(text)) > limit:
         raise InvalidRequest(f"{name} is longer than {limit:,} characters", field=name)
-    return stored
+    return text
 
 
 def _counted(tokens: int) -> int:

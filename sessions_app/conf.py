@@ -22,7 +22,6 @@ from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices
 from mnesis_core.llm.limits import settle_limits
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
-from mnesis_core.text import encode_text
 from sessions_app.database.fast_sql import Asked, CompiledQuery
 from sessions_app.models import LanguageModel, ModelGrant
 
@@ -147,7 +146,7 @@ def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
     :param user_id: whose sessions it is for; ``None``: the site itself asks
     :raises ModelNotFoundError: there is no such model, or it is not for this person.
     """
-    row = _BY_ALIAS.one(alias=encode_text(alias))
+    row = _BY_ALIAS.one(alias=alias)
     if row is not None and (user_id is None or not row.is_restricted or _is_granted(row, user_id)):
         return _bounded(row) if not row.entered_on_host else spec_of(row, api_key=_key(row))
     if row is None and alias == DEMO.alias:

@@ -9,6 +9,7 @@ from django.db.models import Q
 from mnesis_core.ledger import GENESIS, new_salt
 from mnesis_core.llm.interface import LimitSource
 from mnesis_core.records import TurnState
+from sessions_app.fields import EncodedCharField, EncodedJSONField, EncodedTextField, IdField
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
@@ -59,22 +60,22 @@ class UsageModel(AppendOnlyModel):
 class Session(AppendOnlyModel):
     """A conversation without an end."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
     parent_part_id = models.CharField(max_length=ID_LENGTH, default="")
     """The tool call that launched this child session."""
     forked_message_id = models.CharField(max_length=ID_LENGTH, default="")
     """The parent's last message that a fork begins with; empty for every other session."""
-    external_id = models.CharField(max_length=200, default="")
+    external_id = EncodedCharField(max_length=200, default="", truncated=True)
     """What an import or a client calls it. Of one owner and origin one session at a time has it; a deleted one gives it back."""
     origin = models.CharField(max_length=32, default="chat")
     model = models.CharField(max_length=100)
-    agent = models.CharField(max_length=100, default="default")
-    system_prompt = models.TextField(default="")
-    title = models.CharField(max_length=400, default="")
-    labels = models.JSONField(default=dict)
-    config = models.JSONField(default=dict)
+    agent = EncodedCharField(max_length=100, default="default")
+    system_prompt = EncodedTextField(default="")
+    title = EncodedCharField(max_length=400, default="", truncated=True)
+    labels = EncodedJSONField(default=dict)
+    config = EncodedJSONField(default=dict)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     archived_at = models.DateTimeField(null=True)
@@ -87,7 +88,7 @@ class Session(AppendOnlyModel):
     """Of the commitments to the session's rows; parts and summaries have their own."""
     host_mode = models.BooleanField(default=False)
     """Whether it stays alive for messages of peers."""
-    peer_name = models.CharField(max_length=64, default="")
+    peer_name = IdField(max_length=64, default="")
     """By which they address it."""
 
     rules = Rules(
@@ -135,14 +136,14 @@ class Session(AppendOnlyModel):
 class Turn(UsageModel):
     """One user message to its final answer, with every call in between (decision 9)."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
     seq = models.BigIntegerField()
     state = models.CharField(
         max_length=16, choices=[(s.value, s.value) for s in TurnState], default=TurnState.RUNNING.value
     )
     origin = models.CharField(max_length=32, default="chat")
-    model = models.CharField(max_length=100)
+    model = EncodedCharField(max_length=100, truncated=True)
     idempotency_key = models.CharField(max_length=200, null=True)
     request_digest = models.CharField(max_length=64, default="")
     """Of the request behind the idempotency key, so that a key is not used for two."""
@@ -151,7 +152,7 @@ class Turn(UsageModel):
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     error_code = models.CharField(max_length=64, null=True)
-    error_message = models.TextField(null=True)
+    error_message = EncodedTextField(null=True)
     lease_owner = models.CharField(max_length=100, default="")
     lease_expires_at = models.DateTimeField(null=True)
     fence = models.BigIntegerField(default=1)
@@ -185,23 +186,23 @@ class Turn(UsageModel):
 class Message(UsageModel):
     """One message of the record."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="messages")
     turn = models.ForeignKey(Turn, on_delete=models.PROTECT, related_name="messages")
     seq = models.BigIntegerField()
     role = models.CharField(max_length=16)
     agent = models.CharField(max_length=100, default="default")
-    model = models.CharField(max_length=200, default="")
+    model = EncodedCharField(max_length=200, default="", truncated=True)
     is_summary = models.BooleanField(default=False)
-    external_id = models.CharField(max_length=200, default="")
+    external_id = EncodedCharField(max_length=200, default="", truncated=True)
     created_at = models.DateTimeField()
     """When it was said; for an import, the original's time."""
     recorded_at = models.DateTimeField()
     """When it was written here."""
-    finish_reason = models.CharField(max_length=64, null=True)
+    finish_reason = EncodedCharField(max_length=64, null=True, truncated=True)
     outcome = models.CharField(max_length=16, null=True)
     error_code = models.CharField(max_length=64, null=True)
-    error_message = models.TextField(null=True)
+    error_message = EncodedTextField(null=True)
     finalized_at = models.DateTimeField(null=True)
 
     rules = Rules(once=("finish_reason", "outcome", "error_code", "error_message", "finalized_at", *USAGE_COLUMNS))
@@ -218,24 +219,24 @@ class Message(UsageModel):
 class MessagePart(AppendOnlyModel):
     """One part of a message. ``content`` is the text, or the JSON of what the other columns do not hold."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="parts")
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     part_type = models.CharField(max_length=16)
     part_index = models.IntegerField()
-    content = models.TextField(default="")
-    label = models.CharField(max_length=200, default="")
-    tool_name = models.CharField(max_length=200, default="")
-    tool_call_id = models.CharField(max_length=200, default="")
-    tool_input = models.TextField(default="")
+    content = EncodedTextField(default="")
+    label = EncodedCharField(max_length=200, default="", truncated=True)
+    tool_name = EncodedCharField(max_length=200, default="", truncated=True)
+    tool_call_id = EncodedCharField(max_length=200, default="", truncated=True)
+    tool_input = EncodedTextField(default="")
     tool_state = models.CharField(max_length=16, null=True)
-    output = models.TextField(null=True)
-    error_message = models.TextField(null=True)
+    output = EncodedTextField(null=True)
+    error_message = EncodedTextField(null=True)
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     compacted_at = models.DateTimeField(null=True)
-    decision_note = models.TextField(null=True)
-    late_output = models.TextField(null=True)
+    decision_note = EncodedTextField(null=True)
+    late_output = EncodedTextField(null=True)
     compacted_seq = models.BigIntegerField(null=True)
     """The event that tombstoned the output, so that any earlier context can be rebuilt."""
     token_estimate = models.BigIntegerField(default=0)
@@ -333,7 +334,7 @@ class StreamJournal(AppendOnlyModel):
     part_type = models.CharField(max_length=16)
     offset = models.BigIntegerField()
     """Characters of this part before this piece."""
-    text = models.TextField()
+    text = EncodedTextField()
 
     rules = Rules(deletable=True, bound=False)
 
@@ -353,11 +354,11 @@ USAGE_SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros
 class PromptText(AppendOnlyModel):
     """A text beside the messages that calls of a session were made with, such as its tools' descriptions: kept once."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     digest = models.CharField(max_length=64)
     """SHA-256 of the text, by which ``ModelCall.parameters["texts"]`` names it."""
-    content = models.TextField()
+    content = EncodedTextField()
     created_at = models.DateTimeField()
 
     rules = Rules()
@@ -373,27 +374,27 @@ class PromptText(AppendOnlyModel):
 class ModelCall(UsageModel):
     """One question to a model: what it was shown (manifest and digest) and how it ended."""
 
-    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     turn = models.ForeignKey(Turn, null=True, on_delete=models.PROTECT, related_name="calls")
     message = models.ForeignKey(Message, null=True, on_delete=models.PROTECT, related_name="+")
-    purpose = models.CharField(max_length=16, default="turn")
-    model = models.CharField(max_length=100)
+    purpose = IdField(max_length=16, default="turn")
+    model = EncodedCharField(max_length=100)
     provider_model = models.CharField(max_length=200)
-    parameters = models.JSONField(default=dict)
-    manifest = models.JSONField(default=list)
+    parameters = EncodedJSONField(default=dict)
+    manifest = EncodedJSONField(default=list)
     context_seq = models.BigIntegerField(default=0)
     """The event as of which the context was read."""
     digest = models.CharField(max_length=64)
     estimated_tokens = models.BigIntegerField(default=0)
     attempts = models.IntegerField(null=True)
-    state = models.CharField(max_length=16, default="running")
+    state = IdField(max_length=16, default="running")
     outcome = models.CharField(max_length=16, null=True)
-    finish_reason = models.CharField(max_length=64, null=True)
-    usage_said = models.TextField(null=True)
+    finish_reason = EncodedCharField(max_length=64, null=True, truncated=True)
+    usage_said = EncodedTextField(null=True)
     """What the provider said of tokens, as JSON, whether it can be true or not."""
     error_code = models.CharField(max_length=64, null=True)
-    error_message = models.TextField(null=True)
+    error_message = EncodedTextField(null=True)
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
 
@@ -506,7 +507,7 @@ class SearchEntry(models.Model):
 class LanguageModel(models.Model):
     """A model that people may choose. Keys stay in the environment; this row names the variable."""
 
-    alias = models.CharField(primary_key=True, max_length=100)
+    alias = IdField(primary_key=True, max_length=100)
     litellm_model = models.CharField(max_length=200)
     api_base = models.CharField(max_length=500, blank=True, default="")
     api_key_env = models.CharField(max_length=100, blank=True, default="")

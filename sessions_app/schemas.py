@@ -11,7 +11,7 @@ from ninja.responses import NinjaJSONEncoder
 from mnesis_core.events import LedgerEvent
 from mnesis_core.messages import DataPart, FileRefPart, ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.records import CallRecord, SessionRecord, TurnRecord, UsageRecord, Waiting
-from mnesis_core.text import decode_text, printable, write_time
+from mnesis_core.text import printable, write_time
 
 Place = Annotated[int, Field(ge=0, le=2**53)]
 """A number that a list goes on behind: ``after``, or the ``next_cursor`` of the page before as ``cursor``. The later one counts."""
@@ -297,9 +297,9 @@ def message_out(message: StoredMessage, row: Any) -> dict[str, Any]:
         "created_at": message.created_at,
         "parts": [part_out(part) for part in message.parts],
         "usage": usage_out(row),
-        "finish_reason": None if row.finish_reason is None else printable(decode_text(row.finish_reason)),
+        "finish_reason": None if row.finish_reason is None else printable(row.finish_reason),
         "outcome": row.outcome,
-        "error": error_out(row.error_code, None if row.error_message is None else decode_text(row.error_message)),
+        "error": error_out(row.error_code, row.error_message),
     }
 
 

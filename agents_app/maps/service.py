@@ -99,7 +99,7 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
     if asked.session_id is not None:
         load_session(asked.session_id, owner_id=owner_id)
     check_texts(asked)
-    key = stored_key(asked.idempotency_key)
+    stored_key(asked.idempotency_key)
     file = _input_of(asked, owner_id)
     session = load_session(file.session_id, owner_id=owner_id)
     if asked.kind is OperatorKind.AGENTIC:
@@ -109,7 +109,7 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
         spec = replace(spec, limits=tightest(spec.limits, _limits_of(load_turn(turn_id, session_id=session.id))))
     _try_first_item(spec, file)
     with change(session.id) as record:
-        if (known := find_run_by_key(session.id, key) if key else None) is not None:
+        if (known := find_run_by_key(session.id, key) if (key := asked.idempotency_key) else None) is not None:
             return _replayed(known, asked.kind, spec, file)
         _refuse_archived(record)
         run_id = map_store.start_run(

@@ -22,7 +22,7 @@ from agents_app.queries import audiences_of, list_servers, load_server
 from agents_app.tools import SHIPPED, Tool, list_tools
 from agents_app.tools.mcp.admin import McpServerForm, attach_server, list_again, mark_read_only
 from mnesis_core.errors import MnesisError, ToolServerNotFound
-from mnesis_core.text import encode_text, excerpt
+from mnesis_core.text import excerpt
 from mnesis_core.turns.mcp_servers import AttachedServer
 from sessions_app.conf import site_config
 from sessions_app.database.threads import waiting_for
@@ -236,7 +236,7 @@ def _say(request: HttpRequest, server: AttachedServer) -> None:
 
 
 def _row(name: str) -> McpServer:
-    row: McpServer | None = McpServer.objects.filter(name=encode_text(name), removed_at__isnull=True).first()
+    row: McpServer | None = McpServer.objects.filter(name=name, removed_at__isnull=True).first()
     if row is None:
         raise Http404
     return row

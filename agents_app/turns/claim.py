@@ -280,7 +280,7 @@ def _write_recorded(
     **key: Any,
 ) -> str:
     model = turn.model or session.model
-    turn_id = turn_store.start_turn(record, model=encode_text(model), origin="record", **key)
+    turn_id = turn_store.start_turn(record, model=model, origin="record", **key)
     message_store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=turn.user), parts=parts[0])
     message_store.append_message(
         record,

@@ -25,7 +25,6 @@ from mnesis_core.messages import (
     ToolPart,
 )
 from mnesis_core.records import RunRecord, SessionRecord, SummaryRecord
-from mnesis_core.text import decode_text
 from sessions_app.pages.lookup import shown_title
 from sessions_app.pages.markdown import format_count, format_duration, format_money, show_invisible
 from sessions_app.record.call_queries import usage_of
@@ -121,12 +120,12 @@ def _said(message: StoredMessage, row: Any) -> Entry:
     usage = usage_of(row)
     tokens = f"{format_count(usage.tokens_input)} tokens in, {format_count(usage.tokens_output)} out"
     facts = (
-        show_invisible(decode_text(row.model)),
+        show_invisible(row.model),
         tokens if usage.tokens_input is not None or usage.tokens_output is not None else "",
         format_money(usage.cost_micros),
         "summary that it came with" if message.is_summary else "",
         "" if row.outcome in (None, "complete") else f"ended {row.outcome}",
-        show_invisible(f"{row.error_code}: {decode_text(row.error_message or '')}") if row.error_code else "",
+        show_invisible(f"{row.error_code}: {row.error_message or ''}") if row.error_code else "",
     )
     return Entry(
         heading=SPEAKERS.get(message.role, message.role),

@@ -16,7 +16,7 @@ from django.urls import URLPattern, path
 from django.utils.http import content_disposition_header
 from django.utils.text import capfirst
 
-from mnesis_core.text import decode_text, encode_text, excerpt, printable
+from mnesis_core.text import encode_text, excerpt, printable
 from mnesis_core.values import is_id
 from sessions_app.admin.texts import (
     Fact,
@@ -145,7 +145,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return rows.defer(*(text.name for text in self.texts), *(of_session if "session" in self.related else ()))
 
     shown_id = column("Id", lambda row: str(row.pk), "pk")
-    in_session = column("Session", lambda row: excerpt(decode_text(row.session.title), 40) or str(row.session_id))
+    in_session = column("Session", lambda row: excerpt(row.session.title, 40) or str(row.session_id))
     created = column("Created (UTC)", lambda row: f"{row.created_at:%Y-%m-%d %H:%M:%S}", "created_at")
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
@@ -253,7 +253,7 @@ class ReadOnlyAdmin(ModelAdmin):
         found = rows.values_list("pk", column).first() if declared else None
         if declared is None or found is None or found[1] is None:
             raise Http404("there is no such text")
-        response = HttpResponse(printable(whole_text(found[1], declared)), content_type="text/plain; charset=utf-8")
+        response = HttpResponse(printable(whole_text(found[1])), content_type="text/plain; charset=utf-8")
         name = f"{self.opts.model_name}-{found[0]}-{column}.txt"
         response["Content-Disposition"] = str(content_disposition_header(True, name))
         response["X-Content-Type-Options"] = "nosniff"

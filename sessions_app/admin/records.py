@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Left
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
@@ -17,7 +16,7 @@ from mnesis_core.events import EventType
 from mnesis_core.ledger import GENESIS, entry_hash
 from mnesis_core.messages import CompactionMarkerPart, FileRefPart, StepFinishPart, StepStartPart
 from mnesis_core.records import TurnState
-from mnesis_core.text import decode_text, excerpt
+from mnesis_core.text import excerpt
 from mnesis_core.values import is_id
 from sessions_app.admin.read_only import (
     ReadOnlyAdmin,
@@ -28,6 +27,7 @@ from sessions_app.admin.read_only import (
     require_reading,
 )
 from sessions_app.admin.texts import Fact, TextColumn, list_url, marked, record_url, show_columns, with_beginnings
+from sessions_app.fields import Head
 from sessions_app.models import (
     ContextItem,
     Event,
@@ -72,7 +72,7 @@ class SessionAdmin(ReadOnlyAdmin):
         TextColumn(name="config", label="Configuration"),
     )
 
-    shown_title = column("Title", lambda row: excerpt(decode_text(row.title), 80) or row.id, "title")
+    shown_title = column("Title", lambda row: excerpt(row.title, 80) or row.id, "title")
     messages = column("Messages", lambda row: f"{row.message_seq:,}", "message_seq")
     turns = column("Turns", lambda row: f"{row.turn_seq:,}", "turn_seq")
     events = column("Events", lambda row: f"{row.event_seq:,}", "event_seq")
@@ -95,14 +95,14 @@ class SessionAdmin(ReadOnlyAdmin):
         return rows.filter(Q(title__icontains=term) | Q(external_id=term))
 
     def page_title(self, row: Session) -> str:
-        return excerpt(decode_text(row.title), 120) or row.id
+        return excerpt(row.title, 120) or row.id
 
     def heading_of(self, row: Session) -> SessionHeading | None:
         return load_heading(row.id)
 
     def facts(self, row: Session) -> list[Fact]:
         """Return the columns, without a title that stands above them as it is."""
-        return [fact for fact in super().facts(row) if fact.name != "title" or row.title != decode_text(row.title)]
+        return [fact for fact in super().facts(row) if fact.name != "title"]
 
     def page(self, request: HttpRequest, row: Session) -> dict[str, Any]:
         children = Session.objects.filter(parent_id=row.id).count()
@@ -211,7 +211,7 @@ def shown_part(row: Any) -> dict[str, Any]:
     return {
         "row": row,
         "url": record_url(row, row.pk),
-        "name": marked(decode_text(row.tool_name or row.label)),
+        "name": marked(row.tool_name or row.label),
         "texts": show_columns(row, (content, *PART_TEXTS[1:])),
         "tombstoned_by_url": by_event,
     }
@@ -235,16 +235,14 @@ class MessagePartAdmin(ReadOnlyAdmin):
     texts = PART_TEXTS
 
     in_message = column("Message", lambda row: f"{row.message.seq} [{row.part_index}]")
-    tool = column("Tool", lambda row: excerpt(decode_text(row.tool_name or row.label), 40))
+    tool = column("Tool", lambda row: excerpt(row.tool_name or row.label, 40))
     tombstoned = column("Tombstoned", lambda row: "yes" if row.compacted_at else "")
-    begins = column(
-        "Begins", lambda row: excerpt(decode_text(row.starts["content"] or row.starts["tool_input"]), PREVIEW)
-    )
-    output_begins = column("Output begins", lambda row: excerpt(decode_text(row.starts["output"] or ""), PREVIEW))
+    begins = column("Begins", lambda row: excerpt(row.starts["content"] or row.starts["tool_input"], PREVIEW))
+    output_begins = column("Output begins", lambda row: excerpt(row.starts["output"] or "", PREVIEW))
 
     def dress_rows(self, rows: list[Any]) -> None:
         names = ("content", "tool_input", "output")
-        starts = {f"{name}_start": Left(name, PREVIEW * 4) for name in names}
+        starts = {f"{name}_start": Head(name, PREVIEW * 4) for name in names}
         parts = MessagePart.objects.filter(pk__in=[row.pk for row in rows]).annotate(**starts)
         found = {key: dict(zip(names, texts, strict=True)) for key, *texts in parts.values_list("pk", *starts)}
         for row in rows:
@@ -298,7 +296,7 @@ class EventAdmin(ReadOnlyAdmin):
     link_lookups = ("session", "seq", "seq__gte", "seq__lte")
     session_ordering = ("seq",)
     is_numbered = True
-    texts = (TextColumn(name="body", label="Body", pretty=True, encoded=False),)
+    texts = (TextColumn(name="body", label="Body", pretty=True),)
 
     short_hash = column("Hash", lambda row: row.hash[:12])
 

@@ -17,7 +17,7 @@ from django.urls import URLPattern, path, reverse
 
 from mnesis_core.errors import InvalidRequest, NotFound
 from mnesis_core.llm.limits import shown_prices
-from mnesis_core.text import decode_text, excerpt
+from mnesis_core.text import excerpt
 from sessions_app.admin.read_only import ModelAdmin, ReadOnlyAdmin, column, presence_filter
 from sessions_app.admin.texts import Fact, marked, record_url
 from sessions_app.catalogue.model_store import revoke_key
@@ -60,7 +60,7 @@ class PortalAdmin(ReadOnlyAdmin):
         return [*super().facts(row), Fact(label="For", value=marked(_audience(row)))]
 
     def page_title(self, row: Any) -> str:
-        return excerpt(decode_text(getattr(row, self.name_column)), 120)
+        return excerpt(getattr(row, self.name_column), 120)
 
     def page(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         name = getattr(row, self.name_column)

@@ -18,6 +18,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from mnesis_core.text import ESCAPE, decode_text, visible_runs
+from sessions_app.fields import EncodedField
 
 FOLD_CHARACTERS = 20_000
 EMPTY = "—"
@@ -33,8 +34,6 @@ class TextColumn:
     label: str
     pretty: bool = False
     """JSON: show it indented, above the exact text."""
-    encoded: bool = True
-    """False for text that was never encoded: the canonical bodies of events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +106,12 @@ def show_column(row: Any, column: TextColumn) -> ShownText | None:
     url = admin_url(row, "text", quote(row.pk), column.name)
     if isinstance(row._meta.get_field(column.name), JSONField):
         value = getattr(row, column.name)
-        return show_text(whole_text(value, column), label=column.label, url=url) if value else None
+        return show_text(whole_text(value), label=column.label, url=url) if value else None
     start = getattr(row, f"{column.name}_start")
     if not start:
         return None
     length = getattr(row, f"{column.name}_length")
-    if column.encoded:
+    if isinstance(row._meta.get_field(column.name), EncodedField):
         start = decode_text(start)
         length -= (_ENCODED_LENGTH - 1) * getattr(row, f"{column.name}_escapes")
     return show_text(start, label=column.label, length=length, pretty=column.pretty, url=url)
@@ -122,10 +121,9 @@ def show_columns(row: Any, columns: Sequence[TextColumn]) -> list[ShownText]:
     return [text for text in (show_column(row, column) for column in columns) if text]
 
 
-def whole_text(value: Any, column: TextColumn) -> str:
+def whole_text(value: Any) -> str:
     """Return the exact text of a column, or its value as indented JSON."""
-    text = value if isinstance(value, str) else _dump(value)
-    return decode_text(text) if column.encoded else text
+    return value if isinstance(value, str) else _dump(value)
 
 
 def facts_of(row: Model, *, hidden: Collection[str]) -> list[Fact]:
@@ -152,7 +150,7 @@ def _words(value: Any, name: str) -> str:
         return "yes" if value else "no"
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d} UTC"
-    return f"{value:,}" if isinstance(value, int) and name != "id" else decode_text(str(value))
+    return f"{value:,}" if isinstance(value, int) and name != "id" else str(value)
 
 
 def admin_url(model: Any, view: str, *values: Any, **query: Any) -> str:

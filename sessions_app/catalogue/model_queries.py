@@ -42,7 +42,7 @@ def list_model_entries() -> list[ModelEntry]:
 
 def find_model_entry(alias: str) -> ModelEntry | None:
     """The entry of this name."""
-    row = LanguageModel.objects.filter(alias=encode_text(alias)).first()
+    row = LanguageModel.objects.filter(alias=alias).first()
     if row is not None:
         return _entry(row)
     return SHIPPED if alias == DEMO.alias else None

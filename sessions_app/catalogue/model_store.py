@@ -15,7 +15,6 @@ from django.utils import timezone
 from mnesis_core.errors import InvalidRequest, ModelNotFoundError, NotFound
 from mnesis_core.llm.interface import ModelSpec, Prices
 from mnesis_core.network.keys import SCOPES, KeyText, new_key
-from mnesis_core.text import encode_text
 from sessions_app.conf import check_listed
 from sessions_app.models import ApiKey, LanguageModel, ModelGrant
 
@@ -68,7 +67,7 @@ def check_entered(alias: str, **reached: str) -> bool:
     :param reached: ``litellm_model``, ``api_base`` and ``api_key_env``
     :raises NotListed: it does not, and the host's lists do not hold it; ``field`` says what.
     """
-    if LanguageModel.objects.filter(alias=encode_text(alias), entered_on_host=True, **reached).exists():
+    if LanguageModel.objects.filter(alias=alias, entered_on_host=True, **reached).exists():
         return True
     check_listed(**reached)
     return False
@@ -83,7 +82,7 @@ def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None)
     :raises NotListed: they do not; ``field`` says what.
     """
     with transaction.atomic():
-        LanguageModel.objects.select_for_update().filter(alias=encode_text(spec.alias)).first()
+        LanguageModel.objects.select_for_update().filter(alias=spec.alias).first()
         reached = {"litellm_model": spec.litellm_model, "api_base": spec.api_base, "api_key_env": api_key_env}
         stays = check_entered(spec.alias, **reached)
         put_model(replace(spec, entered_on_host=stays), api_key_env=api_key_env)
@@ -120,17 +119,17 @@ def remove_model(alias: str) -> None:
 
     :raises ModelNotFoundError: no model that was added has this name.
     """
-    if not LanguageModel.objects.filter(alias=encode_text(alias)).delete()[0]:
+    if not LanguageModel.objects.filter(alias=alias).delete()[0]:
         raise _unknown(alias)
 
 
 def keep_check(alias: str, result: dict[str, Any]) -> None:
     """Keep how a model answered when it was last asked one word; of the shipped one, which has no row, nothing."""
-    LanguageModel.objects.filter(alias=encode_text(alias)).update(last_check=result)
+    LanguageModel.objects.filter(alias=alias).update(last_check=result)
 
 
 def _change(alias: str, **columns: Any) -> None:
-    if not LanguageModel.objects.filter(alias=encode_text(alias)).update(**columns):
+    if not LanguageModel.objects.filter(alias=alias).update(**columns):
         raise _unknown(alias)
 
 

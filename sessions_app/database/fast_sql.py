@@ -20,7 +20,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models.expressions import Expression
 
+from mnesis_core.text import encode_text
 from sessions_app.database.commitments import binding_of
+from sessions_app.fields import EncodedField
 from sessions_app.guards.rules import AppendOnlyModel, refuse_frozen
 
 # ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
@@ -50,13 +52,23 @@ class Table:
         self._adapt = {str(field.column): adapt for field in fields if (adapt := _adapter(field)) is not None}
         self._adapted = [(place, self._adapt[name]) for place, name in enumerate(self._defaults) if name in self._adapt]
         self._fields = {str(field.column): field for field in fields}
+        self._stored = {str(field.column): field.stored for field in fields if isinstance(field, EncodedField)}
         self._insert = f"INSERT INTO {self.name} ({', '.join(self._defaults)}) VALUES "
         self._places = f"({', '.join(['%s'] * len(fields))})"
         self._inserts: dict[int, str] = {}
 
     def row(self, **values: Any) -> SimpleNamespace:
         """A row to be inserted: the columns named here, and the defaults of all others."""
-        return SimpleNamespace(**self._defaults | values)
+        return self.stored_row(**self.stored(values))
+
+    def stored_row(self, **columns: Any) -> SimpleNamespace:
+        """Likewise, of columns whose texts are encoded already."""
+        return SimpleNamespace(**self._defaults | columns)
+
+    def stored(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Columns as they are stored: their texts encoded (``sessions_app.fields``), which must be done once."""
+        stored = self._stored
+        return {name: stored[name](value) if name in stored else value for name, value in values.items()}
 
     def insert(self, cursor: CursorWrapper, rows: Sequence[SimpleNamespace]) -> None:
         """Insert rows that ``row`` has made.
@@ -240,7 +252,7 @@ def _adapter(field: models.Field[Any, Any]) -> Callable[[Any], Any] | None:
     if isinstance(field, models.DateTimeField):
         return lambda value: None if value is None else _time(value)
     if isinstance(field, models.JSONField):
-        return lambda value: field.get_db_prep_save(value, connection)
+        return lambda value: None if value is None else field.get_db_prep_value(value, connection, prepared=True)
     return None
 
 
@@ -283,6 +295,7 @@ class CompiledQuery(Generic[M]):
     def all(self, **values: Any) -> list[M]:
         """The rows for these values, as instances; with the annotations that the query has."""
         query = self._compiled
+        values = {name: encode_text(value) if isinstance(value, str) else value for name, value in values.items()}
         params = [values[param.name] if isinstance(param, Asked) else param for param in query.params]
         return [query.instance(row) for row in query.converted(fetch(query.sql, params))]
 

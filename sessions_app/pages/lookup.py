@@ -13,7 +13,6 @@ from django.db.models import Q
 from mnesis_core.errors import MessageNotFoundError
 from mnesis_core.files.references import given_file, referred_file
 from mnesis_core.records import SessionRecord
-from mnesis_core.text import decode_text, encode_text
 from mnesis_core.values import is_id
 from sessions_app.models import Message, MessagePart
 from sessions_app.pages.markdown import show_invisible
@@ -44,9 +43,8 @@ def find_seq(session_id: str, place: str) -> int:
         return min(int(place[:19]), LARGEST)
     moment = _moment(place)
     if moment is None:
-        name = encode_text(place)
-        parts = MessagePart.objects.filter(session_id=session_id, id=name).values("message_id")
-        messages = messages.filter(Q(id=name) | Q(turn_id=name) | Q(id__in=parts))
+        parts = MessagePart.objects.filter(session_id=session_id, id=place).values("message_id")
+        messages = messages.filter(Q(id=place) | Q(turn_id=place) | Q(id__in=parts))
     else:
         messages = messages.filter(created_at__gte=moment)
     seq = messages.values_list("seq", flat=True).first()
@@ -85,9 +83,9 @@ def load_said(session_id: str, message_id: str) -> Said:
 
 def _contents(session_id: str, message_id: str) -> list[tuple[str, str]]:
     """The texts and references to files of a message, in order, each with its kind."""
-    rows = MessagePart.objects.filter(session_id=session_id, message_id=encode_text(message_id))
+    rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id)
     rows = rows.filter(part_type__in=("text", "file_ref")).order_by("part_index")
-    return [(kind, decode_text(content)) for kind, content in rows.values_list("part_type", "content")]
+    return [(kind, content) for kind, content in rows.values_list("part_type", "content")]
 
 
 def _json(text: str) -> Any:
@@ -123,7 +121,7 @@ def shown_title(title: str) -> str:
 def list_children(session_id: str) -> list[tuple[str, str]]:
     """(id, title) of the sessions that this one launched, or that were forked from it, oldest first."""
     rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
-    return [(id, decode_text(title)) for id, title in rows.values_list("id", "title")[:MOST_CHILDREN]]
+    return [(id, title) for id, title in rows.values_list("id", "title")[:MOST_CHILDREN]]
 
 
 def list_launched(session_id: str, part_ids: Sequence[str]) -> dict[str, tuple[Relative, ...]]:

@@ -23,7 +23,7 @@ from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.files.references import GivenFile, given_file, referred_file
 from mnesis_core.messages import TextPart
 from mnesis_core.records import TurnState, UsageRecord
-from mnesis_core.text import ESCAPE, decode_text, encode_text, excerpt
+from mnesis_core.text import ESCAPE, decode_text, excerpt
 from mnesis_core.turns.inbox import INBOX
 from mnesis_core.values import is_id
 from sessions_app.models import Message, MessagePart
@@ -184,7 +184,7 @@ def load_message(session_id: str, message_id: str) -> MessageView:
 
     :raises MessageNotFoundError: the session has no such message.
     """
-    row = _messages(session_id).filter(id=encode_text(message_id)).first()
+    row = _messages(session_id).filter(id=message_id).first()
     if row is None:
         raise MessageNotFoundError(message_id=message_id)
     shown = _views([row])[0]
@@ -207,7 +207,7 @@ def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length
     :raises PartNotFoundError: the session has no such part, or the part no such text.
     """
     column = FIELDS.get(field)
-    rows = MessagePart.objects.filter(session_id=session_id, id=encode_text(part_id))
+    rows = MessagePart.objects.filter(session_id=session_id, id=part_id)
     row = rows.values_list(Substr(column, offset + 1, length), Length(column)).first() if column else None
     if row is None or row[0] is None:
         raise PartNotFoundError(part_id=part_id)
@@ -220,17 +220,17 @@ def load_whole_text(session_id: str, part_id: str, *, field: str) -> str:
     :raises PartNotFoundError: the session has no such part, or the part no such text.
     """
     column = FIELDS.get(field)
-    rows = MessagePart.objects.filter(session_id=session_id, id=encode_text(part_id))
+    rows = MessagePart.objects.filter(session_id=session_id, id=part_id)
     text = rows.values_list(column, flat=True).first() if column else None
     if text is None:
         raise PartNotFoundError(part_id=part_id)
-    return decode_text(text)
+    return str(text)
 
 
 def load_records(session_id: str, message_id: str, *, after: int) -> list[PartView]:
     """Imported records kept with a message, after the part index ``after``."""
     rows = MessagePart.objects.filter(
-        session_id=session_id, message_id=encode_text(message_id), part_type="data", part_index__gt=after
+        session_id=session_id, message_id=message_id, part_type="data", part_index__gt=after
     )
     return [_view_part(row) for row in _part_heads(rows.order_by("part_index"))[:RECORDS]]
 
@@ -276,7 +276,7 @@ def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> M
         seq=row.seq,
         turn_id=row.turn_id,
         role=row.role,
-        model=show_invisible(decode_text(row.model)),
+        model=show_invisible(row.model),
         is_summary=row.is_summary,
         created_at=row.created_at,
         parts=parts,
@@ -284,7 +284,7 @@ def _view_message(row: Any, parts: tuple[PartView, ...], record_count: int) -> M
         is_running=row.role == "assistant" and row.finalized_at is None and row.turn.state == "running",
         ending=_ending(row, code),
         error_code=code or "",
-        error_message=show_invisible(decode_text(message or "")),
+        error_message=show_invisible(message or ""),
         usage=usage_of(row),
         is_from_inbox=row.role == "user" and row.turn.origin == INBOX,
         ends_turn=row.ends_turn and row.turn.ended_at is not None,
@@ -348,7 +348,7 @@ def _written(row: dict[str, Any]) -> PartView:
         id=row["id"],
         index=row["part_index"],
         kind=kind,
-        label=show_invisible(decode_text(row["label"])),
+        label=show_invisible(row["label"]),
         html=render_markdown(decode_text(head)) if is_prose else None,
         content=_stretch(row["id"], "content", head if is_prose else head[:HEAD], offset=0, length=length),
     )
@@ -374,7 +374,7 @@ def _tool(row: dict[str, Any]) -> PartView:
         id=row["id"],
         index=row["part_index"],
         kind="tool",
-        label=show_invisible(decode_text(row["tool_name"])) or "unnamed tool",
+        label=show_invisible(row["tool_name"]) or "unnamed tool",
         state=row["tool_state"],
         preview=excerpt(first_words(decode_text(row["input_head"])), 120),
         input=_readable(_head_of(row, "input")),
@@ -382,7 +382,7 @@ def _tool(row: dict[str, Any]) -> PartView:
         error=_head_of(row, "error"),
         whole_file=file_of_output(decode_text(row["output_head"] or row["error_head"] or "")),
         late=_head_of(row, "late"),
-        note=show_invisible(decode_text(row["decision_note"] or "")),
+        note=show_invisible(row["decision_note"] or ""),
         duration=format_duration((completed - started).total_seconds()) if started and completed else "",
         running_since=started if row["tool_state"] == "running" else None,
         compacted_at=row["compacted_at"],

@@ -13,7 +13,6 @@ from mnesis_core.llm.calibration import CallMeasure, read_measure
 from mnesis_core.llm.interface import Source
 from mnesis_core.records import CallRecord, UsageRecord
 from mnesis_core.spending import Spent, highest_of
-from mnesis_core.text import decode_text, encode_text
 from mnesis_core.values import dataclass
 from sessions_app.database.fast_sql import Asked, CompiledQuery, fetch
 from sessions_app.models import ModelCall, PromptText, Turn
@@ -61,7 +60,7 @@ _NEWEST = CompiledQuery(
 
 def begun_before(created_at: datetime, id: str) -> Q:
     """Rows that began before another one, by time and id: times alone may be the same."""
-    return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=encode_text(id))
+    return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=id)
 
 
 def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
@@ -69,7 +68,7 @@ def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
 
     :raises CallNotFoundError: there is no such call, or it belongs to somebody else.
     """
-    rows = ModelCall.objects.filter(id=encode_text(call_id))
+    rows = ModelCall.objects.filter(id=call_id)
     if owner_id is not None:
         rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
     row = rows.first()
@@ -93,7 +92,7 @@ def load_call_before(call: CallRecord) -> CallRecord | None:
 def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, str]:
     """Texts that prompts of a session were made with, by their digests; those that were not kept are absent."""
     rows = PromptText.objects.filter(session_id=session_id, digest__in=list(digests))
-    return {digest: decode_text(content) for digest, content in rows.values_list("digest", "content")}
+    return dict(rows.values_list("digest", "content"))
 
 
 def list_calls(session_id: str, *, limit: int = 100, before: tuple[datetime, str] | None = None) -> list[CallRecord]:
@@ -144,7 +143,7 @@ def newest_call(session_id: str) -> CallMeasure | None:
         model=row.model,
         estimated=row.estimated_tokens,
         reported=reported,
-        refusal=decode_text(row.error_message or "") if is_refused else "",
+        refusal=(row.error_message or "") if is_refused else "",
     )
 
 
@@ -167,11 +166,11 @@ def _call(row: ModelCall) -> CallRecord:
         outcome=row.outcome,
         finish_reason=row.finish_reason,
         error_code=row.error_code,
-        error_message=None if row.error_message is None else decode_text(row.error_message),
+        error_message=row.error_message,
         created_at=row.created_at,
         ended_at=row.ended_at,
         usage=usage_of(row),
-        usage_said=None if row.usage_said is None else decode_text(row.usage_said),
+        usage_said=row.usage_said,
     )
 
 
@@ -254,7 +253,7 @@ def list_headings(session_id: str, *, chosen: CallFilter, before: str = "", limi
 
 def load_heading_of_call(session_id: str, call_id: str) -> CallHeading | None:
     """One call of a session as a line; ``None``: the session has no such call."""
-    row = _calls(session_id).filter(id=encode_text(call_id)).only(*_COLUMNS, *_USAGE).first()
+    row = _calls(session_id).filter(id=call_id).only(*_COLUMNS, *_USAGE).first()
     return None if row is None else _heading(row)
 
 
@@ -280,7 +279,7 @@ def numbers_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
 def models_of_calls(session_id: str) -> list[str]:
     """The models that a session has asked, by name."""
     names = _calls(session_id).order_by("model").values_list("model", flat=True).distinct()
-    return [decode_text(name) for name in names]
+    return list(names)
 
 
 def calls_beside(call: CallRecord) -> tuple[str, str]:
@@ -313,7 +312,7 @@ def sizes_of_calls(session_id: str, ids: Sequence[str]) -> list[CallSize]:
 
 def call_of_message(session_id: str, message_id: str) -> CallHeading | None:
     """The newest call of a turn that wrote a message, or was to write it."""
-    rows = _turn_calls(session_id).filter(message_id=encode_text(message_id))
+    rows = _turn_calls(session_id).filter(message_id=message_id)
     row = rows.order_by("-created_at", "-id").only(*_COLUMNS, *_USAGE).first()
     return None if row is None else _heading(row)
 
@@ -349,11 +348,11 @@ def _turn_calls(session_id: str) -> QuerySet[Any]:
 
 def _chosen(session_id: str, chosen: CallFilter) -> QuerySet[Any]:
     wanted = {"purpose": chosen.purpose, "state": chosen.state, "model": chosen.model}
-    return _calls(session_id).filter(**{name: encode_text(value) for name, value in wanted.items() if value})
+    return _calls(session_id).filter(**{name: value for name, value in wanted.items() if value})
 
 
 def _place(session_id: str, call_id: str) -> tuple[datetime, str] | None:
-    rows: QuerySet[Any] = _calls(session_id).filter(id=encode_text(call_id))
+    rows: QuerySet[Any] = _calls(session_id).filter(id=call_id)
     place: tuple[datetime, str] | None = rows.values_list("created_at", "id").first()
     return place
 
@@ -364,7 +363,7 @@ def _is_after(created_at: datetime, id: str) -> Q:
 
 def _heading(row: Any) -> CallHeading:
     values = {name: getattr(row, name) for name in _COLUMNS}
-    return CallHeading(**values | {"model": decode_text(row.model), "usage": usage_of(row)})
+    return CallHeading(**values, usage=usage_of(row))
 
 
 def _size(id: str, model: str, parameters: Any, estimated: int, context_seq: int) -> CallSize:

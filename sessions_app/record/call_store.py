@@ -9,7 +9,7 @@ from mnesis_core.errors import CallNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.llm.retrying import Retry
 from mnesis_core.records import MessageEnd, NewCall
-from mnesis_core.text import encode_json, encode_text, text_digest
+from mnesis_core.text import text_digest
 from mnesis_core.values import new_id
 from sessions_app.database.fast_sql import Table
 from sessions_app.models import ModelCall, PromptText
@@ -48,8 +48,8 @@ def start_call(
         purpose=purpose,
         model=model,
         provider_model=provider_model,
-        parameters=encode_json(parameters | ({"texts": kept} if kept else {})),
-        manifest=encode_json(manifest),
+        parameters=parameters | ({"texts": kept} if kept else {}),
+        manifest=manifest,
         context_seq=context_seq,
         digest=digest,
         estimated_tokens=estimated_tokens,
@@ -69,8 +69,8 @@ def start_calls(record: Change, calls: Sequence[NewCall]) -> list[str]:
             purpose=call.purpose,
             model=call.model,
             provider_model=call.provider_model,
-            parameters=encode_json(call.parameters),
-            manifest=encode_json(call.manifest),
+            parameters=call.parameters,
+            manifest=call.manifest,
             digest=call.digest,
             estimated_tokens=call.estimated_tokens,
             created_at=record.now,
@@ -98,7 +98,7 @@ def _keep_text(record: Change, text: str) -> str:
             id=new_id("text"),
             session_id=record.session_id,
             digest=digest,
-            content=encode_text(text),
+            content=text,
             created_at=record.now,
         )
         record.insert(_TEXTS, row)
@@ -133,10 +133,10 @@ def _end_columns(record: Change, end: MessageEnd, attempts: int) -> dict[str, An
         "state": "completed" if end.error_code is None else "failed",
         "attempts": attempts,
         "outcome": end.outcome,
-        "finish_reason": None if end.finish_reason is None else encode_text(end.finish_reason)[:64],
+        "finish_reason": end.finish_reason,
         "error_code": end.error_code,
-        "error_message": None if end.error_message is None else encode_text(end.error_message),
+        "error_message": end.error_message,
         "ended_at": record.now,
-        "usage_said": encode_text(end.usage_said) or None,
+        "usage_said": end.usage_said or None,
         **usage_columns(end.usage),
     }

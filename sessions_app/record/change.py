@@ -97,14 +97,14 @@ class Change:
         self._waiting.setdefault(table, []).extend(rows)
 
     def bind_new(self, table: Table, values: dict[str, Any]) -> None:
-        """Bind a row that is written in another way than by ``insert``."""
+        """Bind a row that is written in another way than by ``insert``; the values are those that are stored."""
         if table.model.rules.bound:
             self._bound += table.binding.inserted(values, salt=values.get("salt") or self.salt)
 
     def bind(self, table: Table, values: dict[str, Any], *, id: str, salt: str) -> None:
         """Bind new values of a row that are written in another way than by ``update``."""
         if table.model.rules.bound:
-            self._bound += table.binding.changed(id, values, salt=salt)
+            self._bound += table.binding.changed(id, table.stored(values), salt=salt)
 
     def update(self, table: Table, values: dict[str, Any], *, id: str, salt: str = "", **where: Any) -> int:
         """Change one row if its columns equal ``where``; returns 1, or 0 where there is no such row.
@@ -112,14 +112,15 @@ class Change:
         :raises ImmutableFieldError: a column may never change.
         """
         table.check(values)
+        values = table.stored(values)
         row = next((row for row in self._waiting.get(table, ()) if row.id == id), None)
         if row is None:
             changed = table.update(self.cursor, values, id=id, **where)
         else:
             changed = int(all(getattr(row, column) == value for column, value in where.items()))
             vars(row).update(values if changed else {})
-        if changed:
-            self.bind(table, values, id=id, salt=salt or self._salt_of(table, id, row))
+        if changed and table.model.rules.bound:
+            self._bound += table.binding.changed(id, values, salt=salt or self._salt_of(table, id, row))
         return changed
 
     def update_each(self, table: Table, rows: Mapping[Any, Mapping[str, Any]], **how: Any) -> set[Any]:
@@ -130,6 +131,7 @@ class Change:
         :raises ImmutableFieldError: a column may never change.
         """
         self.flush()
+        rows = {key: table.stored(values) for key, values in rows.items()}
         changed = table.update_each(self.cursor, rows, **how)
         if table.model.rules.bound:
             for id in sorted(changed):

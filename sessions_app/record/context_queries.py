@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
-from django.db.models.functions import Left, Length
+from django.db.models.functions import Length
 
 from mnesis_core.context.entries import ContextRows, MessageEntry
 from mnesis_core.context.fitting import RESULT_FRAME
@@ -21,8 +21,8 @@ from mnesis_core.events import LedgerEvent
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import ContextItemRecord
-from mnesis_core.text import decode_text, encode_text
 from sessions_app.database.fast_sql import fetch, select_columns
+from sessions_app.fields import Head
 from sessions_app.models import ContextItem, Event, Message, MessagePart
 from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
 
@@ -199,17 +199,17 @@ def list_tombstones(
     """Tombstones of a session, the newest first, after ``before``; of one tool, or the one of one part; one query."""
     rows = _tombstones(session_id)
     if tool:
-        rows = rows.filter(tool_name=encode_text(tool))
+        rows = rows.filter(tool_name=tool)
     if part_id:
-        rows = rows.filter(id=encode_text(part_id))
+        rows = rows.filter(id=part_id)
     if before is not None:
         rows = rows.filter(_older_than(*before))
     active = ContextItem.objects.filter(
         session_id=session_id, item_type="message", item_id=OuterRef("message_id"), removed_seq__isnull=True
     )
     columns = {
-        "input": Left("tool_input", HEAD),
-        "head": Left("output", HEAD),
+        "input": Head("tool_input", HEAD),
+        "head": Head("output", HEAD),
         "characters": Length("output"),
         "in_context": Exists(active),
     }
@@ -229,7 +229,7 @@ def tally_tombstones(session_id: str) -> TombstoneTally:
 def tools_of_tombstones(session_id: str) -> list[str]:
     """The names of the tools whose outputs were pruned, the most frequent first."""
     rows = _tombstones(session_id).values("tool_name").annotate(uses=Count("id")).order_by("-uses", "tool_name")
-    return [decode_text(row["tool_name"]) for row in rows[:MOST_TOOLS] if row["tool_name"]]
+    return [row["tool_name"] for row in rows[:MOST_TOOLS] if row["tool_name"]]
 
 
 def _tombstones(session_id: str) -> QuerySet[MessagePart]:
@@ -252,9 +252,9 @@ def _tombstone(row: dict[str, Any]) -> Tombstone:
         message_id=row["message_id"],
         message_seq=row["message__seq"],
         turn_id=row["message__turn_id"],
-        tool_name=decode_text(row["tool_name"]),
-        input=decode_text(row["input"]),
-        output=decode_text(row["head"] or ""),
+        tool_name=row["tool_name"],
+        input=row["input"],
+        output=row["head"] or "",
         characters=row["characters"] or 0,
         tokens=row["output_token_estimate"] or 0,
         compacted_seq=row["compacted_seq"],

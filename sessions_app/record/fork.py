@@ -20,7 +20,6 @@ from mnesis_core.errors import Conflict
 from mnesis_core.events import EventType
 from mnesis_core.messages import UNANSWERED_STATES, Message, Part, StoredMessage, ToolPart, ToolState
 from mnesis_core.records import FORK, MessageEnd, SessionRecord, TurnRecord, TurnState
-from mnesis_core.text import decode_text
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.call_queries import usage_of
 from sessions_app.record.change import Change, change
@@ -135,7 +134,7 @@ def _copy_message(record: Change, turn_id: str, message: StoredMessage, row: Any
         turn_id=turn_id,
         message=Message(role=message.role, parts=parts, is_summary=message.is_summary),
         agent=row.agent,
-        model=decode_text(row.model),
+        model=row.model,
         external_id=message.id,
         created_at=message.created_at,
         end=None if row.finalized_at is None else _end_of(row),
@@ -144,10 +143,10 @@ def _copy_message(record: Change, turn_id: str, message: StoredMessage, row: Any
 
 def _end_of(row: Any) -> MessageEnd:
     return MessageEnd(
-        finish_reason=None if row.finish_reason is None else decode_text(row.finish_reason),
+        finish_reason=row.finish_reason,
         outcome=row.outcome,
         error_code=row.error_code,
-        error_message=None if row.error_message is None else decode_text(row.error_message),
+        error_message=row.error_message,
         usage=usage_of(row),
     )
 

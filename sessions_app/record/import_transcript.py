@@ -171,4 +171,4 @@ def _usage(usage: Usage) -> UsageRecord:
 
 def _model_of(turn: TranscriptTurn) -> str:
     named = [message.model for message in turn.messages if message.model]
-    return encode_text(named[-1])[:100] if named else ""
+    return named[-1] if named else ""

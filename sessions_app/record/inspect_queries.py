@@ -22,13 +22,14 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.functions import Coalesce, Left
+from django.db.models.functions import Coalesce
 
 from mnesis_core.compaction.dag import Span, runs_of
 from mnesis_core.ledger import MAX_INTEGER
 from mnesis_core.llm.tokens import MESSAGE_FRAMING
 from mnesis_core.records import ContextItemRecord
-from mnesis_core.text import decode_text, encode_text, excerpt
+from mnesis_core.text import excerpt
+from sessions_app.fields import Head
 from sessions_app.models import ContextItem, Event, Message, MessagePart, Session
 
 PREVIEW_CHARACTERS = 400
@@ -79,14 +80,12 @@ class MessagePreview:
 
 def load_heading(session_id: str) -> SessionHeading | None:
     """A session's heading, or ``None`` if there never was one of this id."""
-    row = (
-        Session.objects.filter(id=encode_text(session_id)).only("title", "event_seq", "message_seq", "turn_seq").first()
-    )
+    row = Session.objects.filter(id=session_id).only("title", "event_seq", "message_seq", "turn_seq").first()
     if row is None:
         return None
     return SessionHeading(
         id=row.id,
-        title=decode_text(row.title),
+        title=row.title,
         event_seq=row.event_seq,
         message_seq=row.message_seq,
         turn_seq=row.turn_seq,
@@ -182,7 +181,7 @@ def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview
     # The first that says something; the type decides only between parts of one message.
     first = MessagePart.objects.filter(message=OuterRef("pk"), part_type="text").order_by("part_index")
     any_part = MessagePart.objects.filter(message=OuterRef("pk")).order_by("part_index")
-    start = Left("content", PREVIEW_CHARACTERS)
+    start = Head("content", PREVIEW_CHARACTERS)
     rows = Message.objects.filter(id__in=wanted).annotate(
         spoken=Subquery(first.annotate(start=start).values("start")[:1]),
         other=Subquery(any_part.annotate(start=start).values("start")[:1]),
@@ -197,9 +196,7 @@ def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview
 
 def _preview(row: dict[str, Any], tokens: int) -> MessagePreview:
     text = row["spoken"] or (f"[tool {row['tool']}]" if row["tool"] else row["other"]) or ""
-    return MessagePreview(
-        id=row["id"], seq=row["seq"], role=row["role"], tokens=tokens + MESSAGE_FRAMING, text=decode_text(text)
-    )
+    return MessagePreview(id=row["id"], seq=row["seq"], role=row["role"], tokens=tokens + MESSAGE_FRAMING, text=text)
 
 
 def _context(session_id: str, at: int) -> QuerySet[Any]:

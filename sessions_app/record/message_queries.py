@@ -12,7 +12,7 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from mnesis_core.errors import MessageNotFoundError, PartNotFoundError
 from mnesis_core.messages import UNANSWERED_STATES, StoredMessage, StoredPart
 from mnesis_core.records import LiveText, PartPlace
-from mnesis_core.text import decode_text, encode_text
+from mnesis_core.text import encode_text
 from sessions_app.database.fast_sql import fetch, select_columns
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
@@ -46,7 +46,7 @@ def seq_of_message(message_id: str, *, session_id: str) -> int:
 
     :raises MessageNotFoundError: the session has no such message.
     """
-    rows = Message.objects.filter(id=encode_text(message_id), session_id=session_id)
+    rows = Message.objects.filter(id=message_id, session_id=session_id)
     seq = rows.values_list("seq", flat=True).first()
     if seq is None:
         raise MessageNotFoundError(message_id=message_id)
@@ -116,9 +116,7 @@ def load_message_rows(session_id: str, ids: Sequence[str]) -> dict[str, Any]:
 def load_part_text(part_id: str) -> LiveText:
     """The whole text of a part that was streamed."""
     row = MessagePart.objects.only("message_id", "part_index", "part_type", "content").get(id=part_id)
-    return LiveText(
-        message_id=row.message_id, part_index=row.part_index, part_type=row.part_type, text=decode_text(row.content)
-    )
+    return LiveText(message_id=row.message_id, part_index=row.part_index, part_type=row.part_type, text=row.content)
 
 
 def find_part_of_call(session_id: str, tool_call_id: str) -> str:
@@ -126,7 +124,7 @@ def find_part_of_call(session_id: str, tool_call_id: str) -> str:
 
     Of several with this id (some models count anew with each call) the newest that left the context, else the newest.
     """
-    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_call_id=encode_text(tool_call_id))
+    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_call_id=tool_call_id)
     newest = rows.order_by(F("compacted_seq").desc(nulls_last=True), "-message__seq", "-part_index")
     return newest.values_list("id", flat=True).first() or ""
 
@@ -136,7 +134,7 @@ def find_tool_part(part_id: str, *, session_id: str) -> str:
 
     :raises PartNotFoundError: the session has no such tool call.
     """
-    rows = MessagePart.objects.filter(id=encode_text(part_id), session_id=session_id, part_type="tool")
+    rows = MessagePart.objects.filter(id=part_id, session_id=session_id, part_type="tool")
     state = rows.values_list("tool_state", flat=True).first()
     if state is None:
         raise PartNotFoundError(part_id=part_id)
@@ -207,7 +205,7 @@ def places_of_parts(part_ids: Collection[str]) -> dict[str, PartPlace]:
     placed = rows.annotate(left_turn=_turn_at("left_seq"), pruned_turn=_turn_at("compacted_seq"))
     columns = placed.values_list("id", "message__created_at", "tool_name", "left_turn", "pruned_turn")
     return {
-        id: PartPlace(said_at=said_at, tool_name=decode_text(name), left_turn=left, pruned_turn=pruned)
+        id: PartPlace(said_at=said_at, tool_name=name, left_turn=left, pruned_turn=pruned)
         for id, said_at, name, left, pruned in columns
     }
 
@@ -239,6 +237,6 @@ def journal_texts(session_id: str, *, message_id: str | None = None) -> list[Liv
     for row in rows.order_by("message_id", "part_index", "offset"):
         pieces[row.message_id, row.part_index, row.part_type].append(row.text)
     return [
-        LiveText(message_id=id, part_index=index, part_type=kind, text=decode_text("".join(texts)))
+        LiveText(message_id=id, part_index=index, part_type=kind, text="".join(texts))
         for (id, index, kind), texts in pieces.items()
     ]

@@ -25,7 +25,6 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import UNANSWERED_STATES, Part, ToolState
 from mnesis_core.messages import Message as MessageValue
 from mnesis_core.records import MessageEnd
-from mnesis_core.text import encode_text
 from mnesis_core.values import is_id, new_id
 from sessions_app.database.fast_sql import ROWS_A_STATEMENT, Table, run
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
@@ -68,9 +67,9 @@ def append_message(
         seq=record.next_message_seq(),
         role=message.role,
         agent=agent,
-        model=encode_text(model)[:200],
+        model=model,
         is_summary=message.is_summary,
-        external_id=encode_text(external_id)[:200],
+        external_id=external_id,
         created_at=created_at or record.now,
         recorded_at=record.now,
         **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
@@ -157,7 +156,7 @@ def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: boo
     tool = _tool(record, part_id)
     if record.find(_PARTS, "id", **tool, tool_state=ToolState.PENDING) is None:
         raise PartNotFoundError("no such tool call is waiting", part_id=part_id)
-    values: dict[str, Any] = {"decision_note": encode_text(note)} if note else {}
+    values: dict[str, Any] = {"decision_note": note} if note else {}
     if approved:
         values["tool_state"] = ToolState.APPROVED.value
     if values:
@@ -184,14 +183,14 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
         raise ImmutableFieldError(f"tool call {part_id} has its result already", part_id=part_id)
     state = ToolState.COMPLETED if error is None else ToolState.ERROR
     values: dict[str, Any] = {
-        "output": None if output is None else encode_text(output),
-        "error_message": None if error is None else encode_text(error),
+        "output": output,
+        "error_message": error,
         "tool_state": state.value,
         "completed_at": record.now,
         "output_token_estimate": estimate_text(output or error or ""),
     }
     record.update(_PARTS, values, salt=salt, **tool)
-    search_index.add_result(record, part_id, output=values["output"], error_message=values["error_message"])
+    search_index.add_result(record, part_id, output=output, error_message=error)
     record.publish(EventType.PART_STATE_CHANGED, part_id=part_id, state=state.value)
 
 
@@ -200,7 +199,7 @@ def keep_late_output(record: Change, part_id: str, output: str) -> bool:
 
     No prompt changes by it: what the model was told, or would be, is how the call was closed.
     """
-    values = {"late_output": encode_text(output)}
+    values = {"late_output": output}
     if not record.update(_PARTS, values, **_tool(record, part_id), tool_state=ToolState.ERROR, late_output=None):
         return False
     record.publish(EventType.PART_ANSWERED_LATE, part_id=part_id)
@@ -241,7 +240,7 @@ def _tool(record: Change, part_id: str) -> dict[str, Any]:
 def _part_row(
     record: Change, message_id: str, index: int, part: ReadyPart, *, id: str | None = None
 ) -> SimpleNamespace:
-    return _PARTS.row(
+    return _PARTS.stored_row(
         id=_free_id(record, _PARTS, "part", id),
         message_id=message_id,
         session_id=record.session_id,
@@ -269,10 +268,10 @@ def _outline(row: SimpleNamespace) -> dict[str, Any]:
 
 def _end_columns(end: MessageEnd) -> dict[str, Any]:
     return {
-        "finish_reason": None if end.finish_reason is None else encode_text(end.finish_reason)[:64],
+        "finish_reason": end.finish_reason,
         "outcome": end.outcome,
         "error_code": end.error_code,
-        "error_message": None if end.error_message is None else encode_text(end.error_message),
+        "error_message": end.error_message,
         **usage_columns(end.usage),
     }
 
@@ -361,7 +360,7 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_
                     part_index=piece.part_index,
                     part_type=piece.part_type,
                     offset=piece.offset,
-                    text=encode_text(piece.text),
+                    text=piece.text,
                 )
                 for piece in pieces
                 if (piece.part_index, piece.offset) not in written

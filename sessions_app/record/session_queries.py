@@ -25,10 +25,9 @@ from mnesis_core.errors import (
 )
 from mnesis_core.messages import FileRefPart
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, Kin, SessionRecord
-from mnesis_core.text import decode_json, decode_text, encode_text
+from mnesis_core.text import encode_text
 from sessions_app.database.fast_sql import Asked, CompiledQuery
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
-from sessions_app.record.rows import PART_COLUMNS, part_of
 
 BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
 """How a session is named that was changed lately."""
@@ -55,7 +54,7 @@ def load_session(session_id: str, *, owner_id: int | None = None) -> SessionReco
 
     :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
     """
-    row = _BY_ID.one(id=encode_text(session_id))
+    row = _BY_ID.one(id=session_id)
     if row is None or owner_id not in (None, row.owner_id):
         raise SessionNotFoundError(session_id=session_id)
     return _session(row)
@@ -86,7 +85,7 @@ def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
     """
     last = Message.objects.filter(id=OuterRef("forked_message_id")).values("seq")
     # A fork counts its messages from 1, as its original does.
-    forks = Session.objects.filter(id=encode_text(fork_id), origin=FORK, deleted_at__isnull=True)
+    forks = Session.objects.filter(id=fork_id, origin=FORK, deleted_at__isnull=True)
     row = forks.annotate(last_seq=Coalesce(Subquery(last), 0)).first()
     if row is None or owner_id not in (None, row.owner_id):
         raise SessionNotFoundError(session_id=fork_id)
@@ -101,7 +100,7 @@ def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
 
 def load_sessions(session_ids: Sequence[str], *, owner_id: int) -> list[SessionRecord]:
     """Those of these sessions that are there and one person's, the most recently changed first; one query."""
-    rows = _WITH_TURNS.filter(id__in=[encode_text(id) for id in session_ids], owner_id=owner_id)
+    rows = _WITH_TURNS.filter(id__in=list(session_ids), owner_id=owner_id)
     return [_session(row) for row in rows.order_by("-updated_at", "-id")]
 
 
@@ -132,11 +131,11 @@ def list_sessions(
         rows = rows.filter(archived_at__isnull=not archived)
     if label is not None:
         # Not ``labels__KEY``: a key may have the name of a lookup.
-        rows = rows.alias(label=KeyTransform(encode_text(label[0]), "labels")).filter(label=encode_text(label[1]))
+        rows = rows.alias(label=KeyTransform(encode_text(label[0]), "labels")).filter(label=label[1])
     if query:
         rows = rows.filter(title__icontains=encode_text(query))
     if before is not None:
-        rows = rows.filter(Q(updated_at__lt=before[0]) | Q(updated_at=before[0], id__lt=encode_text(before[1])))
+        rows = rows.filter(Q(updated_at__lt=before[0]) | Q(updated_at=before[0], id__lt=before[1]))
     return [_session(row) for row in rows.order_by("-updated_at", "-id")[:limit]]
 
 
@@ -173,12 +172,12 @@ def titles_of(session_ids: Collection[str], *, owner_id: int | None) -> dict[str
     rows = _VISIBLE.filter(id__in=list(session_ids))
     if owner_id is not None:
         rows = rows.filter(owner_id=owner_id)
-    return {id: decode_text(title) for id, title in rows.values_list("id", "title")}
+    return dict(rows.values_list("id", "title"))
 
 
 def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
     """The session that an import made before, if it did."""
-    row = _WITH_TURNS.filter(owner_id=owner_id, origin=origin, external_id=encode_text(external_id)).first()
+    row = _WITH_TURNS.filter(owner_id=owner_id, origin=origin, external_id=external_id).first()
     return None if row is None else _session(row)
 
 
@@ -186,7 +185,7 @@ def list_peers(*, owner_id: int, name: str | None = None, limit: int = 100) -> l
     """The sessions of one person that take messages of peers, by name; with ``name`` the one that has it."""
     rows = _WITH_TURNS.filter(owner_id=owner_id, host_mode=True, archived_at__isnull=True)
     if name is not None:
-        rows = rows.filter(peer_name=encode_text(name))
+        rows = rows.filter(peer_name=name)
     return [_session(row) for row in rows.order_by("peer_name")[:limit]]
 
 
@@ -206,13 +205,13 @@ def _session(row: Any) -> SessionRecord:
         id=row.id,
         owner_id=row.owner_id,
         parent_id=row.parent_id,
-        title=decode_text(row.title),
+        title=row.title,
         model=row.model,
-        agent=decode_text(row.agent),
+        agent=row.agent,
         origin=row.origin,
-        system_prompt=decode_text(row.system_prompt),
-        labels=decode_json(row.labels),
-        config=decode_json(row.config),
+        system_prompt=row.system_prompt,
+        labels=row.labels,
+        config=row.config,
         created_at=row.created_at,
         updated_at=row.updated_at,
         archived_at=row.archived_at,
@@ -255,7 +254,7 @@ def load_line(session_id: str, *, owner_id: int) -> tuple[Kin, ...]:
 def _upwards(session_id: str | None, owner_id: int) -> Iterator[Kin]:
     rows = visible_sessions().filter(owner_id=owner_id)
     for _ in range(LONGEST_LINE):
-        found = rows.filter(id=encode_text(session_id or "")).values_list("id", "parent_id", "origin").first()
+        found = rows.filter(id=session_id or "").values_list("id", "parent_id", "origin").first()
         if found is None:
             return
         yield Kin(id=found[0], parent_id=found[1], origin=found[2])
@@ -302,7 +301,7 @@ def session_of(id: str) -> str:
     :raises NotFound: there is nothing of this id; the error of its kind.
     """
     kind = id.partition("_")[0]
-    session_id = _ROWS[kind].objects.filter(id=encode_text(id)).values_list("session_id", flat=True).first()
+    session_id = _ROWS[kind].objects.filter(id=id).values_list("session_id", flat=True).first()
     if session_id is None:
         error, name = _ERRORS[kind]
         raise error(**{name: id})
@@ -314,7 +313,7 @@ def message_of_part(part_id: str, *, session_id: str) -> str:
 
     :raises PartNotFoundError: the session has no such part.
     """
-    rows = MessagePart.objects.filter(id=encode_text(part_id), session_id=session_id)
+    rows = MessagePart.objects.filter(id=part_id, session_id=session_id)
     message_id = rows.values_list("message_id", flat=True).first()
     if message_id is None:
         raise PartNotFoundError(part_id=part_id)
@@ -334,8 +333,8 @@ def load_file_parts(file_ids: Sequence[str], *, session_id: str) -> dict[str, Fi
         return {}
     named = Q(*(Q(content__contains=_in_json(file_id)) for file_id in file_ids), _connector=Q.OR)
     rows = MessagePart.objects.filter(named, session_id=session_id, part_type="file_ref")
-    columns = rows.order_by("message__seq", "part_index").values_list(*PART_COLUMNS)
-    parts = [part for row in columns if isinstance(part := part_of(row).part, FileRefPart)]
+    contents = rows.order_by("message__seq", "part_index").values_list("content", flat=True)
+    parts = [FileRefPart(**json.loads(content)) for content in contents]
     return {part.file_id: part for part in parts if part.file_id in file_ids}
 
 
@@ -356,5 +355,5 @@ def messages_naming(file_id: str, *, session_id: str, limit: int = 20) -> list[t
 
 def tool_outputs(session_id: str, tool_name: str) -> dict[str, int | None]:
     """The calls of one tool in a session, by part: the tokens of what each gave, ``None`` while it has not answered."""
-    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_name=encode_text(tool_name))
+    rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_name=tool_name)
     return dict(rows.order_by("message__seq", "part_index").values_list("id", "output_token_estimate"))

@@ -21,7 +21,6 @@ from django.utils import timezone
 from mnesis_core.errors import DuplicateIDError, PeerNameTaken, SessionNotFoundError
 from mnesis_core.events import DirectoryType, EventType
 from mnesis_core.ledger import GENESIS, canonical_body, entry_hash
-from mnesis_core.text import encode_json, encode_text
 from mnesis_core.turns.inbox import Hosting
 from mnesis_core.values import new_id
 from sessions_app.database.commitments import time_text
@@ -171,14 +170,14 @@ def create_session(
             parent_id=parent_id,
             parent_part_id=parent_part_id,
             forked_message_id=forked_message_id,
-            external_id=encode_text(external_id)[:200],
+            external_id=external_id,
             origin=origin,
             model=model,
-            agent=encode_text(agent),
-            system_prompt=encode_text(system_prompt),
-            title=encode_text(title)[:400],
-            labels=encode_json(labels or {}),
-            config=encode_json(config or {}),
+            agent=agent,
+            system_prompt=system_prompt,
+            title=title,
+            labels=labels or {},
+            config=config or {},
             created_at=created_at or now,
             updated_at=now,
             host_mode=host_mode,
@@ -204,7 +203,8 @@ def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
 def _publish_created(session: Session) -> None:
     """The first event: it binds the session's row, and names its first owner; then the directory tells of it."""
     with change(session.id, now=session.updated_at) as record:
-        record.bind_new(_SESSIONS, {str(field.column): getattr(session, field.attname) for field in _FIELDS})
+        values = {str(field.column): getattr(session, field.attname) for field in _FIELDS}
+        record.bind_new(_SESSIONS, _SESSIONS.stored(values))
         record.publish(
             EventType.SESSION_CREATED,
             session_id=session.id,
@@ -236,11 +236,11 @@ def update_session(
     """
     values: dict[str, Any] = {}
     if title is not None:
-        values["title"] = encode_text(title)
+        values["title"] = title
     if labels is not None:
-        values["labels"] = encode_json(labels)
+        values["labels"] = labels
     if config is not None:
-        values["config"] = encode_json(config)
+        values["config"] = config
     if hosting is not None:
         values |= {"host_mode": hosting.is_on, "peer_name": hosting.name}
     if values:

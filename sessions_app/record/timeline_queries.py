@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Count, Max, Min, Q, QuerySet, Sum
-from django.db.models.functions import Left
 
 from mnesis_core.records import UsageRecord
-from mnesis_core.text import decode_text, encode_text
+from mnesis_core.text import encode_text
+from sessions_app.fields import Head
 from sessions_app.models import Message, MessagePart, ModelCall, Turn
 from sessions_app.record.call_queries import usage_of
 
@@ -101,7 +101,7 @@ def list_timeline(
 
 def load_turn_line(session_id: str, turn_id: str) -> TurnLine | None:
     """One turn of a session as a line, or ``None`` where it has no such turn."""
-    rows = Turn.objects.filter(session_id=session_id, id=encode_text(turn_id)).defer("options")
+    rows = Turn.objects.filter(session_id=session_id, id=turn_id).defer("options")
     return next(iter(_lines(list(rows))), None)
 
 
@@ -139,7 +139,7 @@ def tools_of_session(session_id: str) -> list[str]:
     """The names of the tools that a session called, the most used first."""
     rows = MessagePart.objects.filter(session_id=session_id, part_type="tool").values("tool_name")
     most = rows.annotate(uses=Count("id")).order_by("-uses", "tool_name")[:MOST_TOOLS]
-    return [decode_text(row["tool_name"]) for row in most if row["tool_name"]]
+    return [row["tool_name"] for row in most if row["tool_name"]]
 
 
 def _wanted(session_id: str, wanted: TurnFilter) -> QuerySet[Turn]:
@@ -153,7 +153,7 @@ def _wanted(session_id: str, wanted: TurnFilter) -> QuerySet[Turn]:
         failed |= Q(id__in=tools.filter(tool_state="error").values("message__turn_id"))
         rows = rows.filter(failed | Q(error_code__isnull=False))
     if wanted.tool:
-        rows = rows.filter(id__in=tools.filter(tool_name=encode_text(wanted.tool)).values("message__turn_id"))
+        rows = rows.filter(id__in=tools.filter(tool_name=wanted.tool).values("message__turn_id"))
     if wanted.text:
         rows = rows.filter(_says(encode_text(wanted.text)[:SEARCH_LENGTH], calls, tools))
     if wanted.message_seqs is not None:
@@ -218,7 +218,7 @@ def _line(row: Turn, calls: dict[str, Any], rest: dict[str, Any]) -> TurnLine:
         seq=row.seq,
         state=row.state,
         origin=row.origin,
-        model=decode_text(row.model),
+        model=row.model,
         created_at=row.created_at,
         ended_at=row.ended_at,
         error_code=row.error_code or "",
@@ -232,13 +232,13 @@ def _line(row: Turn, calls: dict[str, Any], rest: dict[str, Any]) -> TurnLine:
 
 def openings_of(parts: QuerySet[MessagePart], key: str) -> dict[str, str]:
     """How the first text of each message or turn begins; ``key`` is the column that says whose it is."""
-    texts = parts.filter(part_type="text").annotate(start=Left("content", OPENING))
+    texts = parts.filter(part_type="text").annotate(start=Head("content", OPENING))
     found: dict[str, str] = {}
     for whose, start in texts.order_by("message__seq", "part_index").values_list(key, "start"):
-        found.setdefault(whose, decode_text(start))
+        found.setdefault(whose, start)
     return found
 
 
 def error_of(row: Any) -> str:
     """How the error of a row begins; empty where there is none."""
-    return decode_text(row.error_message or "")[:ERROR]
+    return (row.error_message or "")[:ERROR]

@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Q
-from django.db.models.functions import Left, Length
+from django.db.models.functions import Length
 from django.utils import timezone
 
 from mnesis_core.errors import TurnNotFoundError
 from mnesis_core.messages import ToolState
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
-from mnesis_core.text import decode_text, encode_text
 from mnesis_core.turns.options import read_options
 from sessions_app.database.fast_sql import Asked, CompiledQuery, fetch
+from sessions_app.fields import Head
 from sessions_app.models import Message, MessagePart, ModelCall, Turn
 from sessions_app.record.call_queries import usage_of
 from sessions_app.record.owners import is_starved
@@ -34,7 +34,7 @@ def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
 
     :raises TurnNotFoundError: the session has no such turn.
     """
-    row = _BY_ID.one(id=encode_text(turn_id))
+    row = _BY_ID.one(id=turn_id)
     if row is None or row.session_id != session_id:
         raise TurnNotFoundError(turn_id=turn_id)
     return _turns([row])[0]
@@ -47,7 +47,7 @@ def load_turns(turn_ids: Sequence[str], *, session_id: str) -> dict[str, TurnRec
     """
     found: dict[str, TurnRecord] = {}
     for start in range(0, len(turn_ids), 1000):  # SQLite allows 32,766 variables in one statement
-        wanted = [encode_text(id) for id in turn_ids[start : start + 1000]]
+        wanted = turn_ids[start : start + 1000]
         found |= {turn.id: turn for turn in _turns(list(Turn.objects.filter(session_id=session_id, id__in=wanted)))}
     missing = next((id for id in turn_ids if id not in found), None)
     if missing is not None:
@@ -66,7 +66,7 @@ def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 5
 def newest_model(session_id: str) -> str:
     """The model that the newest turn asked; empty where there is no turn."""
     newest = Turn.objects.filter(session_id=session_id).order_by("-seq").values_list("model", flat=True).first()
-    return decode_text(newest or "")
+    return newest or ""
 
 
 def open_turn(session_id: str) -> tuple[str, str] | None:
@@ -119,7 +119,7 @@ def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] |
 
 def find_turn_of_part(part_id: str, *, owner_id: int) -> tuple[str, str] | None:
     """The session and the turn that a tool call belongs to, by the id of its part; only of this owner's."""
-    rows = MessagePart.objects.filter(id=encode_text(part_id), part_type="tool", session__owner_id=owner_id)
+    rows = MessagePart.objects.filter(id=part_id, part_type="tool", session__owner_id=owner_id)
     return rows.filter(session__deleted_at__isnull=True).values_list("session_id", "message__turn_id").first()
 
 
@@ -149,7 +149,7 @@ def turn_of(row: Any, *, message_ids: Iterable[str]) -> TurnRecord:
         created_at=row.created_at,
         ended_at=row.ended_at,
         error_code=row.error_code,
-        error_message=None if row.error_message is None else decode_text(row.error_message),
+        error_message=row.error_message,
         fence=row.fence,
         message_ids=tuple(message_ids),
         usage=usage_of(row),
@@ -187,14 +187,11 @@ def _waits_for(row: Turn) -> tuple[Waiting, ...]:
     rows = MessagePart.objects.filter(message__turn_id=row.id, part_type="tool", tool_state=ToolState.PENDING)
     columns = rows.order_by("message__seq", "part_index").values_list("id", "tool_call_id", "tool_name", "tool_input")
     waiting: dict[str, Waiting] = {}
-    for id, stored_id, name, input in columns:
+    for id, own_id, name, input in columns:
         # As in a prompt: a call without an id of its own has its part's.
-        call_id = decode_text(stored_id)
-        call_id = call_id if call_id and call_id not in waiting else id
+        call_id = own_id if own_id and own_id not in waiting else id
         reason = WaitsFor.CALLER if name in callers else WaitsFor.APPROVAL
-        waiting[call_id] = Waiting(
-            part_id=id, tool_call_id=call_id, tool_name=decode_text(name), input=decode_text(input), reason=reason
-        )
+        waiting[call_id] = Waiting(part_id=id, tool_call_id=call_id, tool_name=name, input=input, reason=reason)
     return tuple(waiting.values())
 
 
@@ -294,7 +291,7 @@ def _call(row: ModelCall) -> CallStep:
     return CallStep(
         id=row.id,
         message_id=row.message_id,
-        model=decode_text(row.model),
+        model=row.model,
         state=row.state,
         outcome=row.outcome or "",
         error_code=row.error_code or "",
@@ -308,10 +305,10 @@ def _call(row: ModelCall) -> CallStep:
 
 def _tools(message_ids: list[str]) -> dict[str, list[ToolStep]]:
     columns = {
-        "head": Left("tool_input", HEAD),
+        "head": Head("tool_input", HEAD),
         "input_length": Length("tool_input"),
         "output_length": Length("output"),
-        "error": Left("error_message", ERROR),
+        "error": Head("error_message", ERROR),
     }
     rows = MessagePart.objects.filter(message_id__in=message_ids, part_type="tool").order_by("part_index")
     plain = ("id", "message_id", "tool_name", "tool_state", "output_token_estimate")
@@ -326,13 +323,13 @@ def _tool(row: dict[str, Any]) -> ToolStep:
     return ToolStep(
         id=row["id"],
         message_id=row["message_id"],
-        name=decode_text(row["tool_name"]),
+        name=row["tool_name"],
         state=row["tool_state"] or "",
-        input=decode_text(row["head"]),
+        input=row["head"],
         input_length=row["input_length"],
         output_length=row["output_length"],
         output_tokens=row["output_token_estimate"],
-        error=decode_text(row["error"] or ""),
+        error=row["error"] or "",
         started_at=row["started_at"],
         completed_at=row["completed_at"],
         compacted_at=row["compacted_at"],
@@ -353,7 +350,7 @@ def _message(
         id=row.id,
         seq=row.seq,
         role=row.role,
-        model=decode_text(row.model),
+        model=row.model,
         created_at=row.created_at,
         finalized_at=row.finalized_at,
         error_code=row.error_code or "",

@@ -13,7 +13,6 @@ from django.utils import timezone
 from mnesis_core.errors import Conflict, SessionArchived, SessionBusy, SessionNotRunning, TurnNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord
-from mnesis_core.text import encode_text
 from mnesis_core.values import new_id
 from sessions_app.database.fast_sql import Table
 from sessions_app.models import Turn
@@ -154,7 +153,7 @@ def finish_turn(
         "state": state.value,
         "ended_at": ended_at or record.now,
         "error_code": error_code,
-        "error_message": None if error_message is None else encode_text(error_message),
+        "error_message": error_message,
         **usage_columns(usage or UsageRecord()),
     }
     if not record.update(_TURNS, values, id=turn_id, **_of(record), state=before, fence=fence):

@@ -17,7 +17,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from mnesis_core.search import words_of
-from mnesis_core.text import decode_text
+from mnesis_core.text import decode_text, encode_text
 from sessions_app.database.fast_sql import fetch
 from sessions_app.search.engines import COLUMNS, ROWS_A_STATEMENT, NewEntry, engine, stored_words
 
@@ -93,11 +93,13 @@ def add_row(record: Collector, kind: str, row: Any) -> None:
 
 
 def add_result(record: Collector, part_id: str, *, output: str | None, error_message: str | None) -> None:
-    """Make a tool's result findable, as it is stored; its call is already."""
+    """Make a tool's result findable; its call is already."""
     record.flush()  # the part may be among the rows that wait
     record.cursor.execute(_SEQ_OF_PART, [part_id])
     [seq] = record.cursor.fetchone()
-    add(record, *_tool_texts(part_id, seq, output=output, error_message=error_message))
+    results = {"output": output, "error_message": error_message}
+    stored = {field: text and encode_text(text) for field, text in results.items()}
+    add(record, *_tool_texts(part_id, seq, **stored))
 
 
 def texts_of_part(row: Any, seq: int) -> list[Text]:

@@ -1,0 +1,137 @@
+"""Columns that hold any text: the codec of ``mnesis_core.text`` is inside, so that callers have plain text everywhere.
+
+What is stored, and how a column is declared to migrations, is as with Django's own fields. The codec is not idempotent:
+what the ORM reads, writes and looks up for is plain. These are not, and encode and decode for themselves:
+
+- SQL that is written out: columns come and go as they are stored (``rows``, ``search``, ``audit_app``);
+- ``icontains`` and its like, and keys of JSON, whose right sides Django does not prepare;
+- a part of a text (``Substr``), which may begin or end inside an escape; where it starts at the beginning, use ``Head``;
+- foreign keys, which are ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.db import models
+from django.db.models import ExpressionWrapper, F
+from django.db.models.functions import Left
+from django.db.models.query import QuerySet
+from django.utils.functional import cached_property
+from django.utils.module_loading import import_string
+
+from mnesis_core.text import ESCAPE, decode_json, decode_text, encode_json, encode_text
+
+_Set = TypeVar("_Set")
+_Get = TypeVar("_Get")
+
+if TYPE_CHECKING:
+    from django.db.models import CharField as _CharField
+    from django.db.models import Field as _Field
+    from django.db.models import JSONField as _JSONField
+    from django.db.models import TextField as _TextField
+else:
+    # Django's fields cannot be subscripted when they run.
+    _Field, _CharField, _TextField, _JSONField = (
+        {(_Set, _Get): field} for field in (models.Field, models.CharField, models.TextField, models.JSONField)
+    )
+
+
+class EncodedField(_Field[_Set, _Get]):
+    """What the fields of this module share."""
+
+    def __class_getitem__(cls, _: Any) -> type:
+        return cls
+
+    def deconstruct(self) -> Any:
+        """Say what Django's own field would, since a migration is about the column."""
+        name, _, args, kwargs = super().deconstruct()
+        return name, f"django.db.models.{self.get_internal_type()}", args, kwargs
+
+    def get_prep_value(self, value: Any) -> Any:
+        """Return a text as it is stored."""
+        value = super().get_prep_value(value)
+        return encode_text(value) if isinstance(value, str) else value
+
+    def stored(self, value: Any) -> Any:
+        """Return what a row holds for a value."""
+        return self.get_prep_value(value)
+
+    @cached_property
+    def plain(self) -> models.Field[Any, Any]:
+        """Django's own field for the same column, whose values are the stored ones."""
+        _, path, args, kwargs = self.deconstruct()
+        field: models.Field[Any, Any] = import_string(path)(*args, **kwargs)
+        return field
+
+
+def plain_field(field: models.Field[Any, Any]) -> models.Field[Any, Any]:
+    """Return the field that reads and writes a column's values as they are stored."""
+    return field.plain if isinstance(field, EncodedField) else field
+
+
+def stored_values(rows: QuerySet[Any, Any], fields: Iterable[models.Field[Any, Any]]) -> QuerySet[Any, Any]:
+    """Return the columns of rows as they are stored, for copies of rows and their proofs."""
+    columns = [
+        ExpressionWrapper(F(field.attname), output_field=field.plain)
+        if isinstance(field, EncodedField)
+        else field.attname
+        for field in fields
+    ]
+    return rows.values_list(*columns)
+
+
+class IdField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
+    """An id or a name that needs no escapes. Only what is looked up for may be anything, and then finds nothing."""
+
+
+class EncodedTextField(EncodedField[_Set, _Get], _TextField[_Set, _Get]):
+    """Any text."""
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
+        """Return the text."""
+        return None if value is None else decode_text(value)
+
+
+class EncodedCharField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
+    """Any text up to a length, which is counted as the text is stored."""
+
+    def __init__(self, *args: Any, truncated: bool = False, **kwargs: Any) -> None:
+        """:param truncated: store as much of a longer text as the column holds"""
+        super().__init__(*args, **kwargs)
+        self.truncated = truncated
+
+    def stored(self, value: Any) -> Any:
+        """Return what a row holds for a value."""
+        text = self.get_prep_value(value)
+        return text[: self.max_length] if self.truncated and text is not None else text
+
+    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+        """Return what a row holds for a value."""
+        return super().get_db_prep_save(value, connection) if hasattr(value, "as_sql") else self.stored(value)
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
+        """Return the text."""
+        return None if value is None else decode_text(value)
+
+
+class EncodedJSONField(EncodedField[_Set, _Get], _JSONField[_Set, _Get]):
+    """JSON whose strings, keys included, are any text."""
+
+    def get_prep_value(self, value: Any) -> Any:
+        """Return a value with its strings as they are stored."""
+        return encode_json(super().get_prep_value(value))
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        """Return the value."""
+        # In the JSON of SQLite the escape character is itself escaped: ``\\u241b``.
+        is_plain = isinstance(value, str) and ESCAPE not in value and "\\u241" not in value
+        loaded = super().from_db_value(value, expression, connection)
+        return loaded if is_plain else decode_json(loaded)
+
+
+class Head(Left):
+    """The beginning of a text, in characters as it is stored. An escape that is cut at the end stays as it is."""
+
+    output_field = EncodedTextField()  # type: ignore[assignment]
