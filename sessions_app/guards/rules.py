@@ -5,7 +5,7 @@
 3. The site's rights end where the rules do, so that it cannot take a trigger away either (``sessions_app.rights``).
 4. ``checks``, ``/readyz`` and ``up`` compare triggers and rights with what is declared here.
 
-A column that is not named in ``Rules`` is frozen, so a new column is frozen until somebody decides otherwise.
+A column that is not named in ``Rules`` is frozen, so a new column is frozen until its rule is declared.
 """
 
 from __future__ import annotations

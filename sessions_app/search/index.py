@@ -199,16 +199,6 @@ def rebuild(
     return len(ids)
 
 
-def fill(kind: str, *, using: str) -> None:
-    """Index the rows of a source that was not indexed before: for the migration that brings it."""
-    source = SOURCES[kind]
-    with transaction.atomic(using=using), connections[using].cursor() as cursor:
-        cursor.execute(f"SELECT DISTINCT session_id FROM {source.table}")
-        for (session_id,) in cursor.fetchall():
-            owner_id, _ = _lock(cursor, session_id)
-            write(cursor, _texts_of(cursor, kind, source, session_id), owner_id=owner_id, session_id=session_id)
-
-
 def rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str, Source] = SOURCES) -> None:
     """Make the entries of one session again, inside a transaction."""
     owner_id, last_seq = _lock(cursor, session_id)

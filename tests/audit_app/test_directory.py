@@ -10,7 +10,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, connections
-from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from agents_app.turns import lifecycle
@@ -242,16 +241,3 @@ def test_the_directory_is_written_once(alice: User) -> None:
     for statement in ("UPDATE directory_entries SET entries = 7", "DELETE FROM directory_entries"):
         with pytest.raises(IntegrityError), connection.cursor() as cursor:
             cursor.execute(statement)
-
-
-def test_sessions_from_before_the_directory_are_entered_by_its_migration(alice: User) -> None:
-    one, other = talk(alice), talk(alice)
-    with connection.cursor() as cursor:
-        # As the migration finds it: no table.
-        cursor.execute("DROP TABLE directory_entries")
-        cursor.execute("DELETE FROM django_migrations WHERE name = '0014_directory_of_sessions'")
-    executor = MigrationExecutor(connection)
-    executor.migrate(executor.loader.graph.leaf_nodes())
-    call_command("migrate", verbosity=0)
-    assert [(type, id) for type, id, _ in told()] == [("session.entered", one), ("session.entered", other)]
-    assert verify_all(jobs=1).problems == []

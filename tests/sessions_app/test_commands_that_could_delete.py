@@ -72,9 +72,8 @@ UNDO: dict[str, tuple[list[str], dict[str, bool]]] = {
     **{f"{app} zero": ([app, "zero"], {}) for app in sorted(record_apps())},
     "contenttypes 0001": (["contenttypes", "0001"], {}),
     "auth 0011": (["auth", "0011"], {}),
-    "files_app 0001": (["files_app", "0001"], {}),
-    "--fake": (["sessions_app", "0010"], {"fake": True}),
-    "--fake-initial": (["sessions_app", "0010"], {"fake_initial": True}),
+    "--fake": (["sessions_app", "zero"], {"fake": True}),
+    "--fake-initial": (["sessions_app", "zero"], {"fake_initial": True}),
 }
 
 

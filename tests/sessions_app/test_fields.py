@@ -26,6 +26,8 @@ from sessions_app.fields import (
 from sessions_app.guards.rules import AppendOnlyModel
 from sessions_app.models import MessagePart, Session
 
+pytestmark = pytest.mark.both_databases
+
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ENCODED = [
     model
