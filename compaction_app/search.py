@@ -185,7 +185,7 @@ class PageQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownHit:
+class HitView:
     """A hit as the page shows it."""
 
     hit: Hit
@@ -253,7 +253,7 @@ def _found(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
         return context | {"problem": show_invisible(error.message)}
     return context | {
         "result": result,
-        "hits": shown_hits(result),
+        "hits": view_hits(result),
         "searched": _searched(result),
         "next_address": _next(asked, result),
     }
@@ -269,18 +269,18 @@ def _next(asked: PageQuery, result: SearchResult) -> str:
     return f"{asked.address}{joint}{urlencode({'cursor': result.next_cursor})}" if result.next_cursor else ""
 
 
-def shown_hits(result: SearchResult) -> list[ShownHit]:
+def view_hits(result: SearchResult) -> list[HitView]:
     """Hits with since when they are out of the context, and the summaries that stand for them; two queries."""
     places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
     covering = leaves_of_messages({hit.message_id for hit in result.hits if hit.message_id})
-    return [_shown(hit, places.get(hit.source_id), covering.get(hit.message_id or "")) for hit in result.hits]
+    return [_view(hit, places.get(hit.source_id), covering.get(hit.message_id or "")) for hit in result.hits]
 
 
-def _shown(hit: Hit, place: PartPlace | None, covered_by: str | None) -> ShownHit:
+def _view(hit: Hit, place: PartPlace | None, covered_by: str | None) -> HitView:
     left = place.left_turn if place else None
     pruned = place.pruned_turn if place and hit.field in ("output", "error_message") else None
     is_pruned = pruned is not None and (left is None or pruned <= left)
-    return ShownHit(
+    return HitView(
         hit=hit,
         title=shown_title(hit.session_title),
         what=_what(hit, place),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,16 +12,14 @@ from django.shortcuts import render
 from ninja import Schema
 
 from compaction_app.context import Meter, load_frame, load_meter, load_state
-from compaction_app.models import LIVE
-from compaction_app.queries import SummaryHead, Written, list_runs, list_runs_between, load_heads, written_by
-from mnesis_core.compaction.selection import Outcome
+from compaction_app.queries import SummaryHead, list_runs, list_runs_between, load_heads, written_by
 from mnesis_core.llm.calibration import words_of
 from mnesis_core.providers.rendering import digest
 from mnesis_core.providers.rendering import render as render_prompt
-from mnesis_core.records import RunRecord, SessionRecord, TryRecord
+from mnesis_core.records import RunRecord, TryRecord
 from mnesis_core.spending import lines_of
 from mnesis_core.text import printable
-from sessions_app.pages.markdown import format_count, format_duration, format_money, show_invisible
+from sessions_app.pages.markdown import format_count
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.inspect_queries import spans_out_of_context
 from sessions_app.record.session_queries import load_session
@@ -128,131 +126,6 @@ def _printable(value: Any) -> Any:
     return value
 
 
-# Compactions as the transcript shows them: why, what came of it, and how far one is that runs now.
-
-ENDINGS: dict[str, str] = {
-    Outcome.TARGET_MET: "It ended because the context had become small enough.",
-    Outcome.FITS: "It ended because nothing more may be summarised; the context fits.",
-    Outcome.NOTHING_TO_SUMMARISE: "It ended at once: there was nothing that may be summarised.",
-    Outcome.STILL_TOO_LARGE: "It ended because nothing more may be summarised. What remains is still too large: "
-    "the longest texts of it are shown to the model shortened.",
-    Outcome.ROUNDS_EXHAUSTED: "It ended after as many summaries as one compaction may write; the next one goes on.",
-}
-MOMENTS = {"soft": "after a turn", "hard": "before a call", "manual": "asked for"}
-TRIGGERS = {
-    "soft": "after a turn, because the context had passed its soft threshold",
-    "hard": "before a call, because the context had passed its hard mark",
-    "manual": "because somebody asked for it",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a compaction is that runs."""
-
-    written: int
-    """Summaries."""
-    saved: int
-    """Tokens that have left the context so far."""
-    wanted: int | None
-    """Tokens that have to leave it; ``None`` where it goes on as long as there is something to summarise."""
-    words: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRun:
-    """One compaction as the transcript shows it."""
-
-    run: RunRecord
-    tokens_before: str
-    tokens_after: str
-    pruned: str
-    duration: str
-    cost: str
-    error: str
-    moment: str
-    """What triggered it, in two or three words."""
-    why: str
-    """The same as a clause."""
-    ending: str
-    """Why it ended, as a sentence; empty where the record does not say."""
-    reasons: list[str]
-    """Why each level that was tried was not enough."""
-    models: str = ""
-    """Who wrote its summaries."""
-    summaries: Sequence[SummaryHead] = ()
-    progress: Progress | None = None
-    """Of one that runs."""
-
-    @property
-    def is_live(self) -> bool:
-        """It is queued or running."""
-        return self.run.state in LIVE
-
-    @property
-    def has_changed(self) -> bool:
-        """The context is another one since."""
-        return bool(self.run.summary_ids) or bool(self.run.pruned_parts)
-
-
-def load_dividers(session_id: str, *, first: int, last: int | None) -> list[ShownRun]:
-    """The compactions that ended among these messages, oldest first, and the one that runs now."""
-    runs = list_runs_between(session_id, first=first, last=last)[::-1]
-    ids = [id for run in runs for id in run.summary_ids]
-    heads = load_heads(ids, session_id=session_id) if ids else {}
-    return [
-        replace(
-            shown_run(run, [heads[id] for id in run.summary_ids if id in heads]),
-            progress=_progress(run) if run.state == "running" else None,
-        )
-        for run in runs
-    ]
-
-
-def shown_run(run: RunRecord, summaries: Sequence[SummaryHead] = ()) -> ShownRun:
-    """A compaction with its numbers as words."""
-    seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
-    models = dict.fromkeys(show_invisible(head.model) or "no model" for head in summaries)
-    return ShownRun(
-        run=run,
-        tokens_before=format_count(run.tokens_before),
-        tokens_after=format_count(run.tokens_after),
-        pruned=format_count(run.pruned_tokens),
-        duration=format_duration(seconds),
-        cost=format_money(run.cost_micros),
-        error=show_invisible(run.error_message or ""),
-        moment=MOMENTS.get(run.trigger, run.trigger),
-        why=TRIGGERS.get(run.trigger, ""),
-        ending=ENDINGS.get(run.outcome or "", ""),
-        reasons=[
-            show_invisible(f"level {attempt.level}: {attempt.reason}") for attempt in run.tries if not attempt.accepted
-        ],
-        models=", ".join(models),
-        summaries=summaries,
-    )
-
-
-def _progress(run: RunRecord) -> Progress:
-    written = written_by(run.id)
-    saved = written.saved + (run.pruned_tokens or 0)
-    # One that somebody asked for does not stop at the low mark.
-    target = load_frame(run.session_id).budget.target if run.trigger != "manual" else None
-    wanted = None if target is None or run.tokens_before is None else max(1, run.tokens_before - target)
-    return Progress(
-        written=written.summaries,
-        saved=min(saved, wanted) if wanted else saved,
-        wanted=wanted,
-        words=_words(run, written, saved, wanted),
-    )
-
-
-def _words(run: RunRecord, written: Written, saved: int, wanted: int | None) -> str:
-    summaries = f"{written.summaries} summar{'y' if written.summaries == 1 else 'ies'} so far"
-    tokens = f"{format_count(saved)}{f' of {format_count(wanted)}' if wanted else ''} tokens saved"
-    rejected = sum(not attempt.accepted for attempt in run.tries)
-    return " · ".join(filter(None, (summaries, tokens, f"{rejected} rejected" if rejected else "")))
-
-
 # The panels that the session page asks for: the context meter, and where the conversation was compacted.
 
 SEGMENTS = {
@@ -286,20 +159,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownMeter:
+class MeterView:
     """The context meter as the page draws it."""
 
     segments: list[Segment]
-    used: str
-    usable: str
-    window: str
+    meter: Meter
     window_source: str
     percent: int
     """Of usable."""
-    pressure: str
-    """``none``, ``soft`` or ``hard``."""
-    soft: str
-    hard: str
     soft_x: int
     hard_x: int
     used_width: int
@@ -307,13 +174,35 @@ class ShownMeter:
     """How the tokens were counted, and how well."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a compaction is that runs."""
+
+    saved: int
+    """Tokens that have left the context so far."""
+    wanted: int | None
+    """Tokens that have to leave it; ``None`` where it goes on as long as there is something to summarise."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divider:
+    """A compaction between two messages of the transcript."""
+
+    run: RunRecord
+    summaries: Sequence[SummaryHead]
+    progress: Progress | None
+    """Of one that runs."""
+
+
 @signed_in
 def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
     """How full the context is, and with what."""
     session = load_session(session_id, owner_id=reader_of(request))
-    meter = shown_meter(load_meter(session.id))
-    last = next(map(shown_run, list_runs(session.id, limit=1)), None)
-    context = {"session": session, "meter": meter, "last": last, "allowances": shown_allowances(session)}
+    meter = view_meter(load_meter(session.id))
+    last = next(iter(list_runs(session.id, limit=1)), None)
+    limits = [(line, allowance.spent) for allowance in look(limits_now(session)) for line in lines_of([allowance])]
+    context = {"session": session, "view": meter, "meter": meter.meter, "last": last, "limits": limits}
     return render(request, "compaction_app/_context.html", context)
 
 
@@ -322,24 +211,19 @@ def compactions(request: HttpRequest, session_id: str) -> HttpResponse:
     """The dividers that belong between the messages ``first`` and ``last``, and the compaction that runs now."""
     session = load_session(session_id, owner_id=reader_of(request))
     first, last = number_in(request, "first") or 0, number_in(request, "last")
-    context = {"session": session, "runs": load_dividers(session.id, first=first, last=last)}
+    context = {"session": session, "dividers": _load_dividers(session.id, first=first, last=last)}
     context["out"] = spans_out_of_context(session.id, first=first, last=last)
     return render(request, "compaction_app/_dividers.html", context)
 
 
-def shown_meter(meter: Meter) -> ShownMeter:
+def view_meter(meter: Meter) -> MeterView:
     """Put a meter's numbers on one scale: the model's whole window, or more if more is used."""
     scale = max(meter.window, meter.usable_tokens, meter.used_tokens, 1)
-    return ShownMeter(
+    return MeterView(
         segments=_segments(meter, scale),
-        used=format_count(meter.used_tokens),
-        usable=format_count(meter.usable_tokens),
-        window=format_count(meter.window),
+        meter=meter,
         window_source=WINDOW_SOURCES[meter.window_source],
         percent=round(100 * meter.used_tokens / max(1, meter.usable_tokens)),
-        pressure=meter.pressure.value,
-        soft=format_count(meter.soft_tokens),
-        hard=format_count(meter.hard_tokens),
         soft_x=_place(meter.soft_tokens, scale),
         hard_x=_place(meter.hard_tokens, scale),
         used_width=_place(meter.used_tokens, scale),
@@ -377,24 +261,32 @@ def _place(tokens: int, scale: int) -> int:
     return min(BAR_WIDTH, round(BAR_WIDTH * tokens / scale))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownLimit:
-    """A limit as the page shows it."""
-
-    words: str
-    is_near: bool
-    unpriced_calls: int
-    """Calls that count as nothing, since nobody knows their price; only where money is limited."""
-
-
-def shown_allowances(session: SessionRecord) -> list[ShownLimit]:
-    """Every limit that the session's next call draws on."""
+def _load_dividers(session_id: str, *, first: int, last: int | None) -> list[Divider]:
+    """Return the compactions that ended among these messages, oldest first, and the one that runs now."""
+    runs = list_runs_between(session_id, first=first, last=last)[::-1]
+    ids = [id for run in runs for id in run.summary_ids]
+    heads = load_heads(ids, session_id=session_id) if ids else {}
     return [
-        ShownLimit(
-            words=line.words,
-            is_near=line.is_near,
-            unpriced_calls=allowance.spent.unpriced_calls if line.measure == "cost_micros" else 0,
+        Divider(
+            run=run,
+            summaries=[heads[id] for id in run.summary_ids if id in heads],
+            progress=_progress(run) if run.state == "running" else None,
         )
-        for allowance in look(limits_now(session))
-        for line in lines_of([allowance])
+        for run in runs
     ]
+
+
+def _progress(run: RunRecord) -> Progress:
+    written = written_by(run.id)
+    saved = written.saved + (run.pruned_tokens or 0)
+    # One that somebody asked for does not stop at the low mark.
+    target = load_frame(run.session_id).budget.target if run.trigger != "manual" else None
+    wanted = None if target is None or run.tokens_before is None else max(1, run.tokens_before - target)
+    summaries = f"{written.summaries} summar{'y' if written.summaries == 1 else 'ies'} so far"
+    tokens = f"{format_count(saved)}{f' of {format_count(wanted)}' if wanted else ''} tokens saved"
+    rejected = sum(not attempt.accepted for attempt in run.tries)
+    return Progress(
+        saved=min(saved, wanted) if wanted else saved,
+        wanted=wanted,
+        words=" · ".join(filter(None, (summaries, tokens, f"{rejected} rejected" if rejected else ""))),
+    )

@@ -95,10 +95,10 @@ def _readings(session_id: str, ids: list[str]) -> list[Reading]:
     numbers, tries = numbers_of_calls(session_id, ids), tries_of_calls(ids, session_id=session_id)
     heads = load_heads([attempt.summary_id for attempt in tries.values()], session_id=session_id)
     calls = load_headings(session_id, ids)
-    return [_reading(call, numbers[call.id], tries.get(call.id), heads) for call in calls]
+    return [_read(call, numbers[call.id], tries.get(call.id), heads) for call in calls]
 
 
-def _reading(call: CallHeading, number: int, attempt: TryRecord | None, heads: Mapping[str, SummaryHead]) -> Reading:
+def _read(call: CallHeading, number: int, attempt: TryRecord | None, heads: Mapping[str, SummaryHead]) -> Reading:
     summary = heads.get(attempt.summary_id) if attempt else None
     return Reading(call=call, number=number, attempt=attempt, summary=summary)
 
@@ -127,7 +127,7 @@ def _pieces_of(session_id: str, seq: int, span: Span) -> set[int]:
     return pieces_of_message(load_ranges(session_id, ranges), seq, limit)
 
 
-# Story: where one message stands, and which calls were shown it word for word: to answer, or to summarise it.
+# The page of one message: where it stands, and which calls were shown it word for word: to answer, or to summarise it.
 #
 # The first is told by events: a message stood in the context from the one that added it until the one that removed it, and a
 # call read the context as of one. The first and the last of these calls are looked up in their manifests as well, since
@@ -135,6 +135,13 @@ def _pieces_of(session_id: str, seq: int, span: Span) -> set[int]:
 
 MOST_TOMBSTONES = 5
 """Events that pruned outputs of one message, of which is told who saw the outputs whole."""
+HOW = {
+    "whole": "",
+    "shortened": "shortened in its prompt",
+    "left_out": "not in its prompt: there was no room, or nothing of it is sent to models",
+    "unknown": "its manifest cannot be read",
+}
+"""What the manifest of a call says beside that the message stood in its context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +195,48 @@ class MessageStory:
     summarised_by: Readings
     """Calls that read it in order to summarise it, while it stood in the context or, for a revision, later."""
     tombstones: list[Tombstone]
+
+
+@signed_in
+def message_page(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
+    """A message, the summaries that stand for it, and the calls that saw it."""
+    about = inspected(request, session_id)
+    story = trace(about.id, message_id)
+    context = {
+        "about": about,
+        "tab": "inspect-calls",
+        "session": about,
+        "story": story,
+        "message": story.message,
+        "written_by_url": address_of("inspect-call", about.id, story.written_by.id) if story.written_by else "",
+        "above": [_summary(about, node, story) for node in story.lineage.above],
+        "seen": _seen(about, story.seen),
+        "readings": [_reading(about, reading) for reading in story.summarised_by.calls],
+        "has_more_readings": story.summarised_by.has_more,
+        "tombstones": [(tombstone, _seen(about, tombstone.whole_in)) for tombstone in story.tombstones],
+        "pruned": {part_id: one.seq for one in story.tombstones for part_id in one.part_ids},
+    }
+    return render(request, "compaction_app/inspect_message.html", context)
+
+
+def _summary(about: Inspected, node: Node, story: MessageStory) -> tuple[Node, str, bool]:
+    """A summary, its address, and whether it stands in the context now."""
+    return node, address_of("inspect-summary", about.id, node.id), node.id == story.lineage.in_context
+
+
+def _seen(about: Inspected, sightings: Sightings) -> dict[str, object]:
+    ends = [sightings.first] if sightings.count == 1 else [sightings.first, sightings.last]
+    return {"count": sightings.count, "ends": [_end(about, end) for end in ends if end]}
+
+
+def _end(about: Inspected, seen: SeenBy) -> tuple[SeenBy, str, str]:
+    return seen, address_of("inspect-call", about.id, seen.call.id), HOW[seen.how]
+
+
+def _reading(about: Inspected, reading: Reading) -> tuple[Reading, str, str]:
+    """A call that read the message to summarise it, its address, and that of the summary, if there is one."""
+    summary_url = address_of("inspect-summary", about.id, reading.summary.id) if reading.summary else ""
+    return reading, address_of("inspect-call", about.id, reading.call.id), summary_url
 
 
 def trace(session_id: str, message_id: str) -> MessageStory:
@@ -260,56 +309,3 @@ def _how(row: Any, part_ids: list[str]) -> str:
     if part_ids:
         omitted, cut = omitted.intersection(part_ids), cut.intersection(part_ids)
     return "shortened" if omitted or cut else "whole"
-
-
-# One message through its session's life: where it stands, what stands for it, and which calls saw it.
-
-HOW = {
-    "whole": "",
-    "shortened": "shortened in its prompt",
-    "left_out": "not in its prompt: there was no room, or nothing of it is sent to models",
-    "unknown": "its manifest cannot be read",
-}
-"""What the manifest of a call says beside that the message stood in its context."""
-
-
-@signed_in
-def message_page(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
-    """A message, the summaries that stand for it, and the calls that saw it."""
-    about = inspected(request, session_id)
-    story = trace(about.id, message_id)
-    context = {
-        "about": about,
-        "tab": "inspect-calls",
-        "session": about,
-        "story": story,
-        "message": story.message,
-        "written_by_url": address_of("inspect-call", about.id, story.written_by.id) if story.written_by else "",
-        "above": [_summary(about, node, story) for node in story.lineage.above],
-        "seen": _seen(about, story.seen),
-        "readings": [_reading_row(about, reading) for reading in story.summarised_by.calls],
-        "has_more_readings": story.summarised_by.has_more,
-        "tombstones": [(tombstone, _seen(about, tombstone.whole_in)) for tombstone in story.tombstones],
-        "pruned": {part_id: one.seq for one in story.tombstones for part_id in one.part_ids},
-    }
-    return render(request, "compaction_app/inspect_message.html", context)
-
-
-def _summary(about: Inspected, node: Node, story: MessageStory) -> tuple[Node, str, bool]:
-    """A summary, its address, and whether it stands in the context now."""
-    return node, address_of("inspect-summary", about.id, node.id), node.id == story.lineage.in_context
-
-
-def _seen(about: Inspected, sightings: Sightings) -> dict[str, object]:
-    ends = [sightings.first] if sightings.count == 1 else [sightings.first, sightings.last]
-    return {"count": sightings.count, "ends": [_end(about, end) for end in ends if end]}
-
-
-def _end(about: Inspected, seen: SeenBy) -> tuple[SeenBy, str, str]:
-    return seen, address_of("inspect-call", about.id, seen.call.id), HOW[seen.how]
-
-
-def _reading_row(about: Inspected, reading: Reading) -> tuple[Reading, str, str]:
-    """A call that read the message to summarise it, its address, and that of the summary, if there is one."""
-    summary_url = address_of("inspect-summary", about.id, reading.summary.id) if reading.summary else ""
-    return reading, address_of("inspect-call", about.id, reading.call.id), summary_url

@@ -5,7 +5,6 @@ A summary's place is computed, not laid out: its depth is its row, its messages 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +13,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from compaction_app import lineage, queries
-from compaction_app.queries import SummaryCount, load_graph, load_run, load_sources, models_of_summaries
+from compaction_app.queries import load_graph, load_run, load_sources, models_of_summaries
 from mnesis_core.compaction.dag import Cost, Graph, Node, Span
 from mnesis_core.errors import CompactionNotFoundError
 from mnesis_core.records import ContextItemRecord, RunRecord, SummaryRecord, TryRecord
@@ -98,57 +97,6 @@ def _edges(graph: Graph, nodes: Sequence[Node], places: dict[str, int]) -> Itera
         yield from (places[node.id], len(sources), *sources)
 
 
-# How many summaries a session has, and of which sorts: a sum over what one query counted.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """The summaries of a session; those that a revision replaced are counted apart."""
-
-    total: int
-    """In place now."""
-    leaves: int
-    condensed: int
-    by_rule: int
-    """Of level 3: cut together without a model."""
-    stale: int
-    superseded: int
-
-    @property
-    def all(self) -> int:
-        """In place or not."""
-        return self.total + self.superseded
-
-    @property
-    def words(self) -> list[str]:
-        """``31 in place``, ``24 leaves over messages`` and so on; what there is none of is left out."""
-        counted = (
-            (self.total, "in place"),
-            (self.leaves, "leaf over messages" if self.leaves == 1 else "leaves over messages"),
-            (self.condensed, "condensed"),
-            (self.by_rule, "of level 3"),
-            (self.stale, "stale"),
-            (self.superseded, "superseded"),
-        )
-        return [f"{number:,} {words}" for number, words in counted if number]
-
-
-def counts_of(sorts: Sequence[SummaryCount]) -> Counts:
-    """The numbers above the drawing."""
-    here = [sort for sort in sorts if not sort.is_superseded]
-    kinds: Counter[str] = Counter()
-    for sort in here:
-        kinds[sort.kind] += sort.number
-    return Counts(
-        total=kinds.total(),
-        leaves=kinds["leaf"],
-        condensed=kinds["condensed"],
-        by_rule=sum(sort.number for sort in here if sort.level == 3),
-        stale=sum(sort.number for sort in here if sort.freshness == "stale"),
-        superseded=sum(sort.number for sort in sorts if sort.is_superseded),
-    )
-
-
 # Story: one summary with all that is known about it: how it was written, what it was made of, where it stands.
 
 SOURCES = 50
@@ -158,7 +106,7 @@ PREVIEW = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownText:
+class SummaryText:
     """A text as a page shows it: as prose, or as it is where it is too long for that."""
 
     html: SafeString | None
@@ -205,7 +153,7 @@ class SummaryView:
     """A summary and what is known about it."""
 
     summary: SummaryRecord
-    text: ShownText
+    text: SummaryText
     model: str
     sources: Sources
     revisions: list[Node]
@@ -252,7 +200,7 @@ def load_view(summary: SummaryRecord) -> SummaryView:
     description = lineage.describe(summary)
     return SummaryView(
         summary=summary,
-        text=show_text(summary.text, level=summary.level),
+        text=view_text(summary.text, level=summary.level),
         model=show_invisible(summary.model),
         sources=open_sources(summary, offset=0),
         revisions=description.revisions,
@@ -274,11 +222,11 @@ def open_sources(summary: SummaryRecord, *, offset: int) -> Sources:
     return Sources(items=find(summary.session_id, ids), offset=offset, total=len(summary.source_ids))
 
 
-def show_text(text: str, *, level: int) -> ShownText:
+def view_text(text: str, *, level: int) -> SummaryText:
     """The text of a summary, ready to be shown: what a model wrote is Markdown, an excerpt by rule is not."""
     if level == 3 or len(text) > MARKDOWN_LIMIT:
-        return ShownText(html=None, plain=show_invisible(text))
-    return ShownText(html=render_markdown(text), plain="")
+        return SummaryText(html=None, plain=show_invisible(text))
+    return SummaryText(html=render_markdown(text), plain="")
 
 
 def _messages(session_id: str, ids: list[str]) -> list[Source]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,14 +16,14 @@ from django.views.decorators.gzip import gzip_page
 
 from compaction_app.inspector import summaries as summary_page
 from compaction_app.inspector import summaries as summary_rows
-from compaction_app.inspector.summaries import counts_of, load_drawing
+from compaction_app.inspector.summaries import load_drawing
 from compaction_app.lineage import trace_message
-from compaction_app.queries import count_summaries, load_reply, load_summary
+from compaction_app.queries import SummaryCount, count_summaries, load_reply, load_summary
 from mnesis_core.errors import MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import SummaryRecord
 from mnesis_core.text import printable
 from sessions_app.pages import transcript
-from sessions_app.pages.markdown import format_count, format_duration, format_money, show_invisible
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record.inspect_queries import NOW, id_of_message, preview_messages
@@ -29,6 +32,38 @@ TAB = "inspect-summaries"
 VIEWS = ("drawing", "table")
 DEEPEST = 10_000
 """Levels of the tree that the table counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The summaries of a session; those that a revision replaced are counted apart."""
+
+    total: int
+    """In place now."""
+    leaves: int
+    condensed: int
+    by_rule: int
+    """Of level 3: cut together without a model."""
+    stale: int
+    superseded: int
+
+    @property
+    def all(self) -> int:
+        """In place or not."""
+        return self.total + self.superseded
+
+    @property
+    def words(self) -> list[str]:
+        """``31 in place``, ``24 leaves over messages`` and so on; what there is none of is left out."""
+        counted = (
+            (self.total, "in place"),
+            (self.leaves, "leaf over messages" if self.leaves == 1 else "leaves over messages"),
+            (self.condensed, "condensed"),
+            (self.by_rule, "of level 3"),
+            (self.stale, "stale"),
+            (self.superseded, "superseded"),
+        )
+        return [f"{number:,} {words}" for number, words in counted if number]
 
 
 @signed_in
@@ -40,7 +75,7 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
         "about": about,
         "tab": TAB,
         "view": view if view in VIEWS else VIEWS[0],
-        "counts": counts_of(count_summaries(about.id)),
+        "counts": _counts_of(count_summaries(about.id)),
         "chosen": _chosen(request, about),
         "seq": number_in(request, "seq"),
         "links": [(name, _address(request, name)) for name in VIEWS],
@@ -105,7 +140,7 @@ def source(request: HttpRequest, session_id: str, summary_id: str, source_id: st
     context: dict[str, Any] = {"about": about}
     if kind == "summary":
         read = load_summary(source_id, session_id=about.id)
-        context["text"] = summary_page.show_text(read.text, level=read.level)
+        context["text"] = summary_page.view_text(read.text, level=read.level)
     else:
         context["message"] = transcript.load_message(about.id, source_id)
     return render(request, "compaction_app/_summary_source.html", context)
@@ -155,25 +190,13 @@ def anywhere(request: HttpRequest, summary_id: str) -> HttpResponse:
     return redirect("inspect-summary", about.id, node.id)
 
 
-def shown(view: summary_page.SummaryView) -> dict[str, Any]:
-    """A summary's numbers as words."""
-    node = view.summary
-    return {
-        "view": view,
-        "summary": node,
-        "sources": view.sources,
-        "source_tokens": format_count(node.source_tokens),
-        "tokens": format_count(node.token_count),
-        "cost": format_money(node.cost_micros),
-        "duration": format_duration(node.duration_ms / 1000),
-        "prompt_version": show_invisible(node.prompt_version),
-        "rejected": sum(not attempt.accepted for attempt in view.tries),
-        "subtree_cost": format_money(view.cost.cost_micros),
-    }
+def _context(view: summary_page.SummaryView) -> dict[str, Any]:
+    rejected = sum(not attempt.accepted for attempt in view.tries)
+    return {"view": view, "summary": view.summary, "sources": view.sources, "rejected": rejected}
 
 
 def _summary(request: HttpRequest, about: Inspected, node: SummaryRecord) -> HttpResponse:
-    context = {"about": about, "tab": TAB} | shown(summary_page.load_view(node))
+    context = {"about": about, "tab": TAB} | _context(summary_page.load_view(node))
     is_part = "HX-Request" in request.headers
     return render(request, f"compaction_app/{'_summary' if is_part else 'inspect_summary'}.html", context)
 
@@ -189,6 +212,22 @@ def _chosen(request: HttpRequest, about: Inspected) -> dict[str, Any] | None:
     if not wanted:
         return None
     try:
-        return shown(summary_page.load_view(load_summary(wanted, session_id=about.id)))
+        return _context(summary_page.load_view(load_summary(wanted, session_id=about.id)))
     except SummaryNotFoundError:
         return {"missing": printable(wanted)[:100]}
+
+
+def _counts_of(sorts: Sequence[SummaryCount]) -> Counts:
+    """The numbers above the drawing."""
+    here = [sort for sort in sorts if not sort.is_superseded]
+    kinds: Counter[str] = Counter()
+    for sort in here:
+        kinds[sort.kind] += sort.number
+    return Counts(
+        total=kinds.total(),
+        leaves=kinds["leaf"],
+        condensed=kinds["condensed"],
+        by_rule=sum(sort.number for sort in here if sort.level == 3),
+        stale=sum(sort.number for sort in here if sort.freshness == "stale"),
+        superseded=sum(sort.number for sort in sorts if sort.is_superseded),
+    )

@@ -38,18 +38,6 @@ from sessions_app.record.timeline_queries import (
 from sessions_app.record.turn_queries import CallStep, MessageStep, ToolStep, load_steps
 
 PAGE = 50
-OPENING = 120
-"""Characters of what a turn began with."""
-BEGUN_BY = {
-    "chat": "person",
-    "task": "parent session",
-    "inbox": "peers",
-    "import": "import",
-    "fork": "copy of a fork",
-    "record": "caller's record",
-    "openai": "OpenAI client",
-}
-"""Who began a turn, by its origin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,46 +59,26 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownTurn:
-    """One turn as a line, with its numbers as words."""
+class TurnView:
+    """One turn as a line."""
 
     line: TurnLine
-    begun_by: str
-    opening: str
-    model: str
-    duration: str
-    tokens_in: str
-    tokens_out: str
-    tokens_cached: str
-    cost: str
-    error: str
-    """What went wrong, as a sentence; empty where nothing did."""
+    seconds: float
+    """One that goes on has lasted until now."""
     errors: int
     """Of its calls and its tools, or its own."""
     compactions: int
-
-    @property
-    def number(self) -> str:
-        """``1,203``."""
-        return f"{self.line.seq:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """A page of turns."""
 
-    turns: list[ShownTurn]
+    turns: list[TurnView]
     before: int | None
     """Of the next page, if there is one."""
     newest: int
     """The newest turn that there was."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """What a session comes to, as (name, number, more about it)."""
-
-    facts: list[tuple[str, str, str]]
 
 
 def load_timeline(about: Inspected, wanted: Wanted, *, before: int | None = None, start: int | None = None) -> Timeline:
@@ -122,13 +90,13 @@ def load_timeline(about: Inspected, wanted: Wanted, *, before: int | None = None
     runs = _runs(about, shown)
     now = timezone.now()
     return Timeline(
-        turns=[shown_turn(line, [run for run in runs if is_in_turn(run, line, about)], now) for line in shown],
+        turns=[view_turn(line, [run for run in runs if is_in_turn(run, line, about)], now) for line in shown],
         before=shown[-1].seq if len(lines) > PAGE else None,
         newest=about.turn_seq,
     )
 
 
-def load_totals(about: Inspected) -> Totals:
+def load_totals(about: Inspected) -> list[tuple[str, str, str]]:
     """What a session comes to; five queries, however long it is."""
     return totals_of(tally_session(about.id), tally_runs(about.id), usage_of_compaction(about.id))
 
@@ -145,28 +113,19 @@ def is_in_turn(run: RunRecord, line: TurnLine, about: Inspected) -> bool:
     return line.first_message <= run.after_message_seq <= line.last_message
 
 
-def shown_turn(line: TurnLine, runs: Sequence[RunRecord], now: datetime) -> ShownTurn:
-    """A turn with its numbers as words; one that goes on has lasted until ``now``."""
-    usage = line.usage
-    return ShownTurn(
+def view_turn(line: TurnLine, runs: Sequence[RunRecord], now: datetime) -> TurnView:
+    """Return a turn with what went wrong in it and how often its context was compacted."""
+    return TurnView(
         line=line,
-        begun_by=BEGUN_BY.get(line.origin, show_invisible(line.origin)),
-        opening=excerpt(line.opening, OPENING),
-        model=show_invisible(line.model),
-        duration=format_duration(((line.ended_at or now) - line.created_at).total_seconds()),
-        tokens_in=format_number(usage.tokens_input),
-        tokens_out=format_number(usage.tokens_output),
-        tokens_cached=format_number(usage.tokens_cache_read or None),
-        cost=format_money(usage.cost_micros),
-        error=show_invisible(line.error_message),
+        seconds=((line.ended_at or now) - line.created_at).total_seconds(),
         # A turn fails of its call: that is one error.
         errors=max(bool(line.error_code), line.failed_calls) + line.failed_tools,
         compactions=len(runs),
     )
 
 
-def totals_of(tally: Tally, runs: RunTally, compaction: UsageRecord) -> Totals:
-    """The sums of a session in words; compaction is part of the tokens and the money."""
+def totals_of(tally: Tally, runs: RunTally, compaction: UsageRecord) -> list[tuple[str, str, str]]:
+    """Return the sums of a session as (name, number, remark); compaction is part of the tokens and the money."""
     usage = total_usage(tally.usage, compaction)
     errors = tally.failed_turns + tally.failed_calls + tally.failed_tools + runs.failed
     cached = f"{tally.usage.tokens_cache_read:,} from a cache" if tally.usage.tokens_cache_read else ""
@@ -174,18 +133,16 @@ def totals_of(tally: Tally, runs: RunTally, compaction: UsageRecord) -> Totals:
     live = f"{runs.live} not yet over" if runs.live else ""
     others = f"{tally.other_calls:,} more beside turns" if tally.other_calls else ""
     pruned = f"{tally.pruned_tools:,} pruned" if tally.pruned_tools else ""
-    return Totals(
-        facts=[
-            ("Turns", f"{tally.turns:,}", ""),
-            ("Calls", f"{tally.calls:,}", others),
-            ("Tools", f"{tally.tools:,}", pruned),
-            ("Tokens in", format_number(usage.tokens_input), cached),
-            ("Tokens out", format_number(usage.tokens_output), ""),
-            ("Cost", format_money(usage.cost_micros), spent),
-            ("Compactions", f"{runs.total:,}", live),
-            ("Errors", f"{errors:,}", _where(tally, runs)),
-        ]
-    )
+    return [
+        ("Turns", f"{tally.turns:,}", ""),
+        ("Calls", f"{tally.calls:,}", others),
+        ("Tools", f"{tally.tools:,}", pruned),
+        ("Tokens in", format_number(usage.tokens_input), cached),
+        ("Tokens out", format_number(usage.tokens_output), ""),
+        ("Cost", format_money(usage.cost_micros), spent),
+        ("Compactions", f"{runs.total:,}", live),
+        ("Errors", f"{errors:,}", _where(tally, runs)),
+    ]
 
 
 def _where(tally: Tally, runs: RunTally) -> str:
@@ -280,7 +237,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownStep:
+class StepView:
     """One thing that a turn did."""
 
     kind: str
@@ -312,8 +269,8 @@ class ShownStep:
 class TurnSteps:
     """A turn with some of its steps."""
 
-    turn: ShownTurn
-    steps: list[ShownStep]
+    turn: TurnView
+    steps: list[StepView]
     more_after: int | None
     """The message after which there are more."""
 
@@ -341,13 +298,13 @@ def load_turn_steps(about: Inspected, turn_id: str, *, after: int = 0) -> TurnSt
     runs = [run for run in all_runs if is_in_turn(run, line, about)]
     now = timezone.now()
     return TurnSteps(
-        turn=shown_turn(line, runs, now),
+        turn=view_turn(line, runs, now),
         steps=list(steps_of(messages, runs, _launched(about, messages), axis_of(line, now))),
         more_after=messages[-1].seq if has_more else None,
     )
 
 
-def find_neighbours(about: Inspected, turn: ShownTurn) -> Neighbours:
+def find_neighbours(about: Inspected, turn: TurnView) -> Neighbours:
     """The turns before and after a turn."""
     seq = turn.line.seq
     beside = turns_beside(about.id, seq)
@@ -378,7 +335,7 @@ def steps_of(
     runs: Sequence[RunRecord],
     launched: Mapping[str, tuple[Relative, ...]],
     axis: Axis,
-) -> Iterator[ShownStep]:
+) -> Iterator[StepView]:
     """What was done for each message, and after it the compactions that ended then; those that go on are the last."""
     for message in messages:
         yield from _of_message(message, launched, axis)
@@ -386,7 +343,7 @@ def steps_of(
     yield from (_compaction(run, axis) for run in runs if run.after_message_seq is None)
 
 
-def _of_message(message: MessageStep, launched: Mapping[str, tuple[Relative, ...]], axis: Axis) -> Iterator[ShownStep]:
+def _of_message(message: MessageStep, launched: Mapping[str, tuple[Relative, ...]], axis: Axis) -> Iterator[StepView]:
     if message.role != "assistant" or not message.calls:
         yield _message(message, axis)
     for call in message.calls:
@@ -395,9 +352,9 @@ def _of_message(message: MessageStep, launched: Mapping[str, tuple[Relative, ...
         yield _tool(tool, message.seq, launched.get(tool.id, ()), axis)
 
 
-def _message(message: MessageStep, axis: Axis) -> ShownStep:
+def _message(message: MessageStep, axis: Axis) -> StepView:
     is_answer = message.role == "assistant"
-    return ShownStep(
+    return StepView(
         kind="answer" if is_answer else "message",
         id=message.id,
         message_seq=message.seq,
@@ -412,11 +369,11 @@ def _message(message: MessageStep, axis: Axis) -> ShownStep:
     )
 
 
-def _call(call: CallStep, message: MessageStep, axis: Axis) -> ShownStep:
+def _call(call: CallStep, message: MessageStep, axis: Axis) -> StepView:
     ended = call.ended_at or (axis.ended if call.state == "running" else None)
     is_good = call.state == "completed" and call.outcome in ("", "complete")
     again = f"asked {call.attempts} times · " if call.attempts > 1 else ""
-    return ShownStep(
+    return StepView(
         kind="call",
         id=call.id,
         message_seq=message.seq,
@@ -432,9 +389,9 @@ def _call(call: CallStep, message: MessageStep, axis: Axis) -> ShownStep:
     )
 
 
-def _tool(tool: ToolStep, message_seq: int, launched: tuple[Relative, ...], axis: Axis) -> ShownStep:
+def _tool(tool: ToolStep, message_seq: int, launched: tuple[Relative, ...], axis: Axis) -> StepView:
     states = {"completed": "", "error": "failed", "pending": "waiting"}
-    return ShownStep(
+    return StepView(
         kind="tool",
         id=tool.id,
         message_seq=message_seq,
@@ -452,9 +409,9 @@ def _tool(tool: ToolStep, message_seq: int, launched: tuple[Relative, ...], axis
     )
 
 
-def _compaction(run: RunRecord, axis: Axis) -> ShownStep:
+def _compaction(run: RunRecord, axis: Axis) -> StepView:
     began = run.started_at or run.created_at
-    return ShownStep(
+    return StepView(
         kind="compaction",
         id=run.id,
         message_seq=run.after_message_seq or 0,

@@ -1,8 +1,8 @@
-"""The tool outputs that a session's context has lost, each with why, and whether the model can still reach it."""
+"""The page of the tool outputs that a session's context has lost, each with why, and whether the model can still reach it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -16,7 +16,7 @@ from mnesis_core.records import RunRecord
 from mnesis_core.text import excerpt, printable
 from sessions_app.conf import session_config
 from sessions_app.pages.lookup import LARGEST
-from sessions_app.pages.markdown import format_characters, format_counted, show_invisible
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.transcript import first_words, load_whole_text
 from sessions_app.pages.views import signed_in
@@ -31,7 +31,6 @@ from sessions_app.record.context_queries import (
 
 PAGE = 50
 INPUT = 140
-OUTPUT = 240
 """Characters of the first words."""
 READS = "lcm_read"
 """The tool by which a model reads an original."""
@@ -43,15 +42,12 @@ TRIGGERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownTombstone:
+class TombstoneView:
     """One tombstone as the page shows it."""
 
     entry: Tombstone
-    tool: str
     input: str
-    first_words: str
-    size: str
-    tokens: str
+    """The first words of what the tool was asked."""
     run: RunRecord | None
     """The compaction that pruned it, where the record says."""
     why: str
@@ -65,72 +61,11 @@ class ShownTombstone:
 class Tombstones:
     """A page of tombstones."""
 
-    items: list[ShownTombstone]
+    items: list[TombstoneView]
     tally: TombstoneTally
     tools: list[str]
     more: str
     """The query of the next page; empty where there is none."""
-
-    @property
-    def words(self) -> dict[str, str]:
-        """The numbers of all of them together, as words."""
-        return {
-            "count": format_counted(self.tally.count, "tool output"),
-            "events": format_counted(self.tally.events, "compaction"),
-            "tokens": format_counted(self.tally.tokens, "token"),
-        }
-
-
-def load_tombstones(about: Inspected, *, tool: str = "", part_id: str = "", before: Place | None = None) -> Tombstones:
-    """A page of the tombstones of a session, the newest first; seven queries at the most."""
-    found = list_tombstones(about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1)
-    page = found[:PAGE]
-    runs = runs_that_pruned(about.id, {entry.compacted_seq for entry in page}) if page else {}
-    gone = [entry.message_seq for entry in page if not entry.is_in_context]
-    summaries = covering_summaries(about.id, gone)
-    can_read = READS in session_config(about.config).turn.tools
-    return Tombstones(
-        items=[
-            shown_tombstone(
-                entry, runs.get(entry.compacted_seq), summaries.get(entry.message_seq, ""), can_read=can_read
-            )
-            for entry in page
-        ],
-        tally=tally_tombstones(about.id),
-        tools=[show_invisible(name) for name in tools_of_tombstones(about.id)],
-        more=_more(page, tool) if len(found) > PAGE else "",
-    )
-
-
-def shown_tombstone(entry: Tombstone, run: RunRecord | None, summary_id: str, *, can_read: bool) -> ShownTombstone:
-    """A tombstone in words; ``can_read``: the session's model is offered the tool that reads originals."""
-    return ShownTombstone(
-        entry=entry,
-        tool=show_invisible(entry.tool_name) or "unnamed tool",
-        input=excerpt(first_words(entry.input), INPUT),
-        first_words=excerpt(entry.output, OUTPUT),
-        size=format_characters(entry.characters),
-        tokens=f"{entry.tokens:,}",
-        run=run,
-        why=TRIGGERS.get(run.trigger, "") if run else "",
-        summary_id=summary_id,
-        reach=_reach(entry, can_read=can_read),
-    )
-
-
-def _reach(entry: Tombstone, *, can_read: bool) -> str:
-    seen = "The model sees a mark in its place" if entry.is_in_context else "The model sees a summary of that stretch"
-    if can_read:
-        return f"{seen}; {READS} with the part's id reads the original."
-    return f"{seen}, and has no tool that reads the original: {READS} is not among its tools."
-
-
-def _more(page: Sequence[Tombstone], tool: str) -> str:
-    before = "-".join(map(str, page[-1].place))
-    return urlencode({"tool": tool, "before": before} if tool else {"before": before})
-
-
-# The page of tombstones, and the originals of tool outputs for those whose session it is not.
 
 
 @signed_in
@@ -157,7 +92,7 @@ def original(request: HttpRequest, session_id: str, part_id: str) -> HttpRespons
 def _found(request: HttpRequest, session_id: str) -> dict[str, Any]:
     about = inspected(request, session_id)
     tool, part_id = printable(request.GET.get("tool", "").strip()), request.GET.get("part", "")
-    found = load_tombstones(about, tool=tool, part_id=part_id, before=_place(request.GET.get("before", "")))
+    found = _load_tombstones(about, tool=tool, part_id=part_id, before=_place(request.GET.get("before", "")))
     return {"about": about, "tab": "inspect-tombstones", "found": found, "tool": tool, "part_id": part_id}
 
 
@@ -169,3 +104,43 @@ def _place(text: str) -> Place | None:
         raise InvalidRequest("this cursor is not one of ours", field="before")
     seq, message_seq, index = (min(int(number[:19]), LARGEST) for number in numbers)
     return seq, message_seq, min(index, 2**31 - 1)
+
+
+def _load_tombstones(about: Inspected, *, tool: str = "", part_id: str = "", before: Place | None = None) -> Tombstones:
+    """A page of the tombstones of a session, the newest first; seven queries at the most."""
+    found = list_tombstones(about.id, tool=tool, part_id=part_id, before=before, limit=PAGE + 1)
+    page = found[:PAGE]
+    runs = runs_that_pruned(about.id, {entry.compacted_seq for entry in page}) if page else {}
+    gone = [entry.message_seq for entry in page if not entry.is_in_context]
+    summaries = covering_summaries(about.id, gone)
+    can_read = READS in session_config(about.config).turn.tools
+    return Tombstones(
+        items=[_view(entry, runs.get(entry.compacted_seq), summaries, can_read=can_read) for entry in page],
+        tally=tally_tombstones(about.id),
+        tools=[show_invisible(name) for name in tools_of_tombstones(about.id)],
+        more=_more(page, tool) if len(found) > PAGE else "",
+    )
+
+
+def _view(entry: Tombstone, run: RunRecord | None, summaries: Mapping[int, str], *, can_read: bool) -> TombstoneView:
+    """:param can_read: whether the session's model is offered the tool that reads originals"""
+    return TombstoneView(
+        entry=entry,
+        input=excerpt(first_words(entry.input), INPUT),
+        run=run,
+        why=TRIGGERS.get(run.trigger, "") if run else "",
+        summary_id=summaries.get(entry.message_seq, ""),
+        reach=_reach(entry, can_read=can_read),
+    )
+
+
+def _reach(entry: Tombstone, *, can_read: bool) -> str:
+    seen = "The model sees a mark in its place" if entry.is_in_context else "The model sees a summary of that stretch"
+    if can_read:
+        return f"{seen}; {READS} with the part's id reads the original."
+    return f"{seen}, and has no tool that reads the original: {READS} is not among its tools."
+
+
+def _more(page: Sequence[Tombstone], tool: str) -> str:
+    before = "-".join(map(str, page[-1].place))
+    return urlencode({"tool": tool, "before": before} if tool else {"before": before})

@@ -18,7 +18,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import SessionRecord, TurnState
 from mnesis_core.text import printable
 from sessions_app.conf import default_model, list_models
-from sessions_app.pages.lookup import parent_titles, shown_title
+from sessions_app.pages.lookup import parent_titles
 from sessions_app.pages.markdown import format_days_ago, show_invisible
 from sessions_app.pages.views import model_label, reader_of, signed_in
 from sessions_app.record.session_queries import list_sessions, load_session, load_sessions
@@ -27,8 +27,6 @@ from sessions_app.record.turn_queries import reasons_to_wait
 PAGE = 50
 MOST_POLLED = 100
 """Rows whose state is asked for at once."""
-MOST_LABELS = 3
-"""That a row shows."""
 EXAMPLES = (
     "Explain what a context window is, as you would to a friend.",
     "Plan a four-day walk in the Pyrenees, with what to pack.",
@@ -37,26 +35,13 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownLabel:
-    """A label as a row shows it."""
-
-    text: str
-    address: str
-    """Of the list of all sessions that have it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownSession:
-    """A session as the list shows it."""
+class SessionRow:
+    """A session of the list, with what other rows say of it."""
 
     session: SessionRecord
-    title: str
     parent_title: str
-    labels: tuple[ShownLabel, ...]
-    more_labels: int
     waits_for: str
     """Of a suspended turn: ``approval`` or ``caller``."""
-    message_count: str
     heading: str = ""
     """What stands above it: ``Today``; empty where that stands there already."""
 
@@ -108,8 +93,8 @@ def session_rows(request: HttpRequest) -> HttpResponse:
 def session_row(request: HttpRequest, session_id: str) -> HttpResponse:
     """The row of one session, as it is now."""
     session = load_session(session_id, owner_id=reader_of(request))
-    [shown] = _shown([session], owner_id=reader_of(request))
-    return render(request, "sessions_app/_session_row.html", {"shown": shown})
+    [row] = _rows([session], owner_id=reader_of(request))
+    return render(request, "sessions_app/_session_row.html", {"shown": row})
 
 
 @signed_in
@@ -124,7 +109,7 @@ def session_states(request: HttpRequest) -> HttpResponse:
     """How some rows are now, each to be put into its place; of what is not the reader's, nothing."""
     sessions = load_sessions(request.GET.getlist("id")[:MOST_POLLED], owner_id=reader_of(request))
     return render(
-        request, "sessions_app/_session_states.html", {"sessions": _shown(sessions, owner_id=reader_of(request))}
+        request, "sessions_app/_session_states.html", {"sessions": _rows(sessions, owner_id=reader_of(request))}
     )
 
 
@@ -140,11 +125,11 @@ def _found(request: HttpRequest) -> dict[str, Any]:
         before=before,
         limit=PAGE + 1,
     )
-    shown = _shown(rows[:PAGE], owner_id=reader_of(request))
+    page = _rows(rows[:PAGE], owner_id=reader_of(request))
     return {
         "asked": asked,
-        "label": _label_text(*_read_label(asked.label)) if asked.label else "",
-        "sessions": _with_headings(shown, zone=zone_of(request), above=before[0] if before else None),
+        "label": label_text(_read_label(asked.label)) if asked.label else "",
+        "sessions": _with_headings(page, zone=zone_of(request), above=before[0] if before else None),
         "next_cursor": _write_cursor(rows[PAGE - 1]) if len(rows) > PAGE else "",
     }
 
@@ -159,42 +144,35 @@ def _asked(request: HttpRequest) -> Asked:
     )
 
 
-def _shown(sessions: Sequence[SessionRecord], *, owner_id: int) -> list[ShownSession]:
+def _rows(sessions: Sequence[SessionRecord], *, owner_id: int) -> list[SessionRow]:
     parents = parent_titles(sessions, owner_id=owner_id)
     suspended = [session.running_turn_id for session in sessions if session.state == TurnState.SUSPENDED]
     waits = reasons_to_wait([turn_id for turn_id in suspended if turn_id]) if suspended else {}
     return [
-        ShownSession(
+        SessionRow(
             session=session,
-            title=shown_title(session.title),
             parent_title=parents.get(session.parent_id or "", ""),
-            labels=tuple(_shown_label(*label) for label in list(session.labels.items())[:MOST_LABELS]),
-            more_labels=max(0, len(session.labels) - MOST_LABELS),
             waits_for=waits.get(session.running_turn_id or "", ""),
-            message_count=f"{session.message_seq:,}",
         )
         for session in sessions
     ]
 
 
-def _shown_label(key: str, value: str) -> ShownLabel:
-    search = urlencode({"label": f"{key}={value}"}, errors="replace")
-    return ShownLabel(text=_label_text(key, value), address=f"{reverse('session-list')}?{search}")
-
-
-def _label_text(key: str, value: str) -> str:
-    return show_invisible(f"{key}: {value}" if value else key)
-
-
-def _with_headings(sessions: list[ShownSession], *, zone: tzinfo, above: datetime | None) -> list[ShownSession]:
+def _with_headings(rows: list[SessionRow], *, zone: tzinfo, above: datetime | None) -> list[SessionRow]:
     today = timezone.now().astimezone(zone).date()
     last = format_days_ago(above.astimezone(zone).date(), today) if above else ""
     headed = []
-    for shown in sessions:
-        heading = format_days_ago(shown.session.updated_at.astimezone(zone).date(), today)
-        headed.append(replace(shown, heading="" if heading == last else heading))
+    for row in rows:
+        heading = format_days_ago(row.session.updated_at.astimezone(zone).date(), today)
+        headed.append(replace(row, heading="" if heading == last else heading))
         last = heading
     return headed
+
+
+def label_text(label: tuple[str, str]) -> str:
+    """Return a label, a pair of key and value, as a page shows it."""
+    key, value = label
+    return show_invisible(f"{key}: {value}" if value else key)
 
 
 def zone_of(request: HttpRequest) -> tzinfo:

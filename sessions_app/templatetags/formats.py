@@ -56,6 +56,16 @@ def share(part: int, whole: int) -> str:
 
 
 @register.filter
+def counted(value: int, name: str) -> str:
+    return rendering.format_counted(value, name)
+
+
+@register.filter
+def characters(value: int) -> str:
+    return rendering.format_characters(value)
+
+
+@register.filter
 def money(micros: int | None) -> str:
     return rendering.format_money(micros)
 

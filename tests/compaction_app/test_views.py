@@ -13,7 +13,7 @@ from compaction_app.compact import compact_session, request_manual
 from compaction_app.context import Meter, load_frame
 from compaction_app.models import CompactionRun
 from compaction_app.queries import list_runs_between
-from compaction_app.views import BAR_WIDTH, shown_meter
+from compaction_app.views import BAR_WIDTH, view_meter
 from mnesis_core.errors import ContextChanged, ModelUnreachable
 from sessions_app.record.change import change
 from sessions_app.record.message_queries import load_messages
@@ -93,7 +93,7 @@ def test_the_meter_says_what_it_draws(door: Client, owner: User) -> None:
 def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
     breakdown = {"system": 100, "tools": 0, "summaries": 400, "messages": 300, "free": 3_000, "new_kind": 200}
     breakdown |= {"files": 50, "tool_outputs": 150}
-    meter = shown_meter(
+    meter = view_meter(
         Meter(
             used_tokens=1_200,
             usable_tokens=4_200,
@@ -121,14 +121,14 @@ def test_the_segments_of_the_meter_stand_side_by_side_on_one_scale() -> None:
     ends = [segment.x + segment.width for segment in meter.segments]
     assert [segment.x for segment in meter.segments] == [0, *ends[:-1]]
     assert ends[-1] == BAR_WIDTH
-    assert (meter.percent, meter.pressure, meter.hard_x) == (29, "none", 525)
+    assert (meter.percent, meter.hard_x) == (29, 525)
     assert meter.counted == "Estimated; the provider has not reported yet."
     assert meter.window_source == "assumed, because nobody says how large it is"
 
 
 @pytest.mark.parametrize(("used", "pressure"), [(2_519, "none"), (2_520, "soft"), (4_200, "hard"), (40_000, "hard")])
 def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pressure: str) -> None:
-    meter = shown_meter(
+    meter = view_meter(
         Meter(
             used_tokens=used,
             usable_tokens=4_200,
@@ -143,7 +143,7 @@ def test_the_meter_tells_soft_from_hard_and_never_leaves_its_frame(used: int, pr
             error=0.034,
         )
     )
-    assert meter.pressure == pressure
+    assert meter.meter.pressure == pressure
     counted = meter.counted.replace("\N{NO-BREAK SPACE}", " ")
     assert counted == "Estimated, and corrected by 1 report of the provider (+12 %); the last were missed by 3.4 %."
     assert all(0 <= segment.x <= segment.x + segment.width <= BAR_WIDTH for segment in meter.segments)
