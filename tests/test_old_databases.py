@@ -1,0 +1,93 @@
+"""A database that an earlier version wrote migrates, is proven, and gives back what it was asked to keep."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.db import connection
+
+from tests.support.databases import site_database
+from tests.support.old_databases import TITLE, old_databases, restore
+from tests.support.site import DATABASE, environment_for, manage
+
+READ = f"""
+import json
+from django.contrib.auth.models import User
+from django.test import Client
+client = Client(headers={{"Host": "localhost"}})
+client.force_login(User.objects.get(username="ada"))
+listed = client.get("/api/sessions", {{"q": {TITLE!r}}}).json()["items"]
+session = next(item["id"] for item in listed if item["title"] == {TITLE!r})
+calls = client.get(f"/api/sessions/{{session}}/calls").json()["items"]
+rebuilt = [client.get(f"/api/calls/{{call['id']}}/payload").json() for call in calls]
+print(json.dumps([session, [[payload["digest_matches"], payload["problems"]] for payload in rebuilt]]))
+"""
+Old = tuple[dict[str, str], str]
+
+
+def done(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command that must succeed."""
+    ended = manage(*arguments, environment=environment)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
+@pytest.fixture(params=old_databases(connection.vendor), ids=lambda path: path.name)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Old]:
+    """The environment of a site with a copy of an old database, migrated; and the address of a server."""
+    with site_database("old") as database:
+        restore(request.param, tmp_path, database)
+        environment = environment_for(tmp_path, **database)
+        done(environment, "migrate", "-v0")
+        yield environment, database.get("DATABASE_URL", "")
+
+
+def test_there_is_an_old_database_of_this_kind() -> None:
+    assert old_databases(connection.vendor)
+
+
+def test_an_old_database_is_proven_and_its_prompts_and_exports_are_there(old: Old, tmp_path: Path) -> None:
+    environment, _ = old
+    assert "Everything is as it was written." in done(environment, "verify", "--all").stdout
+    session, rebuilt = json.loads(done(environment, "shell", "-v0", "-c", READ).stdout)
+    assert len(rebuilt) >= 5
+    assert rebuilt == [[True, []]] * len(rebuilt)
+    done(environment, "export", "--all", "--out", str(tmp_path / "all.jsonl"))
+    assert session in (tmp_path / "all.jsonl").read_text()
+
+
+def test_one_other_letter_in_an_old_database_is_found(old: Old, tmp_path: Path) -> None:
+    environment, url = old
+    change(url, tmp_path / DATABASE)
+    found = manage("verify", "--all", environment=environment)
+    assert found.returncode == 1
+    assert "the record is not as it was written" in found.stderr
+    assert " row: message_parts part_" in found.stdout
+
+
+def change(url: str, file: Path) -> None:
+    """Change a letter of what was said, past the guards."""
+    sql = (
+        "UPDATE message_parts SET content = replace(content, 'last bell', 'last ball') WHERE content LIKE '%last bell%'"
+    )
+    if url:
+        with psycopg.connect(url) as server:
+            server.execute("ALTER TABLE message_parts DISABLE TRIGGER USER")
+            assert server.execute(sql).rowcount
+        return
+    with closing(sqlite3.connect(file)) as database, database:
+        guards = database.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'message_parts'"
+        ).fetchall()
+        for name, _ in guards:
+            database.execute(f"DROP TRIGGER {name}")
+        assert database.execute(sql).rowcount
+        for _, guard in guards:
+            database.execute(guard)
