@@ -47,7 +47,7 @@ def session(alice: Any) -> SessionRecord:
 def scarce(monkeypatch: pytest.MonkeyPatch, **values: Any) -> None:
     """A site with other settings of operators."""
     config = override(Config(), {"operators": values, "turn": {"retry_base_seconds": 0.005}})
-    for module in ("work", "runs", "llm_map"):
+    for module in ("worker", "service", "llm_map"):
         monkeypatch.setattr(f"agents_app.maps.{module}.site_config", lambda: config)
 
 
