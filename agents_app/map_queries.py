@@ -34,7 +34,7 @@ from mnesis_core.records import UsageRecord
 from mnesis_core.text import ESCAPE, decode_text
 from sessions_app.database.fast_sql import fetch, select_columns, time_of
 from sessions_app.record.call_queries import begun_before
-from sessions_app.record.owners import is_starved
+from sessions_app.record.lease import expired, is_abandoned
 
 # ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
 
@@ -113,11 +113,11 @@ def owners_who_left(run_id: str, now: datetime) -> list[str]:
 
 
 def _expired(now: datetime) -> QuerySet[OperatorItem]:
-    return OperatorItem.objects.filter(state=ItemState.RUNNING.value, lease_expires_at__lt=now)
+    return OperatorItem.objects.filter(expired(now), state=ItemState.RUNNING.value)
 
 
 def _is_left(owner: str, expired_at: datetime, now: datetime) -> bool:
-    return not is_starved(owner, expired_at=expired_at, now=now)
+    return is_abandoned(owner, expired_at=expired_at, now=now)
 
 
 def list_items(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
@@ -39,6 +39,7 @@ from mnesis_core.values import new_id
 from sessions_app.database.fast_sql import Table, run, select_columns
 from sessions_app.record import call_store
 from sessions_app.record.change import Change
+from sessions_app.record.lease import NO_LEASE, Lease, expired
 from sessions_app.record.rows import usage_columns
 
 _RUNS = Table(OperatorRun)
@@ -291,7 +292,7 @@ def renew_shares(worker: str, demands: Sequence[Demand], config: OperatorConfig)
     """How many items of each run a worker may have in flight from now on, until its lease ends; others' runs it gives back."""
     now = timezone.now()
     with _alone():
-        OperatorShare.objects.filter(lease_expires_at__lt=now).delete()
+        OperatorShare.objects.filter(expired(now)).delete()
         OperatorShare.objects.filter(worker=worker).exclude(run_id__in=[one.run_id for one in demands]).delete()
         shares = list(OperatorShare.objects.all())
         brakes = _brakes({demand.model for demand in demands})
@@ -333,7 +334,7 @@ def _renew(
         own.provider, own.owner_id = demand.provider, demand.owner_id
         shares.append(own)
     own.permits, own.wanted = max(granted, demand.in_flight), demand.wanted
-    own.lease_expires_at = now + timedelta(seconds=config.lease_seconds)
+    own.lease_expires_at = Lease(owner=worker, seconds=config.lease_seconds).expires_at(now)
     own.save()
     return granted
 
@@ -380,7 +381,7 @@ def _alone() -> Iterator[None]:
 
 _ITEMS, _TRIES = Table(OperatorItem), Table(OperatorTry)
 _SUMS = ("tokens_input", "tokens_output", "cost_micros")
-_NO_LEASE = {"lease_owner": "", "lease_expires_at": None, "call_id": ""}
+_NO_LEASE = NO_LEASE | {"call_id": ""}
 
 
 def add_items(record: Change, run_id: str, items: Sequence[NewItem]) -> None:
@@ -413,8 +414,9 @@ def claim_items(record: Change, run_id: str, *, worker: str, limit: int, lease_s
         " started_at = COALESCE(started_at, %s), not_before = NULL WHERE id IN (SELECT id FROM chosen)"
         f" RETURNING {select_columns(OperatorItem, 'operator_items', ITEM_COLUMNS)}"
     )
-    now, until = _times(record, record.now, record.now + timedelta(seconds=lease_seconds))
-    values = [run_id, record.session_id, now, limit, encode_text(worker)[:100], until, now]
+    lease = Lease(owner=encode_text(worker)[:100], seconds=lease_seconds)
+    now, until = _times(record, record.now, lease.expires_at(record.now))
+    values = [run_id, record.session_id, now, limit, lease.owner, until, now]
     return sorted(map(item_of, run(record.cursor, sql, values).fetchall()), key=lambda item: item.number)
 
 
@@ -469,20 +471,19 @@ def settle_items(record: Change, run_id: str, *, worker: str, settled: Sequence[
 
 
 def renew_items(run_id: str, *, worker: str, items: Collection[int], lease_seconds: float) -> set[int]:
-    """Prolong a worker's hold on these items of a run, in no change; returns the numbers of those that it still has."""
+    """Renew a worker's lease of these items of a run, in no change; return the numbers of those that it still has."""
     if not items:
         return set()
     mine = OperatorItem.objects.filter(
         run_id=run_id, number__in=list(items), state=ItemState.RUNNING.value, lease_owner=worker
     )
-    # Written at a third of the lease, read at every beat: an idle heartbeat costs no commit.
-    now = timezone.now()
-    due = mine.filter(lease_expires_at__lt=now + timedelta(seconds=lease_seconds * 2 / 3))
+    lease, now = Lease(owner=worker, seconds=lease_seconds), timezone.now()
+    due = lease.due(mine, now)
     if due.exists():
         with transaction.atomic():
             # A change that writes a row of these takes its rows in another order: each would wait for the other.
             rows = list(due.select_for_update(skip_locked=True, of=("self",)).values_list("id", flat=True))
-            OperatorItem.objects.filter(id__in=rows).update(lease_expires_at=now + timedelta(seconds=lease_seconds))
+            lease.renew(OperatorItem.objects.filter(id__in=rows), now)
     return set(mine.values_list("number", flat=True))
 
 
@@ -505,7 +506,7 @@ def release_expired(record: Change, run_id: str) -> list[int]:
     the items are cancelled.
     """
     left = owners_who_left(run_id, record.now)
-    return _release(record, run_id, Q(lease_expires_at__lt=record.now, lease_owner__in=left))
+    return _release(record, run_id, Q(expired(record.now), lease_owner__in=left))
 
 
 def give_back(record: Change, run_id: str, *, worker: str, items: Collection[int]) -> list[int]:

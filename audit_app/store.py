@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from audit_app.models import Verification
+from sessions_app.record.lease import Lease, expired
 
 LEASE_SECONDS = 20.0
 
@@ -29,7 +30,7 @@ def claim(*, worker: str, session_id: str | None = None) -> str | None:
     ``None`` where none waits, or one runs: there is one at a time on the whole site.
     """
     now = timezone.now()
-    Verification.objects.filter(state="running", lease_expires_at__lt=now).update(state="failed")
+    Verification.objects.filter(expired(now), state="running").update(state="failed")
     waiting = Verification.objects.filter(state="queued")
     if session_id is not None:
         waiting = waiting.filter(pk=session_id)
@@ -37,9 +38,10 @@ def claim(*, worker: str, session_id: str | None = None) -> str | None:
     return first if first is not None and _take(first, worker, now) else None
 
 
-def beat(session_id: str, *, worker: str, done: int) -> None:
-    """Say how far a claimed verification is, and that it goes on."""
-    _held(session_id, worker).update(entries_done=done, lease_expires_at=_lease(timezone.now()))
+def renew(session_id: str, *, worker: str, done: int) -> None:
+    """Renew the lease of a claimed verification, and say how far it is."""
+    lease = Lease(owner=worker, seconds=LEASE_SECONDS)
+    _held(session_id, worker).update(entries_done=done, lease_expires_at=lease.expires_at(timezone.now()))
 
 
 def finish(session_id: str, *, worker: str, **found: Any) -> bool:
@@ -53,11 +55,12 @@ def fail(session_id: str, *, worker: str) -> None:
 
 
 def _take(session_id: str, worker: str, now: datetime) -> bool:
-    claimed = {"state": "running", "worker": worker, "started_at": now, "entries_done": 0}
+    lease = Lease(owner=worker, seconds=LEASE_SECONDS)
+    claimed = {"state": "running", "worker": lease.owner, "started_at": now, "entries_done": 0}
     try:
         with transaction.atomic():
             rows = Verification.objects.filter(pk=session_id, state="queued")
-            return bool(rows.update(**claimed, lease_expires_at=_lease(now)))
+            return bool(rows.update(**claimed, lease_expires_at=lease.expires_at(now)))
     except IntegrityError:  # verification_one_runs
         return False
 
@@ -66,9 +69,5 @@ def _held(session_id: str, worker: str) -> Any:
     return Verification.objects.filter(pk=session_id, state="running", worker=worker)
 
 
-def _lease(now: datetime) -> datetime:
-    return now + timedelta(seconds=LEASE_SECONDS)
-
-
 def _not_live(now: datetime) -> Q:
-    return Q(state__in=["done", "failed"]) | Q(state="running", lease_expires_at__lt=now)
+    return Q(state__in=["done", "failed"]) | Q(expired(now), state="running")

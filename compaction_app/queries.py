@@ -25,6 +25,7 @@ from sessions_app.database.fast_sql import fetch
 from sessions_app.fields import Head
 from sessions_app.record import context_queries
 from sessions_app.record.context_queries import load_events_at, newest_summary
+from sessions_app.record.lease import expired
 
 _RUN_COLUMNS = [field.name for field in fields(RunRecord) if field.name not in ("tries", "summary_ids")]
 _TRY_COLUMNS = [field.name for field in fields(TryRecord)]
@@ -117,7 +118,7 @@ def longest_wait(now: datetime) -> float | None:
 
 
 def _free(now: datetime) -> QuerySet[CompactionRun]:
-    return CompactionRun.objects.filter(Q(state="queued") | Q(state="running", lease_expires_at__lt=now))
+    return CompactionRun.objects.filter(Q(state="queued") | Q(expired(now), state="running"))
 
 
 def has_changed(run_id: str) -> bool:
@@ -140,7 +141,7 @@ def last_run(session_id: str) -> LastRun | None:
 
 def stale_runs(now: datetime) -> list[tuple[str, str]]:
     """(session id, id) of compactions that nobody works on: their wake-up was lost, or their worker died."""
-    rows = CompactionRun.objects.filter(state__in=LIVE, lease_expires_at__lt=now)
+    rows = CompactionRun.objects.filter(expired(now), state__in=LIVE)
     return list(rows.filter(session__deleted_at__isnull=True).values_list("session_id", "id")[:100])
 
 

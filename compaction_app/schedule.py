@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import socket
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,6 +21,7 @@ from mnesis_core.events import EventType
 from sessions_app.conf import site_config
 from sessions_app.database.threads import AWAY, db
 from sessions_app.record.change import Change, change
+from sessions_app.record.lease import Lease, new_owner
 
 TASK = "compaction_app.tasks.compact"
 SLACK_SECONDS = 60
@@ -116,13 +114,12 @@ def _wake_worker(run_id: str) -> None:
     async_task(TASK, run_id=run_id, timeout=int(longest))
 
 
-# One process's go at a compaction: claimed, held under a lease, and fenced, so that no other one's work is disturbed.
+# One process's attempt at a compaction: claimed, held under a lease, and fenced, so that it disturbs no other attempt.
 #
 # A process may be killed at any line, or be paused for longer than its lease. Then another one takes the compaction over
 # and goes on from what is committed; the first can write nothing any more and stops asking its model.
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,67 +129,67 @@ class Attempt:
     run_id: str
     session_id: str
     fence: int
-    lease_seconds: float
+    lease: Lease
 
     @contextmanager
     def held(self) -> Iterator[Change]:
-        """A change of the session, if the compaction is still ours.
+        """Change the session, if this process still has the compaction.
 
-        :raises TakenOver: it is not.
+        :raises TakenOver: it does not.
         """
         with change(self.session_id) as record:
             store.require_run(record, self.run_id, fence=self.fence)
             yield record
 
     def renew(self) -> None:
-        """Begin the lease anew, before a long step.
+        """Renew the lease, before a long step.
 
-        :raises TakenOver: it is not ours any more.
+        :raises TakenOver: another process has the compaction.
         """
-        store.renew_run(self.run_id, fence=self.fence, lease_seconds=self.lease_seconds)
+        store.renew_run(self.run_id, fence=self.fence, lease=self.lease)
 
     async def asking(self, question: Coroutine[Any, Any, T]) -> T:
-        """Ask a model, nothing held, however long that takes, and keep the lease meanwhile.
+        """Ask a model with no lock held, however long that takes, and keep the lease meanwhile.
 
-        :raises TakenOver: it was lost all the same; the model is not asked any further, since nobody would use it.
+        :raises TakenOver: the lease was lost all the same; the answer would not be used, so the model is not asked on.
         """
         asked = asyncio.ensure_future(question)
-        keeper = asyncio.ensure_future(self._keep())
+        heartbeat = asyncio.ensure_future(self._renew_again_and_again())
         try:
-            await asyncio.wait({asked, keeper}, return_when=asyncio.FIRST_COMPLETED)
-            if keeper.done():
-                keeper.result()
+            await asyncio.wait({asked, heartbeat}, return_when=asyncio.FIRST_COMPLETED)
+            if heartbeat.done():
+                heartbeat.result()
             return await asked
         finally:
-            for task in (asked, keeper):
+            for task in (asked, heartbeat):
                 task.cancel()
-            await asyncio.gather(asked, keeper, return_exceptions=True)
+            await asyncio.gather(asked, heartbeat, return_exceptions=True)
 
-    async def _keep(self) -> None:
+    async def _renew_again_and_again(self) -> None:
         while True:
-            await asyncio.sleep(self.lease_seconds / 3)
+            await asyncio.sleep(self.lease.seconds / 3)
             # A database that is away for a moment; if it stays away, the next write says so.
             with suppress(*AWAY):
                 await db(self.renew)
 
 
 def claim(session_id: str, run_id: str) -> Attempt | None:
-    """Take a compaction up; ``None`` if it has ended, or if another process is at it and alive.
+    """Claim a compaction; return ``None`` if it has ended, or if another live process has it.
 
     :raises SessionNotFoundError: there is no such session.
     """
     if not is_free_to_claim(run_id, timezone.now(), session_id=session_id):
         return None
     state = load_state(session_id)
-    lease_seconds = state.config.compaction.lease_seconds
+    lease = Lease(owner=new_owner(), seconds=state.config.compaction.lease_seconds)
     with change(session_id) as record:
         fence = store.claim_run(
             record,
             run_id,
-            lease_owner=f"{socket.gethostname()}:{os.getpid()}",
-            lease_seconds=lease_seconds,
+            lease_owner=lease.owner,
+            lease_seconds=lease.seconds,
             tokens_before=meter_of(state).used_tokens,
         )
     if fence is None:
         return None
-    return Attempt(run_id=run_id, session_id=session_id, fence=fence, lease_seconds=lease_seconds)
+    return Attempt(run_id=run_id, session_id=session_id, fence=fence, lease=lease)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.db.models import F, Max, Q, Sum
@@ -41,6 +41,7 @@ from sessions_app.record import call_store, message_store
 from sessions_app.record.call_queries import running_summary_calls
 from sessions_app.record.change import Change
 from sessions_app.record.context_queries import standing_items
+from sessions_app.record.lease import Lease, expired
 from sessions_app.search import index
 
 _TRIES = Table(SummaryTry)
@@ -162,13 +163,13 @@ def claim_run(
 
     ``tokens_before`` is the size of the context; that of the first claim stays.
     """
-    free = Q(state=RunState.QUEUED) | Q(state=RunState.RUNNING, lease_expires_at__lt=record.now)
+    free = Q(state=RunState.QUEUED) | Q(expired(record.now), state=RunState.RUNNING)
+    lease = Lease(owner=lease_owner, seconds=lease_seconds)
     claimed = CompactionRun.objects.filter(free, id=run_id, session_id=record.session_id).update(
         state=RunState.RUNNING,
         attempts=F("attempts") + 1,
         fence=F("fence") + 1,
-        lease_owner=lease_owner,
-        lease_expires_at=record.now + timedelta(seconds=lease_seconds),
+        **lease.columns(record.now),
     )
     if not claimed:
         return None
@@ -182,13 +183,13 @@ def claim_run(
     return fence
 
 
-def renew_run(run_id: str, *, fence: int, lease_seconds: float, now: datetime | None = None) -> None:
-    """Prolong the lease before each long step.
+def renew_run(run_id: str, *, fence: int, lease: Lease) -> None:
+    """Renew the lease before each long step.
 
-    :raises TakenOver: somebody else has the compaction, or it has ended.
+    :raises TakenOver: another process has the compaction, or it has ended.
     """
-    until = (now or timezone.now()) + timedelta(seconds=lease_seconds)
-    if not _mine(run_id, fence).update(lease_expires_at=until):
+    mine = CompactionRun.objects.filter(id=run_id, state=RunState.RUNNING, fence=fence)
+    if not lease.renew(mine, timezone.now()):
         raise TakenOver(run_id=run_id)
 
 
@@ -206,7 +207,7 @@ def requeue_run(record: Change, run_id: str, *, max_attempts: int) -> bool:
 
     One that was forgotten ``max_attempts`` times by who had claimed it fails: whoever takes it up dies of it.
     """
-    forgotten = CompactionRun.objects.filter(id=run_id, state__in=LIVE, lease_expires_at__lt=record.now)
+    forgotten = CompactionRun.objects.filter(expired(record.now), id=run_id, state__in=LIVE)
     run = forgotten.first()
     if run is None:
         return False
@@ -296,10 +297,6 @@ def _sums(run_id: str) -> dict[str, Any]:
         "summary_ids": list(nodes.order_by("created_at", "id").values_list("id", flat=True)),
         "source_count": SummaryEdge.objects.filter(node__run_id=run_id).count(),
     }
-
-
-def _mine(run_id: str, fence: int) -> Any:
-    return CompactionRun.objects.filter(id=run_id, state=RunState.RUNNING, fence=fence)
 
 
 # Summaries, their revisions and previews of these.

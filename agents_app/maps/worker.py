@@ -47,7 +47,7 @@ from sessions_app.database.outages import log_failure
 from sessions_app.database.threads import AWAY, Hand
 from sessions_app.rate_limit_pauses import RateLimitPause, drop_pauses, keep_pause
 from sessions_app.record.change import change
-from sessions_app.record.owners import new_owner
+from sessions_app.record.lease import new_owner
 
 _FOLDER = "operators"
 

@@ -1,8 +1,4 @@
-"""Leases of the turns of this process, renewed by a thread and over a connection of their own.
-
-A lease must not run out because the process is busy: neither an event loop nor database threads nor a pool of connections
-that others keep waiting may hold its renewal up.
-"""
+"""The turns that run in this process: asyncio tasks of their own, detached from the request that began them (decision 11)."""
 
 from __future__ import annotations
 
@@ -10,14 +6,11 @@ import asyncio
 import contextvars
 import logging
 import os
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-
-from django.db import connections
 
 from agents_app.queries import waiting_sessions
 from agents_app.schedule import wake_for_forsaken
@@ -30,80 +23,19 @@ from mnesis_core.errors import AtCapacity, TooManyTurns
 from mnesis_core.records import TurnRecord
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure
-from sessions_app.database.threads import beside_the_pool, db
+from sessions_app.database.threads import db
 from sessions_app.record import session_store, turn_store
-from sessions_app.record.owners import new_owner
+from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.record.turn_queries import interrupted_turns
 
-logger = logging.getLogger(__name__)
-LOOK_SECONDS = 1.0
-"""Between two looks, or a quarter of the lease where that is less: a session may have a shorter one than the site."""
-
-
-class LeaseKeeper:
-    """The thread lives while turns run; short ones never need it to ask the database."""
-
-    def __init__(self, *, owner: Callable[[], str], held: Callable[[], list[str]]) -> None:
-        """
-        :param owner: the name under which this process holds turns
-        :param held: the ids of the turns that run now; asked from the thread
-        """
-        self._owner, self._held = owner, held
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._has_connection = False
-
-    def begin(self) -> None:
-        """A turn runs."""
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # not alive: after a fork
-                self._wake.clear()
-                self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
-                self._thread.start()
-
-    def end(self) -> None:
-        """No turn runs any more, so idle connections are given back now instead of at the next look."""
-        if self._has_connection:
-            self._wake.set()
-
-    def _keep(self) -> None:
-        with beside_the_pool():
-            before: list[str] = []
-            while held := self._held_or_end():
-                # A turn seen for the first time has most of its lease left.
-                self._renew([turn_id for turn_id in held if turn_id in before])
-                before = held
-                self._wake.wait(min(LOOK_SECONDS, site_config().turn.lease_seconds / 4))
-                self._wake.clear()
-
-    def _held_or_end(self) -> list[str]:
-        with self._lock:
-            held = self._held()
-            if not held:
-                self._thread, self._has_connection = None, False
-            return held
-
-    def _renew(self, turn_ids: list[str]) -> None:
-        if not turn_ids:
-            return
-        self._has_connection = True
-        seconds = site_config().turn.lease_seconds
-        try:
-            turn_store.renew_leases(lease_owner=self._owner(), turn_ids=turn_ids, lease_seconds=seconds)
-        except Exception as error:
-            # A database that is away for a moment: the lease has slack for it.
-            log_failure(logger, "The leases of running turns were not renewed; the next look tries again", error)
-            connections.close_all()
-
-
-# The turns that run in this process: asyncio tasks of their own, detached from the request that began them (decision 11).
-
+RENEW_SECONDS = 1.0
+"""Between two heartbeats of the leases, or a quarter of the lease if that is less: a session may have a shorter one."""
 SWEEP_SECONDS = 5.0
 SESSIONS_A_SWEEP = 50
 """The most sessions with waiting messages that one sweep looks at: leases must not wait long for them."""
 LATER_SECONDS = 5
 """What ``Retry-After`` says to a person with too many turns: no one knows when one of them ends."""
+logger = logging.getLogger(__name__)
 
 
 class Runner:
@@ -129,7 +61,12 @@ class Runner:
         self._without_slot: dict[str, int] = {}
         """Turns that take no slot, and for how many reasons."""
         self._waiting: set[str] = set()
-        self._leases = LeaseKeeper(owner=lambda: self.owner, held=lambda: list(self._tasks))
+        self._leases = Heartbeat(
+            "leases",
+            held=lambda: list(self._tasks),
+            renew=self._renew_leases,
+            seconds=lambda: min(RENEW_SECONDS, site_config().turn.lease_seconds / 4),
+        )
 
     @property
     def owner(self) -> str:
@@ -204,7 +141,7 @@ class Runner:
         self._tasks[turn.id] = task
         if owner_id is not None:
             self._owners[turn.id] = owner_id
-        self._leases.begin()
+        self._leases.start()
         task.add_done_callback(partial(self._forget, session_id=turn.session_id))
         self.start_heartbeat()
 
@@ -218,7 +155,7 @@ class Runner:
             self._owners.pop(turn_id, None)
             self._interrupted.discard(turn_id)
         if not self._tasks:
-            self._leases.end()
+            self._leases.stop()
 
     def check_inbox(self, session_id: str) -> None:
         """Take the messages that wait for a session now, if it is idle and this process takes messages."""
@@ -234,6 +171,10 @@ class Runner:
             self._called = asyncio.Event()
             context = contextvars.Context()
             self._heartbeat = loop.create_task(self._run_heartbeat(), name="turn heartbeat", context=context)
+
+    def _renew_leases(self, turn_ids: list[str]) -> None:
+        seconds = site_config().turn.lease_seconds
+        turn_store.renew_leases(lease_owner=self.owner, turn_ids=turn_ids, lease_seconds=seconds)
 
     async def wait(self, turn_id: str) -> None:
         """Wait until a turn that runs here has ended."""

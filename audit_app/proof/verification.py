@@ -6,17 +6,10 @@ machine busy with more. Whoever asks for a session that waits or is being verifi
 
 from __future__ import annotations
 
-import logging
-import os
-import secrets
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from django.db import DatabaseError, connections, transaction
+from django.db import transaction
 from django_q.tasks import async_task
 
 from audit_app import store
@@ -25,8 +18,8 @@ from audit_app.queries import EVERYTHING
 from mnesis_core.errors import Conflict
 from mnesis_core.text import encode_text
 from sessions_app.database.threads import give_back
+from sessions_app.record.lease import Heartbeat, new_owner
 
-logger = logging.getLogger(__name__)
 TASK = "audit_app.tasks.verify"
 TASK_SECONDS = 3_600
 """A worker that takes longer is killed by the cluster: it hangs."""
@@ -56,7 +49,7 @@ def ask_for_everything() -> bool:
 
 def verify_next() -> bool:
     """Verify the session that has waited longest; False where none waits, or somebody is at one."""
-    worker = _name()
+    worker = new_owner()
     session_id = store.claim(worker=worker)
     if session_id is not None:
         _verify(session_id, worker)
@@ -68,7 +61,7 @@ def verify_now(session_id: str, *, entries: int) -> Report:
 
     :raises Conflict: others are verified, and it took too long to wait for that.
     """
-    worker, until = _name(), time.monotonic() + PATIENCE_SECONDS
+    worker, until = new_owner(), time.monotonic() + PATIENCE_SECONDS
     store.ask(session_id, entries=entries)
     while store.claim(worker=worker, session_id=session_id) is None:
         if time.monotonic() > until:
@@ -80,18 +73,31 @@ def verify_now(session_id: str, *, entries: int) -> Report:
 
 
 def _verify(session_id: str, worker: str) -> Report:
-    began = time.monotonic()
+    began, done, is_running = time.monotonic(), 0, True
+
+    def progress(entries: int) -> None:
+        nonlocal done
+        done = entries
+
+    # A thread of its own: the one that verifies looks at one state of the database, and reads.
+    heartbeat = Heartbeat(
+        "a verification",
+        held=lambda: [session_id] if is_running else [],
+        renew=lambda _: store.renew(session_id, worker=worker, done=done),
+        seconds=lambda: BEAT_SECONDS,
+    )
+    heartbeat.start()
     try:
-        with _beating(session_id, worker) as done:
-            is_everything = session_id == EVERYTHING
-            report = (
-                verify_all(jobs=1, progress=done.set)
-                if is_everything
-                else verify_session(session_id, progress=done.set)
-            )
+        if session_id == EVERYTHING:
+            report = verify_all(jobs=1, progress=progress)
+        else:
+            report = verify_session(session_id, progress=progress)
     except BaseException:
         store.fail(session_id, worker=worker)
         raise
+    finally:
+        is_running = False
+        heartbeat.stop(wait=True)
     store.finish(session_id, worker=worker, duration_ms=int((time.monotonic() - began) * 1000), **_columns(report))
     return report
 
@@ -114,39 +120,3 @@ def _columns(report: Report) -> dict[str, Any]:
         "is_unbound": report.unbound_sessions > 0,
         "is_moved": bool(report.moved),
     }
-
-
-class _Done:
-    """How many entries are done, told by one thread to another."""
-
-    def __init__(self) -> None:
-        self.entries = 0
-
-    def set(self, entries: int) -> None:
-        self.entries = entries
-
-
-@contextmanager
-def _beating(session_id: str, worker: str) -> Iterator[_Done]:
-    """Say again and again how far it is, from a thread of its own: the one that verifies looks at one state, and reads."""
-    done, end = _Done(), threading.Event()
-
-    def beat() -> None:
-        while not end.wait(BEAT_SECONDS):
-            try:
-                store.beat(session_id, worker=worker, done=done.entries)
-            except DatabaseError:
-                logger.exception("nobody hears how far the verification of %s is", session_id)
-        connections.close_all()
-
-    thread = threading.Thread(target=beat, name="verification", daemon=True)
-    thread.start()
-    try:
-        yield done
-    finally:
-        end.set()
-        thread.join()
-
-
-def _name() -> str:
-    return f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(4)}"

@@ -20,7 +20,7 @@ from sessions_app.database.fast_sql import Asked, CompiledQuery, fetch
 from sessions_app.fields import Head
 from sessions_app.models import Message, MessagePart, ModelCall, Turn
 from sessions_app.record.call_queries import usage_of
-from sessions_app.record.owners import is_starved
+from sessions_app.record.lease import expired, is_abandoned
 from sessions_app.record.timeline_queries import ERROR, error_of, openings_of
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
@@ -89,13 +89,13 @@ class ExpiredTurn:
     lease_expires_at: datetime
 
     def is_left(self, now: datetime) -> bool:
-        """Whether nobody is at it any more, as far as that can be known here."""
-        return not is_starved(self.lease_owner, expired_at=self.lease_expires_at, now=now)
+        """Return whether its process is gone, as far as that can be known here."""
+        return is_abandoned(self.lease_owner, expired_at=self.lease_expires_at, now=now)
 
 
 def expired_turns(*, session_id: str | None = None) -> list[ExpiredTurn]:
-    """Running turns whose process is gone, or had no processor for so long; the oldest first, a thousand at the most."""
-    rows = Turn.objects.filter(state="running", lease_expires_at__lt=timezone.now()).order_by("lease_expires_at")
+    """Return running turns whose lease ran out, the oldest first, a thousand at the most."""
+    rows = Turn.objects.filter(expired(timezone.now()), state="running").order_by("lease_expires_at")
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
     found = rows.values_list("session_id", "id", "lease_owner", "lease_expires_at")[:1000]

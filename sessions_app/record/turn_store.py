@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -18,6 +18,7 @@ from sessions_app.database.fast_sql import Table
 from sessions_app.models import Turn
 from sessions_app.record import hub
 from sessions_app.record.change import Change
+from sessions_app.record.lease import NO_LEASE, Lease, expired
 from sessions_app.record.rows import usage_columns
 from sessions_app.record.turn_queries import turn_of
 
@@ -63,7 +64,9 @@ def claim_turn(
         options=options,
         created_at=created_at or record.now,
         lease_owner=lease_owner,
-        lease_expires_at=record.now + timedelta(seconds=lease_seconds) if lease_seconds else None,
+        lease_expires_at=Lease(owner=lease_owner, seconds=lease_seconds).expires_at(record.now)
+        if lease_seconds
+        else None,
     )
     record.insert(_TURNS, turn)
     record.turn_ids.add(turn.id)
@@ -105,7 +108,7 @@ def suspend_turn(record: Change, turn_id: str, *, fence: int, part_ids: Sequence
     :raises Conflict: it has ended, or somebody else took it over.
     """
     require_turn(record, turn_id, fence=fence)
-    values = {"state": TurnState.SUSPENDED.value, "lease_owner": "", "lease_expires_at": None}
+    values = {"state": TurnState.SUSPENDED.value, **NO_LEASE}
     # An interrupt takes no lock of the session: it may have come since the turn was last looked at.
     held = _of(record) | {"state": TurnState.RUNNING}
     if not record.update(_TURNS, values, id=turn_id, **held, fence=fence, interrupt_requested_at=None):
@@ -123,8 +126,7 @@ def resume_turn(record: Change, turn_id: str, *, fence: int, lease_owner: str, l
     values = {
         "state": TurnState.RUNNING.value,
         "fence": fence + 1,
-        "lease_owner": lease_owner,
-        "lease_expires_at": record.now + timedelta(seconds=lease_seconds),
+        **Lease(owner=lease_owner, seconds=lease_seconds).columns(record.now),
     }
     if not record.update(_TURNS, values, id=turn_id, **_of(record), state=TurnState.SUSPENDED, fence=fence):
         raise _unknown_or_over(record, turn_id)
@@ -165,29 +167,23 @@ def finish_turn(
 def take_over_turn(
     record: Change, turn_id: str, *, lease_owner: str, lease_seconds: float, left_by: str | None = None
 ) -> int | None:
-    """Claim a running turn whose lease ran out; returns the new fence, or ``None`` if it is alive after all.
+    """Claim a running turn whose lease ran out; return the new fence, or ``None`` if it is alive after all.
 
-    :param left_by: only if it is still this owner's, who was found to be dead
+    :param left_by: only if it is still held by this owner, which was found to be dead
     """
-    expired = Turn.objects.filter(
-        id=turn_id, session_id=record.session_id, state=TurnState.RUNNING, lease_expires_at__lt=record.now
-    )
+    turns = Turn.objects.filter(expired(record.now), id=turn_id, session_id=record.session_id, state=TurnState.RUNNING)
     if left_by is not None:
-        expired = expired.filter(lease_owner=left_by)
-    taken = expired.update(
-        fence=F("fence") + 1,
-        lease_owner=lease_owner,
-        lease_expires_at=record.now + timedelta(seconds=lease_seconds),
-    )
+        turns = turns.filter(lease_owner=left_by)
+    lease = Lease(owner=lease_owner, seconds=lease_seconds)
+    taken = turns.update(fence=F("fence") + 1, **lease.columns(record.now))
     return Turn.objects.values_list("fence", flat=True).get(id=turn_id) if taken else None
 
 
 def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: float) -> None:
-    """Prolong the leases of one process's turns, also those that ran out and that nobody took over."""
+    """Renew the leases of one process's turns, also those that ran out and that no other process took over."""
     mine = Turn.objects.filter(id__in=turn_ids, state=TurnState.RUNNING, lease_owner=lease_owner)
-    until = timezone.now() + timedelta(seconds=lease_seconds)
-    # Written at a third of the lease: most looks cost no commit.
-    mine.filter(lease_expires_at__lt=until - timedelta(seconds=lease_seconds / 3)).update(lease_expires_at=until)
+    lease, now = Lease(owner=lease_owner, seconds=lease_seconds), timezone.now()
+    lease.renew(lease.due(mine, now), now)
 
 
 @transaction.atomic

@@ -24,7 +24,7 @@ from sessions_app.database import threads
 from sessions_app.models import Turn
 from sessions_app.record import turn_store
 from sessions_app.record.change import change
-from sessions_app.record.owners import STARVED, new_owner
+from sessions_app.record.lease import STARVED, new_owner
 from sessions_app.record.turn_queries import load_turn
 from tests.support.children import another_process
 from tests.support.story import begin, ended

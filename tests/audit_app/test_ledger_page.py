@@ -333,13 +333,13 @@ def test_one_that_nobody_takes_up_may_be_asked_for_again(ask: Ask, alice: Client
 def test_how_far_it_is_is_told(ask: Ask, session_id: str) -> None:
     verification.ask(session_id, entries=200_000)
     store.claim(worker="a")
-    store.beat(session_id, worker="a", done=48_000)
+    store.renew(session_id, worker="a", done=48_000)
     Verification.objects.update(started_at=timezone.now() - timedelta(seconds=2))
     page = ask("verification/")
     assert "48,000 of 200,000 entries" in page
     assert "entries a second" in page
     assert 'max="200000"' in page
-    store.beat(session_id, worker="another", done=1)
+    store.renew(session_id, worker="another", done=1)
     assert find_verification(session_id).entries_done == 48_000
 
 

@@ -22,7 +22,7 @@ status = importlib.import_module(sys.argv[1]).main(*sys.argv[2:])
 sys.stdout.flush()
 os._exit(status)
 """
-WAITS = "from sessions_app.record.owners import new_owner; print(new_owner(), flush=True); input()"
+WAITS = "from sessions_app.record.lease import new_owner; print(new_owner(), flush=True); input()"
 
 
 @contextmanager

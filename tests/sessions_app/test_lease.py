@@ -1,4 +1,4 @@
-"""Whether who holds a lease still runs, as far as another process of its host can see it."""
+"""Whether the owner of a lease still runs, as far as another process of its host can see it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import timedelta
 import psutil
 from django.utils import timezone
 
-from sessions_app.record.owners import STARVED, is_starved, lives, new_owner
+from sessions_app.record.lease import STARVED, is_abandoned, lives, new_owner
 from tests.support.children import another_process
 from tests.support.site import wait_until
 
@@ -48,5 +48,5 @@ def test_names_of_one_process_differ_and_fit_their_column() -> None:
 
 def test_a_process_that_is_silent_for_two_minutes_loses_what_it_has_though_it_runs() -> None:
     now, owner = timezone.now(), new_owner()
-    assert is_starved(owner, expired_at=now - timedelta(seconds=60), now=now)
-    assert not is_starved(owner, expired_at=now - STARVED, now=now)
+    assert not is_abandoned(owner, expired_at=now - timedelta(seconds=60), now=now)
+    assert is_abandoned(owner, expired_at=now - STARVED, now=now)
