@@ -1,4 +1,4 @@
-"""Proof and export at the REST door."""
+"""Proof and export at the REST endpoint."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.http import content_disposition_header
-from ninja import Router, Schema
+from ninja import Router
 
 from audit_app.proof.verification import verify_now
 from audit_app.transfer.export import Format, Spool
 from sessions_app.callers import owner_id
 from sessions_app.record import session_queries
-from sessions_app.schemas import ErrorOut
+from sessions_app.schemas import ErrorOut, Out
 
 router = Router(tags=["audit"])
 
@@ -20,7 +20,7 @@ ERRORS = {401: ErrorOut, 404: ErrorOut, 429: ErrorOut}
 BUSY = {409: ErrorOut}
 
 
-class ProblemOut(Schema):
+class ProblemOut(Out):
     """One thing that is not as it was written; ``seq`` is the entry that says otherwise, 0 where none tells of it."""
 
     session: str
@@ -29,7 +29,7 @@ class ProblemOut(Schema):
     detail: str
 
 
-class CheckedOut(Schema):
+class CheckedOut(Out):
     """How much was looked at."""
 
     sessions: int
@@ -39,7 +39,7 @@ class CheckedOut(Schema):
     moved: list[str]
 
 
-class ReportOut(Schema):
+class ReportOut(Out):
     """What a verification found."""
 
     ok: bool

@@ -1,4 +1,4 @@
-"""Summaries at the REST door: described, expanded, their lineage, and whether a context stands for everything."""
+"""Summaries at the REST endpoint: described, expanded, their lineage, and whether a context stands for everything."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
+from pydantic import BeforeValidator
 from pydantic import Field as PydanticField
 
 from compaction_app import lineage, queries, revise
@@ -15,18 +16,16 @@ from compaction_app.compact import compact_now, request_manual
 from compaction_app.context import compare_calls
 from compaction_app.rebuild import rebuild_payload
 from compaction_app.search import router as search_router
-from compaction_app.views import CompactionOut, ContextFormat, compaction_out, show_context
-from mnesis_core.compaction.dag import Node
+from compaction_app.views import CompactionOut, ContextFormat, show_context
 from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.references import find_file_ids
-from mnesis_core.records import SummaryRecord
-from mnesis_core.text import printable
+from mnesis_core.records import CallRecord, SummaryRecord
 from sessions_app.callers import owner_id
 from sessions_app.record.call_queries import load_call
 from sessions_app.record.message_queries import load_message_rows
 from sessions_app.record.session_queries import load_session
-from sessions_app.schemas import CallOut, ErrorOut, MessageOut, call_out, message_out
+from sessions_app.schemas import CallOut, ErrorOut, IsSet, MessageOut, Out, Text, message_out
 
 router = Router(tags=["context"])
 
@@ -34,21 +33,24 @@ ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: Error
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
-class SummaryOut(Schema):
+Superseded = Annotated[bool, Field(validation_alias="superseded_seq"), IsSet]
+
+
+class SummaryOut(Out):
     """A summary."""
 
     id: str
     kind: str
     depth: int
     level: int
-    text: str
+    text: Text
     token_count: int
     source_tokens: int
     first_seq: int
     last_seq: int
     message_count: int
-    source_ids: list[str]
-    file_ids: list[str]
+    source_ids: Annotated[list[str], BeforeValidator(lambda sources: [id for _, id in sources])]
+    file_ids: Annotated[list[str], Field(validation_alias="text"), BeforeValidator(find_file_ids)]
     model: str
     prompt_version: str
     tokens_input: int
@@ -57,20 +59,20 @@ class SummaryOut(Schema):
     duration_ms: int
     revises: str | None
     restores: str | None
-    superseded: bool
+    superseded: Superseded
     superseded_by: str | None
     freshness: str
     created_at: datetime
 
 
-class SummaryList(Schema):
+class SummaryList(Out):
     """Every summary of a session, in the order they were made."""
 
     items: list[SummaryOut]
     next_cursor: None = None
 
 
-class NodeOut(Schema):
+class NodeOut(Out):
     """A summary without its text."""
 
     id: str
@@ -91,12 +93,12 @@ class NodeOut(Schema):
 class RevisionOut(NodeOut):
     """One revision of a summary."""
 
-    revises: str | None
-    restores: str | None
-    superseded: bool
+    revises: Annotated[str | None, Field(validation_alias="revises_id")]
+    restores: Annotated[str | None, Field(validation_alias="restores_id")]
+    superseded: Superseded
 
 
-class CostOut(Schema):
+class CostOut(Out):
     """What a summary and all under it took, and how much text they have."""
 
     summaries: int
@@ -124,7 +126,7 @@ class BelowOut(NodeOut):
     steps: int
 
 
-class LineageOut(Schema):
+class LineageOut(Out):
     """What stands for a summary, the nearest first, and all under it in order, itself among them."""
 
     id: str
@@ -134,7 +136,7 @@ class LineageOut(Schema):
     next_cursor: str | None
 
 
-class MessageLineageOut(Schema):
+class MessageLineageOut(Out):
     """What stands for a message, the nearest first."""
 
     id: str
@@ -149,7 +151,7 @@ class SourceOut(SummaryOut):
     source_id: str
 
 
-class ExpandedOut(Schema):
+class ExpandedOut(Out):
     """What a summary stands for: ``messages``, or the ``summaries`` it was condensed from."""
 
     kind: str
@@ -161,7 +163,7 @@ Run = Annotated[list[int], Field(min_length=2, max_length=2)]
 """The first and the last message's place."""
 
 
-class CoverOut(Schema):
+class CoverOut(Out):
     """Whether a context stands for every message exactly once, in order. Runs of messages are (first, last)."""
 
     ok: bool
@@ -184,11 +186,10 @@ def list_summaries(request: HttpRequest, session_id: str) -> dict[str, Any]:
 
 
 @router.get("/sessions/{session_id}/cover", response={200: CoverOut, **ERRORS}, summary="Check that nothing is lost")
-def read_cover(request: HttpRequest, session_id: str) -> dict[str, Any]:
+def read_cover(request: HttpRequest, session_id: str) -> Any:
     """Expand the whole context: does it give every message of the session once, in order? Names those that it does not."""
     load_session(session_id, owner_id=owner_id(request))
-    found = lineage.cover(session_id)
-    return asdict(found) | {"ok": found.ok}
+    return lineage.cover(session_id)
 
 
 @router.get(
@@ -200,8 +201,7 @@ def trace_message(request: HttpRequest, session_id: str, message_id: str) -> dic
     """The summaries that stand for a message, and what of them is in the context now, if not the message itself."""
     load_session(session_id, owner_id=owner_id(request))
     traced = lineage.trace_message(message_id, session_id=session_id)
-    above = [node_out(node) for node in traced.above]
-    return {"id": message_id, "seq": traced.seq, "above": above, "in_context": traced.in_context}
+    return {"id": message_id, "seq": traced.seq, "above": traced.above, "in_context": traced.in_context}
 
 
 @router.get("/summaries/{summary_id}", response={200: DescriptionOut, **ERRORS}, summary="Describe a summary")
@@ -210,11 +210,10 @@ def read_summary(request: HttpRequest, summary_id: str) -> dict[str, Any]:
     found = lineage.describe(queries.load_summary(summary_id, owner_id=owner_id(request)))
     later = next((node.id for node in found.revisions if node.revises_id == summary_id), None)
     return summary_out(found.summary, superseded_by=later) | {
-        "session_id": found.summary.session_id,
-        "revisions": [_revision_out(node) for node in found.revisions],
-        "above": [node_out(node) for node in found.above],
+        "revisions": found.revisions,
+        "above": found.above,
         "in_context": found.in_context,
-        "subtree": asdict(found.cost),
+        "subtree": found.cost,
     }
 
 
@@ -228,8 +227,8 @@ def read_lineage(
     page = found.below[offset : offset + limit]
     return {
         "id": found.summary.id,
-        "above": [node_out(node) for node in found.above],
-        "below": [node_out(node) | {"steps": steps} for steps, node in page],
+        "above": found.above,
+        "below": [asdict(node) | {"steps": steps} for steps, node in page],
         "in_context": found.in_context,
         "next_cursor": str(offset + limit) if offset + limit < len(found.below) else None,
     }
@@ -255,25 +254,8 @@ def expand_summary(
 
 
 def summary_out(summary: SummaryRecord, *, superseded_by: str | None = None) -> dict[str, Any]:
-    """A summary as JSON."""
-    hidden = ("session_id", "run_id", "source_ids", "superseded_seq", "text")
-    return {name: value for name, value in asdict(summary).items() if name not in hidden} | {
-        "text": printable(summary.text),
-        "source_ids": [id for _, id in summary.source_ids],
-        "file_ids": list(find_file_ids(summary.text)),
-        "superseded": summary.superseded_seq is not None,
-        "superseded_by": superseded_by,
-    }
-
-
-def _revision_out(node: Node) -> dict[str, Any]:
-    superseded = node.superseded_seq is not None
-    return asdict(node) | {"revises": node.revises_id, "restores": node.restores_id, "superseded": superseded}
-
-
-def node_out(node: Node) -> dict[str, Any]:
-    """A summary without its text as JSON."""
-    return asdict(node)
+    """Return what ``SummaryOut`` reads; ``superseded_by`` is the revision that took its place."""
+    return asdict(summary) | {"superseded_by": superseded_by}
 
 
 def parse_offset(cursor: str | None) -> int:
@@ -288,7 +270,7 @@ def parse_offset(cursor: str | None) -> int:
     return int(cursor)
 
 
-# Summaries said again at the REST door: preview, compare, apply, undo.
+# Summaries said again at the REST endpoint: preview, compare, apply, undo.
 
 WRITE_ERRORS = {**ERRORS, 403: ErrorOut, 409: ErrorOut}
 
@@ -320,13 +302,13 @@ PLAIN_PREVIEW, PLAIN_UNDO = PreviewIn(), UndoIn()
 """What an empty body asks for."""
 
 
-class PreviewedOut(Schema):
+class PreviewedOut(Out):
     """One summary of a preview. ``difference`` has the lines of a unified difference, none where the text is the same."""
 
     id: str
     summary_id: str
     level: int
-    text: str
+    text: Text
     token_count: int
     token_count_before: int
     level_before: int
@@ -340,12 +322,12 @@ class PreviewedOut(Schema):
     cost_micros_before: int
     duration_ms: int
     source_ids: list[str]
-    difference: list[str]
+    difference: list[Text]
     applied: bool
     created_at: datetime
 
 
-class PreviewOut(Schema):
+class PreviewOut(Out):
     """What would change, each summary after those it is made from. Nothing has changed unless it was applied."""
 
     id: str
@@ -355,7 +337,7 @@ class PreviewOut(Schema):
     items: list[PreviewedOut]
 
 
-class RevisionsOut(Schema):
+class RevisionsOut(Out):
     """Revisions that were made, the asked one last."""
 
     items: list[SummaryOut]
@@ -422,8 +404,7 @@ def _preview_out(preview_id: str, caller: int) -> dict[str, Any]:
 def _previewed_out(comparison: revise.Comparison) -> dict[str, Any]:
     before = comparison.before
     return asdict(comparison.preview) | {
-        "text": printable(comparison.preview.text),
-        "difference": [printable(line) for line in comparison.lines],
+        "difference": comparison.lines,
         "applied": comparison.is_applied,
         "level_before": before.level,
         "token_count_before": before.token_count,
@@ -443,13 +424,17 @@ def _revisions_out(ids: list[str], caller: int) -> dict[str, Any]:
 router.add_router("", search_router)
 
 
-class CallRead(CallOut):
+class CallRead(CallOut, Schema):
     """A model call, and whether its payload can be rebuilt byte for byte."""
 
     digest_matches: bool
 
+    @staticmethod
+    def resolve_digest_matches(call: CallRecord) -> bool:
+        return rebuild_payload(call).digest_matches
 
-class PayloadOut(Schema):
+
+class PayloadOut(Out):
     """A past payload, rebuilt."""
 
     payload: dict[str, Any] | None
@@ -459,7 +444,7 @@ class PayloadOut(Schema):
     problems: list[str]
 
 
-class ChangeOut(Schema):
+class ChangeOut(Out):
     """One thing that the later prompt shows in another way."""
 
     change: str
@@ -469,7 +454,7 @@ class ChangeOut(Schema):
     by: str
 
 
-class DifferenceOut(Schema):
+class DifferenceOut(Out):
     """What a call showed in another way than an earlier one; ``from`` is null where there was none."""
 
     from_: Annotated[str | None, PydanticField(serialization_alias="from")]
@@ -490,7 +475,7 @@ LATER = CompactIn()
 """What an empty body asks for."""
 
 
-class CompactionList(Schema):
+class CompactionList(Out):
     """Compactions, newest first."""
 
     items: list[CompactionOut]
@@ -516,18 +501,15 @@ def read_context(
 
 
 @router.get("/calls/{call_id}", response={200: CallRead, **ERRORS}, summary="Read a model call")
-def read_call(request: HttpRequest, call_id: str) -> dict[str, Any]:
+def read_call(request: HttpRequest, call_id: str) -> Any:
     """One model call: manifest, parameters, usage and its source."""
-    call = load_call(call_id, owner_id=owner_id(request))
-    return call_out(call) | {"digest_matches": rebuild_payload(call).digest_matches}
+    return load_call(call_id, owner_id=owner_id(request))
 
 
 @router.get("/calls/{call_id}/payload", response={200: PayloadOut, **ERRORS}, summary="Rebuild what a model was sent")
-def read_payload(request: HttpRequest, call_id: str) -> dict[str, Any]:
+def read_payload(request: HttpRequest, call_id: str) -> Any:
     """The payload of a past call, rebuilt from the record and compared with the digest of what was sent."""
-    rebuilt = rebuild_payload(load_call(call_id, owner_id=owner_id(request)))
-    names = ("payload", "digest", "stored_digest", "digest_matches", "problems")
-    return {name: getattr(rebuilt, name) for name in names}
+    return rebuild_payload(load_call(call_id, owner_id=owner_id(request)))
 
 
 @router.get(
@@ -544,7 +526,7 @@ def read_difference(
     return {
         "from_": compared.earlier.id if compared.earlier else None,
         "to": compared.later.id,
-        "changes": [asdict(change) for change in compared.changes],
+        "changes": compared.changes,
         "counts": compared.counts,
         "total": compared.total,
         "is_cut": compared.total > len(compared.changes),
@@ -558,12 +540,12 @@ def compact(request: HttpRequest, session_id: str, body: CompactIn = LATER) -> A
     """Summarise everything but the newest turns. With ``wait`` the answer comes when it is done."""
     load_session(session_id, owner_id=owner_id(request))
     if body.wait:
-        return compaction_out(compact_now(session_id))
-    return Status(202, compaction_out(queries.load_run(request_manual(session_id))))
+        return compact_now(session_id)
+    return Status(202, queries.load_run(request_manual(session_id)))
 
 
 @router.get("/sessions/{session_id}/compactions", response={200: CompactionList, **ERRORS}, summary="List compactions")
 def list_compactions(request: HttpRequest, session_id: str) -> dict[str, Any]:
     """Compactions with every level tried, the reasons, tokens before and after, and cost."""
     load_session(session_id, owner_id=owner_id(request))
-    return {"items": [compaction_out(run) for run in queries.list_runs(session_id)]}
+    return {"items": queries.list_runs(session_id)}

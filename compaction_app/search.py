@@ -1,10 +1,10 @@
-"""Search at the REST door: here and not with the record, since a hit names the summary that stands for it."""
+"""Search at the REST endpoint: here and not with the record, since a hit names the summary that stands for it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, get_args
 from urllib.parse import urlencode
@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Query, Router
 
 from compaction_app.queries import covering_summaries, leaves_of_messages, load_summary
 from mnesis_core.errors import InvalidRequest
@@ -24,7 +24,7 @@ from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.views import reader_of, signed_in
 from sessions_app.record.message_queries import places_of_parts
 from sessions_app.record.session_queries import load_session
-from sessions_app.schemas import ErrorOut
+from sessions_app.schemas import ErrorOut, Out, Text
 from sessions_app.search.search import Hit, Kind, Mode, Scope, SearchResult, search
 
 router = Router(tags=["search"])
@@ -34,11 +34,11 @@ Asked = Annotated[str, Query(min_length=1, max_length=1_000)]
 Limit = Annotated[int, Query(ge=1, le=100)]
 
 
-class HitOut(Schema):
+class HitOut(Out):
     """One place that matches. ``matches`` are places in the snippet: (first, after the last) character."""
 
     session_id: str
-    session_title: str
+    session_title: Text
     kind: str
     message_id: str | None
     message_seq: int
@@ -50,11 +50,11 @@ class HitOut(Schema):
     summary_id: str | None
     file_id: str | None
     covered_by: str | None
-    snippet: str
+    snippet: Text
     matches: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
 
 
-class SearchOut(Schema):
+class SearchOut(Out):
     """What was found, and how much was searched for it."""
 
     items: list[HitOut]
@@ -116,24 +116,14 @@ def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summar
 
 
 def search_out(result: SearchResult) -> dict[str, Any]:
-    """A page of hits as JSON."""
+    """Return what ``SearchOut`` reads: each hit with the summary that stands for it."""
     covering = _covering(result.hits)
-    return {
-        "items": [hit_out(hit, covering.get((hit.session_id, hit.message_seq))) for hit in result.hits],
-        "messages_searched": result.messages_searched,
-        "messages_total": result.messages_total,
-        "cut_off": result.cut_off,
-        "more": result.more,
-        "next_cursor": result.next_cursor,
-    }
+    items = [_hit_out(hit, covering.get((hit.session_id, hit.message_seq))) for hit in result.hits]
+    return asdict(result) | {"items": items, "more": result.more}
 
 
-def hit_out(hit: Hit, covered_by: str | None) -> dict[str, Any]:
-    """A hit as JSON."""
-    names = ("session_id", "kind", "message_id", "message_seq", "last_seq", "role", "part_type", "field", "matches")
-    return {name: getattr(hit, name) for name in names} | {
-        "session_title": printable(hit.session_title),
-        "snippet": printable(hit.snippet),
+def _hit_out(hit: Hit, covered_by: str | None) -> dict[str, Any]:
+    return asdict(hit) | {
         "part_id": hit.source_id if hit.message_id else None,
         "summary_id": hit.source_id if hit.kind == "summaries" else None,
         "file_id": hit.source_id if hit.kind == "files" else None,

@@ -1,35 +1,36 @@
-"""The active context and compactions as every door shows them."""
+"""The active context and the schemas of compactions, the same at every endpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from ninja import Schema
+from ninja import Field
+from pydantic import BeforeValidator
 
 from compaction_app.context import Meter, load_frame, load_meter, load_state
 from compaction_app.queries import SummaryHead, list_runs, list_runs_between, load_heads, written_by
 from mnesis_core.llm.calibration import words_of
 from mnesis_core.providers.rendering import digest
 from mnesis_core.providers.rendering import render as render_prompt
-from mnesis_core.records import RunRecord, TryRecord
+from mnesis_core.records import RunRecord
 from mnesis_core.spending import lines_of
-from mnesis_core.text import printable
+from mnesis_core.text import printable_json
 from sessions_app.pages.markdown import format_count
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.inspect_queries import spans_out_of_context
 from sessions_app.record.session_queries import load_session
-from sessions_app.schemas import error_out
+from sessions_app.schemas import Out
 from sessions_app.usage.limits import limits_now, look
 
 ContextFormat = Literal["mnesis", "openai_chat", "openai_responses", "anthropic", "gemini"]
 
 
-class TryOut(Schema):
+class TryOut(Out):
     """One attempt at a summary, or at a piece of one."""
 
     id: str
@@ -43,14 +44,14 @@ class TryOut(Schema):
     prompt_version: str
     accepted: bool
     reason: str
-    input_tokens: int
-    output_tokens: int
-    source: str
+    input_tokens: Annotated[int, Field(validation_alias="tokens_input")]
+    output_tokens: Annotated[int, Field(validation_alias="tokens_output")]
+    source: Annotated[str, Field(validation_alias="usage_source")]
     cost_micros: int | None
     created_at: datetime
 
 
-class CompactionOut(Schema):
+class CompactionOut(Out):
     """A compaction."""
 
     id: str
@@ -63,12 +64,14 @@ class CompactionOut(Schema):
     tries: list[TryOut]
     tokens_before: int | None
     tokens_after: int | None
-    summary_id: str | None
+    summary_id: Annotated[
+        str | None, Field(validation_alias="summary_ids"), BeforeValidator(lambda ids: ids[-1] if ids else None)
+    ]
     summary_ids: list[str]
     source_count: int | None
     pruned_parts: int | None
     cost_micros: int | None
-    error: dict[str, Any] | None
+    error: Annotated[dict[str, Any] | None, BeforeValidator(lambda error: error and printable_json(asdict(error)))]
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -94,36 +97,7 @@ def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at:
     if provider != "mnesis":
         payload = render_prompt(built.assembled, provider=provider)
         return body | {"payload": payload, "digest": digest(payload)}
-    return body | {"messages": _printable([asdict(message) for message in built.assembled.messages])}
-
-
-def compaction_out(run: RunRecord) -> dict[str, Any]:
-    """A compaction as JSON."""
-    names = ("id", "state", "trigger", "outcome", "level", "tokens_before", "tokens_after", "summary_ids")
-    more = ("attempts", "source_count", "pruned_parts", "cost_micros", "created_at", "started_at", "ended_at")
-    return {name: getattr(run, name) for name in names + more} | {
-        "tries": [_try_out(attempt) for attempt in run.tries],
-        "summary_id": run.summary_ids[-1] if run.summary_ids else None,
-        "error": error_out(run.error_code, run.error_message),
-    }
-
-
-def _try_out(attempt: TryRecord) -> dict[str, Any]:
-    return asdict(attempt) | {
-        "input_tokens": attempt.tokens_input,
-        "output_tokens": attempt.tokens_output,
-        "source": attempt.usage_source,
-    }
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {key: _printable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_printable(item) for item in value]
-    return value
+    return body | {"messages": printable_json([asdict(message) for message in built.assembled.messages])}
 
 
 # The panels that the session page asks for: the context meter, and where the conversation was compacted.

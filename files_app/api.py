@@ -1,24 +1,24 @@
-"""Files as every door says them."""
+"""Schemas of files and of their lines, the same at every endpoint."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from datetime import datetime
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from ninja import Router, Schema, Status
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from files_app.contents import content_size, find_size, read_content
 from files_app.ingest import keep_file, keep_path
 from files_app.lines import MOST_HITS, MOST_LINES, read_lines, search_file
 from files_app.queries import list_files, load_file_reference, read_range
 from mnesis_core.errors import InvalidRequest
-from mnesis_core.files.lines import FileLines, FileSearch, Span, parse_range
+from mnesis_core.files.lines import Span, parse_range
 from mnesis_core.files.patterns import Mode
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import FileReference
@@ -26,10 +26,10 @@ from mnesis_core.search import LONGEST_QUERY
 from mnesis_core.text import LONGEST_CHARACTER, printable, read_json
 from sessions_app.callers import owner_id
 from sessions_app.record.session_queries import load_session
-from sessions_app.schemas import ErrorOut
+from sessions_app.schemas import ErrorOut, Out, Text, page_of
 
 
-class ProseOut(Schema):
+class ProseOut(Out):
     """How a model was asked to describe a text: by which prompt, how many bytes of it, and why it says nothing.
 
     ``call_id`` is null where it was not asked, or about another file of the same content.
@@ -42,7 +42,7 @@ class ProseOut(Schema):
     problem: str
 
 
-class ExplorationOut(Schema):
+class ExplorationOut(Out):
     """How a file was explored: ``covered`` says how much of it was looked at, ``problem`` why not as what it is.
 
     ``prose`` is null where no model was asked to describe it.
@@ -56,7 +56,7 @@ class ExplorationOut(Schema):
     prose: ProseOut | None = None
 
 
-class FileOut(Schema):
+class FileOut(Out):
     """What is known of a file. ``size`` in bytes; null where its content is not kept here.
 
     ``state``: ``waiting`` until a worker has explored it.
@@ -65,24 +65,28 @@ class FileOut(Schema):
     id: str
     session_id: str
     content_id: str
-    path: str
-    file_type: str
+    path: Text
+    file_type: Text
     token_count: int
-    state: Literal["waiting", "explored"]
-    exploration_summary: str
+    state: Annotated[
+        Literal["waiting", "explored"],
+        Field(validation_alias="is_explored"),
+        BeforeValidator(lambda is_explored: "explored" if is_explored else "waiting"),
+    ]
+    exploration_summary: Text
     exploration: ExplorationOut | None
-    size: int | None
+    size: Annotated[int | None, Field(validation_alias="content_id"), BeforeValidator(find_size)]
     created_at: datetime
 
 
-class FileList(Schema):
+class FileList(Out):
     """A page of files."""
 
     items: list[FileOut]
     next_cursor: str | None
 
 
-class LineOut(Schema):
+class LineOut(Out):
     """A line without its end, ``offset`` the byte where it begins. ``is_cut``: it is longer, read on by bytes."""
 
     number: int
@@ -91,15 +95,15 @@ class LineOut(Schema):
     is_cut: bool
 
 
-class LinesOut(Schema):
+class LinesOut(Out):
     """Lines in order. ``total``: lines of the whole file; null while they are not all counted, then ask again."""
 
-    items: list[LineOut]
+    items: Annotated[list[LineOut], Field(validation_alias="lines")]
     total: int | None
     next_line: int | None
 
 
-class LineHitOut(Schema):
+class LineHitOut(Out):
     """A line that matches, shortened around its first match, which is at byte ``offset``; ``count``: matches in it.
 
     ``matches``: (first, after the last) character of ``text``.
@@ -112,13 +116,13 @@ class LineHitOut(Schema):
     count: int
 
 
-class FileSearchOut(Schema):
+class FileSearchOut(Out):
     """Lines that match, in order. The file was searched up to byte ``searched_bytes`` of ``size``.
 
     ``next_cursor`` goes on; null when everything was searched. A page may have no hits and still go on.
     """
 
-    items: list[LineHitOut]
+    items: Annotated[list[LineHitOut], Field(validation_alias="hits")]
     searched_bytes: int
     size: int
     next_cursor: str | None
@@ -132,47 +136,10 @@ def file_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str 
     if session_id is not None:
         load_session(session_id, owner_id=owner_id)
     files = list_files(owner_id=owner_id, session_id=session_id, before=cursor, limit=limit + 1)
-    more = len(files) > limit
-    return {"items": [file_out(file) for file in files[:limit]], "next_cursor": files[limit - 1].id if more else None}
+    return page_of(files, limit, attrgetter("id"))
 
 
-def file_out(file: FileReference) -> dict[str, Any]:
-    """A file as this door says it."""
-    return {
-        "id": file.id,
-        "session_id": file.session_id,
-        "content_id": file.content_id,
-        "path": printable(file.path),
-        "file_type": printable(file.file_type),
-        "token_count": file.token_count,
-        "state": "explored" if file.is_explored else "waiting",
-        "exploration_summary": printable(file.exploration_summary),
-        "exploration": file.exploration,
-        "size": find_size(file.content_id),
-        "created_at": file.created_at,
-    }
-
-
-def lines_out(found: FileLines) -> dict[str, Any]:
-    """Lines as every door says them."""
-    return {
-        "items": [asdict(line) for line in found.lines],
-        "total": found.total,
-        "next_line": found.next_line,
-    }
-
-
-def search_out(found: FileSearch) -> dict[str, Any]:
-    """A page of lines that match as every door says it."""
-    return {
-        "items": [asdict(hit) for hit in found.hits],
-        "searched_bytes": found.searched_bytes,
-        "size": found.size,
-        "next_cursor": found.next_cursor,
-    }
-
-
-# Files at the REST door: what is known of one, and its bytes.
+# Files at the REST endpoint: what is known of one, and its bytes.
 
 router = Router(tags=["files"])
 
@@ -238,12 +205,12 @@ def upload_file(request: HttpRequest) -> Any:
     owner = owner_id(request)
     if request.content_type != "multipart/form-data":
         asked = _path_in(request)
-        return Status(201, file_out(keep_path(asked.session_id, owner_id=owner, path=asked.path)))
+        return Status(201, keep_path(asked.session_id, owner_id=owner, path=asked.path))
     file = request.FILES.get("file")
     if file is None:
         raise InvalidRequest("send file, and session_id if it is for a session that is there", field="file")
     name, session_id = name_of_upload(file.name or ""), request.POST.get("session_id")
-    return Status(201, file_out(keep_file(session_id, owner_id=owner, path=name, chunks=file.chunks())))
+    return Status(201, keep_file(session_id, owner_id=owner, path=name, chunks=file.chunks()))
 
 
 def _path_in(request: HttpRequest) -> PathIn:
@@ -257,7 +224,7 @@ def _path_in(request: HttpRequest) -> PathIn:
 @router.get("/files/{file_id}", response={200: FileOut, **ERRORS}, summary="Describe a file")
 def read_file(request: HttpRequest, file_id: str) -> Any:
     """One file: its path, type and size; ``content_id`` is the SHA-256 of its bytes."""
-    return file_out(load_file_reference(file_id, owner_id=owner_id(request)))
+    return load_file_reference(file_id, owner_id=owner_id(request))
 
 
 @router.get(
@@ -342,8 +309,7 @@ def read_file_lines(
     limit: Annotated[int, Field(ge=1, le=MOST_LINES)] = 200,
 ) -> Any:
     """Lines from number ``first`` on (the first is 1), however long the file is; fewer than ``limit`` where they are long."""
-    found = read_lines(file_id, first_line=first, lines=limit, owner_id=owner_id(request))
-    return lines_out(found)
+    return read_lines(file_id, first_line=first, lines=limit, owner_id=owner_id(request))
 
 
 @router.get("/files/{file_id}/search", response={200: FileSearchOut, **READING_ERRORS}, summary="Search in a file")
@@ -360,5 +326,4 @@ def search_in_file(
     ``mode=regex`` takes a pattern in RE2's syntax, in which ``^`` and ``$`` are a line's ends. Each request looks for about
     a second and a half at most.
     """
-    found = search_file(file_id, pattern=q, mode=mode, limit=limit, cursor=cursor, owner_id=owner_id(request))
-    return search_out(found)
+    return search_file(file_id, pattern=q, mode=mode, limit=limit, cursor=cursor, owner_id=owner_id(request))

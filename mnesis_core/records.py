@@ -42,6 +42,26 @@ class WaitsFor(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRecord:
+    """Why something failed: a code of the registry, and words."""
+
+    code: str
+    message: str
+
+
+class HasError:
+    """What may have failed, with an ``error_code`` of the registry and an ``error_message``."""
+
+    __slots__ = ()
+    error_code: str | None
+    error_message: str | None
+
+    @property
+    def error(self) -> ErrorRecord | None:
+        return ErrorRecord(code=self.error_code, message=self.error_message or "") if self.error_code else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRecord:
     """Tokens and money, with who said so; ``None`` until it is known."""
 
@@ -180,7 +200,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRecord:
+class TurnRecord(HasError):
     """One turn."""
 
     id: str
@@ -231,7 +251,7 @@ class NewCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecord:
+class CallRecord(HasError):
     """One model call."""
 
     id: str
@@ -368,7 +388,7 @@ class TryRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(HasError):
     """One compaction."""
 
     id: str

@@ -48,6 +48,15 @@ def printable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def printable_json(value: Any) -> Any:
+    """``printable`` on every string inside a JSON value, keys included."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): printable_json(item) for key, item in value.items()}
+    return [printable_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def printable_piece(text: str) -> str:
     """Likewise, and as many characters as before: for a piece whose place is counted in characters.
 

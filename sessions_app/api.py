@@ -1,16 +1,18 @@
-"""Lists of the record as every door shows them: a page of items, and where the next one begins."""
+"""Lists of the record at every endpoint: a page of items, and where the next one begins."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Router, Schema
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.records import TurnRecord
 from sessions_app.callers import owner_id
 from sessions_app.database.outages import as_error
 from sessions_app.live.access import check_of, viewer_of
@@ -22,47 +24,45 @@ from sessions_app.schemas import (
     EventOut,
     Limit,
     MessageOut,
+    Out,
     Place,
     SessionOut,
     TurnOut,
-    call_out,
-    event_out,
     message_out,
-    session_out,
-    turn_out,
+    page_of,
 )
 from sessions_app.usage.totals import LimitOut, UsageList, budget_of, usage_today
 
 
-class SessionList(Schema):
+class SessionList(Out):
     """A page of sessions."""
 
     items: list[SessionOut]
     next_cursor: str | None
 
 
-class TurnList(Schema):
+class TurnList(Out):
     """A page of turns."""
 
     items: list[TurnOut]
     next_cursor: int | None
 
 
-class MessageList(Schema):
+class MessageList(Out):
     """A page of messages."""
 
     items: list[MessageOut]
     next_cursor: int | None
 
 
-class CallList(Schema):
+class CallList(Out):
     """A page of model calls."""
 
     items: list[CallOut]
     next_cursor: str | None
 
 
-class EventList(Schema):
+class EventList(Out):
     """A page of events."""
 
     items: list[EventOut]
@@ -94,12 +94,7 @@ def session_page(
         before=read_place(cursor),
         limit=limit + 1,
     )
-    page = rows[:limit]
-    more = len(rows) > limit
-    return {
-        "items": [session_out(session) for session in page],
-        "next_cursor": place_of(page[-1].updated_at, page[-1].id) if more else None,
-    }
+    return page_of(rows, limit, lambda session: place_of(session.updated_at, session.id))
 
 
 def turn_page(session_id: str, *, owner_id: int, limit: int, cursor: int | None) -> dict[str, Any]:
@@ -108,11 +103,7 @@ def turn_page(session_id: str, *, owner_id: int, limit: int, cursor: int | None)
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
     """
     session_queries.load_session(session_id, owner_id=owner_id)
-    rows = turn_queries.list_turns(session_id, before_seq=cursor, limit=limit + 1)
-    return {
-        "items": [turn_out(turn) for turn in rows[:limit]],
-        "next_cursor": rows[limit - 1].seq if len(rows) > limit else None,
-    }
+    return page_of(turn_queries.list_turns(session_id, before_seq=cursor, limit=limit + 1), limit, attrgetter("seq"))
 
 
 def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
@@ -123,10 +114,7 @@ def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> d
     session_queries.load_session(session_id, owner_id=owner_id)
     messages = message_queries.load_messages(session_id, after=after, limit=limit + 1)
     rows = message_queries.load_message_rows(session_id, [message.id for message in messages])
-    return {
-        "items": [message_out(message, rows[message.id]) for message in messages[:limit]],
-        "next_cursor": messages[limit - 1].seq if len(messages) > limit else None,
-    }
+    return page_of([message_out(message, rows[message.id]) for message in messages], limit, itemgetter("seq"))
 
 
 def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None) -> dict[str, Any]:
@@ -137,10 +125,7 @@ def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None)
     """
     session_queries.load_session(session_id, owner_id=owner_id)
     rows = call_queries.list_calls(session_id, before=read_place(cursor), limit=limit + 1)
-    return {
-        "items": [call_out(call) for call in rows[:limit]],
-        "next_cursor": place_of(rows[limit - 1].created_at, rows[limit - 1].id) if len(rows) > limit else None,
-    }
+    return page_of(rows, limit, lambda call: place_of(call.created_at, call.id))
 
 
 def event_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
@@ -149,11 +134,7 @@ def event_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dic
     :raises SessionNotFoundError: it is not there, or belongs to somebody else.
     """
     session_queries.load_session(session_id, owner_id=owner_id)
-    events = context_queries.load_events(session_id, after=after, limit=limit + 1)
-    return {
-        "items": [event_out(event) for event in events[:limit]],
-        "next_cursor": events[limit - 1].seq if len(events) > limit else None,
-    }
+    return page_of(context_queries.load_events(session_id, after=after, limit=limit + 1), limit, attrgetter("seq"))
 
 
 def _label(text: str | None) -> tuple[str, str] | None:
@@ -200,18 +181,22 @@ STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 """What OpenAPI says of server-sent events."""
 
 
-class TurnRead(TurnOut):
+class TurnRead(TurnOut, Schema):
     """A turn; while it has the session, with what it may still spend."""
 
     budget: list[LimitOut] = []
 
+    @staticmethod
+    def resolve_budget(turn: TurnRecord) -> list[dict[str, Any]]:
+        session = session_queries.load_session(turn.session_id)
+        return budget_of(session) if session.running_turn_id == turn.id else []
+
 
 @router.get("/sessions/{session_id}/turns/{turn_id}", response={200: TurnRead, **ERRORS}, summary="Read a turn")
-def read_turn(request: HttpRequest, session_id: str, turn_id: str) -> dict[str, Any]:
+def read_turn(request: HttpRequest, session_id: str, turn_id: str) -> Any:
     """One turn with its state, messages, usage and cost."""
-    session = session_queries.load_session(session_id, owner_id=owner_id(request))
-    turn = turn_queries.load_turn(turn_id, session_id=session_id)
-    return turn_out(turn) | {"budget": budget_of(session) if session.running_turn_id == turn.id else []}
+    session_queries.load_session(session_id, owner_id=owner_id(request))
+    return turn_queries.load_turn(turn_id, session_id=session_id)
 
 
 @router.get("/usage", response={200: UsageList, **ERRORS}, summary="What you have spent today")

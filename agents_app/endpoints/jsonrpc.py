@@ -15,11 +15,11 @@ from ninja import Field, Schema
 from agents_app.endpoints.methods import FILE_METHODS, MAP_METHODS, Methods, Table, method, perform
 from agents_app.schemas import AnswerIn, DecisionIn, ForkIn, InboxIn, RecordIn, SessionIn, TurnStartIn
 from agents_app.turns import lifecycle, suspended
-from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
+from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_page, session_begun
 from compaction_app.compact import compact_now, request_manual
 from compaction_app.queries import load_run
 from compaction_app.search import SearchOut, search_out, where_to_search
-from compaction_app.views import CompactionOut, ContextFormat, compaction_out, show_context
+from compaction_app.views import CompactionOut, ContextFormat, show_context
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
 from mnesis_core.records import TurnRecord
 from mnesis_core.text import read_json
@@ -29,7 +29,7 @@ from sessions_app.database.outages import as_error
 from sessions_app.database.threads import db
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import load_turn
-from sessions_app.schemas import JSONEncoder, Limit, PageAfter, Place, TurnOut, turn_out
+from sessions_app.schemas import JSONEncoder, Limit, PageAfter, Place, TurnOut
 from sessions_app.search.search import Kind, Mode, search
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
@@ -142,13 +142,13 @@ def initialize(caller: Caller, asked: Nothing) -> dict[str, Any]:
 
 
 @_method("session/create", result=SessionRead, writes=True)
-async def create_session(caller: Caller, asked: SessionIn) -> dict[str, Any]:
+async def create_session(caller: Caller, asked: SessionIn) -> Any:
     """Create a session and, with ``message``, start its first turn."""
     values = asked.dict(exclude={"message"})
     if asked.message is None:
-        return await db(session_read, await db(lifecycle.create_session, owner=caller.user, **values))
+        return await db(lifecycle.create_session, owner=caller.user, **values)
     session, started = await lifecycle.begin_session(owner=caller.user, message=asked.message, **values)
-    return await db(session_read, await db(load_session, session.id)) | {"turn_id": started.turn.id}
+    return await db(session_begun, session.id, started.turn.id)
 
 
 @_method("session/list", result=SessionList)
@@ -158,9 +158,9 @@ def list_sessions(caller: Caller, asked: ListSessions) -> dict[str, Any]:
 
 
 @_method("session/read", result=SessionRead)
-def read_session(caller: Caller, asked: OfSession) -> dict[str, Any]:
+def read_session(caller: Caller, asked: OfSession) -> Any:
     """State, context meter and billing."""
-    return session_read(load_session(asked.session_id, owner_id=caller.owner_id))
+    return load_session(asked.session_id, owner_id=caller.owner_id)
 
 
 @_method("session/history", result=MessageList)
@@ -170,91 +170,89 @@ def read_history(caller: Caller, asked: After) -> dict[str, Any]:
 
 
 @_method("session/archive", result=SessionRead, writes=True)
-def archive_session(caller: Caller, asked: OfSession) -> dict[str, Any]:
+def archive_session(caller: Caller, asked: OfSession) -> Any:
     """Close a session for new turns; it stays readable."""
-    return session_read(lifecycle.archive_session(asked.session_id, owner_id=caller.owner_id))
+    return lifecycle.archive_session(asked.session_id, owner_id=caller.owner_id)
 
 
 @_method("session/reopen", result=SessionRead, writes=True)
-def reopen_session(caller: Caller, asked: OfSession) -> dict[str, Any]:
+def reopen_session(caller: Caller, asked: OfSession) -> Any:
     """Let an archived session take turns again; its sub-agents' stay archived."""
-    return session_read(lifecycle.reopen_session(asked.session_id, owner_id=caller.owner_id))
+    return lifecycle.reopen_session(asked.session_id, owner_id=caller.owner_id)
 
 
 @_method("session/interrupt", result=TurnOut, writes=True)
-def interrupt(caller: Caller, asked: OfSession) -> dict[str, Any]:
+def interrupt(caller: Caller, asked: OfSession) -> Any:
     """End the running turn, from any process; what was said is kept."""
-    return turn_out(lifecycle.interrupt(asked.session_id, owner_id=caller.owner_id))
+    return lifecycle.interrupt(asked.session_id, owner_id=caller.owner_id)
 
 
 @_method("session/fork", result=SessionRead, writes=True)
-def fork_session(caller: Caller, asked: Fork) -> dict[str, Any]:
+def fork_session(caller: Caller, asked: Fork) -> Any:
     """A new session with everything up to and including one message, or before one."""
-    return session_read(lifecycle.fork_session(owner=caller.user, **asked.dict()))
+    return lifecycle.fork_session(owner=caller.user, **asked.dict())
 
 
 @_method("session/record", result=TurnOut, writes=True)
-def record_turn(caller: Caller, asked: Record) -> dict[str, Any]:
+def record_turn(caller: Caller, asked: Record) -> Any:
     """Keep a turn that the caller ran with its own model client."""
     recorded = lifecycle.record_turn(
         asked.session_id, owner_id=caller.owner_id, turn=asked.turn(), idempotency_key=asked.idempotency_key
     )
-    return turn_out(recorded.turn)
+    return recorded.turn
 
 
 @_method("session/compact", result=CompactionOut, writes=True, may_wait=True)
-def compact(caller: Caller, asked: Compact) -> dict[str, Any]:
+def compact(caller: Caller, asked: Compact) -> Any:
     """Summarise everything but the newest turns."""
     load_session(asked.session_id, owner_id=caller.owner_id)
     if asked.wait:
-        return compaction_out(compact_now(asked.session_id))
-    return compaction_out(load_run(request_manual(asked.session_id)))
+        return compact_now(asked.session_id)
+    return load_run(request_manual(asked.session_id))
 
 
 @_method("turn/start", result=TurnOut, writes=True, may_wait=True)
-async def start_turn(caller: Caller, asked: StartTurn) -> dict[str, Any]:
+async def start_turn(caller: Caller, asked: StartTurn) -> Any:
     """Write the message and start the turn; the answer comes at once, or when it has ended or waits for somebody."""
     started = await lifecycle.start_turn(asked.session_id, owner_id=caller.owner_id, **asked.arguments())
     return await _turn(started.turn, caller, wait=asked.wait)
 
 
 @_method("turn/answer", result=TurnOut, writes=True)
-async def answer_tools(caller: Caller, asked: AnswerTools) -> dict[str, Any]:
+async def answer_tools(caller: Caller, asked: AnswerTools) -> Any:
     """Give a suspended turn results of the caller's tools; it goes on when nothing is waited for."""
     results = [suspended.ToolResult(**result.dict()) for result in asked.results]
     answered = await lifecycle.answer_tools(asked.session_id, asked.turn_id, owner_id=caller.owner_id, results=results)
-    return turn_out(answered.turn)
+    return answered.turn
 
 
 @_method("turn/approve", result=TurnOut, writes=True)
-async def decide_approval(caller: Caller, asked: Decide) -> dict[str, Any]:
+async def decide_approval(caller: Caller, asked: Decide) -> Any:
     """Say yes or no to a tool call that a turn waits for; a note with a no is told to the model."""
-    turn = await lifecycle.decide_approval(
+    return await lifecycle.decide_approval(
         asked.session_id, asked.part_id, owner_id=caller.owner_id, approved=asked.approved, note=asked.note
     )
-    return turn_out(turn)
 
 
 @_method("turn/wait", result=TurnOut, may_wait=True)
-async def wait_turn(caller: Caller, asked: OfTurn) -> dict[str, Any]:
+async def wait_turn(caller: Caller, asked: OfTurn) -> Any:
     """The turn when it has ended or waits for somebody, wherever it runs."""
-    return turn_out(await lifecycle.wait_turn(asked.session_id, asked.turn_id, owner_id=caller.owner_id))
+    return await lifecycle.wait_turn(asked.session_id, asked.turn_id, owner_id=caller.owner_id)
 
 
 @_method("turn/read", result=TurnOut)
-def read_turn(caller: Caller, asked: OfTurn) -> dict[str, Any]:
+def read_turn(caller: Caller, asked: OfTurn) -> Any:
     """One turn with its state, messages, usage and cost."""
     load_session(asked.session_id, owner_id=caller.owner_id)
-    return turn_out(load_turn(asked.turn_id, session_id=asked.session_id))
+    return load_turn(asked.turn_id, session_id=asked.session_id)
 
 
 @_method("inbox/send", result=InboxMessageOut, writes=True)
-async def send_message(caller: Caller, asked: SendMessage) -> dict[str, Any]:
+async def send_message(caller: Caller, asked: SendMessage) -> Any:
     """Put a message into the inbox of a session in host mode, which reads it in a turn when it is idle."""
-    sent = await lifecycle.send_message(
+    return await lifecycle.send_message(
         asked.session_id, owner_id=caller.owner_id, draft=asked.draft(), idempotency_key=asked.idempotency_key
     )
-    return inbox_out(sent)
 
 
 @_method("inbox/list", result=InboxList)
@@ -272,7 +270,7 @@ def get_context(caller: Caller, asked: GetContext) -> dict[str, Any]:
 
 
 @_method("search", result=SearchOut)
-def find(caller: Caller, asked: Search) -> dict[str, Any]:
+def find(caller: Caller, asked: Search) -> Any:
     """Find words or a pattern in everything that was said, in context or not."""
     where = where_to_search(caller.owner_id, asked.scope, session_id=asked.session_id, summary_id=asked.summary_id)
     return search_out(search(where, asked.q, mode=asked.mode, limit=asked.limit, cursor=asked.cursor))
@@ -295,10 +293,10 @@ def subscribe(caller: Caller, asked: OfSession) -> dict[str, Any]:
     )
 
 
-async def _turn(turn: TurnRecord, caller: Caller, *, wait: bool) -> dict[str, Any]:
+async def _turn(turn: TurnRecord, caller: Caller, *, wait: bool) -> TurnRecord:
     if wait:
         turn = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=caller.owner_id)
-    return turn_out(turn)
+    return turn
 
 
 async def respond(text: str | bytes, caller: Caller) -> str | None:

@@ -145,7 +145,7 @@ async def resources_of(caller: Caller, cursor: str | None) -> types.ListResource
     except MnesisError as error:
         raise protocol_error(error) from None
     resources = [
-        types.Resource(uri=f"mnesis://sessions/{item['id']}", name=item["title"] or item["id"], mime_type=JSON)
+        types.Resource(uri=f"mnesis://sessions/{item.id}", name=printable(item.title) or item.id, mime_type=JSON)
         for item in page["items"]
     ]
     return types.ListResourcesResult(resources=resources, next_cursor=page["next_cursor"])

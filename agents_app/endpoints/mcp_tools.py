@@ -22,18 +22,18 @@ from agents_app.tools.memory import reading as expanding
 from agents_app.tools.memory.describing import told
 from agents_app.tools.memory.reach import find_own
 from agents_app.turns import lifecycle
-from agents_app.turns.overview import AnswerOut, InboxMessageOut, SessionRead, answer_read, inbox_out, session_read
+from agents_app.turns.overview import AnswerOut, InboxMessageOut, SessionRead
 from compaction_app.search import SearchOut, search_out, where_to_search
 from files_app.api import FileSearchOut
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.records import TurnRecord
-from sessions_app.api import SessionList, message_page, session_page
+from sessions_app.api import MessageList, SessionList, message_page, session_page
 from sessions_app.callers import Caller
 from sessions_app.database.threads import db
 from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.record.turn_queries import list_turns, load_turn
-from sessions_app.schemas import MessageOut, TurnOut, turn_out
+from sessions_app.schemas import TurnOut
 from sessions_app.search.search import search
 
 TOOLS: Table = {}
@@ -143,14 +143,8 @@ class Read(Schema):
     first_line: Annotated[int, Field(ge=0, le=2**53, description="Of a file: numbered lines from this one on.")] = 0
 
 
-class SessionShown(SessionRead):
-    """A session with its newest messages."""
-
-    messages: list[MessageOut]
-
-
 @_tool("mnesis_run", result=AnswerOut, writes=True)
-async def run(caller: Caller, asked: Run) -> dict[str, Any]:
+async def run(caller: Caller, asked: Run) -> Any:
     """Start a session with a language model and wait for its answer. The whole conversation is kept."""
     _, started = await lifecycle.begin_session(
         owner=caller.user,
@@ -165,7 +159,7 @@ async def run(caller: Caller, asked: Run) -> dict[str, Any]:
 
 
 @_tool("mnesis_resume", result=AnswerOut, writes=True)
-async def resume(caller: Caller, asked: Resume) -> dict[str, Any]:
+async def resume(caller: Caller, asked: Resume) -> Any:
     """Go on with a session and wait for the answer; without a message, for that of its newest turn."""
     session = await db(find_session, asked.session_id, owner_id=caller.owner_id)
     if asked.message:
@@ -176,18 +170,17 @@ async def resume(caller: Caller, asked: Resume) -> dict[str, Any]:
 
 
 @_tool("mnesis_interrupt", result=TurnOut, writes=True)
-def interrupt(caller: Caller, asked: Interrupt) -> dict[str, Any]:
+def interrupt(caller: Caller, asked: Interrupt) -> Any:
     """End the turn that runs in a session; what was said is kept."""
-    return turn_out(lifecycle.interrupt(asked.session_id, owner_id=caller.owner_id))
+    return lifecycle.interrupt(asked.session_id, owner_id=caller.owner_id)
 
 
 @_tool("mnesis_send", result=InboxMessageOut, writes=True)
-async def send(caller: Caller, asked: Send) -> dict[str, Any]:
+async def send(caller: Caller, asked: Send) -> Any:
     """Leave a message for a session in host mode, which reads it when it is idle. Nobody waits for an answer."""
-    sent = await lifecycle.send_message(
+    return await lifecycle.send_message(
         asked.session_id, owner_id=caller.owner_id, draft=asked.draft(), idempotency_key=asked.idempotency_key
     )
-    return inbox_out(sent)
 
 
 @_tool("mnesis_llm_map", result=str, writes=True)
@@ -262,8 +255,8 @@ def read_session(session_id: str, *, owner_id: int) -> dict[str, Any]:
     session = load_session(session_id, owner_id=owner_id)
     first = max(session.message_seq - NEWEST, 0)
     page = message_page(session_id, owner_id=owner_id, after=first, limit=NEWEST)
-    shown: dict[str, Any] = SessionShown.model_validate(session_read(session) | {"messages": page["items"]}).dict()
-    return shown
+    messages = MessageList.model_validate(page).model_dump()["items"]
+    return SessionRead.model_validate(session).dict() | {"messages": messages}
 
 
 async def _run_map(asked: service.MapRequest, caller: Caller, seconds: float) -> str:
@@ -279,11 +272,11 @@ def _newest_turn(session_id: str, *, owner_id: int) -> TurnRecord:
     return turns[0]
 
 
-async def _answer(turn: TurnRecord, caller: Caller, seconds: float) -> dict[str, Any]:
+async def _answer(turn: TurnRecord, caller: Caller, seconds: float) -> TurnRecord:
     """The turn when it has ended or waits for somebody, or as it is after so many seconds."""
     try:
         async with asyncio.timeout(seconds):
             turn = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=caller.owner_id)
     except TimeoutError:
         turn = await db(load_turn, turn.id, session_id=turn.session_id)
-    return await db(answer_read, turn)
+    return turn

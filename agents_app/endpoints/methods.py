@@ -20,12 +20,11 @@ from agents_app.maps.schemas import (
     MapItemRead,
     MapRunList,
     MapRunRead,
+    find_item,
     item_page,
-    item_read,
     run_page,
-    run_read,
 )
-from files_app.api import FileList, FileOut, FileSearchOut, LinesOut, file_out, file_page, lines_out, search_out
+from files_app.api import FileList, FileOut, FileSearchOut, LinesOut, file_page
 from files_app.lines import MOST_HITS, MOST_LINES, read_lines, search_file
 from files_app.queries import load_file_reference
 from mnesis_core.errors import InvalidRequest
@@ -85,11 +84,17 @@ async def perform(method: Method, params: Any, caller: Caller) -> Any:
         raise InvalidRequest("params must be an object: parameters have names here", field="params")
     check_may_write(caller.may_write or not method.writes)
     asked = method.params.model_validate(params)
+
+    def write(value: Any) -> Any:
+        # As ninja does it: what was read already is only written.
+        return method.result.dump_python(
+            value if isinstance(value, BaseModel) else method.result.validate_python(value)
+        )
+
     if inspect.iscoroutinefunction(method.call):
-        value = await method.call(caller, asked)
-    else:
-        value = await (work if method.may_wait else db)(method.call, caller, asked)
-    return method.result.dump_python(method.result.validate_python(value))
+        # A schema may ask the database for what a record does not have.
+        return await db(write, await method.call(caller, asked))
+    return await (work if method.may_wait else db)(lambda: write(method.call(caller, asked)))
 
 
 # Files at the doors that call by name.
@@ -136,22 +141,21 @@ def list_files(caller: Caller, asked: ListFiles) -> dict[str, Any]:
 
 
 @_file_method("files/read", result=FileOut)
-def read_file(caller: Caller, asked: OfFile) -> dict[str, Any]:
+def read_file(caller: Caller, asked: OfFile) -> Any:
     """What is known of a file."""
-    return file_out(load_file_reference(asked.file_id, owner_id=caller.owner_id))
+    return load_file_reference(asked.file_id, owner_id=caller.owner_id)
 
 
 @_file_method("files/lines", result=LinesOut)
-def read_file_lines(caller: Caller, asked: ReadLines) -> dict[str, Any]:
+def read_file_lines(caller: Caller, asked: ReadLines) -> Any:
     """Lines of a file by their numbers."""
-    found = read_lines(asked.file_id, first_line=asked.first, lines=asked.limit, owner_id=caller.owner_id)
-    return lines_out(found)
+    return read_lines(asked.file_id, first_line=asked.first, lines=asked.limit, owner_id=caller.owner_id)
 
 
 @_file_method("files/search", result=FileSearchOut)
-def search_in_file(caller: Caller, asked: SearchFile) -> dict[str, Any]:
+def search_in_file(caller: Caller, asked: SearchFile) -> Any:
     """The next lines of a file that match."""
-    found = search_file(
+    return search_file(
         asked.file_id,
         pattern=asked.q,
         mode=asked.mode,
@@ -159,7 +163,6 @@ def search_in_file(caller: Caller, asked: SearchFile) -> dict[str, Any]:
         cursor=asked.cursor,
         owner_id=caller.owner_id,
     )
-    return search_out(found)
 
 
 # Operators at the doors that call by name.
@@ -202,15 +205,15 @@ _map_method = partial(method, MAP_METHODS)
 
 
 @_map_method("maps/llm", result=MapRunRead, writes=True)
-def start_llm_map(caller: Caller, asked: MapIn) -> dict[str, Any]:
+def start_llm_map(caller: Caller, asked: MapIn) -> Any:
     """Ask a model about each line of a file; the answer comes at once, workers do the rest."""
-    return run_read(service.start(asked.request(OperatorKind.LLM), owner_id=caller.owner_id))
+    return service.start(asked.request(OperatorKind.LLM), owner_id=caller.owner_id)
 
 
 @_map_method("maps/agentic", result=MapRunRead, writes=True)
-def start_agentic_map(caller: Caller, asked: AgenticMapIn) -> dict[str, Any]:
+def start_agentic_map(caller: Caller, asked: AgenticMapIn) -> Any:
     """Have a sub-agent work at each line of a file; the answer comes at once, workers do the rest."""
-    return run_read(service.start(asked.request(OperatorKind.AGENTIC), owner_id=caller.owner_id))
+    return service.start(asked.request(OperatorKind.AGENTIC), owner_id=caller.owner_id)
 
 
 @_map_method("maps/list", result=MapRunList)
@@ -220,16 +223,15 @@ def list_maps(caller: Caller, asked: ListMaps) -> dict[str, Any]:
 
 
 @_map_method("maps/read", result=MapRunRead)
-def read_map(caller: Caller, asked: OfMap) -> dict[str, Any]:
+def read_map(caller: Caller, asked: OfMap) -> Any:
     """How far a run is, and its first failures."""
-    return run_read(load_run(asked.run_id, owner_id=caller.owner_id))
+    return load_run(asked.run_id, owner_id=caller.owner_id)
 
 
 @_map_method("maps/wait", result=MapRunRead, may_wait=True)
-async def wait_map(caller: Caller, asked: WaitForMap) -> dict[str, Any]:
+async def wait_map(caller: Caller, asked: WaitForMap) -> Any:
     """The run when it is over or paused, or as it is after so many seconds."""
-    run = await service.wait(asked.run_id, owner_id=caller.owner_id, seconds=asked.seconds)
-    return await db(run_read, run)
+    return await service.wait(asked.run_id, owner_id=caller.owner_id, seconds=asked.seconds)
 
 
 @_map_method("maps/items", result=MapItemList)
@@ -239,30 +241,30 @@ def list_map_items(caller: Caller, asked: ListItems) -> dict[str, Any]:
 
 
 @_map_method("maps/item", result=MapItemRead)
-def read_map_item(caller: Caller, asked: OfItem) -> dict[str, Any]:
+def read_map_item(caller: Caller, asked: OfItem) -> Any:
     """One item and every try at it."""
-    return item_read(asked.run_id, asked.item, owner_id=caller.owner_id)
+    return find_item(asked.run_id, asked.item, owner_id=caller.owner_id)
 
 
 @_map_method("maps/pause", result=MapRunRead, writes=True)
-def pause_map(caller: Caller, asked: OfMap) -> dict[str, Any]:
+def pause_map(caller: Caller, asked: OfMap) -> Any:
     """Begin no more items."""
-    return run_read(service.pause(asked.run_id, owner_id=caller.owner_id))
+    return service.pause(asked.run_id, owner_id=caller.owner_id)
 
 
 @_map_method("maps/resume", result=MapRunRead, writes=True)
-def resume_map(caller: Caller, asked: OfMap) -> dict[str, Any]:
+def resume_map(caller: Caller, asked: OfMap) -> Any:
     """Go on with a run that is paused or was cancelled."""
-    return run_read(service.resume(asked.run_id, owner_id=caller.owner_id))
+    return service.resume(asked.run_id, owner_id=caller.owner_id)
 
 
 @_map_method("maps/cancel", result=MapRunRead, writes=True)
-def cancel_map(caller: Caller, asked: OfMap) -> dict[str, Any]:
+def cancel_map(caller: Caller, asked: OfMap) -> Any:
     """Stop a run; what is done is kept."""
-    return run_read(service.cancel(asked.run_id, owner_id=caller.owner_id))
+    return service.cancel(asked.run_id, owner_id=caller.owner_id)
 
 
 @_map_method("maps/retry", result=MapRunRead, writes=True)
-def retry_map(caller: Caller, asked: OfMap) -> dict[str, Any]:
+def retry_map(caller: Caller, asked: OfMap) -> Any:
     """Try the items that failed again."""
-    return run_read(service.retry_failed(asked.run_id, owner_id=caller.owner_id))
+    return service.retry_failed(asked.run_id, owner_id=caller.owner_id)

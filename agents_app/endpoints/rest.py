@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema, Status
+from ninja import Query, Router, Status
 
 from agents_app.schemas import ApprovalIn, ForkIn, InboxIn, RecordIn, SessionIn, SessionPatch, ToolResultsIn, TurnIn
 from agents_app.tools.pages import ToolList, show_tools
@@ -19,10 +19,8 @@ from agents_app.turns.overview import (
     InboxList,
     InboxMessageOut,
     SessionRead,
-    forking_out,
-    inbox_out,
     inbox_page,
-    session_read,
+    session_begun,
 )
 from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page, wants_stream
 from sessions_app.callers import owner_id
@@ -31,7 +29,7 @@ from sessions_app.database.threads import waiting_for
 from sessions_app.live.access import Viewer, check_of, viewer_of
 from sessions_app.live.feed import Frame, follow
 from sessions_app.record import session_queries
-from sessions_app.schemas import ErrorOut, Limit, Place, TurnOut, turn_out
+from sessions_app.schemas import ErrorOut, Limit, Out, Place, TurnOut
 
 router = Router(tags=["sessions"])
 
@@ -47,7 +45,7 @@ ERRORS = {
 }
 
 
-class PricesOut(Schema):
+class PricesOut(Out):
     """What a million tokens cost, in millionths of the currency unit. A cache price of null: as other prompt tokens."""
 
     input: int
@@ -56,7 +54,7 @@ class PricesOut(Schema):
     cache_write: int | None
 
 
-class ModelOut(Schema):
+class ModelOut(Out):
     """A model that may be chosen. Each source is configured, litellm or default: assumed, since nobody says."""
 
     alias: str
@@ -71,7 +69,7 @@ class ModelOut(Schema):
     """Who is asked, in this order, when it gives nothing."""
 
 
-class ModelList(Schema):
+class ModelList(Out):
     """Every model."""
 
     items: list[ModelOut]
@@ -116,34 +114,34 @@ def create_session(request: HttpRequest, body: SessionIn) -> Any:
     """Create a session and, with ``message``, start its first turn."""
     values = body.dict(exclude={"message"})
     if body.message is None:
-        return Status(201, session_read(lifecycle.create_session(owner=request.user, **values)))  # type: ignore[arg-type]
+        return Status(201, lifecycle.create_session(owner=request.user, **values))  # type: ignore[arg-type]
     begin = waiting_for(lifecycle.begin_session)
     session, started = begin(owner=request.user, message=body.message, **values)  # type: ignore[arg-type]
-    return Status(201, session_read(session_queries.load_session(session.id)) | {"turn_id": started.turn.id})
+    return Status(201, session_begun(session.id, started.turn.id))
 
 
 @router.get("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Read a session")
 def read_session(request: HttpRequest, session_id: str) -> Any:
     """State, context meter and billing. Never waits for a running turn."""
-    return session_read(session_queries.load_session(session_id, owner_id=owner_id(request)))
+    return session_queries.load_session(session_id, owner_id=owner_id(request))
 
 
 @router.patch("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Change a session")
 def update_session(request: HttpRequest, session_id: str, body: SessionPatch) -> Any:
     """Rename, relabel or reconfigure a session."""
-    return session_read(lifecycle.update_session(session_id, owner_id=owner_id(request), **body.dict()))
+    return lifecycle.update_session(session_id, owner_id=owner_id(request), **body.dict())
 
 
 @router.post("/sessions/{session_id}/archive", response={200: SessionRead, **ERRORS}, summary="Archive a session")
 def archive_session(request: HttpRequest, session_id: str) -> Any:
     """Close a session for new turns; it stays readable."""
-    return session_read(lifecycle.archive_session(session_id, owner_id=owner_id(request)))
+    return lifecycle.archive_session(session_id, owner_id=owner_id(request))
 
 
 @router.post("/sessions/{session_id}/reopen", response={200: SessionRead, **ERRORS}, summary="Take out of the archive")
 def reopen_session(request: HttpRequest, session_id: str) -> Any:
     """Let an archived session take turns again; its sub-agents' stay archived."""
-    return session_read(lifecycle.reopen_session(session_id, owner_id=owner_id(request)))
+    return lifecycle.reopen_session(session_id, owner_id=owner_id(request))
 
 
 @router.post(
@@ -156,14 +154,14 @@ def fork_session(request: HttpRequest, session_id: str, body: ForkIn) -> Any:
     """
     fork = lifecycle.begin_fork(session_id, owner=request.user, **body.dict())  # type: ignore[arg-type]
     if fork.is_whole:
-        return Status(201, session_read(session_queries.load_session(fork.id)))
-    return Status(202, forking_out(fork))
+        return Status(201, session_queries.load_session(fork.id))
+    return Status(202, fork)
 
 
 @router.get("/sessions/{session_id}/fork", response={200: ForkingOut, **ERRORS}, summary="How far a fork is copied")
 def read_fork(request: HttpRequest, session_id: str) -> Any:
     """How far a fork is. Its session is there once ``copied`` equals ``messages``."""
-    return forking_out(session_queries.load_forking(session_id, owner_id=owner_id(request)))
+    return session_queries.load_forking(session_id, owner_id=owner_id(request))
 
 
 @router.get("/sessions/{session_id}/turns", response={200: TurnList, **ERRORS}, summary="List turns, newest first")
@@ -187,7 +185,7 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     started = waiting_for(lifecycle.start_turn)(session_id, owner_id=owner_id(request), **body.arguments())
     if body.stream or wants_stream(request):
         return event_stream(_until_end(session_id, started.turn.id, viewer_of(request), after=started.seq - 1))
-    return Status(202, turn_out(started.turn))
+    return Status(202, started.turn)
 
 
 @router.post(
@@ -199,7 +197,7 @@ def answer_tools(request: HttpRequest, session_id: str, turn_id: str, body: Tool
     """The turn goes on when nothing is waited for. Results of a turn that has ended are kept with it, no more."""
     results = [suspended.ToolResult(**result.dict()) for result in body.results]
     answer = waiting_for(lifecycle.answer_tools)
-    return Status(202, turn_out(answer(session_id, turn_id, owner_id=owner_id(request), results=results).turn))
+    return Status(202, answer(session_id, turn_id, owner_id=owner_id(request), results=results).turn)
 
 
 @router.post(
@@ -210,7 +208,7 @@ def answer_tools(request: HttpRequest, session_id: str, turn_id: str, body: Tool
 def decide_approval(request: HttpRequest, session_id: str, part_id: str, body: ApprovalIn) -> Any:
     """Say yes or no to a tool call that a turn ``waits_for``; a note with a no is told to the model."""
     decide = waiting_for(lifecycle.decide_approval)
-    return Status(202, turn_out(decide(session_id, part_id, owner_id=owner_id(request), **body.dict())))
+    return Status(202, decide(session_id, part_id, owner_id=owner_id(request), **body.dict()))
 
 
 @router.post("/sessions/{session_id}/record", response={200: TurnOut, 201: TurnOut, **ERRORS}, summary="Record a turn")
@@ -219,7 +217,7 @@ def record_turn(request: HttpRequest, session_id: str, body: RecordIn) -> Any:
     recorded = lifecycle.record_turn(
         session_id, owner_id=owner_id(request), turn=body.turn(), idempotency_key=body.idempotency_key
     )
-    return Status(201 if recorded.is_new else 200, turn_out(recorded.turn))
+    return Status(201 if recorded.is_new else 200, recorded.turn)
 
 
 @router.post(
@@ -229,7 +227,7 @@ def send_message(request: HttpRequest, session_id: str, body: InboxIn) -> Any:
     """Put a message into the inbox of a session in host mode, which reads it in a turn when it is idle."""
     send = waiting_for(lifecycle.send_message)
     sent = send(session_id, owner_id=owner_id(request), draft=body.draft(), idempotency_key=body.idempotency_key)
-    return Status(202, inbox_out(sent))
+    return Status(202, sent)
 
 
 @router.get("/sessions/{session_id}/inbox", response={200: InboxList, **ERRORS}, summary="Read an inbox")
@@ -248,7 +246,7 @@ def read_inbox(
 @router.post("/sessions/{session_id}/interrupt", response={202: TurnOut, **ERRORS}, summary="Interrupt the turn")
 def interrupt(request: HttpRequest, session_id: str) -> Any:
     """End the running turn, from any process; what was said is kept."""
-    return Status(202, turn_out(lifecycle.interrupt(session_id, owner_id=owner_id(request))))
+    return Status(202, lifecycle.interrupt(session_id, owner_id=owner_id(request)))
 
 
 async def _until_end(session_id: str, turn_id: str, viewer: Viewer, *, after: int) -> AsyncIterator[Frame]:

@@ -1,4 +1,4 @@
-"""Operators at the REST door."""
+"""Operators at the REST endpoint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from agents_app.maps.schemas import (
     MapItemRead,
     MapRunList,
     MapRunRead,
+    find_item,
     item_page,
-    item_read,
     run_page,
-    run_read,
 )
 from mnesis_core.maps.values import ItemState, OperatorKind
 from sessions_app.callers import owner_id
@@ -43,7 +42,7 @@ CSV = {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "
 )
 def llm_map(request: HttpRequest, body: MapIn) -> Any:
     """Begin a run: workers ask the model once for each item, check each answer and ask again with what was wrong."""
-    return Status(202, run_read(service.start(body.request(OperatorKind.LLM), owner_id=owner_id(request))))
+    return Status(202, service.start(body.request(OperatorKind.LLM), owner_id=owner_id(request)))
 
 
 @router.post(
@@ -53,7 +52,7 @@ def llm_map(request: HttpRequest, body: MapIn) -> Any:
 )
 def agentic_map(request: HttpRequest, body: AgenticMapIn) -> Any:
     """Begin a run: each item gets a session of its own, with tools; its final answer is checked as a reply is."""
-    return Status(202, run_read(service.start(body.request(OperatorKind.AGENTIC), owner_id=owner_id(request))))
+    return Status(202, service.start(body.request(OperatorKind.AGENTIC), owner_id=owner_id(request)))
 
 
 @router.get("/operators", response={200: MapRunList, **ERRORS}, summary="List runs, the newest first")
@@ -65,33 +64,33 @@ def list_runs(
 
 
 @router.get("/operators/{run_id}", response={200: MapRunRead, **ERRORS}, summary="Read a run")
-def read_run(request: HttpRequest, run_id: str) -> dict[str, Any]:
+def read_run(request: HttpRequest, run_id: str) -> Any:
     """Its state, how far it is, what it took, and its first failures."""
-    return run_read(load_run(run_id, owner_id=owner_id(request)))
+    return load_run(run_id, owner_id=owner_id(request))
 
 
 @router.post("/operators/{run_id}/pause", response={200: MapRunRead, **CHANGING}, summary="Pause a run")
-def pause(request: HttpRequest, run_id: str) -> dict[str, Any]:
+def pause(request: HttpRequest, run_id: str) -> Any:
     """No more items are begun; those in flight come to their end."""
-    return run_read(service.pause(run_id, owner_id=owner_id(request)))
+    return service.pause(run_id, owner_id=owner_id(request))
 
 
 @router.post("/operators/{run_id}/resume", response={200: MapRunRead, **CHANGING}, summary="Resume a run")
-def resume(request: HttpRequest, run_id: str) -> dict[str, Any]:
+def resume(request: HttpRequest, run_id: str) -> Any:
     """Go on with a run that is paused or was cancelled."""
-    return run_read(service.resume(run_id, owner_id=owner_id(request)))
+    return service.resume(run_id, owner_id=owner_id(request))
 
 
 @router.post("/operators/{run_id}/cancel", response={200: MapRunRead, **CHANGING}, summary="Cancel a run")
-def cancel(request: HttpRequest, run_id: str) -> dict[str, Any]:
+def cancel(request: HttpRequest, run_id: str) -> Any:
     """What is in flight is cut off within seconds, what is done is kept."""
-    return run_read(service.cancel(run_id, owner_id=owner_id(request)))
+    return service.cancel(run_id, owner_id=owner_id(request))
 
 
 @router.post("/operators/{run_id}/retry", response={200: MapRunRead, **CHANGING}, summary="Try what failed again")
-def retry_failed(request: HttpRequest, run_id: str) -> dict[str, Any]:
+def retry_failed(request: HttpRequest, run_id: str) -> Any:
     """The items that failed are tried again, as if for the first time."""
-    return run_read(service.retry_failed(run_id, owner_id=owner_id(request)))
+    return service.retry_failed(run_id, owner_id=owner_id(request))
 
 
 @router.get("/operators/{run_id}/items", response={200: MapItemList, **ERRORS}, summary="List a run's items")
@@ -108,9 +107,9 @@ def list_items(
 
 
 @router.get("/operators/{run_id}/items/{number}", response={200: MapItemRead, **ERRORS}, summary="Read an item")
-def read_item(request: HttpRequest, run_id: str, number: Annotated[int, Field(ge=1, le=2**53)]) -> dict[str, Any]:
+def read_item(request: HttpRequest, run_id: str, number: Annotated[int, Field(ge=1, le=2**53)]) -> Any:
     """One item and every try at it, word for word."""
-    return item_read(run_id, number, owner_id=owner_id(request))
+    return find_item(run_id, number, owner_id=owner_id(request))
 
 
 @router.get(

@@ -1,26 +1,28 @@
-"""Runs of operators as every door takes and says them."""
+"""Schemas of runs of operators, the same at every endpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import ConfigDict, StrictBool, StrictInt
+from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt
 
 from agents_app.map_queries import first_failures, list_items, list_runs, load_item, load_run, tries_of_item
 from agents_app.maps.service import MapRequest
 from agents_app.schemas import LimitsIn
-from mnesis_core.maps.values import Counts, ItemRecord, ItemState, OperatorKind, RunRecord, TryRecord
-from mnesis_core.text import printable
+from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, TryRecord
+from mnesis_core.text import printable, printable_json
 from sessions_app.api import place_of, read_place
 from sessions_app.record.session_queries import load_session
-from sessions_app.schemas import UsageOut, usage_out
+from sessions_app.schemas import Out, Text, UsageOut, page_of
 
 FAILURES = 5
 LONGEST_ERROR = 500
+ErrorWord = Annotated[str, BeforeValidator(lambda kind: kind or "")]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
@@ -69,7 +71,7 @@ class AgenticMapIn(MapIn):
     max_turns: Annotated[StrictInt, Field(ge=1, le=200)] | None = None
 
 
-class MapCountsOut(Schema):
+class MapCountsOut(Out):
     """How far a run is. ``items`` is null while its input is being read."""
 
     items: int | None
@@ -83,22 +85,31 @@ class MapCountsOut(Schema):
     cost_micros: int
 
 
-class MapFailureOut(Schema):
+class MapFailureOut(Out):
     """An item that failed."""
 
-    item: int
-    kind: str
-    message: str
+    item: Annotated[int, Field(validation_alias="number")]
+    kind: Annotated[ErrorWord, Field(validation_alias="error_kind")]
+    message: Annotated[
+        str, Field(validation_alias="error"), BeforeValidator(lambda text: printable(text[:LONGEST_ERROR]))
+    ]
 
 
-class MapErrorOut(Schema):
+class MapErrorOut(Out):
     """Why a run could not begin."""
 
     code: str
-    message: str
+    message: Text
 
 
-class MapRunOut(Schema):
+def _spec_out(spec: OperatorSpec) -> dict[str, Any]:
+    values = asdict(spec)
+    values["output_schema"] = values.pop("schema")
+    printable: dict[str, Any] = printable_json(values)
+    return printable
+
+
+class MapRunOut(Out):
     """A run of an operator.
 
     ``state``: pending (its input is being read), running, paused, completed, cancelled, failed (its input cannot be read).
@@ -117,33 +128,37 @@ class MapRunOut(Schema):
     input_file_id: str
     output_file_id: str
     error: MapErrorOut | None
-    spec: dict[str, Any]
+    spec: Annotated[dict[str, Any], BeforeValidator(_spec_out)]
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
 
 
-class MapRunRead(MapRunOut):
+class MapRunRead(MapRunOut, Schema):
     """A run and its first failures."""
 
     failures: list[MapFailureOut]
 
+    @staticmethod
+    def resolve_failures(run: RunRecord) -> list[ItemRecord]:
+        return first_failures(run.id, limit=FAILURES) if run.counts.failed else []
 
-class MapRunList(Schema):
+
+class MapRunList(Out):
     """A page of runs, the newest first."""
 
     items: list[MapRunOut]
     next_cursor: str | None
 
 
-class MapItemOut(Schema):
+class MapItemOut(Out):
     """An item: its line is ``length`` bytes of the input from ``offset`` on. Sums are of all tries."""
 
-    item: int
+    item: Annotated[int, Field(validation_alias="number")]
     state: str
     attempts: int
-    error_kind: str
-    error: str
+    error_kind: ErrorWord
+    error: Text
     child_session_id: str
     offset: int
     length: int
@@ -155,21 +170,21 @@ class MapItemOut(Schema):
     ended_at: datetime | None
 
 
-class MapItemList(Schema):
+class MapItemList(Out):
     """Items in the order of the input; ``after`` takes the cursor."""
 
     items: list[MapItemOut]
     next_cursor: int | None
 
 
-class MapTryOut(Schema):
+class MapTryOut(Out):
     """One try at an item. ``call_id`` leads to the very question (``/calls/{id}/payload``)."""
 
     number: int
     accepted: bool
-    output: str
-    error_kind: str
-    error: str
+    output: Text
+    error_kind: ErrorWord
+    error: Text
     call_id: str | None
     child_turn_id: str
     usage: UsageOut
@@ -177,44 +192,14 @@ class MapTryOut(Schema):
     created_at: datetime
 
 
-class MapItemRead(MapItemOut):
+class MapItemRead(MapItemOut, Schema):
     """An item and every try at it, the first one first."""
 
     tries: list[MapTryOut]
 
-
-def run_out(run: RunRecord) -> dict[str, Any]:
-    """A run as every door says it."""
-    error = {"code": run.error_code, "message": printable(run.error_message or "")} if run.error_code else None
-    names = ("id", "session_id", "turn_id", "part_id", "input_file_id", "output_file_id", "reason")
-    spec = asdict(run.spec)
-    return {
-        **{name: getattr(run, name) for name in names},
-        **{name: getattr(run, name) for name in ("created_at", "started_at", "ended_at")},
-        "kind": run.kind.value,
-        "state": run.state.value,
-        "counts": counts_out(run.counts),
-        "error": error,
-        "spec": _printable(spec | {"output_schema": spec.pop("schema")}),
-    }
-
-
-def counts_out(counts: Counts) -> dict[str, Any]:
-    """How far a run is, as every door says it."""
-    return asdict(counts) | {"left": counts.left}
-
-
-def run_read(run: RunRecord) -> dict[str, Any]:
-    """A run with its first failures."""
-    return run_out(run) | {"failures": failures_of(run)}
-
-
-def failures_of(run: RunRecord) -> list[dict[str, Any]]:
-    """The first items that failed, and why."""
-    failed = first_failures(run.id, limit=FAILURES) if run.counts.failed else []
-    return [
-        {"item": item.number, "kind": _kind(item), "message": printable(item.error[:LONGEST_ERROR])} for item in failed
-    ]
+    @staticmethod
+    def resolve_tries(item: ItemRecord) -> list[TryRecord]:
+        return tries_of_item(item.run_id, item.number)
 
 
 def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
@@ -226,8 +211,7 @@ def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str |
     if session_id is not None:
         load_session(session_id, owner_id=owner_id)
     runs = list_runs(owner_id=owner_id, session_id=session_id, limit=limit + 1, before=read_place(cursor))
-    more = place_of(runs[limit - 1].created_at, runs[limit - 1].id) if len(runs) > limit else None
-    return {"items": [run_out(run) for run in runs[:limit]], "next_cursor": more}
+    return page_of(runs, limit, lambda run: place_of(run.created_at, run.id))
 
 
 def item_page(run_id: str, *, owner_id: int, states: Sequence[ItemState], after: int, limit: int) -> dict[str, Any]:
@@ -236,52 +220,13 @@ def item_page(run_id: str, *, owner_id: int, states: Sequence[ItemState], after:
     :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
     """
     run = load_run(run_id, owner_id=owner_id)
-    items = list_items(run.id, after=after, limit=limit + 1, states=states)
-    more = items[limit - 1].number if len(items) > limit else None
-    return {"items": [item_out(item) for item in items[:limit]], "next_cursor": more}
+    return page_of(list_items(run.id, after=after, limit=limit + 1, states=states), limit, attrgetter("number"))
 
 
-def item_read(run_id: str, number: int, *, owner_id: int) -> dict[str, Any]:
-    """One item with its tries.
+def find_item(run_id: str, number: int, *, owner_id: int) -> ItemRecord:
+    """One item of a run.
 
     :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
     :raises OperatorItemNotFoundError: it has no such item.
     """
-    run = load_run(run_id, owner_id=owner_id)
-    item = load_item(run.id, number)
-    return item_out(item) | {"tries": [_try_out(one) for one in tries_of_item(run.id, number)]}
-
-
-def item_out(item: ItemRecord) -> dict[str, Any]:
-    """An item as every door says it."""
-    names = ("attempts", "child_session_id", "offset", "length", "tokens_input", "tokens_output", "cost_micros")
-    return {
-        **{name: getattr(item, name) for name in (*names, "duration_ms", "started_at", "ended_at")},
-        "item": item.number,
-        "state": item.state.value,
-        "error_kind": _kind(item),
-        "error": printable(item.error),
-    }
-
-
-def _try_out(one: TryRecord) -> dict[str, Any]:
-    names = ("number", "accepted", "call_id", "child_turn_id", "duration_ms", "created_at")
-    return {
-        **{name: getattr(one, name) for name in names},
-        "output": printable(one.output),
-        "error_kind": one.error_kind.value if one.error_kind else "",
-        "error": printable(one.error),
-        "usage": usage_out(one.usage),
-    }
-
-
-def _kind(item: ItemRecord) -> str:
-    return item.error_kind.value if item.error_kind else ""
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {printable(key): _printable(held) for key, held in value.items()}
-    return [_printable(held) for held in value] if isinstance(value, list | tuple) else value
+    return load_item(load_run(run_id, owner_id=owner_id).id, number)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Annotated, Any
 
-from ninja import Schema
+from ninja import Field, Schema
+from pydantic import BeforeValidator
 
 from agents_app.map_queries import usage_of_maps
 from agents_app.queries import list_inbox
-from compaction_app.context import load_meter
+from compaction_app.context import Meter, load_meter
 from compaction_app.queries import usage_of_compaction
 from mnesis_core.messages import text_of
 from mnesis_core.records import SessionRecord, TurnRecord, UsageRecord, total_usage
-from mnesis_core.text import printable
-from mnesis_core.turns.inbox import InboxMessage, MessageKind
+from mnesis_core.turns.inbox import MessageKind
 from sessions_app.record import call_queries, message_queries, session_queries
 from sessions_app.record.call_queries import usage_of_files, usage_of_session
 from sessions_app.record.session_queries import load_launched
-from sessions_app.schemas import SessionOut, TurnOut, UsageOut, session_out, turn_out, usage_out
+from sessions_app.schemas import Out, SessionOut, Text, TurnOut, UsageOut, page_of
 from sessions_app.usage.totals import LimitOut, budget_of
 
 
@@ -39,7 +41,7 @@ def used_by_tree(session_id: str) -> UsageRecord:
 # A session as every door shows it: its state, how full its context is, what it has cost; and what a turn has said.
 
 
-class ContextOut(Schema):
+class ContextOut(Out):
     """How full the context is, and of what, in tokens.
 
     ``source`` says what corrects our estimate: the ``provider``'s reports in this session, those in other sessions
@@ -69,7 +71,7 @@ class BillingOut(UsageOut):
     sub_agents: UsageOut
 
 
-class SessionRead(SessionOut):
+class SessionRead(SessionOut, Schema):
     """A session with its context meter and what it has cost."""
 
     system_prompt: str
@@ -79,8 +81,25 @@ class SessionRead(SessionOut):
     """What its next call may still take; empty where nothing is limited."""
     turn_id: str | None = None
 
+    @staticmethod
+    def resolve_context(session: SessionRecord) -> Meter:
+        return load_meter(session.id)
 
-class ForkingOut(Schema):
+    @staticmethod
+    def resolve_billing(session: SessionRecord) -> dict[str, Any]:
+        turns, compaction = call_queries.usage_of_session(session.id), usage_of_compaction(session.id)
+        files, maps = call_queries.usage_of_files(session.id), usage_of_maps(session.id)
+        sub_agents = used_by(session_queries.load_launched(session.id))
+        total = total_usage(turns, compaction, files, maps, sub_agents)
+        parts = {"turns": turns, "compaction": compaction, "files": files, "sub_agents": sub_agents}
+        return {**asdict(total), **parts}
+
+    @staticmethod
+    def resolve_budget(session: SessionRecord) -> list[dict[str, Any]]:
+        return budget_of(session)
+
+
+class ForkingOut(Out):
     """A fork on its way: so many of its messages are copied."""
 
     id: str
@@ -89,7 +108,7 @@ class ForkingOut(Schema):
     messages: int
 
 
-class InboxMessageOut(Schema):
+class InboxMessageOut(Out):
     """A message in an inbox. ``sender_id`` is the session that sent it; null: its owner, or a program of theirs.
 
     ``turn_id`` is the turn that took it; null while it waits. ``hops``: so many messages of agents stand before it.
@@ -98,50 +117,32 @@ class InboxMessageOut(Schema):
     id: str
     session_id: str
     seq: int
-    sender_id: str | None
+    sender_id: Annotated[str | None, Field(validation_alias="sender"), BeforeValidator(lambda sender: sender or None)]
     kind: MessageKind
-    in_reply_to: str | None
-    text: str
+    in_reply_to: Annotated[str | None, BeforeValidator(lambda answered: answered or None)]
+    text: Text
     hops: int
     turn_id: str | None
     created_at: datetime
 
 
-class InboxList(Schema):
+class InboxList(Out):
     """A page of an inbox."""
 
     items: list[InboxMessageOut]
     next_cursor: int | None
 
 
-class AnswerOut(TurnOut):
-    """A turn, and what its last answer says."""
+class AnswerOut(TurnOut, Schema):
+    """A turn, and what its last answer says; empty where there is none yet."""
 
-    text: str
+    text: Text
 
-
-def answer_read(turn: TurnRecord) -> dict[str, Any]:
-    """A turn as JSON, with the text of its last answer; empty where there is none yet."""
-    messages = message_queries.load_messages_by_ids(list(turn.message_ids), session_id=turn.session_id)
-    answers = [message for message in messages if message.role == "assistant"]
-    text = text_of(tuple(stored.part for stored in answers[-1].parts)) if answers else ""
-    return turn_out(turn) | {"text": printable(text)}
-
-
-def inbox_out(message: InboxMessage) -> dict[str, Any]:
-    """A message of an inbox as JSON."""
-    return {
-        "id": message.id,
-        "session_id": message.session_id,
-        "seq": message.seq,
-        "sender_id": message.sender or None,
-        "kind": message.kind,
-        "in_reply_to": message.in_reply_to or None,
-        "text": printable(message.text),
-        "hops": message.hops,
-        "turn_id": message.turn_id,
-        "created_at": message.created_at,
-    }
+    @staticmethod
+    def resolve_text(turn: TurnRecord) -> str:
+        messages = message_queries.load_messages_by_ids(list(turn.message_ids), session_id=turn.session_id)
+        answers = [message for message in messages if message.role == "assistant"]
+        return text_of(tuple(stored.part for stored in answers[-1].parts)) if answers else ""
 
 
 def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: int, limit: int) -> dict[str, Any]:
@@ -151,31 +152,10 @@ def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: i
     """
     session_queries.load_session(session_id, owner_id=owner_id)
     messages = list_inbox(session_id, waiting=waiting, after=after, limit=limit + 1)
-    return {
-        "items": [inbox_out(message) for message in messages[:limit]],
-        "next_cursor": messages[limit - 1].seq if len(messages) > limit else None,
-    }
+    return page_of(messages, limit, attrgetter("seq"))
 
 
-def forking_out(fork: session_queries.Forking) -> dict[str, Any]:
-    """How far a fork is, as JSON."""
-    return ForkingOut.from_orm(fork).dict()
-
-
-def session_read(session: SessionRecord) -> dict[str, Any]:
-    """A session as JSON, with its context meter and its bill."""
-    return session_out(session) | {
-        "system_prompt": session.system_prompt,
-        "context": load_meter(session.id),
-        "billing": _billing(session.id),
-        "budget": budget_of(session),
-    }
-
-
-def _billing(session_id: str) -> dict[str, Any]:
-    turns, compaction = call_queries.usage_of_session(session_id), usage_of_compaction(session_id)
-    files, maps = call_queries.usage_of_files(session_id), usage_of_maps(session_id)
-    sub_agents = used_by(session_queries.load_launched(session_id))
-    parts = {"turns": turns, "compaction": compaction, "files": files, "maps": maps, "sub_agents": sub_agents}
-    total = total_usage(turns, compaction, files, maps, sub_agents)
-    return usage_out(total) | {name: usage_out(usage) for name, usage in parts.items()}
+def session_begun(session_id: str, turn_id: str) -> SessionRead:
+    """A session with the turn that was begun with it."""
+    read: SessionRead = SessionRead.model_validate(session_queries.load_session(session_id))
+    return read.model_copy(update={"turn_id": turn_id})

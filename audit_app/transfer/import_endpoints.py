@@ -1,23 +1,22 @@
-"""Files become sessions at the REST door: a router of its own, since its address begins like that of a session."""
+"""Files become sessions at the REST endpoint: a router of its own, since its address begins like that of a session."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from ninja import Router, Schema, Status
+from ninja import Field, Router, Schema, Status
 
 from audit_app.transfer.import_jobs import Import, begin_import, follow_import
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
-from mnesis_core.text import printable
 from sessions_app.callers import owner_id
 from sessions_app.conf import default_model, get_spec, list_models, site_config
 from sessions_app.pages.lookup import shown_title
 from sessions_app.pages.markdown import format_size, show_invisible
 from sessions_app.pages.views import model_label, reader_of, signed_in
 from sessions_app.record.session_queries import titles_of
-from sessions_app.schemas import ErrorBody, ErrorOut
+from sessions_app.schemas import ErrorBody, ErrorOut, Out, Text
 
 router = Router(tags=["audit"])
 
@@ -44,14 +43,14 @@ FILES = {
 """What OpenAPI says of an upload."""
 
 
-class ImportedOut(Schema):
+class ImportedOut(Out):
     """A session that an import made, or found."""
 
     id: str
-    title: str
+    title: Text
 
 
-class ImportOut(Schema):
+class ImportOut(Out, Schema):
     """An import. ``done`` of ``total`` ``unit`` are ``verb`` ("read", "stored"); a total of 0 is not known.
 
     What came in before an import failed stays, so ``sessions`` may name some of a failed one.
@@ -59,14 +58,19 @@ class ImportOut(Schema):
 
     id: str
     state: Literal["waiting", "running", "done", "failed"]
-    files: list[str]
+    files: Annotated[list[Text], Field(validation_alias="names")]
     verb: str
     unit: str
     done: int
     total: int
     sessions: list[ImportedOut]
-    notes: list[str]
+    notes: list[Text]
     error: ErrorBody | None
+
+    @staticmethod
+    def resolve_sessions(job: Import) -> list[dict[str, str]]:
+        titles = titles_of(job.session_ids, owner_id=job.owner_id) if job.session_ids else {}
+        return [{"id": id, "title": titles[id]} for id in job.session_ids if id in titles]
 
 
 @router.post("/sessions/import", response={202: ImportOut, **ERRORS}, summary="Import sessions", openapi_extra=FILES)
@@ -81,30 +85,13 @@ def import_files(request: HttpRequest) -> Any:
     _refuse_large(request)
     model = get_spec(request.POST.get("model") or default_model(), user_id=owner).alias
     files = ((file.name or "", file.chunks()) for file in request.FILES.getlist("file"))
-    return Status(202, import_out(begin_import(files, owner_id=owner, model=model)))
+    return Status(202, begin_import(files, owner_id=owner, model=model))
 
 
 @router.get("/sessions/import/{import_id}", response={200: ImportOut, **ERRORS}, summary="How far an import is")
 def read_import(request: HttpRequest, import_id: str) -> Any:
     """An import of yours, for a day."""
-    return import_out(follow_import(import_id, owner_id=owner_id(request)))
-
-
-def import_out(about: Import) -> dict[str, Any]:
-    """An import as JSON."""
-    titles = titles_of(about.session_ids, owner_id=about.owner_id) if about.session_ids else {}
-    return {
-        "id": about.id,
-        "state": about.state,
-        "files": [printable(name) for name in about.names],
-        "verb": about.verb,
-        "unit": about.unit,
-        "done": about.done,
-        "total": about.total,
-        "sessions": [{"id": id, "title": printable(titles[id])} for id in about.session_ids if id in titles],
-        "notes": [printable(note) for note in about.notes],
-        "error": about.error and about.error | {"message": printable(about.error["message"])},
-    }
+    return follow_import(import_id, owner_id=owner_id(request))
 
 
 def _refuse_large(request: HttpRequest) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from mnesis_core.records import MessageEnd, UsageRecord
+from mnesis_core.records import HasError, MessageEnd, UsageRecord
 from mnesis_core.spending import TurnLimits
 
 
@@ -154,7 +154,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(HasError):
     """One run of an operator over the lines of a file."""
 
     id: str

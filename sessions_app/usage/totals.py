@@ -7,17 +7,16 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
-from ninja import Schema
 
 from mnesis_core.records import SessionRecord
-from mnesis_core.spending import Allowance, PaidCall, Spent, lines_of, sum_of
-from mnesis_core.text import printable
+from mnesis_core.spending import Allowance, PaidCall, lines_of, sum_of
 from sessions_app.record.session_queries import titles_of
+from sessions_app.schemas import Out, Text
 from sessions_app.usage.limits import limits_for_person, limits_now, look, midnight
 from sessions_app.usage.spending_queries import load_paid_calls
 
 
-class LimitOut(Schema):
+class LimitOut(Out):
     """One limit: whose (``scope``: turn, session, user, day), of what, and how far it is used.
 
     ``measure`` is tokens, cost_micros, seconds or tool_calls. Calls that run count with the highest they can take.
@@ -32,7 +31,7 @@ class LimitOut(Schema):
     unpriced_calls: int
 
 
-class SpentOut(Schema):
+class SpentOut(Out):
     """Tokens of prompts and answers, millionths of the currency unit, seconds at work, tool calls."""
 
     tokens: int
@@ -46,10 +45,10 @@ class SessionSpentOut(SpentOut):
     """What one session has spent."""
 
     session_id: str
-    title: str
+    title: Text
 
 
-class UsageList(Schema):
+class UsageList(Out):
     """What a person has spent today (UTC), in all and by session, the largest first; and their limits."""
 
     day: date
@@ -92,9 +91,10 @@ def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
         "day": began.date(),
         "ends_at": began + timedelta(days=1),
         "budget": budget_out(look(limits_for_person(owner_id))),
-        "total": _spent_out(sum_of(calls, now=now, apart=True)),
+        "total": sum_of(calls, now=now, apart=True),
         "items": [
-            {"session_id": id, "title": printable(titles.get(id, ""))} | _spent_out(by_session[id]) for id in largest
+            {"session_id": id, "title": titles.get(id, "")} | SpentOut.model_validate(by_session[id]).model_dump()
+            for id in largest
         ],
     }
 
@@ -104,7 +104,3 @@ def _by_session(calls: Iterable[PaidCall]) -> dict[str, list[PaidCall]]:
     for call in calls:
         found.setdefault(call.session_id, []).append(call)
     return found
-
-
-def _spent_out(spent: Spent) -> dict[str, Any]:
-    return {name: getattr(spent, name) for name in SpentOut.model_fields}

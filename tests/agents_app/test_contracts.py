@@ -82,7 +82,7 @@ async def test_the_list_is_light_and_current_after_each_turn(session: SessionRec
             limit=50,
             cursor=None,
         )
-        [item] = SessionList.model_validate(page).dict()["items"]
+        [item] = SessionList.model_validate(page).model_dump()["items"]
         return dict(item)
 
     script("One.", "Two.")

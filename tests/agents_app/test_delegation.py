@@ -14,7 +14,7 @@ from django.db import OperationalError
 
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle, transactions
-from agents_app.turns.overview import session_read
+from agents_app.turns.overview import SessionRead
 from agents_app.turns.recovery import recover_turns
 from agents_app.turns.runner import runner
 from audit_app.proof.verify import verify_session
@@ -124,8 +124,8 @@ async def test_a_task_runs_in_a_session_of_its_own_and_only_its_answer_returns(s
     assert types.count("delegation.started") == types.count("delegation.ended") == 1
     for one in (session, child):
         assert (await db(verify_session, one.id)).as_dict()["problems"] == []
-    bill = (await db(session_read, session))["billing"]
-    child_bill = (await db(session_read, child))["billing"]
+    bill = (await db(SessionRead.model_validate, session)).dict()["billing"]
+    child_bill = (await db(SessionRead.model_validate, child)).dict()["billing"]
     assert bill["sub_agents"]["input_tokens"] == child_bill["input_tokens"] > 0
     assert bill["input_tokens"] == bill["turns"]["input_tokens"] + child_bill["input_tokens"]
     hits = await db(search, Scope(owner_id=session.owner_id), "gauge reads")

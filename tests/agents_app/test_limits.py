@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from agents_app.tools import ToolContext, tool
 from agents_app.turns import lifecycle
-from agents_app.turns.overview import session_read
+from agents_app.turns.overview import SessionRead
 from mnesis_core.llm.interface import ToolCall, Usage
 from mnesis_core.messages import TextPart, ToolPart
 from mnesis_core.providers.scripted import ScriptedModel, Step
@@ -129,7 +129,7 @@ async def test_what_a_caller_ran_elsewhere_is_on_the_bill_and_draws_on_no_limit(
     elsewhere = RecordedTurn(user=(TextPart(text="Q"),), assistant=(TextPart(text="A"),), usage=usage)
     await db(lifecycle.record_turn, session.id, owner_id=alice.pk, turn=elsewhere)
     assert (await start(session)).state == "completed"
-    shown = await db(session_read, session)
+    shown = (await db(SessionRead.model_validate, session)).dict()
     assert all(line["spent"] < 100_000 for line in shown["budget"])
     assert shown["billing"]["input_tokens"] > 10**6
 

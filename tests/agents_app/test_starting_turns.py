@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agents_app.turns import lifecycle
-from agents_app.turns.overview import session_read
+from agents_app.turns.overview import SessionRead
 from agents_app.turns.runner import runner
 from compaction_app.context import load_meter
 from mnesis_core.config import override
@@ -135,7 +135,7 @@ async def test_a_configuration_of_another_version_keeps_nobody_from_talking(alic
     session_id = await db(new_session, alice, config=stored)
     script("one")
     assert (await say(await db(load_session, session_id), "Go")).state == TurnState.COMPLETED
-    shown = await db(session_read, await db(load_session, session_id))
+    shown = (await db(SessionRead.model_validate, await db(load_session, session_id))).dict()
     assert [(limit["scope"], limit["measure"]) for limit in shown["budget"]] == [("session", "tokens")]
 
 

@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from agents_app.endpoints.terminal import DoorCommand, find_user, opened
-from files_app.api import FileList, FileOut, file_out, file_page
+from files_app.api import FileList, FileOut, file_page
 from files_app.ingest import CHUNK_BYTES, chunks_of, keep_file
 from files_app.queries import load_file_reference
 from sessions_app.record.session_queries import find_session
@@ -40,7 +40,7 @@ class Command(DoorCommand):
         with opened(options["path"]) as file:
             chunks = chunks_of(file, CHUNK_BYTES)
             kept = keep_file(session_id, owner_id=owner_id, path=options["name"] or options["path"], chunks=chunks)
-        self._print(file_out(kept), options)
+        self._print(FileOut.model_validate(kept), options)
 
     def _list(self, owner_id: int, options: dict[str, Any]) -> None:
         session = options["session"]
@@ -50,28 +50,27 @@ class Command(DoorCommand):
             limit=min(max(options["limit"], 1), 500),
             cursor=None,
         )
+        files = FileList.model_validate(page).items
         if options["as_json"]:
-            self.print_json(FileList.model_validate(page).dict()["items"])
+            self.print_json([file.model_dump() for file in files])
             return
-        for file in page["items"]:
+        for file in files:
             self._line(file)
-        if not page["items"]:
+        if not files:
             self.print_note("There is no file. Give a session one: manage.py files add last PATH")
 
     def _show(self, owner_id: int, options: dict[str, Any]) -> None:
-        file = file_out(load_file_reference(options["file"], owner_id=owner_id))
+        file = FileOut.model_validate(load_file_reference(options["file"], owner_id=owner_id))
         self._print(file, options)
-        if not options["as_json"] and file["exploration_summary"]:
-            self.stdout.write(self.readable(f"\n{file['exploration_summary']}"))
+        if not options["as_json"] and file.exploration_summary:
+            self.stdout.write(self.readable(f"\n{file.exploration_summary}"))
 
-    def _print(self, file: dict[str, Any], options: dict[str, Any]) -> None:
+    def _print(self, file: FileOut, options: dict[str, Any]) -> None:
         if options["as_json"]:
-            self.print_json(FileOut.model_validate(file).dict())
+            self.print_json(file.model_dump())
         else:
             self._line(file)
 
-    def _line(self, file: dict[str, Any]) -> None:
-        size = "?" if file["size"] is None else f"{file['size']:,}"
-        self.stdout.write(
-            self.readable(f"{file['id']}  {file['state']:8} {file['file_type']:10} {size:>13}  {file['path']}")
-        )
+    def _line(self, file: FileOut) -> None:
+        size = "?" if file.size is None else f"{file.size:,}"
+        self.stdout.write(self.readable(f"{file.id}  {file.state:8} {file.file_type:10} {size:>13}  {file.path}"))

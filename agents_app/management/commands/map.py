@@ -14,7 +14,7 @@ from agents_app.endpoints.terminal import PIPED, DoorCommand, find_user, opened
 from agents_app.map_queries import load_run
 from agents_app.maps import service
 from agents_app.maps.output import output_lines, readable_run, table_rows
-from agents_app.maps.schemas import MapRunList, MapRunRead, run_page, run_read
+from agents_app.maps.schemas import MapRunList, MapRunRead, run_page
 from agents_app.tools.memory.describing import told
 from files_app.ingest import CHUNK_BYTES, chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, InvalidSchema
@@ -142,12 +142,11 @@ class Command(DoorCommand):
             cursor=None,
         )
         if options["as_json"]:
-            self.print_json(MapRunList.model_validate(page).dict()["items"])
+            self.print_json(MapRunList.model_validate(page).model_dump()["items"])
             return
         for run in page["items"]:
-            counts = run["counts"]
-            done = f"{counts['completed']:,} of {counts['items'] if counts['items'] is not None else '?'}"
-            self.stdout.write(f"{run['id']}  {run['kind']:8} {run['state']:10} {done:>16}  {counts['failed']:,} failed")
+            done = f"{run.counts.completed:,} of {run.counts.items if run.counts.items is not None else '?'}"
+            self.stdout.write(f"{run.id}  {run.kind:8} {run.state:10} {done:>16}  {run.counts.failed:,} failed")
 
     def _output(self, owner_id: int, options: dict[str, Any]) -> None:
         run = readable_run(options["run"], owner_id=owner_id)
@@ -156,7 +155,7 @@ class Command(DoorCommand):
 
     def _print(self, run: RunRecord, options: dict[str, Any]) -> None:
         if options["as_json"]:
-            self.print_json(MapRunRead.model_validate(run_read(run)).dict())
+            self.print_json(MapRunRead.model_validate(run).dict())
         else:
             self.stdout.write(self.readable(told(run)))
 

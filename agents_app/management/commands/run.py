@@ -18,7 +18,7 @@ from agents_app.endpoints.terminal import (
     run_turn,
 )
 from agents_app.turns import lifecycle
-from agents_app.turns.overview import AnswerOut, answer_read
+from agents_app.turns.overview import AnswerOut
 from mnesis_core.errors import MnesisError, TurnCancelled, TurnSuspended, error_of
 from mnesis_core.records import TurnRecord, TurnState, Waiting, WaitsFor
 from sessions_app.pages.markdown import show_invisible
@@ -70,7 +70,7 @@ class Command(DoorCommand):
         while not as_json and sys.stdin.isatty() and (asked := approvals(turn)):
             turn = self._decide(turn, asked, owner_id, screen)
         if as_json:
-            self.print_json(AnswerOut.model_validate(answer_read(turn)).dict())
+            self.print_json(AnswerOut.model_validate(turn).dict())
         else:
             self.stdout.write("")
         self.print_note(_line(turn))

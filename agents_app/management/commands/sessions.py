@@ -10,16 +10,16 @@ from agents_app.endpoints.terminal import Decision, decide, find_user, read_mess
 from agents_app.management.commands.run import Command as RunCommand
 from agents_app.turns import lifecycle
 from agents_app.turns.inbox import deliver
-from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_out, inbox_page, session_read
+from agents_app.turns.overview import InboxList, InboxMessageOut, SessionRead, inbox_page
 from compaction_app.compact import compact_now
-from compaction_app.views import compaction_out
+from compaction_app.views import CompactionOut
 from mnesis_core.messages import text_of
-from mnesis_core.text import excerpt
+from mnesis_core.text import excerpt, printable
 from mnesis_core.turns.inbox import Draft, MessageKind
 from sessions_app.api import MessageList, SessionList, message_page, session_page
 from sessions_app.record.message_queries import load_messages
 from sessions_app.record.session_queries import find_session, load_session
-from sessions_app.schemas import session_out, turn_out
+from sessions_app.schemas import Out, SessionOut, TurnOut
 
 Verb = Callable[[str, int, dict[str, Any]], None]
 
@@ -111,11 +111,11 @@ class Command(RunCommand):
             cursor=None,
         )
         if options["as_json"]:
-            self.print_json(SessionList.model_validate(page).dict()["items"])
+            self.print_json(SessionList.model_validate(page).model_dump()["items"])
             return
         for session in page["items"]:
             self.stdout.write(
-                self.readable(f"{session['id']}  {session['state']:11} {session['model']:12} {session['title']}")
+                self.readable(f"{session.id}  {session.state:11} {session.model:12} {printable(session.title)}")
             )
         if not page["items"]:
             self.print_note("There is no session. Start one: manage.py run 'Hello'")
@@ -132,33 +132,33 @@ class Command(RunCommand):
             after = messages[-1].seq
 
     def _read_json(self, session_id: str, owner_id: int) -> None:
-        session = SessionRead.model_validate(session_read(load_session(session_id, owner_id=owner_id))).dict()
+        session = SessionRead.model_validate(load_session(session_id, owner_id=owner_id)).dict()
         messages: list[Any] = []
         after: int | None = 0
         while after is not None:
             page = message_page(session_id, owner_id=owner_id, after=after, limit=500)
-            messages += MessageList.model_validate(page).dict()["items"]
+            messages += MessageList.model_validate(page).model_dump()["items"]
             after = page["next_cursor"]
         self.print_json(session | {"messages": messages})
 
     def _interrupt(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
-        self._print(turn_out(lifecycle.interrupt(session_id, owner_id=owner_id)), options)
+        self._print(TurnOut, lifecycle.interrupt(session_id, owner_id=owner_id), options)
 
     def _archive(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
-        self._print(session_out(lifecycle.archive_session(session_id, owner_id=owner_id)), options)
+        self._print(SessionOut, lifecycle.archive_session(session_id, owner_id=owner_id), options)
 
     def _reopen(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
-        self._print(session_out(lifecycle.reopen_session(session_id, owner_id=owner_id)), options)
+        self._print(SessionOut, lifecycle.reopen_session(session_id, owner_id=owner_id), options)
 
     def _fork(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         owner = find_user(options["user"])
         fork = lifecycle.fork_session(
             session_id, owner=owner, at_message_id=options["at"], before_message_id=options["before"]
         )
-        self._print(session_out(fork), options)
+        self._print(SessionOut, fork, options)
 
     def _compact(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
-        self._print(compaction_out(compact_now(session_id)), options)
+        self._print(CompactionOut, compact_now(session_id), options)
 
     def _decide_on(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         said = Decision(part_id=options["part"], approved=options["verb"] == "approve", note=options["note"])
@@ -172,16 +172,16 @@ class Command(RunCommand):
         session = lifecycle.update_session(
             session_id, owner_id=owner_id, host_mode=options["mode"] == "on", peer_name=options["name"]
         )
-        self._print(session_out(session), options)
+        self._print(SessionOut, session, options)
 
     def _send(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         draft = Draft(
             text=read_message(options["message"]), kind=MessageKind(options["kind"]), in_reply_to=options["in_reply_to"]
         )
         # Delivered only: a web process takes it within seconds, and this one is about to end.
-        sent = inbox_out(deliver(session_id, owner_id=owner_id, draft=draft))
+        sent = InboxMessageOut.model_validate(deliver(session_id, owner_id=owner_id, draft=draft)).model_dump()
         if options["as_json"]:
-            self.print_json(InboxMessageOut.model_validate(sent).dict())
+            self.print_json(sent)
         else:
             self.stdout.write(_line_of(sent))
 
@@ -190,7 +190,7 @@ class Command(RunCommand):
         after: int | None = 0
         while after is not None:
             page = inbox_page(session_id, owner_id=owner_id, waiting=None, after=after, limit=500)
-            messages += InboxList.model_validate(page).dict()["items"]
+            messages += InboxList.model_validate(page).model_dump()["items"]
             after = page["next_cursor"]
         if options["as_json"]:
             self.print_json(messages)
@@ -200,13 +200,16 @@ class Command(RunCommand):
 
     def _delete(self, session_id: str, owner_id: int, options: dict[str, Any]) -> None:
         lifecycle.delete_session(session_id, owner_id=owner_id)
-        self._print({"id": session_id, "state": "deleted"}, options)
-
-    def _print(self, values: dict[str, Any], options: dict[str, Any]) -> None:
         if options["as_json"]:
-            self.print_json(values)
-            return
-        self.stdout.write(f"{values['id']}  {values['state']}")
+            self.print_json({"id": session_id, "state": "deleted"})
+        else:
+            self.stdout.write(f"{session_id}  deleted")
+
+    def _print(self, schema: type[Out], record: Any, options: dict[str, Any]) -> None:
+        if options["as_json"]:
+            self.print_json(schema.model_validate(record).model_dump())
+        else:
+            self.stdout.write(f"{record.id}  {record.state}")
 
 
 def _line_of(message: dict[str, Any]) -> str:

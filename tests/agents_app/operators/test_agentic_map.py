@@ -13,12 +13,12 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents_app import map_store
-from agents_app.map_queries import list_items, load_item, load_run, tries_of_item
+from agents_app.map_queries import list_items, load_item, load_run, tries_of_item, usage_of_maps
 from agents_app.models import OperatorBrake
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import claim_turn
-from agents_app.turns.overview import session_read
+from agents_app.turns.overview import SessionRead
 from agents_app.turns.recovery import recover_turns
 from audit_app.proof.verify import verify_session
 from audit_app.transfer.export import export_session, session_ids
@@ -123,9 +123,9 @@ def test_each_item_has_a_session_with_tools_and_only_its_answer_is_the_result(se
     [one] = tries_of_item(run.id, 1)
     assert (one.child_turn_id, one.usage.tokens_input, one.accepted) == (turn.id, turn.usage.tokens_input, True)
     assert load_session(session.id).message_seq == 0, "nothing of it is in the parent's context"
-    bill = session_read(load_session(session.id))["billing"]
+    bill = SessionRead.model_validate(load_session(session.id)).dict()["billing"]
     assert bill["sub_agents"]["input_tokens"] == run.counts.tokens_input > 0
-    assert bill["maps"]["input_tokens"] == 0
+    assert usage_of_maps(session.id).tokens_input == 0
     for one in (session, *found):
         assert verify_session(one.id).problems == []
 

@@ -55,8 +55,8 @@ def test_runs_that_began_together_are_all_listed(owner: User) -> None:
 def _ids(page_of: Page) -> list[str]:
     """Of every item, two a page."""
     page = page_of(limit=2, cursor=None)
-    ids = [item["id"] for item in page["items"]]
+    ids = [item.id for item in page["items"]]
     while page["next_cursor"]:
         page = page_of(limit=2, cursor=page["next_cursor"])
-        ids += [item["id"] for item in page["items"]]
+        ids += [item.id for item in page["items"]]
     return ids

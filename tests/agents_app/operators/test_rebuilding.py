@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app.map_queries import tries_of_item
-from agents_app.turns.overview import session_read
+from agents_app.map_queries import tries_of_item, usage_of_maps
+from agents_app.turns.overview import SessionRead
 from compaction_app.rebuild import rebuild_payload
 from mnesis_core.maps.prompts import map_payload
 from mnesis_core.maps.values import ItemRecord, ItemState, OperatorSpec
@@ -102,15 +102,15 @@ def test_a_run_of_somebody_else_s_session_is_not_read(session_id):
 def test_what_maps_took_is_on_the_session_s_bill(session_id):
     run_id = add_run(session_id, items=2)
     settle(session_id, run_id, [accept(item) for item in claim(session_id, run_id)])
-    bill = session_read(load_session(session_id))["billing"]
-    assert (bill["maps"]["input_tokens"], bill["cost_micros"]) == (60, 14)
+    bill = SessionRead.model_validate(load_session(session_id)).dict()["billing"]
+    assert (usage_of_maps(session_id).tokens_input, bill["cost_micros"]) == (60, 14)
 
 
 def test_calls_of_a_run_count_where_spending_is_limited(alice):
     session_id = new_session(alice, config={"limits": {"session": {"tokens": 1_000}}})
     run_id = add_run(session_id, items=2)
     items = claim(session_id, run_id, limit=1)
-    spent = session_read(load_session(session_id))["budget"][0]["spent"]
+    spent = SessionRead.model_validate(load_session(session_id)).dict()["budget"][0]["spent"]
     assert spent == 100, "as long as it runs: the most that it can take"
     settle(session_id, run_id, [accept(items[0])])
-    assert session_read(load_session(session_id))["budget"][0]["spent"] == 42
+    assert SessionRead.model_validate(load_session(session_id)).dict()["budget"][0]["spent"] == 42
