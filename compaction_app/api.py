@@ -21,7 +21,8 @@ from mnesis_core.compaction.requests import SummaryPrompt, parse_prompt
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.files.references import find_file_ids
 from mnesis_core.records import CallRecord, SummaryRecord
-from sessions_app.callers import owner_id
+from sessions_app.callers import Asker, owner_id
+from sessions_app.operations import by_name
 from sessions_app.record.call_queries import load_call
 from sessions_app.record.message_queries import load_message_rows
 from sessions_app.record.session_queries import load_session
@@ -482,11 +483,12 @@ class CompactionList(Out):
     next_cursor: None = None
 
 
+@by_name("context/get")
 @router.get(
     "/sessions/{session_id}/context", response={200: dict[str, Any], **ERRORS}, summary="See what the model sees"
 )
 def read_context(
-    request: HttpRequest,
+    request: Asker,
     session_id: str,
     format: ContextFormat = "mnesis",
     at: Annotated[int | None, PydanticField(ge=0, le=2**53)] = None,
@@ -533,10 +535,11 @@ def read_difference(
     }
 
 
+@by_name("session/compact", may_wait=True)
 @router.post(
     "/sessions/{session_id}/compact", response={200: CompactionOut, 202: CompactionOut, **ERRORS}, summary="Compact now"
 )
-def compact(request: HttpRequest, session_id: str, body: CompactIn = LATER) -> Any:
+def compact(request: Asker, session_id: str, body: CompactIn = LATER) -> Any:
     """Summarise everything but the newest turns. With ``wait`` the answer comes when it is done."""
     load_session(session_id, owner_id=owner_id(request))
     if body.wait:

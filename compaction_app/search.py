@@ -18,7 +18,8 @@ from compaction_app.queries import covering_summaries, leaves_of_messages, load_
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import PartPlace
 from mnesis_core.text import printable
-from sessions_app.callers import owner_id
+from sessions_app.callers import Asker, owner_id
+from sessions_app.operations import by_name
 from sessions_app.pages.lookup import shown_title
 from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.views import reader_of, signed_in
@@ -65,9 +66,10 @@ class SearchOut(Out):
     next_cursor: str | None
 
 
+@by_name("search", session_id=None)
 @router.get("/sessions/{session_id}/search", response={200: SearchOut, **ERRORS}, summary="Search one session")
 def search_session(
-    request: HttpRequest,
+    request: Asker,
     session_id: str,
     q: Asked,
     mode: Mode = "text",

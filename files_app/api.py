@@ -24,7 +24,8 @@ from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import FileReference
 from mnesis_core.search import LONGEST_QUERY
 from mnesis_core.text import LONGEST_CHARACTER, printable, read_json
-from sessions_app.callers import owner_id
+from sessions_app.callers import Asker, owner_id
+from sessions_app.operations import by_name
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import ErrorOut, Out, Text, page_of
 
@@ -183,9 +184,10 @@ class PathIn(Schema):
     path: str
 
 
+@by_name("files/list")
 @router.get("/files", response={200: FileList, **ERRORS}, summary="List files, the newest first")
 def get_files(
-    request: HttpRequest,
+    request: Asker,
     session_id: str | None = None,
     limit: Annotated[int, Field(ge=1, le=500)] = 50,
     cursor: str | None = None,
@@ -221,8 +223,9 @@ def _path_in(request: HttpRequest) -> PathIn:
         raise InvalidRequest("send multipart with file, or JSON with path") from None
 
 
+@by_name("files/read")
 @router.get("/files/{file_id}", response={200: FileOut, **ERRORS}, summary="Describe a file")
-def read_file(request: HttpRequest, file_id: str) -> Any:
+def read_file(request: Asker, file_id: str) -> Any:
     """One file: its path, type and size; ``content_id`` is the SHA-256 of its bytes."""
     return load_file_reference(file_id, owner_id=owner_id(request))
 
@@ -301,9 +304,10 @@ async def _chunks(content_id: str, first: int, end: int) -> AsyncIterator[bytes]
 READING_ERRORS = {401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 
 
+@by_name("files/lines")
 @router.get("/files/{file_id}/lines", response={200: LinesOut, **READING_ERRORS}, summary="Read lines of a file")
 def read_file_lines(
-    request: HttpRequest,
+    request: Asker,
     file_id: str,
     first: Annotated[int, Field(ge=1, le=2**53)] = 1,
     limit: Annotated[int, Field(ge=1, le=MOST_LINES)] = 200,
@@ -312,9 +316,10 @@ def read_file_lines(
     return read_lines(file_id, first_line=first, lines=limit, owner_id=owner_id(request))
 
 
+@by_name("files/search")
 @router.get("/files/{file_id}/search", response={200: FileSearchOut, **READING_ERRORS}, summary="Search in a file")
 def search_in_file(
-    request: HttpRequest,
+    request: Asker,
     file_id: str,
     q: Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY)],
     mode: Mode = "text",

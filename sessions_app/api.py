@@ -13,10 +13,11 @@ from ninja import Router, Schema
 
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import TurnRecord
-from sessions_app.callers import owner_id
+from sessions_app.callers import Asker, owner_id
 from sessions_app.database.outages import as_error
 from sessions_app.live.access import check_of, viewer_of
 from sessions_app.live.feed import follow
+from sessions_app.operations import by_name
 from sessions_app.record import call_queries, context_queries, message_queries, session_queries, turn_queries
 from sessions_app.schemas import (
     CallOut,
@@ -192,8 +193,9 @@ class TurnRead(TurnOut, Schema):
         return budget_of(session) if session.running_turn_id == turn.id else []
 
 
+@by_name("turn/read", result=TurnOut)
 @router.get("/sessions/{session_id}/turns/{turn_id}", response={200: TurnRead, **ERRORS}, summary="Read a turn")
-def read_turn(request: HttpRequest, session_id: str, turn_id: str) -> Any:
+def read_turn(request: Asker, session_id: str, turn_id: str) -> Any:
     """One turn with its state, messages, usage and cost."""
     session_queries.load_session(session_id, owner_id=owner_id(request))
     return turn_queries.load_turn(turn_id, session_id=session_id)
@@ -205,9 +207,10 @@ def usage(request: HttpRequest, limit: Limit = 100) -> dict[str, Any]:
     return usage_today(owner_id(request), limit=limit)
 
 
+@by_name("session/history")
 @router.get("/sessions/{session_id}/messages", response={200: MessageList, **ERRORS}, summary="Read the record")
 def list_messages(
-    request: HttpRequest, session_id: str, after: Place = 0, cursor: Place = 0, limit: Limit = 100
+    request: Asker, session_id: str, after: Place = 0, cursor: Place = 0, limit: Limit = 100
 ) -> dict[str, Any]:
     """Messages with all their parts, oldest first; tombstoned outputs with their originals."""
     return message_page(session_id, owner_id=owner_id(request), after=max(after, cursor), limit=limit)
@@ -219,16 +222,17 @@ def list_calls(request: HttpRequest, session_id: str, limit: Limit = 50, cursor:
     return call_page(session_id, owner_id=owner_id(request), limit=limit, cursor=cursor)
 
 
+@by_name("events/list", limit=100)
 @router.get(
     "/sessions/{session_id}/events",
     response={200: EventList, **ERRORS},
     summary="Read or follow the ledger",
     openapi_extra={"responses": {200: STREAM}},
 )
-def list_events(request: HttpRequest, session_id: str, after: Place = 0, cursor: Place = 0, limit: Limit = 500) -> Any:
+def list_events(request: Asker, session_id: str, after: Place = 0, cursor: Place = 0, limit: Limit = 500) -> Any:
     """Events after ``after`` in order. With ``Accept: text/event-stream`` they go on live, with the answer's text."""
     after = max(after, cursor)
-    if wants_stream(request):
+    if isinstance(request, HttpRequest) and wants_stream(request):
         session_queries.load_session(session_id, owner_id=owner_id(request))
         last = request.headers.get("Last-Event-ID", "")
         place = int(last) if last.isdecimal() and len(last) < 16 else after

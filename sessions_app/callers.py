@@ -1,4 +1,4 @@
-"""Who asks at a door."""
+"""Who asks at an endpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ class Caller:
         return self.user.pk
 
 
-def owner_id(request: HttpRequest) -> int:
+Asker = HttpRequest | Caller
+"""What a call at REST is made for; by name it is the same call, made for a caller."""
+
+
+def owner_id(request: Asker) -> int:
     """The id of the person who is signed in, by cookie or key.
 
     :raises NotSignedIn: nobody is.

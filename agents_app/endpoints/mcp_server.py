@@ -16,7 +16,6 @@ from mcp.shared.exceptions import MCPError
 
 from agents_app.endpoints.jsonrpc import write
 from agents_app.endpoints.mcp_tools import TOOLS, read_session
-from agents_app.endpoints.methods import perform
 from agents_app.tools.memory import describing, reading
 from agents_app.tools.memory.reach import find_own
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFoundError
@@ -26,6 +25,7 @@ from sessions_app.callers import Caller
 from sessions_app.database.outages import as_error
 from sessions_app.database.threads import db
 from sessions_app.live.access import check_caller
+from sessions_app.operations import perform
 from sessions_app.schemas import JSONEncoder
 
 Context = ServerRequestContext[Any, Any]

@@ -6,14 +6,15 @@ It acts for one person, in all of their sessions; a model's own memory tools see
 from __future__ import annotations
 
 import asyncio
+import inspect
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
 from ninja import Field, Schema
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
-from agents_app.endpoints.jsonrpc import Search
-from agents_app.endpoints.methods import SearchFile, Table, method, search_in_file
+from agents_app.endpoints.jsonrpc import METHODS
 from agents_app.maps import service
 from agents_app.maps.schemas import AgenticMapIn, MapIn
 from agents_app.schemas import InboxIn
@@ -22,22 +23,27 @@ from agents_app.tools.memory import reading as expanding
 from agents_app.tools.memory.describing import told
 from agents_app.tools.memory.reach import find_own
 from agents_app.turns import lifecycle
-from agents_app.turns.overview import AnswerOut, InboxMessageOut, SessionRead
-from compaction_app.search import SearchOut, search_out, where_to_search
-from files_app.api import FileSearchOut
+from agents_app.turns.overview import AnswerOut, SessionRead
+from files_app.lines import MOST_HITS
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.maps.values import OperatorKind
 from mnesis_core.records import TurnRecord
-from sessions_app.api import MessageList, SessionList, message_page, session_page
+from sessions_app.api import MessageList, message_page
 from sessions_app.callers import Caller
 from sessions_app.database.threads import db
+from sessions_app.operations import Operation, operation
 from sessions_app.record.session_queries import find_session, load_session
 from sessions_app.record.turn_queries import list_turns, load_turn
-from sessions_app.schemas import TurnOut
-from sessions_app.search.search import search
+from sessions_app.search.search import Kind, Mode
 
-TOOLS: Table = {}
-_tool = partial(method, TOOLS)
+TOOLS: dict[str, Operation] = {}
+_tool = partial(operation, table=TOOLS)
+
+
+def _publish(name: str, method: str, params: type[BaseModel], description: str) -> None:
+    """Have a tool do what a method of JSON-RPC does, with parameters that are described for a model."""
+    TOOLS[name] = replace(METHODS[method], params=params, description=inspect.cleandoc(description))
+
 
 WaitSeconds = Annotated[
     float, Field(ge=0, le=600, description="How long to wait for the end; the turn goes on after that.")
@@ -105,18 +111,28 @@ Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
 """The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too."""
 
 
-class Grep(Search):
+class Grep(Schema):
     """What to find, and where; without a session in all of them."""
 
     model_config = ConfigDict(populate_by_name=True)
     q: Pattern
+    session_id: str | None = None
+    mode: Mode = "text"
+    scope: Kind = "all"
+    summary_id: str | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    cursor: str | None = None
 
 
-class GrepFile(SearchFile):
+class GrepFile(Schema):
     """What to find in a file."""
 
     model_config = ConfigDict(populate_by_name=True)
+    file_id: str
     q: Pattern
+    mode: Mode = "text"
+    limit: Annotated[int, Field(ge=1, le=MOST_HITS)] = 50
+    cursor: str | None = None
 
 
 class Described(Schema):
@@ -169,18 +185,20 @@ async def resume(caller: Caller, asked: Resume) -> Any:
     return await _answer(turn, caller, asked.wait_seconds)
 
 
-@_tool("mnesis_interrupt", result=TurnOut, writes=True)
-def interrupt(caller: Caller, asked: Interrupt) -> Any:
-    """End the turn that runs in a session; what was said is kept."""
-    return lifecycle.interrupt(asked.session_id, owner_id=caller.owner_id)
+_publish(
+    "mnesis_interrupt",
+    "session/interrupt",
+    Interrupt,
+    """End the turn that runs in a session; what was said is kept.""",
+)
 
 
-@_tool("mnesis_send", result=InboxMessageOut, writes=True)
-async def send(caller: Caller, asked: Send) -> Any:
-    """Leave a message for a session in host mode, which reads it when it is idle. Nobody waits for an answer."""
-    return await lifecycle.send_message(
-        asked.session_id, owner_id=caller.owner_id, draft=asked.draft(), idempotency_key=asked.idempotency_key
-    )
+_publish(
+    "mnesis_send",
+    "inbox/send",
+    Send,
+    """Leave a message for a session in host mode, which reads it when it is idle. Nobody waits for an answer.""",
+)
 
 
 @_tool("mnesis_llm_map", result=str, writes=True)
@@ -199,33 +217,37 @@ async def agentic_map(caller: Caller, asked: AgenticMap) -> str:
     return await _run_map(asked.request(OperatorKind.AGENTIC), caller, asked.wait_seconds)
 
 
-@_tool("mnesis_sessions", result=SessionList)
-def sessions(caller: Caller, asked: Sessions) -> dict[str, Any]:
-    """List your sessions, the latest first."""
-    return session_page(owner_id=caller.owner_id, parent_id=None, **asked.dict())
+_publish(
+    "mnesis_sessions",
+    "session/list",
+    Sessions,
+    """List your sessions, the latest first.""",
+)
 
 
-@_tool("lcm_grep", result=SearchOut)
-def grep(caller: Caller, asked: Grep) -> dict[str, Any]:
+_publish(
+    "lcm_grep",
+    "search",
+    Grep,
     """Search everything that was ever said in your sessions, or in one of them, in context or not.
 
     Mode text finds all the words of the pattern; "in quotes" side by side; begin* of words. Mode regex takes a regular
     expression (RE2). With summary_id only what that summary stands for. covered_by names the summary that stands
     for a hit; lcm_read reads on at its message_id.
-    """
-    where = where_to_search(caller.owner_id, asked.scope, session_id=asked.session_id, summary_id=asked.summary_id)
-    return search_out(search(where, asked.q, mode=asked.mode, limit=asked.limit, cursor=asked.cursor))
+    """,
+)
 
 
-@_tool("lcm_grep_file", result=FileSearchOut)
-def grep_file(caller: Caller, asked: GrepFile) -> dict[str, Any]:
+_publish(
+    "lcm_grep_file",
+    "files/search",
+    GrepFile,
     """Search what a file (file_) holds, line by line; lcm_read reads around a line with first_line.
 
     Mode text finds lines with all the words of the pattern, in any case, also as parts of longer words; "in quotes" with their
     spaces. Mode regex takes a regular expression (RE2). next_cursor goes on.
-    """
-    found: dict[str, Any] = search_in_file(caller, asked)
-    return found
+    """,
+)
 
 
 @_tool("lcm_describe", result=str)

@@ -1,4 +1,4 @@
-"""Sessions and turns at the REST door.
+"""Sessions, turns and tools at the REST endpoint.
 
 An address belongs to one router (ninja matches the path before the method), so what shares one stands here.
 """
@@ -23,11 +23,12 @@ from agents_app.turns.overview import (
     session_begun,
 )
 from sessions_app.api import STREAM, SessionList, TurnList, event_stream, session_page, turn_page, wants_stream
-from sessions_app.callers import owner_id
+from sessions_app.callers import Asker, owner_id
 from sessions_app.conf import list_models
 from sessions_app.database.threads import waiting_for
 from sessions_app.live.access import Viewer, check_of, viewer_of
 from sessions_app.live.feed import Frame, follow
+from sessions_app.operations import by_name, waited_for
 from sessions_app.record import session_queries
 from sessions_app.schemas import ErrorOut, Limit, Out, Place, TurnOut
 
@@ -82,9 +83,10 @@ def models(request: HttpRequest) -> Any:
     return {"items": list_models(user_id=owner_id(request))}
 
 
+@by_name("session/list")
 @router.get("/sessions", response={200: SessionList, **ERRORS}, summary="List sessions, the latest first")
 def list_sessions(
-    request: HttpRequest,
+    request: Asker,
     label: str | None = None,
     archived: bool | None = False,
     q: Annotated[str, Query(max_length=200)] = "",
@@ -120,8 +122,9 @@ def create_session(request: HttpRequest, body: SessionIn) -> Any:
     return Status(201, session_begun(session.id, started.turn.id))
 
 
+@by_name("session/read")
 @router.get("/sessions/{session_id}", response={200: SessionRead, **ERRORS}, summary="Read a session")
-def read_session(request: HttpRequest, session_id: str) -> Any:
+def read_session(request: Asker, session_id: str) -> Any:
     """State, context meter and billing. Never waits for a running turn."""
     return session_queries.load_session(session_id, owner_id=owner_id(request))
 
@@ -132,14 +135,16 @@ def update_session(request: HttpRequest, session_id: str, body: SessionPatch) ->
     return lifecycle.update_session(session_id, owner_id=owner_id(request), **body.dict())
 
 
+@by_name("session/archive")
 @router.post("/sessions/{session_id}/archive", response={200: SessionRead, **ERRORS}, summary="Archive a session")
-def archive_session(request: HttpRequest, session_id: str) -> Any:
+def archive_session(request: Asker, session_id: str) -> Any:
     """Close a session for new turns; it stays readable."""
     return lifecycle.archive_session(session_id, owner_id=owner_id(request))
 
 
+@by_name("session/reopen")
 @router.post("/sessions/{session_id}/reopen", response={200: SessionRead, **ERRORS}, summary="Take out of the archive")
-def reopen_session(request: HttpRequest, session_id: str) -> Any:
+def reopen_session(request: Asker, session_id: str) -> Any:
     """Let an archived session take turns again; its sub-agents' stay archived."""
     return lifecycle.reopen_session(session_id, owner_id=owner_id(request))
 
@@ -188,31 +193,36 @@ def start_turn(request: HttpRequest, session_id: str, body: TurnIn) -> Any:
     return Status(202, started.turn)
 
 
+@by_name("turn/answer")
 @router.post(
     "/sessions/{session_id}/turns/{turn_id}/tool-results",
     response={202: TurnOut, **ERRORS},
     summary="Give a turn results of your tools",
 )
-def answer_tools(request: HttpRequest, session_id: str, turn_id: str, body: ToolResultsIn) -> Any:
+@waited_for
+async def answer_tools(request: Asker, session_id: str, turn_id: str, body: ToolResultsIn) -> Any:
     """The turn goes on when nothing is waited for. Results of a turn that has ended are kept with it, no more."""
     results = [suspended.ToolResult(**result.dict()) for result in body.results]
-    answer = waiting_for(lifecycle.answer_tools)
-    return Status(202, answer(session_id, turn_id, owner_id=owner_id(request), results=results).turn)
+    answered = await lifecycle.answer_tools(session_id, turn_id, owner_id=owner_id(request), results=results)
+    return Status(202, answered.turn)
 
 
+@by_name("turn/approve")
 @router.post(
     "/sessions/{session_id}/approvals/{part_id}",
     response={202: TurnOut, **ERRORS},
     summary="Approve or refuse a tool call",
 )
-def decide_approval(request: HttpRequest, session_id: str, part_id: str, body: ApprovalIn) -> Any:
+@waited_for
+async def decide_approval(request: Asker, session_id: str, part_id: str, body: ApprovalIn) -> Any:
     """Say yes or no to a tool call that a turn ``waits_for``; a note with a no is told to the model."""
-    decide = waiting_for(lifecycle.decide_approval)
-    return Status(202, decide(session_id, part_id, owner_id=owner_id(request), **body.dict()))
+    turn = await lifecycle.decide_approval(session_id, part_id, owner_id=owner_id(request), **body.dict())
+    return Status(202, turn)
 
 
+@by_name("session/record")
 @router.post("/sessions/{session_id}/record", response={200: TurnOut, 201: TurnOut, **ERRORS}, summary="Record a turn")
-def record_turn(request: HttpRequest, session_id: str, body: RecordIn) -> Any:
+def record_turn(request: Asker, session_id: str, body: RecordIn) -> Any:
     """Keep a turn that you ran with your own model client. 200 says that this key has recorded it before."""
     recorded = lifecycle.record_turn(
         session_id, owner_id=owner_id(request), turn=body.turn(), idempotency_key=body.idempotency_key
@@ -220,19 +230,23 @@ def record_turn(request: HttpRequest, session_id: str, body: RecordIn) -> Any:
     return Status(201 if recorded.is_new else 200, recorded.turn)
 
 
+@by_name("inbox/send")
 @router.post(
     "/sessions/{session_id}/inbox", response={202: InboxMessageOut, **ERRORS}, summary="Send a session a message"
 )
-def send_message(request: HttpRequest, session_id: str, body: InboxIn) -> Any:
+@waited_for
+async def send_message(request: Asker, session_id: str, body: InboxIn) -> Any:
     """Put a message into the inbox of a session in host mode, which reads it in a turn when it is idle."""
-    send = waiting_for(lifecycle.send_message)
-    sent = send(session_id, owner_id=owner_id(request), draft=body.draft(), idempotency_key=body.idempotency_key)
+    sent = await lifecycle.send_message(
+        session_id, owner_id=owner_id(request), draft=body.draft(), idempotency_key=body.idempotency_key
+    )
     return Status(202, sent)
 
 
+@by_name("inbox/list", limit=100)
 @router.get("/sessions/{session_id}/inbox", response={200: InboxList, **ERRORS}, summary="Read an inbox")
 def read_inbox(
-    request: HttpRequest,
+    request: Asker,
     session_id: str,
     waiting: bool | None = None,
     after: Place = 0,
@@ -243,8 +257,9 @@ def read_inbox(
     return inbox_page(session_id, owner_id=owner_id(request), waiting=waiting, after=max(after, cursor), limit=limit)
 
 
+@by_name("session/interrupt")
 @router.post("/sessions/{session_id}/interrupt", response={202: TurnOut, **ERRORS}, summary="Interrupt the turn")
-def interrupt(request: HttpRequest, session_id: str) -> Any:
+def interrupt(request: Asker, session_id: str) -> Any:
     """End the running turn, from any process; what was said is kept."""
     return Status(202, lifecycle.interrupt(session_id, owner_id=owner_id(request)))
 

@@ -13,7 +13,6 @@ from ninja import Schema
 from pydantic import TypeAdapter
 
 from agents_app.endpoints.jsonrpc import METHODS, PARSE_ERROR, OfSession, answer, failure, may_wait, write
-from agents_app.endpoints.methods import Method, Methods
 from agents_app.turns.runner import runner
 from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.providers.litellm_ import close_connections
@@ -23,6 +22,7 @@ from sessions_app.database.outages import as_error
 from sessions_app.database.threads import db
 from sessions_app.live.access import Viewer, check_caller, check_of
 from sessions_app.live.feed import follow
+from sessions_app.operations import Operation, Operations
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import Place
 
@@ -52,9 +52,10 @@ class Connection:
         self.following: dict[str, asyncio.Task[None]] = {}
         self.waiting: set[asyncio.Task[None]] = set()
         result: TypeAdapter[Any] = TypeAdapter(Subscribed)
-        self.methods: Methods = METHODS | {
-            "events/subscribe": Method(params=Subscribe, call=self.subscribe, result=result),
-            "events/unsubscribe": Method(params=OfSession, call=self.unsubscribe, result=result),
+        self.methods: Operations = {
+            **METHODS,
+            "events/subscribe": Operation(params=Subscribe, call=self.subscribe, result=result),
+            "events/unsubscribe": Operation(params=OfSession, call=self.unsubscribe, result=result),
         }
 
     async def serve(self, lines: asyncio.Queue[bytes]) -> None:

@@ -23,9 +23,10 @@ from agents_app.maps.schemas import (
     run_page,
 )
 from mnesis_core.maps.values import ItemState, OperatorKind
-from sessions_app.callers import owner_id
+from sessions_app.callers import Asker, owner_id
 from sessions_app.database.threads import work
 from sessions_app.live.access import check_of, viewer_of
+from sessions_app.operations import by_name
 from sessions_app.schemas import ErrorOut, Limit, Place
 
 router = Router(tags=["operators"])
@@ -37,65 +38,74 @@ JSON_LINES = {"content": {"application/jsonl": {"schema": {"type": "string"}}}, 
 CSV = {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "A row for each item"}
 
 
+@by_name("maps/llm")
 @router.post(
     "/operators/llm-map", response={202: MapRunRead, **STARTING}, summary="Ask a model about each line of a file"
 )
-def llm_map(request: HttpRequest, body: MapIn) -> Any:
+def llm_map(request: Asker, body: MapIn) -> Any:
     """Begin a run: workers ask the model once for each item, check each answer and ask again with what was wrong."""
     return Status(202, service.start(body.request(OperatorKind.LLM), owner_id=owner_id(request)))
 
 
+@by_name("maps/agentic")
 @router.post(
     "/operators/agentic-map",
     response={202: MapRunRead, **STARTING},
     summary="Have a sub-agent work at each line of a file",
 )
-def agentic_map(request: HttpRequest, body: AgenticMapIn) -> Any:
+def agentic_map(request: Asker, body: AgenticMapIn) -> Any:
     """Begin a run: each item gets a session of its own, with tools; its final answer is checked as a reply is."""
     return Status(202, service.start(body.request(OperatorKind.AGENTIC), owner_id=owner_id(request)))
 
 
+@by_name("maps/list")
 @router.get("/operators", response={200: MapRunList, **ERRORS}, summary="List runs, the newest first")
 def list_runs(
-    request: HttpRequest, session_id: str | None = None, limit: Limit = 50, cursor: str | None = None
+    request: Asker, session_id: str | None = None, limit: Limit = 50, cursor: str | None = None
 ) -> dict[str, Any]:
     """Your runs, or those of one session."""
     return run_page(owner_id=owner_id(request), session_id=session_id, limit=limit, cursor=cursor)
 
 
+@by_name("maps/read")
 @router.get("/operators/{run_id}", response={200: MapRunRead, **ERRORS}, summary="Read a run")
-def read_run(request: HttpRequest, run_id: str) -> Any:
+def read_run(request: Asker, run_id: str) -> Any:
     """Its state, how far it is, what it took, and its first failures."""
     return load_run(run_id, owner_id=owner_id(request))
 
 
+@by_name("maps/pause")
 @router.post("/operators/{run_id}/pause", response={200: MapRunRead, **CHANGING}, summary="Pause a run")
-def pause(request: HttpRequest, run_id: str) -> Any:
+def pause(request: Asker, run_id: str) -> Any:
     """No more items are begun; those in flight come to their end."""
     return service.pause(run_id, owner_id=owner_id(request))
 
 
+@by_name("maps/resume")
 @router.post("/operators/{run_id}/resume", response={200: MapRunRead, **CHANGING}, summary="Resume a run")
-def resume(request: HttpRequest, run_id: str) -> Any:
+def resume(request: Asker, run_id: str) -> Any:
     """Go on with a run that is paused or was cancelled."""
     return service.resume(run_id, owner_id=owner_id(request))
 
 
+@by_name("maps/cancel")
 @router.post("/operators/{run_id}/cancel", response={200: MapRunRead, **CHANGING}, summary="Cancel a run")
-def cancel(request: HttpRequest, run_id: str) -> Any:
+def cancel(request: Asker, run_id: str) -> Any:
     """What is in flight is cut off within seconds, what is done is kept."""
     return service.cancel(run_id, owner_id=owner_id(request))
 
 
+@by_name("maps/retry")
 @router.post("/operators/{run_id}/retry", response={200: MapRunRead, **CHANGING}, summary="Try what failed again")
-def retry_failed(request: HttpRequest, run_id: str) -> Any:
+def retry_failed(request: Asker, run_id: str) -> Any:
     """The items that failed are tried again, as if for the first time."""
     return service.retry_failed(run_id, owner_id=owner_id(request))
 
 
+@by_name("maps/items", renamed={"state": "states"})
 @router.get("/operators/{run_id}/items", response={200: MapItemList, **ERRORS}, summary="List a run's items")
 def list_items(
-    request: HttpRequest,
+    request: Asker,
     run_id: str,
     state: Annotated[list[ItemState], Query(max_length=5)] = [],  # noqa: B006 - ninja copies it
     after: Place = 0,
@@ -106,8 +116,9 @@ def list_items(
     return item_page(run_id, owner_id=owner_id(request), states=state, after=max(after, cursor), limit=limit)
 
 
+@by_name("maps/item", renamed={"number": "item"})
 @router.get("/operators/{run_id}/items/{number}", response={200: MapItemRead, **ERRORS}, summary="Read an item")
-def read_item(request: HttpRequest, run_id: str, number: Annotated[int, Field(ge=1, le=2**53)]) -> Any:
+def read_item(request: Asker, run_id: str, number: Annotated[int, Field(ge=1, le=2**53)]) -> Any:
     """One item and every try at it, word for word."""
     return find_item(run_id, number, owner_id=owner_id(request))
 
