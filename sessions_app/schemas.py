@@ -220,7 +220,7 @@ class EventOut(Out):
 
 def message_out(message: StoredMessage, row: Any) -> dict[str, Any]:
     """Return what ``MessageOut`` reads; ``row`` holds how the message ended."""
-    said = None if row.error_code is None else decode_text(row.error_message or "")
+    said = None if row.error_code is None else row.error_message or ""
     return {
         "id": message.id,
         "seq": message.seq,
