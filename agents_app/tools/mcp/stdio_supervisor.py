@@ -1,4 +1,4 @@
-"""Runs one MCP server on standard input and output, between us and it: ``keeper.py MOST_BYTES_OF_A_LINE PROGRAM ARGUMENT…``.
+"""Runs one MCP server on standard input and output, between us and it: ``stdio_supervisor.py MOST_BYTES_OF_A_LINE PROGRAM ARGUMENT…``.
 
 A program of its own, on the standard library alone. It passes everything on in both directions, and ends the server with all its
 descendants of this process group when our end closes, when we die without a word (kill -9), and when an answer has no end.

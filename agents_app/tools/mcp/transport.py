@@ -27,7 +27,7 @@ from sessions_app.conf import host_lists
 MOST_BYTES = 24_000_000
 """Of one answer: what is kept of an output, 20 million characters, and what is around it."""
 CONNECT_SECONDS = 15.0
-KEEPER = Path(__file__).with_name("keeper.py")
+SUPERVISOR = Path(__file__).with_name("stdio_supervisor.py")
 AUTHORIZATION = "authorization"
 
 
@@ -64,7 +64,7 @@ def _stdio(address: ServerAddress, secrets: dict[str, str], errors: Errors) -> A
     server = StdioServerParameters(
         # Isolated, without site packages: it is up in some milliseconds, and nothing of the environment steers it.
         command=sys.executable,
-        args=["-I", "-S", str(KEEPER), str(MOST_BYTES), *address.argv],
+        args=["-I", "-S", str(SUPERVISOR), str(MOST_BYTES), *address.argv],
         env=secrets,
         # Not ours: a program that was given a relative path by mistake must not find our files.
         cwd="/",
