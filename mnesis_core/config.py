@@ -1,4 +1,8 @@
-"""Every default, with its unit and its reason. ``sessions_app.conf`` reads settings into these values."""
+"""Every default with its unit and its reason, and how a site or a session changes them.
+
+``sessions_app.conf`` reads the site's settings into these values. A fraction "of usable" is one of the tokens that the
+budget leaves to the context.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,14 @@ from mnesis_core.errors import InvalidRequest
 class BudgetConfig:
     """How much of a model's window the context may take."""
 
+    # Left free for the work of compaction (seed 000); at most an eighth of what the answer leaves.
     compaction_reserve_tokens: int = 20_000
-    """Left free for the work of compaction (seed 000); at most an eighth of what the answer leaves."""
+    # The largest share of the window that the answer may reserve, so that small models stay usable.
     reserved_output_share: float = 0.25
-    """Largest share of the window that the answer may reserve, so that small models stay usable."""
+    # Of usable: above it a compaction is requested after the turn (seed 000).
     soft_threshold_fraction: float = 0.6
-    """Of usable: above it a compaction is requested after the turn (seed 000)."""
+    # Of usable: compaction goes down to this, so that one is not followed by another at once.
     target_fraction: float = 0.3
-    """Of usable: compaction goes down to this, so that one is not followed by another at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +33,9 @@ class PruneConfig:
     """Which tool outputs become tombstones. Defaults of seed 000."""
 
     enabled: bool = True
-    protect_tokens: int = 40_000
-    """The newest outputs up to this stay; at most a quarter of usable."""
+    protect_tokens: int = 40_000  # The newest outputs up to this stay; at most a quarter of usable.
+    # Less than this is not worth a change of the prompt's prefix; at most an eighth of usable.
     minimum_tokens: int = 20_000
-    """Less than this is not worth a change of the prompt's prefix; at most an eighth of usable."""
     protect_turns: int = 2
     protected_tools: tuple[str, ...] = ("skill",)
 
@@ -42,114 +45,89 @@ class CompactionConfig:
     """When and how spans become summaries."""
 
     auto: bool = True
-    protect_turns: int = 2
-    """The last user turns, which stay verbatim whatever the pressure (seed 000)."""
+    protect_turns: int = 2  # The last user turns stay verbatim whatever the pressure (seed 000).
     level2_enabled: bool = True
-    summary_target_tokens: int = 2_000
-    """What a level 1 summary may have at the most; level 2 gets half (LCM paper 2.3)."""
+    summary_target_tokens: int = 2_000  # The most that a level 1 summary may have; level 2 gets half (LCM paper 2.3).
+    # The most that level 3 writes (LCM paper 2.3), except for the names of many merged summaries.
     level3_tokens: int = 512
-    """Level 3 never writes more than this (LCM paper 2.3), the names of many merged summaries excepted."""
-    spacing_fraction: float = 0.1
-    """Of usable: so much must be new since the last compaction before a soft one runs again."""
+    spacing_fraction: float = 0.1  # Of usable: what must be new since the last compaction before a soft one runs again.
+    # The most text that one leaf stands for, so that a long history becomes many leaves; never more than the
+    # summarising model reads in one call, and exactly that at 0.
     leaf_chunk_tokens: int = 20_000
-    """Most text that one leaf stands for, so that a long history becomes many leaves; never more than the
-    summarising model reads in one call, and just that at 0."""
-    condense_fan_in: int = 8
-    """Most summaries that one condensed summary stands for, so that the DAG gets depth, not one heap."""
+    condense_fan_in: int = 8  # The most summaries that one condensed summary stands for, so that the DAG gets depth.
+    # The fewest of them below the soft threshold: merging two at a time would read everything again and again.
     condense_min_fan_in: int = 4
-    """Fewest of them, below the soft threshold: merging two at a time would read everything again and again."""
-    input_share: float = 0.6
-    """Of the summarising model's window: longer spans are read in several pieces, never cut."""
+    input_share: float = 0.6  # Of the summarising model's window: longer spans are read in several pieces, never cut.
+    # The most summaries that one compaction writes (seed 000); the next compaction does what is left.
     max_compaction_rounds: int = 10
-    """Summaries that one compaction writes at the most (seed 000); what is left is another one's."""
-    model: str = ""
-    """Alias of the model that summarises; empty: the session's own."""
-    model_timeout_seconds: float = 180.0
-    """The longest that one call to the summarising model may take; after that level 3 does it."""
-    run_timeout_seconds: float = 900.0
-    """The longest that one attempt at a compaction may ask models; what is left after that is done at level 3."""
+    model: str = ""  # Alias of the model that summarises; empty for the session's own.
+    model_timeout_seconds: float = 180.0  # For one call to the summarising model; after that level 3 does it.
+    run_timeout_seconds: float = (
+        900.0  # For the model calls of one attempt; what is left after that is done at level 3.
+    )
+    # The most that all summaries of a session, or of one person since midnight UTC, may cost, in millionths of the
+    # currency unit; 0 for no limit. Above it level 3 does it.
     spend_limit_session_micros: int = 0
-    """The most that all summaries of a session may cost, in millionths of the currency unit; 0: no limit. Above it
-    level 3 does it, as above the next one."""
     spend_limit_day_micros: int = 0
-    """Likewise of all sessions of one person, since midnight UTC."""
-    lease_seconds: float = 120.0
-    """How long a worker may be silent before another one takes its compaction over."""
-    max_attempts: int = 5
-    """A compaction whose workers died so often is given up: each attempt may cost a model call."""
+    lease_seconds: float = 120.0  # How long a worker may be silent before another one takes its compaction over.
+    max_attempts: int = 5  # A compaction whose workers died this often is given up: each attempt may cost a model call.
+    # How long a turn at the hard threshold waits for a compaction that another process runs. After that it asks with
+    # what fits.
     wait_seconds: float = 90.0
-    """How long a turn at the hard threshold waits for a compaction that another process runs. After that
-    it asks with what fits; assembly always does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnConfig:
     """Limits of one turn."""
 
-    max_steps: int = 50
-    """Model calls of one turn."""
+    max_steps: int = 50  # Model calls.
+    # Names of the tools that the model is offered.
     tools: tuple[str, ...] = ("lcm_grep", "lcm_describe", "lcm_read", "lcm_expand", "task", "tasks", "calculator")
-    """Names of the tools that the model is offered."""
+    # Names of tools that a person is asked about before each call, in addition to those that always ask.
     ask_before: tuple[str, ...] = ()
-    """Names of tools that a person is asked about before each call, beside those that always ask."""
-    read_only: bool = False
-    """Whether only those of the tools are offered that change nothing."""
-    unattended: bool = False
-    """Whether nobody is there to ask: tools that ask before each call are not offered."""
-    doom_loop_threshold: int = 3
-    """Identical consecutive tool calls (seed 000)."""
+    read_only: bool = False  # Offer only the tools that change nothing.
+    unattended: bool = False  # No person can be asked: tools that ask before each call are not offered.
+    doom_loop_threshold: int = 3  # Identical consecutive tool calls (seed 000).
+    # What follows when there are too many: with ``continue`` the model is told and goes on, with ``stop`` the turn ends.
     on_doom_loop: str = "continue"
-    """What follows when they are too many: the model is told and goes on, or with ``stop`` the turn ends."""
     lease_seconds: float = 15.0
-    heartbeat_seconds: float = 0.25
-    """How often leases are renewed and interrupts read."""
+    heartbeat_seconds: float = 0.25  # How often leases are renewed and interrupts read.
     tool_timeout_seconds: float = 60.0
+    # Characters of one tool output that stay in the conversation, about 25,000 tokens (LCM paper: large files). A
+    # longer output is kept whole in a file.
     tool_output_inline: int = 100_000
-    """Characters of one tool output that stay in the conversation, about 25,000 tokens (LCM paper: large files). The
-    whole of a longer one becomes a file."""
-    tool_output_limit: int = 20_000_000
-    """Characters of one tool output that are kept at all; the output then says that it was cut."""
-    max_retries: int = 2
-    """Of a call that failed before its first token, for errors that may pass."""
-    retry_base_seconds: float = 0.5
-    """Before the first retry; before each later one twice as long."""
+    tool_output_limit: int = 20_000_000  # Characters of one tool output that are kept; a longer one says it was cut.
+    max_retries: int = 2  # Of a call that failed before its first token, for errors that may pass.
+    retry_base_seconds: float = 0.5  # Before the first retry; twice as long before each later one.
+    # The longest pause before a retry. A provider that asks for a longer one is not asked again: people do not watch a
+    # silent turn for longer than this.
     retry_longest_seconds: float = 60.0
-    """The longest pause before a retry. A provider that says to come back later than this is not asked again: nobody
-    watches a silent turn for longer."""
-    capacity: int = 200
-    """Turns that one web process runs at a time. What a session says of it is not asked, nor of the next one."""
+    capacity: int = 200  # Turns that one web process runs at a time. Only the site's value counts, as in the next one.
+    # Turns of one person that one web process runs at a time. Turns of sub-agents, of operators' runs and those that
+    # begin with an inbox message are not counted: each of these has limits of its own.
     most_at_once: int = 100
-    """Turns of one person that one web process runs at a time. Those of sub-agents and of runs of operators are not
-    counted, nor are those that begin with what waits in an inbox: each of these has limits of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationConfig:
     """What a turn may hand to sub-agents."""
 
-    max_depth: int = 3
-    """Sub-agents below one another; with the guard of scope reduction it makes every delegation end."""
-    max_siblings: int = 8
-    """Of one call of ``tasks``: they run at the same time."""
-    max_children: int = 32
-    """Sub-agents that one turn may launch, however many calls it takes."""
+    max_depth: int = 3  # Sub-agents below one another; together with scope reduction it ends every delegation.
+    max_siblings: int = 8  # Sub-agents of one call of ``tasks``, which run at the same time.
+    max_children: int = 32  # Sub-agents that one turn may launch, however many calls it takes.
+    # How long a turn waits for one call's sub-agents, waiting for a person included; then they are interrupted.
     timeout_seconds: float = 3_600.0
-    """How long a turn waits for one call's sub-agents; after that they are interrupted. Waiting for a person counts."""
-    expand_tokens: int = 40_000
-    """What one sub-agent may read by ``lcm_expand``: about ten pages."""
+    expand_tokens: int = 40_000  # What one sub-agent may read by ``lcm_expand``: about ten pages.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxConfig:
     """What a session in host mode takes from its peers."""
 
-    waiting: int = 100
-    """Messages that may wait; one more is refused."""
-    message_characters: int = 50_000
-    """Of one message, and of all that one turn reads together: about 12,000 tokens."""
+    waiting: int = 100  # Messages that may wait; one more is refused.
+    message_characters: int = 50_000  # Of one message, and of all that one turn reads together: about 12,000 tokens.
+    # Messages of agents in a row, each an answer to the one before: two agents that thank each other must stop.
     max_hops: int = 16
-    """Messages of agents that may follow each other, each the answer to the one before: two that thank each other must
-    come to an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,164 +136,124 @@ class StreamConfig:
 
     journal_seconds: float = 0.25
     journal_bytes: int = 2_048
-    coalesce_seconds: float = 0.03
-    """Pause between two frames to one client, so that fast models do not cost a frame a token."""
+    coalesce_seconds: float = 0.03  # Pause between two frames to one client, so that fast models cost no frame a token.
     max_answer_characters: int = 8_000_000
+    # How often a stream checks that its reader still may read: half of the minute within which access must end.
     recheck_seconds: float = 30.0
-    """How often a stream looks whether who follows it still may: half of the minute that they may go on at the most."""
-    slow_seconds: float = 20.0
-    """How long a client may leave what was sent unread before its stream is closed: it could be held for ever."""
+    slow_seconds: float = 20.0  # How long a client may leave frames unread before its stream is closed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebConfig:
-    """What the web server puts up with before it knows who asks. The site's to say: a session changes none of it."""
+    """What the web server accepts before it knows who asks. Only the site's values count."""
 
-    anonymous_bytes: int = 65_536
-    """The limit of a body without a valid API key or session cookie; a sign-in form takes less than one."""
-    body_seconds: float = 20.0
-    """How long a body may keep the server waiting, beside the time that its bytes earn by the next value."""
-    body_bytes_per_second: int = 500
-    """The slowest that a body may come in: even a telephone on a bad line is faster."""
+    anonymous_bytes: int = 65_536  # The largest body without a valid API key or session cookie, such as a sign-in form.
+    body_seconds: float = 20.0  # How long a body may keep the server waiting, plus the time that its bytes earn:
+    body_bytes_per_second: int = 500  # the slowest that a body may come in. A telephone on a bad line is faster.
+    # From the opening of a connection, or the first byte of a later request, to the end of the request's headers.
     header_seconds: float = 20.0
-    """From the opening of a connection, or the first byte of a later request, to the end of the request's headers."""
-    idle_seconds: float = 75.0
-    """How long a connection is kept between two requests: longer than reverse proxies keep theirs, mostly 60 seconds."""
+    idle_seconds: float = 75.0  # Between two requests: longer than the 60 seconds of most reverse proxies.
+    # Connections of one address that have sent no whole request; one more closes the oldest of them. 0 for no limit.
     waiting_connections: int = 256
-    """Connections of one address that have sent no whole request; one more closes the oldest of them. 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingConfig:
-    """The most that may be spent; 0: no limit. A site knows its models and people, so it has none until it says so."""
+    """The most that may be spent; 0 for no limit. A site knows its models and people, so it has none by default."""
 
-    tokens: int = 0
-    """Of prompts and answers, summaries included."""
-    cost_micros: int = 0
-    """Millionths of the currency unit. A model whose price nobody knows counts as nothing, and that is shown."""
-    seconds: float = 0.0
-    """While models are asked and tools run; waiting for people takes none."""
+    tokens: int = 0  # Of prompts and answers, summaries included.
+    cost_micros: int = 0  # Millionths of the currency unit. A model without a known price counts as 0, visibly.
+    seconds: float = 0.0  # While models are asked and tools run; waiting for people takes none.
     tool_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitConfig:
-    """What a door accepts, and what may be spent. A session may tighten what its site allows, never loosen it."""
+    """What an endpoint accepts, and what may be spent. A session may tighten what its site allows, never loosen it."""
 
     message_characters: int = 5_000_000
     title_characters: int = 200
-    turn: SpendingConfig = field(default_factory=SpendingConfig)
-    """Of one turn, with the sessions it launches."""
-    session: SpendingConfig = field(default_factory=SpendingConfig)
-    """Of a session, with the sessions it launched."""
-    user: SpendingConfig = field(default_factory=SpendingConfig)
-    """Of all sessions of one person."""
-    day: SpendingConfig = field(default_factory=SpendingConfig)
-    """Likewise since midnight UTC."""
+    turn: SpendingConfig = field(default_factory=SpendingConfig)  # One turn with the sessions that it launches.
+    session: SpendingConfig = field(default_factory=SpendingConfig)  # A session with the sessions that it launched.
+    user: SpendingConfig = field(default_factory=SpendingConfig)  # All sessions of one person.
+    day: SpendingConfig = field(default_factory=SpendingConfig)  # All sessions of one person since midnight UTC.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
     """Files beside the conversation (seed 000, large file handling)."""
 
-    inline_threshold: int = 10_000
-    """Tokens; a text of fewer goes into the conversation whole, any other file by reference."""
+    inline_threshold: int = 10_000  # Tokens: a shorter text goes into the conversation whole, other files by reference.
     largest_bytes: int = 4_294_967_296
-    """Of one file."""
-    quota_bytes: int = 21_474_836_480
-    """Of all files of one person, each content once; 0: no limit."""
-    import_bytes: int = 500_000_000
-    """Of the files of one import, as they are sent."""
+    quota_bytes: int = 21_474_836_480  # Of all files of one person, each content once; 0 for no limit.
+    import_bytes: int = 500_000_000  # Of the files of one import, as they are sent.
     import_unpacked_bytes: int = 2_000_000_000
-    """Of the same, unpacked."""
-    wait_seconds: float = 20.0
-    """How long a turn waits for the exploration of a file that it is given."""
+    wait_seconds: float = 20.0  # How long a turn waits for the exploration of a file that it is given.
     exploration_seconds: float = 60.0
-    exploration_memory_bytes: int = 2_147_483_648
-    """Of address space: some libraries reserve much more than they use."""
+    exploration_memory_bytes: int = 2_147_483_648  # Address space: some libraries reserve much more than they use.
+    # Alias of the model that describes prose, text and Markdown, ahead of what is counted; empty for none.
     model: str = ""
-    """Alias of the model that describes prose, text and Markdown, in front of what is counted; empty: none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorConfig:
-    """Runs over the lines of a file. What all workers share is the site's to say: a session changes none of it."""
+    """Runs over the lines of a file. For limits that all workers share only the site's values count."""
 
-    per_run: int = 16
-    """Items of one run in flight at the most, of all workers together (LCM paper, Appendix C.2)."""
-    per_run_agentic: int = 4
-    """Likewise where each item is a sub-agent."""
-    per_model: int = 64
-    """Items in flight that ask the same model."""
-    per_provider: int = 128
-    """Items in flight that ask models of the same provider."""
-    per_owner: int = 64
-    """Items in flight of one person's runs."""
-    max_retries: int = 2
-    """Tries at an item after its first, where the run does not say."""
-    timeout_seconds: float = 120.0
-    """Of one try, where the run does not say."""
-    timeout_agentic_seconds: float = 1_800.0
-    """Likewise of a sub-agent's turn."""
-    max_turns: int = 20
-    """Model calls of one turn of a sub-agent, where the run does not say."""
+    per_run: int = 16  # Items of one run in flight, over all workers (LCM paper, Appendix C.2).
+    per_run_agentic: int = 4  # The same where each item is a sub-agent.
+    per_model: int = 64  # Items in flight that ask the same model.
+    per_provider: int = 128  # Items in flight that ask models of the same provider.
+    per_owner: int = 64  # Items in flight of one person's runs.
+    max_retries: int = 2  # Attempts at an item after its first. The run may say otherwise, as in the next three.
+    timeout_seconds: float = 120.0  # For one attempt.
+    timeout_agentic_seconds: float = 1_800.0  # For one turn of a sub-agent.
+    max_turns: int = 20  # Model calls of one turn of a sub-agent.
     most_items: int = 1_000_000
-    """Of one run."""
     line_bytes: int = 4_000_000
-    """Of one item's line."""
-    lease_seconds: float = 15.0
-    """How long a worker may be silent before its items are another one's."""
-    heartbeat_seconds: float = 1.0
-    """How often leases are renewed, and pauses and cancellations read."""
-    flush_seconds: float = 0.25
-    """How long results gather before they are written together."""
-    slice_seconds: float = 20.0
-    """How long a worker stays with runs before others of the queue get their turn."""
-    retry_base_seconds: float = 0.5
-    """Before the first try again at an item whose call failed; before each later one twice as long."""
+    lease_seconds: float = 15.0  # How long a worker may be silent before another one takes its items over.
+    heartbeat_seconds: float = 1.0  # How often leases are renewed, and pauses and cancellations read.
+    flush_seconds: float = 0.25  # How long results gather before they are written together.
+    slice_seconds: float = 20.0  # How long a worker stays with runs before other work of the queue gets its turn.
+    retry_base_seconds: float = 0.5  # Before the first retry of a failed call; twice as long before each later one.
     retry_longest_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInConfig:
-    """How often passwords may be tried: so many times at once (``_tries``), then once in so many seconds (``_seconds``).
+    """How often passwords may be tried: ``_tries`` at once, then one every ``_seconds``.
 
-    Of the site alone. Tries with the right password do not count.
+    Only the site's values count. Attempts with the right password are not counted.
     """
 
-    pair_tries: int = 5
-    """For one account from one address: somebody mistypes, and then looks the password up."""
+    pair_tries: int = 5  # For one account from one address: people mistype, and then look the password up.
     pair_seconds: float = 60.0
+    # From one address (IPv6: one network of 64 bits), whatever the account: a whole office may have one address.
     address_tries: int = 30
-    """From one address (IPv6: one network of 64 bits), whatever the account: an office may have one address."""
     address_seconds: float = 10.0
+    # For one account from all addresses together, except for devices that have signed in to it before.
     account_tries: int = 20
-    """For one account from all addresses together, devices left out that have signed in to it before."""
-    account_seconds: float = 120.0
-    """720 a day: a password of ten characters that is not among the common ones takes longer than anybody lives."""
+    account_seconds: float = 120.0  # 720 a day: an uncommon password of ten characters outlasts its owner.
+    # For one account from a device that has signed in to it before; and for the old password when it is changed.
     device_tries: int = 10
-    """For one account from a device that has signed in to it before; and for the old password when it is changed."""
     device_seconds: float = 30.0
+    # Passwords that wait to be hashed in one web process; one more is refused. A hash takes about a quarter of a second.
     waiting: int = 3
-    """Passwords that wait to be hashed in one web process; one more is refused. A hash takes about a quarter of a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestConfig:
-    """How fast one key, or one person who is signed in, may ask one web process by REST, JSON-RPC, MCP, OpenAI's
-    protocol and frames of sockets. Of the site alone; pages are not counted."""
+    """How fast one key or one signed-in person may ask one web process through the API and its sockets.
+
+    Only the site's values count. Pages are not counted.
+    """
 
     per_second: float = 50.0
-    burst: int = 200
-    """Requests at once, after a pause."""
+    burst: int = 200  # Requests at once, after a pause.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceConfig:
-    """What a million tokens cost in millionths of the currency unit, where not what the model's entry says.
-
-    -1: what the entry says.
-    """
+    """Prices of a million tokens in millionths of the currency unit; -1 for what the model's entry says."""
 
     input: int = -1
     output: int = -1
@@ -325,7 +263,7 @@ class PriceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All of it. A session may override any value by ``{"compaction": {"protect_turns": 4}}``."""
+    """The whole configuration. A session may override any value, as in ``{"compaction": {"protect_turns": 4}}``."""
 
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
@@ -341,17 +279,14 @@ class Config:
     prices: PriceConfig = field(default_factory=PriceConfig)
     sign_in: SignInConfig = field(default_factory=SignInConfig)
     requests: RequestConfig = field(default_factory=RequestConfig)
+    # Aliases of the models that are asked, in this order, when the session's own gives nothing. Empty for those that
+    # its entry names; the session's own model alone means none.
     fallbacks: tuple[str, ...] = ()
-    """Aliases of the models that are asked, in this order, when the session's own gives nothing; empty: those that its
-    entry names. The session's own model alone means none."""
-    context_window: int = 0
-    """Tokens; overrides the model's window when above 0."""
-    max_output_tokens: int = 0
-    """Tokens; overrides the model's longest answer when above 0."""
+    context_window: int = 0  # Tokens; overrides the model's window when above 0.
+    max_output_tokens: int = 0  # Tokens; overrides the model's longest answer when above 0.
 
 
-# Settings as a site or a session changes them: what they may be, and a configuration with some of them replaced.
-
+# The smallest and the largest value of every number, both allowed.
 BOUNDS: dict[str, tuple[float, float]] = {
     "budget.compaction_reserve_tokens": (0, 1_000_000),
     "budget.reserved_output_share": (0.01, 0.9),
@@ -450,20 +385,20 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "max_output_tokens": (0, 10_000_000),
     **{f"prices.{item.name}": (-1, 10**12) for item in fields(PriceConfig)},
 }
-"""Smallest and largest value of every number, both allowed."""
 CHOICES = {"turn.on_doom_loop": ("continue", "stop")}
-"""The texts that a setting may be, where not any."""
-LONGEST_TEXT = 200
-"""Characters of a value that is a text."""
-LONGEST_LIST = 100
-"""Values of one that is a list."""
+LONGEST_TEXT = 200  # characters
+LONGEST_LIST = 100  # values
+
+
+# Each turn asks several times, and hints are slow to read.
+_types = cache(get_type_hints)
 
 
 def override(config: Config, values: dict[str, Any], *, path: str = "") -> Config:
-    """A copy of ``config`` with some values replaced.
+    """Return a copy of ``config`` with some values replaced.
 
-    :raises InvalidRequest: a name is unknown, a type is wrong or a number is out of its bounds; the
-        message says which and what is allowed.
+    :raises InvalidRequest: a name is unknown, a type is wrong or a number is out of its bounds; the message says which
+        and what is allowed.
     """
     changed: Config = _override(config, values, path)
     if changed.budget.target_fraction >= changed.budget.soft_threshold_fraction:
@@ -476,15 +411,15 @@ def override(config: Config, values: dict[str, Any], *, path: str = "") -> Confi
 
 
 def override_as_stored(config: Config, values: dict[str, Any]) -> Config:
-    """Likewise with values that were accepted once. What is no setting any more, or does not fit by now, is passed over.
+    """Return a copy of ``config`` with those of some stored values replaced that are still valid.
 
-    Of another version, or of a site that has other defaults since: neither makes a session unreadable.
+    Neither another version nor a site's changed defaults may make a session unreadable, so the rest is ignored.
     """
     try:
         return override(config, values)
     except InvalidRequest:
         pending, count = list(_single_changes(values)), 0
-    while len(pending) != count:  # one may fit after another one
+    while len(pending) != count:  # One change may become valid through another.
         count, changes, pending = len(pending), pending, []
         for change in changes:
             try:
@@ -505,8 +440,7 @@ def _override(value: Any, changes: Any, path: str) -> Any:
         raise InvalidRequest(f"{path or 'config'} must be an object", field=path or "config")
     if not changes:
         return value
-    types = _types(value.__class__)
-    known = types.keys()
+    known = _types(value.__class__)
     result: dict[str, Any] = {}
     for name, change in changes.items():
         where = f"{path}.{name}" if path else str(name)
@@ -514,15 +448,9 @@ def _override(value: Any, changes: Any, path: str) -> Any:
             raise InvalidRequest(f"{where} is not a setting; known here: {', '.join(sorted(known))}", field=where)
         current = getattr(value, name)
         result[name] = (
-            _override(current, change, where) if is_dataclass(current) else _checked(where, types[name], change)
+            _override(current, change, where) if is_dataclass(current) else _checked(where, known[name], change)
         )
     return replace(value, **result)
-
-
-@cache
-def _types(kind: type) -> dict[str, Any]:
-    """The type of each setting; cached, since each turn asks several times and the hints take long to read."""
-    return get_type_hints(kind)
 
 
 def _checked(where: str, kind: Any, change: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Why a request is refused, and the class of every error: what each door answers for it.
+"""Every error of the product.
 
 * MnesisError
   + InvalidRequest            the caller's input is wrong
     - RequestTooLarge
-      - FileQuotaExceeded
+      . FileQuotaExceeded
     - RequestTimeout
     - RangeNotSatisfiable
     - UnknownParameter
@@ -13,7 +13,7 @@
   + NotSignedIn
   + PermissionDenied
     - NotListed
-  + NotFound                  it does not exist, or belongs to somebody else
+  + NotFound                  it does not exist, or belongs to another person
     - SessionNotFoundError
     - TurnNotFoundError
     - MessageNotFoundError
@@ -34,7 +34,7 @@
     - InboxMessageNotFoundError
     - OperatorRunNotFoundError
     - OperatorItemNotFoundError
-  + Conflict                  it exists, and its state forbids this
+  + Conflict                  it exists, and its state forbids the request
     - SessionBusy
     - SessionNotRunning
     - SessionArchived
@@ -43,9 +43,6 @@
     - ToolCallNotCallers
     - DuplicateIDError
     - IdempotencyMismatch
-    - ContextChanged
-    - TakenOver
-    - DelegationRefused
     - SummaryRevised
     - ImmutableFieldError
     - NotInHostMode
@@ -53,21 +50,44 @@
     - TooManyHops
     - FileNotText
     - OperatorRunNotInState
+    - ContextChanged
+    - DelegationRefused
+    - TakenOver
   + AtCapacity
     - InboxFull
     - PasswordsBusy
   + TooManyRequests
     - TooManyTurns
     - TooManyAttempts
-  + NotReady                  something is missing or away; asking again later helps
+  + NotReady                  a part of the server is missing; asking again later helps
     - DatabaseUnavailable
     - StorageFull
+  + TurnInterrupted           the process of the turn died
+  + TurnCancelled             a person interrupted the turn
+  + TurnSuspended             a command stops at what it cannot answer
+  + BudgetExhausted
+  + StepLimitReached
+  + DoomLoop
+  + CompactionAbandoned       the workers of a compaction died
+  + DelegationFailed
+  + ToolFailed
+  + ToolServerUnreachable
+  + ModelError                a model call ended badly
+    - ModelNotConfigured
+    - ModelNotAllowed
+    - ModelAuthenticationFailed
+    - ModelRateLimited
+    - ModelUnreachable
+    - ModelTimeout
+    - ModelRefusedRequest
+      . ContextWindowExceeded
+    - ModelUnavailable
+    - ModelStreamBroken
+    - ModelReplyIncomplete
+    - ModelCallAbandoned
 
-The errors that work ends with are in ``mnesis_core.endings``.
-
-The class docstring is the default message. The class attributes are the one registry behind every
-door: ``code`` (stable, public), ``status`` (HTTP), ``rpc_code`` (JSON-RPC 2.0) and ``exit_status``
-(commands).
+The docstring of a class is its default message. Every endpoint reads the class attributes: ``code`` (stable, public),
+``status`` (HTTP), ``rpc_code`` (JSON-RPC 2.0) and ``exit_status`` (commands).
 """
 
 from __future__ import annotations
@@ -82,8 +102,7 @@ class MnesisError(Exception):
     status: ClassVar[int] = 500
     rpc_code: ClassVar[int] = -32603
     exit_status: ClassVar[int] = 1
-    retry_after: ClassVar[int] = 0
-    """Seconds after which asking again makes sense (``Retry-After`` of HTTP); 0: nothing is said."""
+    retry_after: ClassVar[int] = 0  # Seconds for the HTTP header ``Retry-After``; 0 for no header.
 
     def __init__(self, message: str = "", **details: Any) -> None:
         self.message = message or " ".join((type(self).__doc__ or "").split())
@@ -91,7 +110,7 @@ class MnesisError(Exception):
         super().__init__(self.message)
 
     def as_dict(self) -> dict[str, Any]:
-        """The error's public shape, the same at every door."""
+        """Return the error's public schema, the same at every endpoint."""
         return {"code": self.code, "message": self.message, "details": self.details}
 
 
@@ -108,7 +127,7 @@ class RequestTooLarge(InvalidRequest):
 
 
 class FileQuotaExceeded(RequestTooLarge):
-    """Your files would take more than you may keep here. Delete sessions whose files you need no more, or ask for more."""
+    """Your files would take more space than you may use here. Delete sessions whose files you no longer need, or ask for more space."""
 
     code = "FILE_QUOTA_EXCEEDED"
 
@@ -120,13 +139,13 @@ class RequestTimeout(InvalidRequest):
 
 
 class RangeNotSatisfiable(InvalidRequest):
-    """The file has no such bytes: the range begins behind its end."""
+    """The file has no such bytes: the range begins after its end."""
 
     code, status, rpc_code, exit_status = "RANGE_NOT_SATISFIABLE", 416, -32602, 2
 
 
 class UnknownParameter(InvalidRequest):
-    """The address has a query parameter that this call does not know. Leave it out, or correct its name."""
+    """The address has a query parameter that this endpoint does not know. Leave it out, or correct its name."""
 
     code = "UNKNOWN_PARAMETER"
 
@@ -138,13 +157,13 @@ class InvalidTemplate(InvalidRequest):
 
 
 class InvalidSchema(InvalidRequest):
-    """The output schema is no JSON Schema that can be used here."""
+    """The output schema is not a JSON Schema that can be used here."""
 
     code = "INVALID_SCHEMA"
 
 
 class InvalidInput(InvalidRequest):
-    """The input is no JSON Lines file that can be read: one JSON value a line, as UTF-8."""
+    """The input cannot be read as JSON Lines: one JSON value per line, in UTF-8."""
 
     code = "INVALID_INPUT"
 
@@ -162,7 +181,7 @@ class PermissionDenied(MnesisError):
 
 
 class NotListed(PermissionDenied):
-    """The host's owner has not listed what this names: a program, a variable with a secret, or an address inside."""
+    """The host's owner has not listed the program, the secret's variable or the internal address that this names."""
 
     code = "NOT_LISTED"
 
@@ -228,25 +247,25 @@ class FileReferenceNotFoundError(NotFound):
 
 
 class FileContentNotFound(NotFound):
-    """What is known of this file is here, its content is not: it was never kept, or was left behind by a move."""
+    """The content of this file is not here: it was never kept, or was left behind by a move. What is known about it is still here."""
 
     code = "FILE_CONTENT_NOT_FOUND"
 
 
 class FileNotAllowed(NotFound):
-    """No file at this path may be taken in: it is not there, is no ordinary file, or lies outside MNESIS_FILE_ROOTS."""
+    """No file at this path can be added: it does not exist, is not an ordinary file, or lies outside MNESIS_FILE_ROOTS."""
 
     code = "FILE_NOT_ALLOWED"
 
 
 class UploadNotFound(NotFound):
-    """There is no such upload any more, or it is not yours. Begin it again."""
+    """There is no such upload any more, or it is not yours. Start it again."""
 
     code = "UPLOAD_NOT_FOUND"
 
 
 class ModelNotFoundError(NotFound):
-    """No model has this name. 'manage.py model list' shows the ones there are."""
+    """No model has this name. 'manage.py model list' shows all models."""
 
     code = "MODEL_NOT_FOUND"
 
@@ -264,7 +283,7 @@ class ToolCallNotFoundError(NotFound):
 
 
 class ToolServerNotFound(NotFound):
-    """No server of tools has this name. 'manage.py mcp_server list' shows the ones there are."""
+    """No tool server has this name. 'manage.py mcp_server list' shows all of them."""
 
     code = "TOOL_SERVER_NOT_FOUND"
 
@@ -282,13 +301,13 @@ class InboxMessageNotFoundError(NotFound):
 
 
 class OperatorRunNotFoundError(NotFound):
-    """There is no such run of an operator, or it is not yours."""
+    """There is no such operator run, or it is not yours."""
 
     code = "OPERATOR_RUN_NOT_FOUND"
 
 
 class OperatorItemNotFoundError(NotFound):
-    """The run has no item of this number."""
+    """The run has no item with this number."""
 
     code = "OPERATOR_ITEM_NOT_FOUND"
 
@@ -303,7 +322,7 @@ class SessionBusy(Conflict):
     """A turn is already running in this session. Wait for it, or interrupt it."""
 
     code, rpc_code, exit_status = "SESSION_BUSY", -32010, 6
-    waiting = "A turn of this session waits for an approval, or for results of its caller's tools. Answer it, or interrupt it."
+    waiting = "A turn of this session is waiting for an approval or for results of its caller's tools. Answer it, or interrupt it."
 
     def __init__(self, message: str = "", **details: Any) -> None:
         super().__init__(message or (self.waiting if details.get("state") == "suspended" else ""), **details)
@@ -316,19 +335,19 @@ class SessionNotRunning(Conflict):
 
 
 class SessionArchived(Conflict):
-    """This session is archived. It can be read and exported; fork it to go on."""
+    """This session is archived. It can be read and exported; fork it to continue."""
 
     code, rpc_code, exit_status = "SESSION_ARCHIVED", -32012, 8
 
 
 class ApprovalNotPending(Conflict):
-    """This tool call does not wait for an approval: it was decided already, or needs none."""
+    """This tool call is not waiting for an approval: it was already decided, or needs none."""
 
     code = "APPROVAL_NOT_PENDING"
 
 
 class ToolCallAnswered(Conflict):
-    """This tool call has its result already."""
+    """This tool call already has its result."""
 
     code = "TOOL_CALL_ANSWERED"
 
@@ -352,13 +371,13 @@ class IdempotencyMismatch(Conflict):
 
 
 class SummaryRevised(Conflict):
-    """A revision has taken this summary's place meanwhile. Look at the newest one, and begin there."""
+    """A revision has replaced this summary in the meantime. Look at the newest one, and start from there."""
 
     code = "SUMMARY_REVISED"
 
 
 class ImmutableFieldError(Conflict):
-    """The record is append-only: what was written once cannot be changed or deleted."""
+    """The record is append-only: what has been written cannot be changed or deleted."""
 
     code = "IMMUTABLE_FIELD"
 
@@ -376,25 +395,25 @@ class PeerNameTaken(Conflict):
 
 
 class TooManyHops(Conflict):
-    """Too many agents have answered each other without a word of a person (inbox.max_hops), so this was not sent."""
+    """Too many agents have answered each other without a message from a person (inbox.max_hops), so this was not sent."""
 
     code = "TOO_MANY_HOPS"
 
 
 class FileNotText(Conflict):
-    """This file holds bytes, no lines of text. Read a range of its bytes, or what its exploration found."""
+    """This file holds bytes, not lines of text. Read a range of its bytes, or what its exploration found."""
 
     code = "FILE_NOT_TEXT"
 
 
 class OperatorRunNotInState(Conflict):
-    """The run is in a state that forbids this. Read it: its state says how far it is."""
+    """The run's state forbids this. Read the run to see its state."""
 
     code = "OPERATOR_RUN_NOT_IN_STATE"
 
 
 class ContextChanged(Conflict):
-    """The context changed meanwhile: what this was to stand for has left it."""
+    """The context changed in the meantime: what this was to replace has left it."""
 
     code = "CONTEXT_CHANGED"
 
@@ -406,7 +425,7 @@ class DelegationRefused(Conflict):
 
 
 class TakenOver(Conflict):
-    """Another process has taken this over, so nothing of it was written here."""
+    """Another process has taken this over, so nothing was written here."""
 
     code = "TAKEN_OVER"
 
@@ -418,7 +437,7 @@ class AtCapacity(MnesisError):
 
 
 class InboxFull(AtCapacity):
-    """Too many messages wait in this session's inbox (inbox.waiting). Try again when it has read some."""
+    """Too many messages are waiting in this session's inbox (inbox.waiting). Try again when it has read some."""
 
     code, rpc_code = "INBOX_FULL", -32023
 
@@ -436,7 +455,7 @@ class TooManyRequests(MnesisError):
 
 
 class TooManyTurns(TooManyRequests):
-    """As many of your turns are running as one person may have at a time. Wait until one has ended."""
+    """You have as many running turns as one person may have. Wait until one has ended."""
 
     code, rpc_code = "TOO_MANY_TURNS", -32026
 
@@ -460,43 +479,16 @@ class DatabaseUnavailable(NotReady):
 
 
 class StorageFull(NotReady):
-    """The server's disk is full, so nothing was written. Ask again when there is room; reading still works."""
+    """The server's disk is full, so nothing was written. Ask again when there is space; reading still works."""
 
     code, status, retry_after = "STORAGE_FULL", 507, 30
 
 
-# How work ended: the errors that a turn, a compaction, a tool or a model call ends with.
-#
-# * MnesisError
-#   + TurnInterrupted           its process died
-#   + TurnCancelled             somebody interrupted it
-#   + TurnSuspended             where a command stops that cannot answer what a turn waits for
-#   + BudgetExhausted           what a turn may spend is used up
-#   + StepLimitReached          the turn asked too often
-#   + DoomLoop                  its model went round in circles
-#   + CompactionAbandoned       the workers of a compaction died
-#   + DelegationFailed          a sub-agent gave no answer
-#   + ToolFailed                a tool says itself that it failed
-#   + ToolServerUnreachable     a server of tools cannot be asked
-#   + ModelError                a model call ended badly
-#     - ModelNotConfigured
-#     - ModelNotAllowed
-#     - ModelAuthenticationFailed
-#     - ModelRateLimited
-#     - ModelUnreachable
-#     - ModelTimeout
-#     - ModelRefusedRequest
-#       . ContextWindowExceeded
-#     - ModelUnavailable
-#     - ModelStreamBroken
-#     - ModelReplyIncomplete
-#     - ModelCallAbandoned
-#
-# They belong to the registry of ``mnesis_core.errors``, with why a request is refused. ``error_of`` reads one back from its code.
+# How a turn, a compaction, a tool or a model call ended.
 
 
 class TurnInterrupted(MnesisError):
-    """The server stopped while this turn was running. What had arrived is kept; send a message to go on."""
+    """The server stopped while this turn was running. What had arrived is kept; send a message to continue."""
 
     code, rpc_code = "TURN_INTERRUPTED", -32017
 
@@ -509,7 +501,7 @@ class TurnCancelled(MnesisError):
 
 
 class TurnSuspended(MnesisError):
-    """The turn waits for somebody: for a person to approve a tool call, or for results of the caller's tools."""
+    """The turn is waiting for a person to approve a tool call, or for results of the caller's tools."""
 
     code, status, rpc_code, exit_status = "TURN_SUSPENDED", 409, -32021, 13
 
@@ -533,7 +525,7 @@ class DoomLoop(MnesisError):
 
 
 class CompactionAbandoned(MnesisError):
-    """Every process that took this compaction up died over it, so nobody tries again. The next one is a new one."""
+    """Every process that ran this compaction died, so it is not attempted again. The next one starts anew."""
 
     code = "COMPACTION_ABANDONED"
 
@@ -551,7 +543,7 @@ class ToolFailed(MnesisError):
 
 
 class ToolServerUnreachable(MnesisError):
-    """The server that brings this tool cannot be asked. 'manage.py mcp_server check NAME' says why."""
+    """The server of this tool cannot be reached. 'manage.py mcp_server check NAME' says why."""
 
     code, status, rpc_code, exit_status = "TOOL_SERVER_UNREACHABLE", 502, -32031, 12
 
@@ -637,12 +629,12 @@ class ModelCallAbandoned(ModelError):
 
 
 def error_of(code: str, message: str = "", **details: Any) -> MnesisError:
-    """The error that a code stands for, as it was stored; one that this version does not know is an internal error."""
+    """Return the error that a stored code stands for: a ``MnesisError`` for a code that this version does not know."""
     return _kinds(MnesisError).get(code, MnesisError)(message, **details)
 
 
 def _kinds(kind: type[MnesisError]) -> dict[str, type[MnesisError]]:
-    """Every error by its code. Where a code has several, the one that all of them are."""
+    # Where several classes share a code, the base class of all of them stands for it.
     found: dict[str, type[MnesisError]] = {}
     for child in kind.__subclasses__():
         found |= _kinds(child)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mnesis_core import errors
-from mnesis_core import errors as endings
 from mnesis_core.errors import MnesisError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "errors.md"
@@ -15,27 +14,27 @@ EXITS: dict[int, tuple[str, tuple[type[MnesisError], ...]]] = {
     1: ("failed; the message says how", (MnesisError,)),
     2: ("wrong arguments, or a request that is not valid", (errors.InvalidRequest,)),
     3: ("not signed in, or not permitted", (errors.NotSignedIn, errors.PermissionDenied)),
-    4: ("not there, or somebody else's", (errors.NotFound,)),
+    4: ("not there, or another person's", (errors.NotFound,)),
     5: ("its state forbids this", (errors.Conflict,)),
     6: ("a turn is running", (errors.SessionBusy,)),
     7: ("no turn is running", (errors.SessionNotRunning,)),
     8: ("the session is archived", (errors.SessionArchived,)),
-    9: ("not now; try again in a moment", (errors.AtCapacity, errors.TooManyRequests, errors.NotReady)),
-    10: ("the model failed", (endings.ModelError,)),
-    11: ("a limit is used up", (endings.BudgetExhausted,)),
-    12: ("a tool, or the server that has it, failed", (endings.ToolFailed, endings.ToolServerUnreachable)),
-    13: ("the turn waits for somebody", (endings.TurnSuspended,)),
-    130: ("interrupted, as by Ctrl-C", (endings.TurnCancelled,)),
+    9: ("not now; try again later", (errors.AtCapacity, errors.TooManyRequests, errors.NotReady)),
+    10: ("the model failed", (errors.ModelError,)),
+    11: ("a limit is used up", (errors.BudgetExhausted,)),
+    12: ("a tool, or the server that has it, failed", (errors.ToolFailed, errors.ToolServerUnreachable)),
+    13: ("the turn is waiting for a person or its caller", (errors.TurnSuspended,)),
+    130: ("interrupted, as by Ctrl-C", (errors.TurnCancelled,)),
 }
 """What each exit status of a command means, one thing, and the errors that mean it, with all below them."""
 HEAD = """# Errors
 
-Every error has one code, whichever door it leaves by; `mnesis_core/errors.py` (why a request is refused) and
-`mnesis_core/errors.py` (how work ended) are the one registry, and this page is made from it (`python -m tests.support.error_table`).
+Every error has one code at every endpoint. `mnesis_core/errors.py` is the registry, and this page is made from it
+(`python -m tests.support.error_table`).
 REST and `/v1` answer `{"error": {"code", "message", "details"}}` with the HTTP status;
 JSON-RPC has the number in `code`, and the code in `data.code`; MCP a result with `isError` and the error as its value; a websocket
 `{"type": "error", "error"}`; a command prints `CODE: message` and ends with the exit status. A message may say more than the one
-here; the code is what programs should read. The [Python client](../clients/python/README.md) raises `MnesisError` with that `code`.
+here, so programs should read the code. The [Python client](../clients/python/README.md) raises `MnesisError` with that `code`.
 
 | code | message | HTTP | JSON-RPC | exit status |
 |---|---|---|---|---|
@@ -50,7 +49,7 @@ EXIT_HEAD = """
 
 def kinds(kind: type[MnesisError] = MnesisError) -> Iterator[type[MnesisError]]:
     """Every error of the product, in the order of the registry."""
-    if kind.__module__ in (errors.__name__, endings.__name__):
+    if kind.__module__ == errors.__name__:
         yield kind
     for child in kind.__subclasses__():
         yield from kinds(child)
