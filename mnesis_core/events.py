@@ -1,7 +1,7 @@
-"""The event vocabulary: stable dotted names (``design/api`` "Event types") and the rule for bodies.
+"""The event types of the ledger: stable dotted names (``design/api`` "Event types").
 
-A body holds ids, numbers and salted commitments, never content (decision 4), so the ledger can be
-handed out while the words stay at home.
+A body holds ids, numbers and salted commitments, never content (decision 4), so the ledger can be handed out while the
+words stay at home.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from typing import Any
 
 
 class DirectoryType(StrEnum):
-    """Every entry that the site's directory of sessions may hold."""
+    """Every type of entry in the site's directory of sessions."""
 
     SESSION_CREATED = "session.created"
     SESSION_IMPORTED = "session.imported"
-    SESSION_ENTERED = "session.entered"
-    """It was there before the directory was."""
-    SESSION_RECORDED = "session.recorded"
-    """So many entries, the last of which has this hash: nothing else happened."""
+    SESSION_ENTERED = "session.entered"  # It was there before the directory was.
+    SESSION_RECORDED = "session.recorded"  # So many entries, the last of which has this hash: nothing else happened.
     SESSION_DELETED = "session.deleted"
 
 
 class EventType(StrEnum):
-    """Every event a session's ledger may hold."""
+    """Every type of event in a session's ledger."""
 
     SESSION_CREATED = "session.created"
     SESSION_UPDATED = "session.updated"
@@ -86,8 +84,6 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEvent:
-    """One entry of a session's ledger."""
-
     session_id: str
     seq: int
     type: str

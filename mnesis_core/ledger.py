@@ -1,7 +1,7 @@
-"""Canonical bodies, commitments and the hash chain of the ledger; no database.
+"""Canonical bodies, commitments and the hash chain of the ledger, without a database.
 
-Formats are those of RFC 8785 for the values allowed here (strings, integers below 2**53, booleans, null,
-lists, objects; no floats), hashed as exact bytes and never serialised again.
+Formats are those of RFC 8785 for the values allowed here (strings, integers below 2**53, booleans, null, lists,
+objects; no floats), hashed as exact bytes and never serialised again.
 """
 
 from __future__ import annotations
@@ -21,32 +21,31 @@ _EXACT = frozenset({str, bool, type(None)})
 
 
 def new_salt() -> str:
-    """32 random bytes as 64 hexadecimal digits."""
+    """Return 32 random bytes as 64 hexadecimal digits."""
     return secrets.token_hex(32)
 
 
 def row_key(salt: str, *, table: str, id: str) -> bytes:
-    """The key of all commitments to one row, 32 bytes: whoever is shown it learns nothing about another row's."""
+    """Return the key of all commitments to one row, 32 bytes. It reveals nothing about another row's key."""
     return hashlib.sha256(f"mnesis/row/1/{salt}/{table}/{id}".encode()).digest()
 
 
 def row_commitment(key: bytes, columns: Mapping[str, str | int]) -> str:
-    """The commitment to columns of a row, by their names in the order of the alphabet: 64 hexadecimal digits.
+    """Return the commitment to a row's columns, given in alphabetical order: 64 hexadecimal digits.
 
-    Why it hides and binds: docs/record.md.
+    ``docs/record.md`` says why it hides and binds.
     """
     return hashlib.sha256(key + orjson.dumps(columns, _like_nothing_that_was_written)).hexdigest()
 
 
 def _like_nothing_that_was_written(value: Any) -> dict[str, str]:
-    """An object, which no column holds: SQLite keeps bytes in any column, where somebody puts them there."""
     return {type(value).__name__: repr(value)}
 
 
 def canonical_body(body: dict[str, Any], *, rows: list[list[Any]] | None = None) -> str:
-    """The one way to write a body: keys sorted, no spaces. ``rows`` are its commitments to rows, if it has any.
+    """Return the one text of a body: keys sorted, no spaces. ``rows`` are its commitments to rows.
 
-    :raises ValueError: a value is a float, an integer beyond 2**53 or of a type that JSON has not.
+    :raises ValueError: a value is a float, an integer beyond 2**53 or of a type that JSON does not have.
     """
     _refuse_inexact(body)
     if rows:
@@ -55,7 +54,7 @@ def canonical_body(body: dict[str, Any], *, rows: list[list[Any]] | None = None)
 
 
 def entry_hash(*, prev_hash: str, seq: int, type: str, body: str) -> str:
-    """The hash of an entry, over the previous one's: 64 hexadecimal digits.
+    """Return the hash of an entry, over the hash of the one before it: 64 hexadecimal digits.
 
     Only the hash of type and body enters, so one entry can be proven without showing the others.
     """

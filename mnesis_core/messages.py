@@ -1,8 +1,7 @@
-"""Messages and their parts: frozen values without identity; two with the same content are equal.
+"""Messages and their parts: frozen values without identity, equal when their contents are.
 
-Ids, sequence numbers and times of the record belong to the store (see ``StoredMessage``). The part
-types are the seeds' (000 "ImmutableStore guarantees") plus ``DataPart`` for whatever an import finds
-and has no better place for: nothing is dropped.
+Ids, sequence numbers and times belong to the store (see ``StoredMessage``). The part types are those of seed 000
+("ImmutableStore guarantees"), with ``DataPart`` for imported data that has no better place.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ Role = Literal["system", "user", "assistant"]
 class ToolState(StrEnum):
     """How far a tool call is. It only moves forward."""
 
-    PENDING = "pending"
-    """It waits to be run; in a suspended turn for a person's approval, or for the caller's result."""
-    APPROVED = "approved"
-    """A person said yes; it runs when nothing of its turn is waited for any more."""
+    PENDING = "pending"  # It waits to be run; in a suspended turn for a person's approval, or for the caller's result.
+    APPROVED = "approved"  # A person said yes; it runs when nothing of its turn is waited for any more.
     RUNNING = "running"
     COMPLETED = "completed"
     ERROR = "error"
@@ -33,15 +30,13 @@ UNANSWERED_STATES = (ToolState.PENDING, ToolState.APPROVED, ToolState.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPart:
-    """What was said."""
-
     type: ClassVar[str] = "text"
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningPart:
-    """What the model thought aloud. Kept; not sent back to a model."""
+    """The model's thinking, which is kept and not sent back to a model."""
 
     type: ClassVar[str] = "reasoning"
     text: str
@@ -54,24 +49,22 @@ class ToolPart:
     type: ClassVar[str] = "tool"
     tool_name: str
     tool_call_id: str
-    input: str = "{}"
-    """The arguments exactly as received, usually JSON."""
+    input: str = "{}"  # The arguments exactly as received, usually JSON.
     output: str | None = None
     error: str | None = None
     state: ToolState = ToolState.PENDING
+    # When the output was tombstoned: it stays in the record and leaves the context.
     compacted_at: datetime | None = None
-    """When the output was tombstoned: it stays in the record and leaves the context."""
     started_at: datetime | None = None
     completed_at: datetime | None = None
-    decision_note: str | None = None
-    """What the person said who approved or refused the call."""
+    decision_note: str | None = None  # What the person said who approved or refused the call.
+    # What the tool answered after its call had been closed. Kept here; never sent to a model.
     late_output: str | None = None
-    """What the tool answered after its call had been closed. Kept here; never sent to a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRefPart:
-    """A file that stands outside the context, by reference."""
+    """A file outside the context, by reference."""
 
     type: ClassVar[str] = "file_ref"
     file_id: str
@@ -83,7 +76,7 @@ class FileRefPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionMarkerPart:
-    """Where an imported history was compacted by the system it comes from."""
+    """The place where the system that a history was imported from compacted it."""
 
     type: ClassVar[str] = "compaction"
     summary_id: str = ""
@@ -94,24 +87,18 @@ class CompactionMarkerPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStartPart:
-    """A step of an agent began."""
-
     type: ClassVar[str] = "step_start"
     step_index: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinishPart:
-    """A step of an agent ended."""
-
     type: ClassVar[str] = "step_finish"
     step_index: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchPart:
-    """A change to files, as a unified diff."""
-
     type: ClassVar[str] = "patch"
     unified_diff: str
     files_changed: tuple[str, ...] = ()
@@ -119,7 +106,7 @@ class PatchPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPart:
-    """Something an import found and does not know, kept whole under the name it had there."""
+    """Imported data of an unknown kind, kept whole under the name that it had there."""
 
     type: ClassVar[str] = "data"
     label: str
@@ -141,18 +128,13 @@ Part = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What one side said in one go."""
-
     role: Role
     parts: tuple[Part, ...]
-    is_summary: bool = False
-    """True for a summary that an imported history brought along."""
+    is_summary: bool = False  # True for a summary that an imported history brought along.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPart:
-    """A part with its identity in the record."""
-
     id: str
     index: int
     part: Part
@@ -161,20 +143,16 @@ class StoredPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A message with its identity in the record."""
-
     id: str
-    seq: int
-    """Place in the session, from 1. The only order there is."""
+    seq: int  # Place in the session, from 1. The only order there is.
     turn_id: str | None
     role: Role
     parts: tuple[StoredPart, ...]
     created_at: datetime
     is_summary: bool = False
-    token_estimate: int = 0
-    """Sum of the parts' estimates plus the message's own framing."""
+    token_estimate: int = 0  # Sum of the parts' estimates plus the message's own framing.
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
-    """The spoken text of some parts, in order, parts divided by a line break."""
+    """Return the spoken text of some parts, in order, joined by line breaks."""
     return "\n".join(part.text for part in parts if isinstance(part, TextPart))

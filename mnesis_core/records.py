@@ -1,4 +1,4 @@
-"""What the record says about sessions, turns and model calls: frozen values, as queries return them."""
+"""Sessions, turns, model calls, compactions and summaries as queries return them: frozen values."""
 
 from __future__ import annotations
 
@@ -11,34 +11,25 @@ from mnesis_core.text import text_of_bytes
 
 
 class TurnState(StrEnum):
-    """How far a turn is, and how it ended."""
-
     RUNNING = "running"
+    # It waits for a person's approval or for results of its caller, for as long as it takes; no end.
     SUSPENDED = "suspended"
-    """It waits for a person's approval or for results of its caller, for as long as it takes; no end."""
     COMPLETED = "completed"
-    CANCELLED = "cancelled"
-    """Somebody interrupted it; what was said is kept."""
-    INTERRUPTED = "interrupted"
-    """The stream broke off, or the process died; what was said is kept."""
-    FAILED = "failed"
-    """There is no answer, and the error says why."""
-    INCOMPLETE = "incomplete"
-    """The stream ended without proof that the answer is whole."""
+    CANCELLED = "cancelled"  # Somebody interrupted it; what was said is kept.
+    INTERRUPTED = "interrupted"  # The stream broke off, or the process died; what was said is kept.
+    FAILED = "failed"  # There is no answer, and the error says why.
+    INCOMPLETE = "incomplete"  # The stream ended without proof that the answer is whole.
 
     @property
     def is_end(self) -> bool:
-        """Whether nothing follows."""
         return self not in (TurnState.RUNNING, TurnState.SUSPENDED)
 
 
 class WaitsFor(StrEnum):
-    """Whose word a tool call of a suspended turn waits for."""
+    """Who must answer a tool call of a suspended turn."""
 
-    APPROVAL = "approval"
-    """A person's yes or no."""
-    CALLER = "caller"
-    """The result, from the program that started the turn and runs the tool itself."""
+    APPROVAL = "approval"  # A person's yes or no.
+    CALLER = "caller"  # The result, from the program that started the turn and runs the tool itself.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +54,7 @@ class HasError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRecord:
-    """Tokens and money, with who said so; ``None`` until it is known."""
+    """Tokens and cost of calls, each ``None`` until it is known."""
 
     tokens_input: int | None = None
     tokens_output: int | None = None
@@ -74,7 +65,7 @@ class UsageRecord:
 
 
 def total_usage(*usages: UsageRecord) -> UsageRecord:
-    """Tokens and money of several together; who counted is not said of a sum."""
+    """Return the sum of several usages, which has no source."""
     return UsageRecord(
         tokens_input=sum(usage.tokens_input or 0 for usage in usages),
         tokens_output=sum(usage.tokens_output or 0 for usage in usages),
@@ -83,10 +74,10 @@ def total_usage(*usages: UsageRecord) -> UsageRecord:
 
 
 def add_usage(before: UsageRecord, call: UsageRecord) -> UsageRecord:
-    """What a turn has used after one more call.
+    """Return what a turn has used after one more call.
 
-    The tokens are the provider's only where it counted everything that there is to count, and nobody knows what the
-    turn costs once nobody knows it of a call. A call that took nothing changes nothing.
+    The tokens count as the provider's only where it counted every call, and the cost is known only where the cost of
+    every call is. A call that took nothing changes nothing.
     """
     if not _total(before) or not _total(call):
         return call if _total(call) or before.tokens_input is None else before
@@ -105,21 +96,16 @@ def _total(usage: UsageRecord) -> int:
     return (usage.tokens_input or 0) + (usage.tokens_output or 0)
 
 
-FORK = "fork"
-"""The origin of a session that was made as a copy of another one's beginning, and of its turns."""
-SUB_AGENT = "task"
-"""The origin of a session that a turn of its parent works with, by the tool ``task`` or ``tasks``."""
+FORK = "fork"  # The origin of a session that was made as a copy of another one's beginning, and of its turns.
+SUB_AGENT = "task"  # The origin of a session that a turn of its parent works with, by the tool ``task`` or ``tasks``.
 
-IMPORTED_SUB_AGENT = "sub-agent"
-"""The agent of a session that a turn of an imported history worked with."""
+IMPORTED_SUB_AGENT = "sub-agent"  # The agent of a session that a turn of an imported history worked with.
+# What an import notes of a session's link to its parent, in words.
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
-"""What an import notes of a session's link to its parent, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """One session."""
-
     id: str
     owner_id: int
     parent_id: str | None
@@ -136,31 +122,27 @@ class SessionRecord:
     event_seq: int
     message_seq: int
     turn_seq: int
-    running_turn_id: str | None
-    """The turn that has the session, running or suspended: no other one may begin."""
+    running_turn_id: str | None  # The turn that has the session, running or suspended: no other one may begin.
     last_turn_state: str | None
-    account_limits: dict[str, Any]
-    """What an administrator lets its owner spend, as in a configuration."""
-    host_mode: bool = False
-    """Whether it stays alive for messages of peers."""
-    peer_name: str = ""
-    """By which they address it."""
+    account_limits: dict[str, Any]  # What an administrator lets its owner spend, as in a configuration.
+    host_mode: bool = False  # Whether it stays alive for messages of peers.
+    peer_name: str = ""  # By which they address it.
 
     @property
     def is_sub_agent(self) -> bool:
-        """Whether a turn of its parent works with it, by the tool ``task`` or ``tasks``."""
+        """Return whether a turn of the parent works with this session by the tool ``task`` or ``tasks``."""
         return self.origin == SUB_AGENT
 
     @property
     def relation(self) -> str:
-        """How it comes from its parent: ``sub-agent``, ``fork``, ``compaction`` (of an imported history), or nothing."""
+        """Return ``sub-agent``, ``fork``, ``compaction`` (of an imported history) or an empty text."""
         if self.parent_id is None:
             return ""
         return {SUB_AGENT: "sub-agent", FORK: "fork"}.get(self.origin) or IMPORTED.get(self.labels.get("link", ""), "")
 
     @property
     def state(self) -> str:
-        """``running``, ``suspended``, ``archived`` or how the last turn ended; ``idle`` when there was none or it went well."""
+        """Return ``running``, ``suspended``, ``archived``, ``idle``, or how the last turn ended if not well."""
         if self.running_turn_id:
             return "suspended" if self.last_turn_state == TurnState.SUSPENDED else "running"
         if self.archived_at:
@@ -170,7 +152,7 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kin:
-    """A session among its relations."""
+    """A session in its tree."""
 
     id: str
     parent_id: str | None
@@ -178,12 +160,11 @@ class Kin:
 
     @property
     def is_copy(self) -> bool:
-        """Whether it is a fork: it begins with a copy of its parent's messages."""
+        """Return whether it is a fork, which begins with a copy of its parent's messages."""
         return self.origin == FORK
 
     @property
     def is_sub_agent(self) -> bool:
-        """Whether a turn of its parent works with it, by the tool ``task`` or ``tasks``."""
         return self.origin == SUB_AGENT
 
 
@@ -194,15 +175,12 @@ class Waiting:
     part_id: str
     tool_call_id: str
     tool_name: str
-    input: str
-    """The arguments exactly as the model wrote them, usually JSON."""
+    input: str  # The arguments exactly as the model wrote them, usually JSON.
     reason: WaitsFor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord(HasError):
-    """One turn."""
-
     id: str
     session_id: str
     seq: int
@@ -217,15 +195,13 @@ class TurnRecord(HasError):
     fence: int
     message_ids: tuple[str, ...]
     usage: UsageRecord
-    options: str = ""
-    """What its caller asked of this turn alone, as ``turn_options.write_options`` has it."""
-    waits_for: tuple[Waiting, ...] = ()
-    """Of a suspended turn: in the order of the calls. Empty in every other state."""
+    options: str = ""  # What its caller asked of this turn alone, as ``turn_options.write_options`` has it.
+    waits_for: tuple[Waiting, ...] = ()  # Of a suspended turn: in the order of the calls. Empty in every other state.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEnd:
-    """How a message ended: everything that is written once, at its end."""
+    """What is written once at the end of a message."""
 
     model: str = ""
     finish_reason: str | None = None
@@ -233,13 +209,12 @@ class MessageEnd:
     error_code: str | None = None
     error_message: str | None = None
     usage: UsageRecord = UsageRecord()
-    usage_said: str = ""
-    """What the provider said of tokens, as JSON; kept with the call."""
+    usage_said: str = ""  # What the provider said of tokens, as JSON; kept with the call.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCall:
-    """A question to a model that belongs to no turn, to be written before it is asked."""
+    """A model call that belongs to no turn, before it is made."""
 
     purpose: str
     model: str
@@ -252,8 +227,6 @@ class NewCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord(HasError):
-    """One model call."""
-
     id: str
     session_id: str
     turn_id: str | None
@@ -267,8 +240,7 @@ class CallRecord(HasError):
     context_seq: int
     digest: str
     estimated_tokens: int
-    attempts: int | None
-    """How often the model was asked; None while it runs."""
+    attempts: int | None  # How often the model was asked; None while it runs.
     outcome: str | None
     finish_reason: str | None
     error_code: str | None
@@ -276,14 +248,11 @@ class CallRecord(HasError):
     created_at: datetime
     ended_at: datetime | None
     usage: UsageRecord
-    usage_said: str | None
-    """What the provider said of tokens, as JSON, whether it can be true or not; None: nothing."""
+    usage_said: str | None  # What the provider said of tokens, as JSON, whether it can be true or not; None: nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextItemRecord:
-    """One row of the active context."""
-
     item_type: str
     item_id: str
     position: int
@@ -297,62 +266,54 @@ class PartPlace:
 
     said_at: datetime
     tool_name: str
+    # The number of the turn in which its message left the context; ``None`` while it stands there.
     left_turn: int | None
-    """The number of the turn in which its message left the context; ``None`` while it stands there."""
-    pruned_turn: int | None
-    """The number of the turn in which its output became a tombstone; ``None`` while it is none."""
+    pruned_turn: int | None  # The number of the turn in which its output became a tombstone; ``None`` while it is none.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReference:
-    """A file that stands outside the context."""
+    """A file outside the context."""
 
     id: str
     session_id: str
-    content_id: str
-    """SHA-256 of its bytes, 64 hexadecimal digits."""
+    content_id: str  # SHA-256 of its bytes, 64 hexadecimal digits.
     path: str
     file_type: str
-    token_count: int
-    """Tokens of the whole file."""
-    exploration_summary: str
-    """What it holds, in a few hundred tokens; empty while nobody knows."""
+    token_count: int  # Tokens of the whole file.
+    exploration_summary: str  # What it holds, in a few hundred tokens; empty while nobody knows.
     created_at: datetime
-    size: int | None = None
-    """Bytes; None where nobody said."""
+    size: int | None = None  # Bytes; None where nobody said.
+    # How it was explored: ``explorer``, ``covered``, ``problem``, ``seconds``, ``peak_bytes``; None: it was not, or not
+    # here.
     exploration: dict[str, Any] | None = None
-    """How it was explored: ``explorer``, ``covered``, ``problem``, ``seconds``, ``peak_bytes``; None: it was not, or not
-    here."""
-    is_explored: bool = True
-    """False while its exploration is still to come."""
+    is_explored: bool = True  # False while its exploration is still to come.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRange:
-    """A stretch of a file's bytes. It begins and ends between two characters where the file is UTF-8."""
+    """A range of a file's bytes that begins and ends between two characters where the file is UTF-8."""
 
     file: FileReference
     data: bytes
-    offset: int
-    """Of the first byte."""
-    size: int
-    """Bytes of the whole file."""
+    offset: int  # Of the first byte.
+    size: int  # Bytes of the whole file.
 
     @property
     def next_offset(self) -> int | None:
-        """Where to read on; None at the end of the file."""
+        """Return where to read on, or None at the end of the file."""
         end = self.offset + len(self.data)
         return end if end < self.size else None
 
     @property
     def text(self) -> str:
-        """The bytes as text; what is no UTF-8 becomes U+FFFD."""
+        """Return the bytes as text, with U+FFFD for what is not UTF-8."""
         return text_of_bytes(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveText:
-    """What one part of a running answer says so far."""
+    """The text of one part of a running answer so far."""
 
     message_id: str
     part_index: int
@@ -365,13 +326,12 @@ class LiveText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TryRecord:
-    """One attempt at a summary, or at a piece of one, without its text."""
+    """One attempt at a summary or at a piece of one, without its text."""
 
     id: str
     run_id: str | None
     call_id: str | None
-    summary_id: str
-    """What it was to be; there is none of that id if nothing came of it."""
+    summary_id: str  # What it was to be; there is none of that id if nothing came of it.
     kind: str
     level: int
     piece: int
@@ -389,18 +349,14 @@ class TryRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord(HasError):
-    """One compaction."""
-
     id: str
     session_id: str
     state: str
     trigger: str
     attempts: int
-    outcome: str | None
-    """Why it ended, a value of ``compaction.Outcome``; ``None`` for one that failed or goes on."""
+    outcome: str | None  # Why it ended, a value of ``compaction.Outcome``; ``None`` for one that failed or goes on.
     level: int | None
-    tries: tuple[TryRecord, ...]
-    """In order."""
+    tries: tuple[TryRecord, ...]  # In order.
     tokens_before: int | None
     tokens_after: int | None
     summary_ids: list[str]
@@ -423,8 +379,7 @@ class RunRecord(HasError):
 class NewSummary:
     """A summary that was accepted and waits for its commit."""
 
-    id: str
-    """Known from the first try on."""
+    id: str  # Known from the first try on.
     kind: str
     depth: int
     level: int
@@ -444,18 +399,11 @@ class NewSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRecord(NewSummary):
-    """One summary node."""
-
     session_id: str
-    run_id: str | None
-    """The compaction that wrote it; none for a revision."""
+    run_id: str | None  # The compaction that wrote it; none for a revision.
     created_at: datetime
     superseded_seq: int | None
-    revises: str | None
-    """The summary whose place it takes."""
-    restores: str | None
-    """The earlier revision whose text it has."""
-    freshness: str
-    """``fresh``, or ``stale``: something under it was revised to another text since."""
-    source_ids: list[tuple[str, str]]
-    """(``message`` or ``summary``, id), in order."""
+    revises: str | None  # The summary whose place it takes.
+    restores: str | None  # The earlier revision whose text it has.
+    freshness: str  # ``fresh``, or ``stale``: something under it was revised to another text since.
+    source_ids: list[tuple[str, str]]  # (``message`` or ``summary``, id), in order.

@@ -1,8 +1,8 @@
-"""What a search looks for: words for an index, and what proves and rates a match. The same on every database.
+"""What a search looks for: words for an index, and what proves and rates a match, the same on every database.
 
-No database's own tokenizer decides anything: texts and queries become plain words here. Text is folded character
-for character (lower case, no accents, a space for what is no letter or digit), so that a place in the folded text
-is the same place in the text that is shown.
+No database's own tokenizer decides anything: texts and queries become plain words here. Text is folded character for
+character (lower case, no accents, a space for what is no letter or digit), so that a place in the folded text is the
+same place in the text that is shown.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ import re2
 
 from mnesis_core.errors import InvalidRequest
 
-LONGEST_QUERY = 1_000
-"""Characters."""
-LONGEST_WORD = 64
-"""Characters of a word that the index knows; PostgreSQL takes no lexeme over 2 kB."""
+LONGEST_QUERY = 1_000  # Characters.
+LONGEST_WORD = 64  # Characters of a word that the index knows; PostgreSQL takes no lexeme over 2 kB.
 SNIPPET_CHARACTERS = 160
 
+# Scripts whose words no space divides (Thai to Khmer, kana, Han), and Hangul, whose words take endings.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Scripts whose words no space divides (Thai to Khmer, kana, Han), and Hangul, whose words take endings."""
 _UNSPACED_RUN = re.compile(f"([{_UNSPACED}]+)")
 _IN_WORD = f"[^ {_UNSPACED}]"
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -40,7 +38,7 @@ _BLANK = dict.fromkeys([*range(32), 127], " ")
 
 
 class _Bases(dict[int, str]):
-    """One character for each character, found out when it is first seen: the letter below an accent, or a space."""
+    """Map each character to one: the letter below an accent, or a space."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -53,7 +51,7 @@ class _Bases(dict[int, str]):
 
 
 class _Fold(dict[int, str]):
-    """The same in lower case."""
+    """Map each character to the lower case of its base."""
 
     def __missing__(self, code: int) -> str:
         base = _BASES[code]
@@ -67,7 +65,7 @@ _BASES, _FOLD = _Bases(), _Fold()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """A piece of a text on one line, and where in it the matches are: (first, after the last) character."""
+    """A piece of a text on one line with its matches: (first, after the last) character."""
 
     text: str
     matches: tuple[tuple[int, int], ...]
@@ -82,33 +80,33 @@ class IndexWord:
 
 
 class Query(Protocol):
-    """What a text is compared with. Give it ``readable`` text."""
+    """What a ``readable`` text is compared with."""
 
     @property
     def words(self) -> tuple[IndexWord, ...]:
-        """What every matching text has in the index; empty when no index helps."""
+        """Return what every matching text has in the index; empty when no index helps."""
 
     def rate(self, text: str) -> float:
-        """How well a text matches; 0 when it does not."""
+        """Return how well a text matches, 0 when it does not."""
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the matches are, in order."""
+        """Yield where the matches are, in order."""
 
 
 def readable(text: str) -> str:
-    """Text as it is searched and shown: composed (NFC), a lone surrogate as U+FFFD."""
+    """Return text as it is searched and shown: composed (NFC), with U+FFFD for a lone surrogate."""
     if text.isascii():
         return text
     return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
 
 
 def fold(text: str) -> str:
-    """Words in lower case without accents, every other character a space; as long as the text."""
+    """Return a text of the same length in lower case without accents, with a space for every other character."""
     return text.translate(_FOLD)
 
 
 def words_of(text: str) -> set[str]:
-    """The words that an index holds for a text.
+    """Return the words that an index holds for a text.
 
     Identifiers are in it as a whole and in parts (``getUserName``: getusername, get, user, name); scripts without
     spaces as single characters and as pairs.
@@ -175,7 +173,7 @@ class _Term:
 
     @property
     def needs_proof(self) -> bool:
-        """The index knows which words a text has, not where."""
+        """Return whether a match in the index is not enough: it knows which words a text has, not where."""
         return len(self.words) > 1 or len(self.pieces[0]) > LONGEST_WORD
 
     @cached_property
@@ -204,7 +202,6 @@ class WordQuery:
 
     @cached_property
     def words(self) -> tuple[IndexWord, ...]:
-        """What every matching text has in the index."""
         return tuple(dict.fromkeys(word for term in self.terms for word in term.words))
 
     @cached_property
@@ -216,7 +213,7 @@ class WordQuery:
         return tuple(re.compile(piece) for term in self.terms for piece in term.pieces)
 
     def rate(self, text: str) -> float:
-        """More for words that come often in a short text, twice as much when they stand side by side as asked."""
+        """Rate words that come often in a short text higher, and twice as high when they stand side by side as asked."""
         folded = fold(text)
         if not all(term.is_in(folded) for term in self.terms if term.needs_proof):
             return 0.0
@@ -225,7 +222,7 @@ class WordQuery:
         return together * often / (1 + log1p(len(text) / 1_000))
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the terms are, in order; inside of longer words only if they are nowhere else."""
+        """Yield where the terms are, in order; inside longer words only if they are nowhere else."""
         folded = fold(text)
         patterns = [term.pattern for term in self.terms if term.pattern.search(folded)] or self._loose
         end = 0
@@ -244,16 +241,14 @@ class PatternQuery:
     words: tuple[IndexWord, ...] = ()
 
     def rate(self, text: str) -> float:
-        """1 for a match."""
         return 1.0 if self.pattern.search(text) else 0.0
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the pattern matches."""
         return (match.span() for match in self.pattern.finditer(text))
 
 
 def parse_words(text: str) -> WordQuery:
-    """A query as people type it: words that must all be there, ``"two words"`` side by side, ``begin*``.
+    """Return a query as people type it: words that must all be there, ``"two words"`` side by side, ``begin*``.
 
     :raises InvalidRequest: it is too long, or has no word in it.
     """
@@ -272,9 +267,9 @@ def _terms(asked: str) -> Iterator[_Term]:
 
 
 def parse_pattern(text: str) -> PatternQuery:
-    """A regular expression.
+    """Return the query of a regular expression.
 
-    :raises InvalidRequest: it is too long, or RE2 does not know it (it has no look-around and no back references).
+    :raises InvalidRequest: it is too long, or not RE2 syntax (which has no look-around and no back references).
     """
     refuse_long(text)
     options = re2.Options()
@@ -290,7 +285,10 @@ def parse_pattern(text: str) -> PatternQuery:
 
 
 def refuse_long(text: str) -> None:
-    """:raises InvalidRequest: a search is empty or too long."""
+    """Refuse a search that is empty or too long.
+
+    :raises InvalidRequest: it is.
+    """
     if not text.strip():
         raise InvalidRequest("The search is empty.", field="q")
     if len(text) > LONGEST_QUERY:
@@ -298,7 +296,7 @@ def refuse_long(text: str) -> None:
 
 
 def snippet(text: str, query: Query) -> Snippet:
-    """The piece of a text around its first match, on one line."""
+    """Return the piece of a text around its first match, on one line."""
     text = text.translate(_BLANK)
     places = query.places(text)
     first = next(places, (0, 0))

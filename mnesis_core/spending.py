@@ -1,7 +1,7 @@
-"""What may be spent, what was, and whether one more thing may be: of a turn, a session, a person and a person's day.
+"""What may be spent, what was spent, and whether more may be: by a turn, a session, a person and a person's day.
 
-A limit is kept before it is passed: what comes next counts with the highest it can take, so the last call cannot pass
-it. Time alone is different. Nobody knows before how long a call takes, so it is a hard stop while the call runs.
+A limit is enforced before it is passed: what comes next counts at the highest that it can take, so the last call cannot
+pass it. Time alone is different: no one knows before how long a call takes, so it is a hard stop while the call runs.
 """
 
 from __future__ import annotations
@@ -15,54 +15,45 @@ from typing import Any, TypeVar
 from mnesis_core.config import LimitConfig
 
 _Number = TypeVar("_Number", int, float)
-WARN_AT = 0.8
-"""Of a limit: from here on the session's ledger says so, once."""
+WARN_AT = 0.8  # Of a limit: from here on the session's ledger says so, once.
 
 
 class Scope(StrEnum):
-    """Whose spending a limit is about, the narrowest first."""
+    """Whose spending a limit is about, from the narrowest to the widest."""
 
-    TURN = "turn"
-    """One turn, with the sessions it launches and the compactions of its session meanwhile."""
-    SESSION = "session"
-    """A session since it began, with the sessions it launched."""
-    USER = "user"
-    """All sessions of one person."""
-    DAY = "day"
-    """All sessions of one person since midnight UTC."""
+    TURN = "turn"  # One turn, with the sessions it launches and the compactions of its session meanwhile.
+    SESSION = "session"  # A session since it began, with the sessions it launched.
+    USER = "user"  # All sessions of one person.
+    DAY = "day"  # All sessions of one person since midnight UTC.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """The most that may be spent; ``None``: no limit. Of a turn where its caller gives them, else of any scope."""
+    """The most that may be spent in one scope; ``None`` for no limit."""
 
-    tokens: int | None = None
-    """Of prompts and answers."""
-    cost_micros: int | None = None
-    """Millionths of the currency unit."""
-    seconds: float | None = None
-    """While a model is asked or a tool runs. Waiting for people takes none."""
+    tokens: int | None = None  # Of prompts and answers.
+    cost_micros: int | None = None  # Millionths of the currency unit.
+    seconds: float | None = None  # While a model is asked or a tool runs. Waiting for people takes none.
     tool_calls: int | None = None
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is limited."""
         return all(value is None for value in asdict(self).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What was spent, or what one thing may take at the most."""
+    """What was spent, or the most that one call may take."""
 
     tokens: int = 0
     cost_micros: int = 0
     seconds: float = 0.0
     tool_calls: int = 0
+    # Model calls of which nobody says what they cost: they count as nothing, and this says how many they are.
     unpriced_calls: int = 0
-    """Model calls of which nobody says what they cost: they count as nothing, and this says how many they are."""
 
     def as_parameters(self) -> dict[str, int | None]:
-        """The most of a model call, as it is kept with it: whoever adds up counts it until there is a bill."""
+        """Return the most that a call may take, as its record keeps it until the real cost is known."""
         return {"most_tokens": self.tokens, "most_micros": None if self.unpriced_calls else self.cost_micros}
 
     def __add__(self, other: Spent) -> Spent:
@@ -71,30 +62,24 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidCall:
-    """A model call with the tools that it asked for: what the record says of it, and what it may still take."""
+    """A model call with the tools that it asked for: what the record knows of it, and what it may still take."""
 
     session_id: str
-    is_child: bool
-    """Of a session that a tool launched: that tool's own time has this one's in it."""
+    is_child: bool  # Of a session that a tool launched: that tool's own time has this one's in it.
     began: datetime
-    ended: datetime | None
-    """``None``: it runs."""
-    spent: Spent
-    """Tokens and money: as reported, or where nobody reported, at the highest."""
-    tools: tuple[tuple[datetime, datetime | None], ...] = ()
-    """When each tool that was started began and ended."""
-    is_open: bool = False
-    """It runs, or tools that it asked for have no result yet."""
-    count: int = 1
-    """How many calls it stands for: those of a minute of a run may be one."""
-    first: datetime | None = None
-    """When the first of them began; ``began`` is when the last did."""
+    ended: datetime | None  # ``None``: it runs.
+    spent: Spent  # Tokens and money: as reported, or where nobody reported, at the highest.
+    tools: tuple[tuple[datetime, datetime | None], ...] = ()  # When each tool that was started began and ended.
+    is_open: bool = False  # It runs, or tools that it asked for have no result yet.
+    count: int = 1  # How many calls it stands for: those of a minute of a run may be one.
+    first: datetime | None = None  # When the first of them began; ``began`` is when the last did.
 
 
 def sum_of(calls: Iterable[PaidCall], *, now: datetime, apart: bool) -> Spent:
-    """What calls and their tools have taken.
+    """Return what calls and their tools have taken.
 
-    :param apart: sessions side by side take their time each; else, as in one tree of sessions, they take it once
+    :param apart: sessions side by side each count their time; otherwise time that they share counts once, as in one
+        tree
     """
     known = list(calls)
     stretches: dict[str, list[tuple[datetime, datetime]]] = {}
@@ -112,7 +97,7 @@ def sum_of(calls: Iterable[PaidCall], *, now: datetime, apart: bool) -> Spent:
 
 
 def busy_seconds(stretches: Iterable[tuple[datetime, datetime]]) -> float:
-    """How long anything was at work, of (begin, end): what ran side by side counts once."""
+    """Return how long any of these (begin, end) was at work: what ran side by side counts once."""
     total = 0.0
     until: datetime | None = None
     for begin, end in sorted(stretches):
@@ -123,9 +108,10 @@ def busy_seconds(stretches: Iterable[tuple[datetime, datetime]]) -> float:
 
 
 def settled_until(calls: Sequence[PaidCall], before: datetime) -> datetime | None:
-    """The moment up to which no call can change any more: all that began by then have ended, and their tools too.
+    """Return the time up to which no call can change any more, since all that began by then have ended with their
+    tools.
 
-    :param before: whatever began later may still be about to be written
+    :param before: a call that began later may still be about to be written
     """
     first_open = min((call.began for call in calls if call.is_open), default=before)
     return max((call.began for call in calls if call.began < min(first_open, before)), default=None)
@@ -133,19 +119,19 @@ def settled_until(calls: Sequence[PaidCall], before: datetime) -> datetime | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What is kept of a scope: its sum up to a moment, and what was warned of."""
+    """The stored sum of a scope up to a moment, and its warnings."""
 
     until: datetime | None = None
     spent: Spent = Spent()
+    # By measure, the limit that was nearly used up when it was said.
     warned: Mapping[str, float] = field(default_factory=dict)
-    """By measure, the limit that was nearly used up when it was said."""
 
 
 ONE_TOOL_CALL = Spent(tool_calls=1)
 
 
 def highest_of(tokens: int, cost_micros: int | None) -> Spent:
-    """The most that a model call can take; ``None``: its price is not known."""
+    """Return the most that a model call can take; ``None`` means that its price is not known."""
     return Spent(tokens=tokens, cost_micros=cost_micros or 0, unpriced_calls=int(cost_micros is None))
 
 
@@ -160,31 +146,28 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One limit, and how far it is used."""
+    """One limit, and how much of it is used."""
 
     scope: str
-    measure: str
-    """``tokens``, ``cost_micros``, ``seconds`` or ``tool_calls``."""
+    measure: str  # ``tokens``, ``cost_micros``, ``seconds`` or ``tool_calls``.
     limit: float
     spent: float
 
     @property
     def left(self) -> float:
-        """Never below nothing."""
         return max(0, self.limit - self.spent)
 
     @property
     def is_near(self) -> bool:
-        """Whether so much is used that it should be said."""
         return self.spent >= self.limit * WARN_AT
 
     @property
     def words(self) -> str:
-        """The limit for people: ``9,500 of 10,000 tokens a day``."""
+        """Return the limit for people, such as ``9,500 of 10,000 tokens a day``."""
         return f"{self.amount(self.spent)} of {self.amount(self.limit)} {_UNIT[self.measure]} {_PER[self.scope]}"
 
     def amount(self, value: float) -> str:
-        """So much of what is measured, without its unit."""
+        """Return an amount of what is measured, without its unit."""
         return _amount(self.measure, value)
 
 
@@ -205,7 +188,7 @@ def _amount(measure: str, value: float) -> str:
 
 
 def lines_of(allowances: Iterable[Allowance]) -> list[Line]:
-    """Every limit there is, in the order of the scopes."""
+    """Return every limit there is, in the order of the scopes."""
     return [
         Line(scope=allowance.scope, measure=measure, limit=limit, spent=getattr(allowance.spent, measure))
         for allowance in allowances
@@ -215,7 +198,7 @@ def lines_of(allowances: Iterable[Allowance]) -> list[Line]:
 
 
 def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> Line | None:
-    """The first limit that would be passed by what comes, at its highest; ``None``: it may come."""
+    """Return the first limit that ``coming`` would pass, or ``None``."""
     return next((line for line in lines_of(allowances) if _is_passed(line, getattr(coming, line.measure))), None)
 
 
@@ -229,13 +212,13 @@ def _is_passed(line: Line, coming: float) -> bool:
 
 
 def shortest_time(allowances: Iterable[Allowance]) -> Line | None:
-    """The limit of time of which the least is left; ``None``: nothing limits it."""
+    """Return the limit of time with the least left, or ``None``."""
     lines = [line for line in lines_of(allowances) if line.measure == "seconds"]
     return min(lines, key=lambda line: line.left, default=None)
 
 
 def tightest(*limits: TurnLimits) -> TurnLimits:
-    """Of several limits on the same the lowest each: who comes later may tighten what is there, and never loosen it."""
+    """Return the lowest of several limits on each measure: a later one may tighten, never loosen."""
     return TurnLimits(
         tokens=_least(limit.tokens for limit in limits),
         cost_micros=_least(limit.cost_micros for limit in limits),
@@ -249,12 +232,11 @@ def _least(values: Iterable[_Number | None]) -> _Number | None:
 
 
 def limits_of(config: LimitConfig, scope: Scope) -> TurnLimits:
-    """What a configuration allows in a scope."""
     return _limits_in(asdict(getattr(config, scope)))
 
 
 def configured_limits(values: Mapping[str, Mapping[str, Any]], scope: Scope) -> TurnLimits:
-    """As ``limits_of``, of what somebody wrote into a configuration and what was accepted: no more than that."""
+    """Return the limits in values that were written into a configuration and accepted."""
     return _limits_in(values.get(scope, {}))
 
 

@@ -1,8 +1,7 @@
-"""The one reversible text codec: what both databases store is the same text.
+"""Text of others: how it is stored, quoted, shown and read as JSON.
 
-PostgreSQL refuses NUL, and a lone surrogate cannot be written as UTF-8 at all. Both are escaped with
-U+241B (SYMBOL FOR ESCAPE), which escapes itself, so that ``decode_text(encode_text(t)) == t`` for
-every Python string.
+PostgreSQL refuses NUL, and a lone surrogate cannot be written as UTF-8 at all. Both are escaped with U+241B (SYMBOL FOR
+ESCAPE), which escapes itself, so that ``decode_text(encode_text(t)) == t`` for every Python string.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ import orjson
 from mnesis_core.errors import InvalidRequest
 
 ESCAPE = "␛"
-LONGEST_CHARACTER = 4
-"""Bytes of one character in UTF-8, at most."""
+LONGEST_CHARACTER = 4  # Bytes of one character in UTF-8, at most.
 _UNSAFE = re.compile(f"[\x00\ud800-\udfff{ESCAPE}]")
 _UNSAFE_JSON = re.compile(rb"\\u0000|" + ESCAPE.encode())
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -37,14 +35,15 @@ def encode_text(text: str) -> str:
 
 
 def decode_text(text: str) -> str:
-    """Undo ``encode_text``."""
     if ESCAPE not in text:
         return text
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def printable(text: str) -> str:
-    """Text that can leave as UTF-8: every lone surrogate becomes U+FFFD. For doors, never for the record."""
+    """Return text that can be written as UTF-8, with U+FFFD for every lone surrogate. Use it at endpoints, never in the
+    record.
+    """
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -58,20 +57,20 @@ def printable_json(value: Any) -> Any:
 
 
 def printable_piece(text: str) -> str:
-    """Likewise, and as many characters as before: for a piece whose place is counted in characters.
+    """Return text that can be written as UTF-8 and has as many characters as before.
 
-    Two halves of a pair, which came one after the other, ``printable`` makes one character of.
+    ``printable`` makes one character of two neighbouring halves of a pair.
     """
     return _SURROGATE.sub("\ufffd", text)
 
 
 def text_digest(text: str) -> str:
-    """SHA-256 of a text, in hexadecimal."""
+    """Return the SHA-256 of a text in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def encode_json(value: Any) -> Any:
-    """``encode_text`` on every string inside a JSON value, keys included."""
+    """Apply ``encode_text`` to every string inside a JSON value, keys included."""
     # Written, what is to be escaped shows: looking is quicker than walking through it all.
     try:
         return _encoded(value) if _UNSAFE_JSON.search(orjson.dumps(value)) else value
@@ -90,7 +89,6 @@ def _encoded(value: Any) -> Any:
 
 
 def decode_json(value: Any) -> Any:
-    """Undo ``encode_json``."""
     if isinstance(value, str):
         return decode_text(value)
     if isinstance(value, dict):
@@ -99,12 +97,12 @@ def decode_json(value: Any) -> Any:
 
 
 def bytes_of_text(text: str) -> bytes:
-    """UTF-8 of any Python string, so that ``text_of_bytes`` gives it back, a lone surrogate included."""
+    """Return a text as UTF-8 that ``text_of_bytes`` reads back, lone surrogates included."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def text_of_bytes(data: bytes) -> str:
-    """The text of bytes; what is no UTF-8 becomes U+FFFD."""
+    """Read bytes as UTF-8, with U+FFFD for what is not UTF-8."""
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -112,7 +110,7 @@ def text_of_bytes(data: bytes) -> str:
 
 
 def character_start(data: bytes, index: int) -> int:
-    """Where the UTF-8 character begins that ``data[index]`` is part of; ``index`` itself where that is no UTF-8."""
+    """Return where the UTF-8 character of ``data[index]`` begins, or ``index`` where the bytes are not UTF-8."""
     for start in range(index, max(-1, index - LONGEST_CHARACTER), -1):
         if start >= len(data) or data[start] & 0xC0 != 0x80:
             return min(start, len(data))
@@ -120,7 +118,7 @@ def character_start(data: bytes, index: int) -> int:
 
 
 def write_time(time: datetime) -> str:
-    """A moment as every endpoint writes it: ISO 8601 in UTC, always with milliseconds, such as ``2026-11-23T19:24:40.000Z``."""
+    """Return a time in ISO 8601 in UTC with milliseconds, such as ``2026-11-23T19:24:40.000Z``."""
     return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
@@ -131,12 +129,12 @@ _FILE_TAGS = re.compile(r"<(?=\s*/?\s*file_text\b)", re.IGNORECASE)
 
 
 def quote(text: str) -> str:
-    """Text as data: it can neither open nor close one of the tags that we put around quoted text."""
+    """Return text as data, which can neither open nor close one of our tags around quoted text."""
     return _OWN_TAGS.sub("&lt;", text)
 
 
 def quote_file(text: str) -> str:
-    """Likewise the text of a file, which stands between tags of its own."""
+    """Return the text of a file as data, which can neither open nor close the tags around a file's text."""
     return _FILE_TAGS.sub("&lt;", text)
 
 
@@ -161,14 +159,12 @@ _SPACES = re.compile(r"[\t\n ]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A stretch of text: as it is, or a mark that stands for one hidden character, perhaps repeated."""
+    """A stretch of text as it is, or a mark for one hidden character that may be repeated."""
 
     text: str
     is_mark: bool = False
-    code: str = ""
-    """``U+202E`` for a mark."""
-    count: int = 1
-    """How many of these characters stand here in a row."""
+    code: str = ""  # ``U+202E`` for a mark.
+    count: int = 1  # How many of these characters stand here in a row.
 
 
 def visible_runs(text: str) -> list[Run]:
@@ -177,18 +173,18 @@ def visible_runs(text: str) -> list[Run]:
 
 
 def visible_text(text: str) -> str:
-    """The same as one line for tables and titles: marks in brackets, white space collapsed."""
+    """Return a text as one line for tables and titles, with marks in brackets and white space collapsed."""
     line = "".join(f"[{run.text}]" if run.is_mark else run.text for run in _runs(text))
     return _SPACES.sub(" ", line).strip()
 
 
 def without_hidden(text: str) -> str:
-    """A text without what a reader could not see or would be misled by."""
+    """Remove what a reader could not see or would be misled by."""
     return _HIDDEN.sub("", text)
 
 
 def excerpt(text: str, length: int) -> str:
-    """The beginning of a text on one visible line of at most ``length`` characters."""
+    """Return the beginning of a text on one visible line of at most ``length`` characters."""
     # Cut first: a text of 20 MB is not made visible for the sake of a table cell.
     line = visible_text(text[: length * 4])
     return line if len(line) <= length and len(text) <= length * 4 else line[: length - 1].rstrip() + "…"
@@ -216,7 +212,7 @@ def _mark(character: str, count: int) -> Run:
 
 
 def read_json(text: str | bytes) -> Any:
-    """The value that a text holds.
+    """Return the value that a JSON text holds.
 
     Python would also read NaN and Infinity, and 1e999 as infinity, which no database keeps.
 
@@ -250,7 +246,7 @@ def _problem(error: Exception) -> str:
 
 
 def nests_within(value: Any, deepest: int) -> bool:
-    """Whether at most so many objects and lists stand inside each other. Whatever reads a value does so by recursion."""
+    """Return whether at most ``deepest`` objects and lists stand inside each other: readers of a value recurse."""
     if not isinstance(value, dict | list):
         return True
     held = value.values() if isinstance(value, dict) else value

@@ -1,8 +1,8 @@
-"""``dataclass`` for frozen values that are made by the thousand: frozen for the type checker, which sees the one of the
-standard library, and made at run time as fast as one that is not.
+"""Frozen values that are made by the thousand, and the ids of rows.
 
-A frozen dataclass sets each field by a call, which takes four times as long as setting it: reading a context would
-spend more time on that than on its query. Two with the same content are equal and have one hash, as usual.
+``dataclass`` is the standard library's for the type checker. At run time it makes no frozen class: that sets each field
+by a call, which takes four times as long, and reading a context would spend more time on it than on its query. Two
+values with the same content are equal and have one hash, as usual.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IN_TEXT = re.compile(rf"(?<![0-9A-Za-z_]){_PATTERN.pattern}(?![0-9A-Za-z])")
 
 
 def new_id(prefix: str) -> str:
-    """A new id such as ``sess_01J…``: the prefix, an underscore, a ULID (26 characters of Crockford base 32).
+    """Return a new id such as ``sess_01J…``: the prefix, an underscore, a ULID (26 characters of Crockford base 32).
 
     :raises ValueError: the prefix is not one of ``PREFIXES``.
     """
@@ -46,7 +46,7 @@ def new_id(prefix: str) -> str:
 
 
 def first_id(prefix: str, seconds: float) -> str:
-    """The id before all that are made from a time on (seconds since 1970): what is younger is greater."""
+    """Return the id below all that are made from a time on, in seconds since 1970."""
     return _written(prefix, int(seconds * 1000) << 80)
 
 
@@ -56,10 +56,9 @@ def _written(prefix: str, number: int) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether ``text`` has the shape of an id of ours."""
     return _PATTERN.fullmatch(text) is not None
 
 
 def find_ids(text: str) -> tuple[str, ...]:
-    """Ids of ours in ``text``, each once, in order of appearance; linear in its length."""
+    """Return the ids in ``text``, each once, in order of appearance; linear in its length."""
     return tuple(dict.fromkeys(_IN_TEXT.findall(text)))

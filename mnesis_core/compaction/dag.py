@@ -1,7 +1,7 @@
-"""The summary DAG walked: what stands for what, up and down, and whether a context stands for every message once.
+"""The summary DAG: what stands for what, up and down, and whether a context stands for every message once.
 
-Edges never change, so they name the revision that was read; whoever walks is led to the newest one. A graph that was
-tampered with ends all the same: nothing is visited twice.
+Edges never change, so they name the revision that was read; a walk is led to the newest one. It also ends on a graph
+that was tampered with: no node is visited twice.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from difflib import unified_diff
 
 from mnesis_core.errors import Conflict, SummaryNotFoundError
 
-Span = tuple[int, int]
-"""First and last of some neighbouring messages, by ``seq``."""
+Span = tuple[int, int]  # First and last of some neighbouring messages, by ``seq``.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +22,7 @@ class Node:
     """A summary without its text."""
 
     id: str
-    kind: str
-    """``leaf`` over messages, ``condensed`` over summaries."""
+    kind: str  # ``leaf`` over messages, ``condensed`` over summaries.
     depth: int
     level: int
     first_seq: int
@@ -35,19 +33,15 @@ class Node:
     tokens_input: int
     tokens_output: int
     cost_micros: int
-    sources: tuple[str, ...] = ()
-    """The summaries that were read for it, in order; none for a leaf."""
-    revises_id: str | None = None
-    """The summary whose place it takes."""
-    restores_id: str | None = None
-    """The earlier revision whose text it has."""
-    superseded_seq: int | None = None
-    """The event with which a revision took its place."""
+    sources: tuple[str, ...] = ()  # The summaries that were read for it, in order; none for a leaf.
+    revises_id: str | None = None  # The summary whose place it takes.
+    restores_id: str | None = None  # The earlier revision whose text it has.
+    superseded_seq: int | None = None  # The event with which a revision took its place.
     freshness: str = "fresh"
 
     @property
     def text_of(self) -> str:
-        """The revision that this text was written for."""
+        """Return the id of the revision that this text was written for."""
         return self.restores_id or self.id
 
 
@@ -57,10 +51,8 @@ class Cost:
 
     summaries: int
     leaves: int
-    messages: int
-    """That the leaves stand for."""
-    token_count: int
-    """Of all their texts."""
+    messages: int  # That the leaves stand for.
+    token_count: int  # Of all their texts.
     tokens_input: int
     tokens_output: int
     cost_micros: int
@@ -78,7 +70,7 @@ class Graph:
                 self._parents[source].append(node)
 
     def find(self, id: str) -> Node:
-        """The summary of this id.
+        """Return the summary with this id.
 
         :raises SummaryNotFoundError: there is none.
         """
@@ -87,15 +79,14 @@ class Graph:
         return self.nodes[id]
 
     def newest(self, id: str) -> Node:
-        """The newest revision of a summary."""
         return self.revisions(id)[-1]
 
     def revisions(self, id: str) -> list[Node]:
-        """A summary and what took its place, one after the other."""
+        """Return a summary and its later revisions, in order."""
         return [self.find(one) for one in self._chain(id)]
 
     def history(self, id: str) -> list[Node]:
-        """Every revision of a summary, the oldest first."""
+        """Return every revision of a summary, the oldest first."""
         seen = {id}
         while (earlier := self.find(id).revises_id) is not None and earlier not in seen:
             id = earlier
@@ -103,15 +94,15 @@ class Graph:
         return self.revisions(id)
 
     def sources(self, id: str) -> list[Node]:
-        """The summaries one step down in their newest revisions, in order; none for a leaf."""
+        """Return the summaries one step down in their newest revisions, in order; none for a leaf."""
         return [self.newest(source) for source in self.find(id).sources]
 
     def parents(self, id: str) -> list[Node]:
-        """The summaries one step up, in their newest revisions."""
+        """Return the summaries one step up in their newest revisions."""
         return self._parents[self._chain(id)[-1]]
 
     def above(self, id: str) -> list[Node]:
-        """Every summary that stands for this one, the nearest first."""
+        """Return every summary that stands for this one, the nearest first."""
         found: dict[str, Node] = {}
         waiting = self.parents(id)[:]
         for node in waiting:
@@ -121,7 +112,7 @@ class Graph:
         return list(found.values())
 
     def below(self, id: str) -> Iterator[tuple[int, Node]]:
-        """A summary and every one under it, each once and in order, with how many steps down it is."""
+        """Yield a summary and every one under it, each once and in order, with how many steps down it is."""
         # A stack instead of recursion: a chain of summaries may be deeper than Python's.
         waiting, seen = [(0, self.find(id))], set[str]()
         while waiting:
@@ -132,23 +123,22 @@ class Graph:
                 waiting += [(steps + 1, source) for source in reversed(self.sources(node.id))]
 
     def leaves(self, id: str) -> list[Node]:
-        """The leaves under a summary, in order; itself, if it is one."""
+        """Return the leaves under a summary, in order; a leaf alone gives itself."""
         return [node for _, node in self.below(id) if node.kind == "leaf"]
 
     def cost(self, id: str) -> Cost:
-        """What a summary and all under it took."""
+        """Return what a summary and all under it took."""
         return cost_of([node for _, node in self.below(id)])
 
     def roots(self) -> list[Node]:
-        """The summaries that no other one stands for, by their messages."""
+        """Return the summaries that no other one stands for, in the order of their messages."""
         return sorted((node for node in self.current() if not self.parents(node.id)), key=_place)
 
     def current(self) -> list[Node]:
-        """The newest revisions."""
         return [node for node in self.nodes.values() if node.id not in self._later]
 
     def stale(self) -> set[str]:
-        """Newest revisions that were made from a text which has another one in its place now, and all above them.
+        """Return the newest revisions made from a text that has since been replaced, and all above them.
 
         A revision that undoes others has the same text as an earlier one, so it takes their mark away again.
         """
@@ -168,7 +158,7 @@ class Graph:
 
 
 def cost_of(nodes: Collection[Node]) -> Cost:
-    """What these summaries took together."""
+    """Return what these summaries took together."""
     leaves = [node for node in nodes if node.kind == "leaf"]
     return Cost(
         summaries=len(nodes),
@@ -182,7 +172,7 @@ def cost_of(nodes: Collection[Node]) -> Cost:
 
 
 def slices_of(leaves: Sequence[Node], *, offset: int, limit: int) -> list[tuple[str, int, int]]:
-    """Which sources make a page of the messages behind some leaves: (leaf, first position, after the last)."""
+    """Return the sources of one page of the messages behind some leaves: (leaf, first position, after the last)."""
     chosen, start = [], 0
     for leaf in leaves:
         first, end = max(0, offset - start), min(leaf.message_count, offset + limit - start)
@@ -197,34 +187,27 @@ class Cover:
     """Whether a context stands for every message of its session exactly once, in order."""
 
     messages: int
-    verbatim: int
-    """Messages that stand in the context themselves."""
-    summarised: int
-    """Messages that a summary in the context stands for."""
-    missing: tuple[Span, ...]
-    """Messages that nothing stands for."""
-    twice: tuple[Span, ...]
-    """Messages that more than one thing stands for."""
-    out_of_order: tuple[Span, ...]
-    """Messages that come after a later one."""
-    miscounted: tuple[str, ...]
-    """Summaries that say something else of what they stand for than their edges do."""
+    verbatim: int  # Messages that stand in the context themselves.
+    summarised: int  # Messages that a summary in the context stands for.
+    missing: tuple[Span, ...]  # Messages that nothing stands for.
+    twice: tuple[Span, ...]  # Messages that more than one thing stands for.
+    out_of_order: tuple[Span, ...]  # Messages that come after a later one.
+    miscounted: tuple[str, ...]  # Summaries that say something else of what they stand for than their edges do.
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong."""
         return not (self.missing or self.twice or self.out_of_order or self.miscounted)
 
 
 def check_cover(
     graph: Graph, standing: Sequence[int | str], messages_of: Mapping[str, Sequence[int]], *, last_seq: int
 ) -> Cover:
-    """Expand a context and see whether it gives the messages 1 to ``last_seq``, each once, in order.
+    """Expand a context and check that it gives the messages 1 to ``last_seq``, each once, in order.
 
-    ``standing``: what is in the context in order, a message's ``seq`` or a summary's id. ``messages_of``: the messages
-    of each leaf, in order.
+    ``standing`` is the context in order: a message's ``seq`` or a summary's id. ``messages_of`` has the messages of
+    each leaf, in order.
 
-    :raises SummaryNotFoundError: the context or an edge names a summary that is not there.
+    :raises SummaryNotFoundError: the context or an edge names a summary that does not exist.
     """
     verbatim = [item for item in standing if isinstance(item, int)]
     expanded = [seq for item in standing for seq in _expanded(graph, item, messages_of)]
@@ -242,7 +225,7 @@ def check_cover(
 
 
 def runs_of(seqs: Collection[int]) -> tuple[Span, ...]:
-    """Numbers as runs of neighbours: ``{1, 2, 3, 7}`` is ``((1, 3), (7, 7))``."""
+    """Return numbers as runs of neighbours: ``{1, 2, 3, 7}`` gives ``((1, 3), (7, 7))``."""
     runs: list[Span] = []
     for seq in sorted(seqs):
         if runs and runs[-1][1] == seq - 1:
@@ -286,21 +269,17 @@ def _place(node: Node) -> tuple[int, int, str]:
 
 # A summary said again: what a preview holds, in which order a subtree is made again, how two texts differ.
 
-MOST_COMPARED_LINES = 2_000
-"""Of two texts together: the comparison takes quadratic time."""
+MOST_COMPARED_LINES = 2_000  # Of two texts together: the comparison takes quadratic time.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRecord:
-    """What a summary would say in a revision; nothing in the DAG or the context knows of it."""
+    """A summary's text in a possible revision; nothing in the DAG or the context refers to it."""
 
-    id: str
-    """That of the revision, when it is applied."""
+    id: str  # That of the revision, when it is applied.
     session_id: str
-    summary_id: str
-    """Whose place it would take."""
-    batch_id: str
-    """The preview at the top of its subtree, or itself. They are applied together."""
+    summary_id: str  # Whose place it would take.
+    batch_id: str  # The preview at the top of its subtree, or itself. They are applied together.
     depth: int
     level: int
     text: str
@@ -312,15 +291,15 @@ class PreviewRecord:
     tokens_output: int
     cost_micros: int
     duration_ms: int
+    # The messages or summaries that were read for it, previews of the same batch among them, in order.
     source_ids: tuple[str, ...]
-    """The messages or summaries that were read for it, previews of the same batch among them, in order."""
     created_at: datetime
 
 
 def order_of_work(graph: Graph, summary_id: str, *, subtree: bool, only_stale: bool) -> list[Node]:
-    """Which summaries to make again, each after those that it is made from.
+    """Return the summaries to make again, each after those that it is made from.
 
-    One alone, or with all under it; with ``only_stale`` those of them that are stale.
+    This is one summary, with ``subtree`` all under it too, with ``only_stale`` the stale ones of them.
 
     :raises SummaryNotFoundError: there is no such summary.
     :raises Conflict: none of them is stale.
@@ -335,9 +314,9 @@ def order_of_work(graph: Graph, summary_id: str, *, subtree: bool, only_stale: b
 
 
 def difference(before: str, after: str) -> list[str]:
-    """How a text became another one: the lines of a unified difference without its head; none when nothing changed.
+    """Return the lines of a unified difference without its head; none when the texts are equal.
 
-    Long texts are not compared line by line: all of the one goes, all of the other comes.
+    Long texts are not compared line by line: the whole old text goes, the whole new one comes.
     """
     old, new = before.split("\n"), after.split("\n")
     if before == after:

@@ -1,4 +1,4 @@
-"""Level 3: what always works. An excerpt of the span, without a model, a worker or a network."""
+"""Level 3, which always works: an excerpt of the span, without a model, a worker or a network."""
 
 from __future__ import annotations
 
@@ -13,30 +13,25 @@ from mnesis_core.messages import Part, StoredMessage, TextPart, ToolPart
 
 HEADER = "[Level 3 excerpt, written without a model: beginnings and ends only]"
 VERSION = "excerpt.1"
-SHORTEST_QUOTE = 16
-"""Tokens; a text gets no less or is not quoted."""
-LABEL_TOKENS = 8
-"""What names a quoted text, about."""
-SMALLEST_BODY = 48
-"""Tokens left to quotations, however many files there are to be named."""
-USER_SHARE = 2 / 3
-"""Of the room: what the user said comes first."""
+SHORTEST_QUOTE = 16  # Tokens; a text gets no less or is not quoted.
+LABEL_TOKENS = 8  # What names a quoted text, about.
+SMALLEST_BODY = 48  # Tokens left to quotations, however many files there are to be named.
+USER_SHARE = 2 / 3  # Of the room: what the user said comes first.
 _ELLIPSIS = " […] "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotable:
-    """A text that an excerpt may quote the ends of."""
+    """A text whose ends an excerpt may quote."""
 
-    order: int
-    """Place among the others."""
+    order: int  # Place among the others.
     label: str
     text: str
     is_user: bool = False
 
 
 def message_quotables(messages: Sequence[StoredMessage]) -> tuple[Quotable, ...]:
-    """What there is to quote in messages: what was said, and what tools gave."""
+    """Return what can be quoted of messages: what was said, and the results of tools."""
     found = [
         (f"{message.seq} {label}", text, is_user)
         for message in messages
@@ -58,7 +53,7 @@ def _texts(role: str, part: Part) -> Iterator[tuple[str, str, bool]]:
 
 
 def summary_quotables(summaries: Sequence[SummaryEntry]) -> tuple[Quotable, ...]:
-    """What there is to quote in summaries: their texts without footers."""
+    """Return the texts of summaries without footers."""
     return tuple(
         Quotable(order=order, label=f"{entry.first_seq}-{entry.last_seq}", text=without_footer(entry.text))
         for order, entry in enumerate(summaries)
@@ -66,10 +61,10 @@ def summary_quotables(summaries: Sequence[SummaryEntry]) -> tuple[Quotable, ...]
 
 
 def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, named: Named = NO_IDS) -> str:
-    """The beginnings and ends of texts, those of users first, within ``limit`` tokens; never fails.
+    """Return the beginnings and ends of texts, those of users first, within ``limit`` tokens; never fails.
 
-    Smaller than ``source_tokens`` when that is above 60, or, with summaries to name, when those stand in it.
-    Ids are named whatever ``limit`` says, since a lost id is a lost file: ``naming`` keeps them few.
+    The excerpt is smaller than ``source_tokens`` when that is above 60, or, with summaries to name, when those stand in
+    it. Ids are named whatever ``limit`` says, since a lost id is a lost file: ``naming`` keeps them few.
     """
     largest = source_tokens - 1
     footer = estimate_text(with_footer("-", named)) if named != NO_IDS else 0
@@ -96,7 +91,6 @@ def _lines(quotables: Sequence[Quotable], room: int) -> list[str]:
 
 
 def _quotes(quotables: Sequence[Quotable], room: int) -> dict[int, str]:
-    """Lines by order. Of more texts than there is room for, the first and the last are quoted."""
     count = max(0, room) // (SHORTEST_QUOTE + LABEL_TOKENS)
     if count < len(quotables):
         quotables = [*quotables[: count - count // 2], *quotables[len(quotables) - count // 2 :]]

@@ -1,4 +1,4 @@
-"""One question about a text that is kept as a file: what the model reads, and how that is made again from the record."""
+"""One question about a text that is kept as a file: what the model reads, and how the record rebuilds it."""
 
 from __future__ import annotations
 
@@ -17,33 +17,25 @@ from mnesis_core.llm.interface import ModelSpec, Reply, Request
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.text import LONGEST_CHARACTER, character_start, quote_file
 
+# Kinds of files that are prose. Only those whose bytes are the text: anything else would have to be parsed again, by a
+# library that may read it differently by then, to say what a model saw.
 KINDS = frozenset({"text", "markdown"})
-"""Kinds of files that are prose. Only those whose bytes are the text: anything else would have to be parsed again, by
-a library that may read it differently by then, to say what a model saw."""
-READ_TOKENS = 8_000
-"""The most that a model reads of a file."""
-READ_BYTES = 131_072
-"""Likewise: no text of so few tokens is longer."""
-TARGET_TOKENS = 300
-"""What it is asked to keep to. A text that is no longer than this is not asked about."""
-LONGEST_TOKENS = 2 * TARGET_TOKENS
-"""What it may take."""
-LINE_CHARACTERS = 1_600
-"""Of what it wrote: the rest of a summary is for what was counted."""
+READ_TOKENS = 8_000  # The most that a model reads of a file.
+READ_BYTES = 131_072  # Likewise: no text of so few tokens is longer.
+TARGET_TOKENS = 300  # What it is asked to keep to. A text that is no longer than this is not asked about.
+LONGEST_TOKENS = 2 * TARGET_TOKENS  # What it may take.
+LINE_CHARACTERS = 1_600  # Of what it wrote: the rest of a summary is for what was counted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
     """The first bytes of a text."""
 
-    length: int
-    """Bytes."""
-    text: str
-    """Quoted as data."""
+    length: int  # Bytes.
+    text: str  # Quoted as data.
 
     @property
     def tokens(self) -> int:
-        """By our own estimate."""
         return estimate_text(self.text)
 
 
@@ -58,12 +50,11 @@ class Question:
 
     @property
     def tokens(self) -> int:
-        """What the request takes, by our own estimate."""
         return sum(estimate_text(message["content"]) for message in self.request.payload["messages"])
 
     @property
     def manifest(self) -> list[dict[str, Any]]:
-        """JSON rows by which the same payload can be made again."""
+        """Return JSON rows from which the same payload can be made again."""
         return [
             {"kind": "prompt", "id": self.prompt.version, "target": TARGET_TOKENS},
             {"kind": "file", "content_id": self.content_id, "offset": 0, "bytes": self.beginning.length},
@@ -71,7 +62,7 @@ class Question:
 
 
 def read_beginning(data: bytes, *, limit: int) -> Beginning:
-    """As much of a text's first bytes as takes at most ``limit`` tokens when it is quoted; no character is cut."""
+    """Return as much of a text's first bytes as takes at most ``limit`` tokens quoted; no character is cut."""
     length = _whole(data, min(len(data), READ_BYTES))
     text = _text(data[:length])
     while length and (tokens := estimate_text(text)) > limit:
@@ -84,7 +75,7 @@ def read_beginning(data: bytes, *, limit: int) -> Beginning:
 def question_about(
     content_id: str, data: bytes, *, prompt: SummaryPrompt, spec: ModelSpec, config: Config
 ) -> Question | None:
-    """What to ask about a content that begins with ``data``; ``None`` where it is too short to be worth it."""
+    """Return what to ask about a content that begins with ``data``, or ``None`` where it is too short to be worth it."""
     beginning = read_beginning(data, limit=min(READ_TOKENS, piece_limit(spec, config)))
     if beginning.tokens <= TARGET_TOKENS:
         return None
@@ -97,7 +88,7 @@ def question_about(
 def rebuild_question(
     manifest: Sequence[Mapping[str, Any]], prompt: SummaryPrompt, *, read: Callable[[str, int, int], bytes]
 ) -> dict[str, Any]:
-    """The payload of a stored question again.
+    """Return the payload of a stored question again.
 
     :param read: gives the bytes of a content, from an offset on
     :raises ValueError: the manifest is not one of a question, or the content is shorter than it says.
@@ -115,7 +106,9 @@ def rebuild_question(
 
 
 def problem_of(reply: Reply, beginning: Beginning) -> str:
-    """Why a reply may not describe the text: a model's error code, ``timeout``, or what ``judge`` says; empty if it may."""
+    """Return why a reply may not describe the text (a model's error code, ``timeout``, or a reason of ``judge``), or an
+    empty text.
+    """
     if isinstance(reply.error, ModelTimeout):
         return "timeout"
     if reply.error is not None:
@@ -129,7 +122,9 @@ def problem_of(reply: Reply, beginning: Beginning) -> str:
 
 
 def with_description(ordinary: str, reply: Reply, *, alias: str, length: int, size: int) -> str:
-    """An ordinary summary with what a model wrote in front, in one line that says who did, of how many bytes."""
+    """Return an ordinary summary below a model's description and a line that says which model wrote it, of how many
+    bytes.
+    """
     part = f"all {size:,} bytes" if length >= size else f"the first {length:,} of {size:,} bytes"
     said = shown(cleaned(reply.text), characters=LINE_CHARACTERS)
     return fitting([f"Summary by the model {shown(alias)} of {part}: {said}", *ordinary.splitlines()])
@@ -144,7 +139,7 @@ def _text(data: bytes) -> str:
 
 
 def _whole(data: bytes, length: int) -> int:
-    """``length``, or as much less as does not cut a character."""
+    """Return ``length``, or as much less as cuts no character."""
     if length == len(data):
         return length
     encoding = encoding_of(data[:LONGEST_CHARACTER])

@@ -1,4 +1,7 @@
-"""The prompts of summaries: text files with a version. A site may have its own in place of any of them."""
+"""What a summary's model is asked: the prompts, the question with its manifest, and what its reply must keep to.
+
+Prompts are text files with a version. A site may replace any of them.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +21,18 @@ from mnesis_core.text import printable
 
 SHIPPED_FOLDER = Path(__file__).parent / "prompts"
 _SHAPE = re.compile(r"version: ([\w.-]{1,16})\n\n# System\n\n(.+?)\n\n# User\n\n(.+)", re.DOTALL)
-MARKER = "MNESIS-SUMMARISE"
-"""In every system text: by it a model, or a gateway, knows what is asked."""
+MARKER = "MNESIS-SUMMARISE"  # In every system text: by it a model, or a gateway, knows what is asked.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryPrompt:
-    """One prompt file."""
-
-    version: str
-    """Name and version, such as ``level1.1``."""
-    text: str
-    """The whole file."""
+    version: str  # Name and version, such as ``level1.1``.
+    text: str  # The whole file.
     system: str
-    user: str
-    """With ``{{target}}`` and ``{{source}}``."""
+    user: str  # With ``{{target}}`` and ``{{source}}``.
 
     def messages(self, source: str, target: int) -> list[dict[str, Any]]:
-        """The two messages of a request; ``source`` is quoted already."""
+        """Return the two messages of a request; ``source`` is already quoted."""
         before, after = self.user.replace("{{target}}", str(target)).split("{{source}}")
         return [
             {"role": "system", "content": self.system},
@@ -45,7 +42,7 @@ class SummaryPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """One for each level that asks a model, of messages and of summaries, and one for files; each is a file of its name."""
+    """One prompt for each level that asks a model, of messages and of summaries, and one for files."""
 
     level1: SummaryPrompt
     level2: SummaryPrompt
@@ -55,10 +52,10 @@ class Prompts:
 
 
 def read_prompt(path: Path) -> SummaryPrompt:
-    """The prompt in a file.
+    """Read the prompt in a file.
 
     :raises OSError: the file cannot be read.
-    :raises ValueError: it is not UTF-8, or does not have the shape of a prompt.
+    :raises ValueError: it is not UTF-8, or does not have the schema of a prompt.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -68,9 +65,9 @@ def read_prompt(path: Path) -> SummaryPrompt:
 
 
 def parse_prompt(name: str, text: str, *, where: str = "the text") -> SummaryPrompt:
-    """The prompt of a file's text, which may be one that was kept with a call of an older version.
+    """Return the prompt in a text, which may be one that was kept with a call of an older version.
 
-    :raises ValueError: it does not have the shape of a prompt.
+    :raises ValueError: it does not have the schema of a prompt.
     """
     found = _SHAPE.fullmatch(text)
     if not found or MARKER not in found[2] or found[3].count("{{source}}") != 1 or "{{target}}" not in found[3]:
@@ -82,11 +79,11 @@ def parse_prompt(name: str, text: str, *, where: str = "the text") -> SummaryPro
 
 
 def read_prompts(folder: Path) -> Prompts:
-    """The shipped prompts, replaced by what files of the same names in ``folder`` say.
+    """Return the shipped prompts, replaced by those of the same names in ``folder``.
 
     :raises OSError: the folder or a file cannot be read.
-    :raises ValueError: a file has no prompt's name or shape, or the version of the shipped prompt but not its
-        text: a summary's version must tell what was asked.
+    :raises ValueError: a file does not have a prompt's name or schema, or has the version of the shipped prompt but not
+        its text: a summary's version must tell what was asked.
     """
     known = {field.name for field in fields(Prompts)}
     changed = {}
@@ -102,16 +99,14 @@ def read_prompts(folder: Path) -> Prompts:
     return replace(SHIPPED, **changed)
 
 
+# The prompts of ``mnesis_core/prompts``.
 SHIPPED = Prompts(**{field.name: read_prompt(SHIPPED_FOLDER / f"{field.name}.md") for field in fields(Prompts)})
-"""The prompts of ``mnesis_core/prompts``."""
 
 
 # Whether what a model wrote is of use as a summary. Nothing is taken on trust.
 
-LONGEST_REFUSAL = 1_500
-"""Characters: what is longer says something beside the refusal."""
-SHORTEST_ECHO = 200
-"""Characters: a shorter text may happen to stand in its source word by word."""
+LONGEST_REFUSAL = 1_500  # Characters: what is longer says something beside the refusal.
+SHORTEST_ECHO = 200  # Characters: a shorter text may happen to stand in its source word by word.
 
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['\u2019]?m|i am) (?:really |very )?sorry|sorry|i apologi[sz]e|apologies|unfortunately)?\W{0,3}(?:but )?"
@@ -130,16 +125,16 @@ _OPEN_THINKING = re.compile(r"\s*</?(?:think|thinking|reasoning)>", re.IGNORECAS
 
 
 def cleaned(text: str) -> str:
-    """A reply without the thinking that some models write in front of it."""
+    """Return a reply without the thinking that some models write in front of it."""
     return _THINKING.sub("", text, count=1).strip() if _THINKING.match(text) else text.strip()
 
 
 def judge(text: str, *, source: str, source_tokens: int, target: int, named: Named = NO_IDS) -> str | None:
-    """Why ``text``, its footer included, may not stand for its source, or ``None`` when it may.
+    """Return why ``text``, its footer included, may not stand for its source, or ``None`` when it may.
 
-    ``empty``, ``refusal``, ``reasoning``, ``tool_call`` (written out as text), ``leaked_prompt``, ``echo`` (it
-    stands in ``source`` word by word), ``not_smaller`` (than ``source_tokens``, footer included), ``too_long``
-    (its body is above ``target`` tokens), ``missing_summary_ids``, ``missing_file_ids``.
+    ``empty``, ``refusal``, ``reasoning``, ``tool_call`` (written out as text), ``leaked_prompt``, ``echo`` (it stands
+    in ``source`` word by word), ``not_smaller`` (than ``source_tokens``, footer included), ``too_long`` (its body is
+    above ``target`` tokens), ``missing_summary_ids``, ``missing_file_ids``.
     """
     body = without_footer(text)
     reason = _useless(body) or ("echo" if len(body) >= SHORTEST_ECHO and body in source else None)
@@ -168,8 +163,7 @@ def _useless(body: str) -> str | None:
 
 # One question to a summarising model: what it reads, how it is asked, and how it is rebuilt from what was stored of it.
 
-JOINT = "\n\n"
-"""Between the drafts that are merged."""
+JOINT = "\n\n"  # Between the drafts that are merged.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,20 +172,16 @@ class Question:
 
     level: int
     prompt: SummaryPrompt
-    target: int
-    """Tokens that the summary is asked to keep to."""
-    limit: int
-    """Tokens of a piece: with ``piece``, what is needed to cut the same one again."""
+    target: int  # Tokens that the summary is asked to keep to.
+    limit: int  # Tokens of a piece: with ``piece``, what is needed to cut the same one again.
     piece: int
-    pieces: int
-    """Of how many, counted from 1."""
+    pieces: int  # Of how many, counted from 1.
+    # The tries whose drafts are merged, in order; none when it reads what the summary stands for.
     merges: tuple[str, ...]
-    """The tries whose drafts are merged, in order; none when it reads what the summary stands for."""
     request: Request
 
     @property
     def tokens(self) -> int:
-        """What the request takes, by our own estimate."""
         return sum(estimate_text(message["content"]) for message in self.request.payload["messages"])
 
 
@@ -201,45 +191,39 @@ class Try:
 
     level: int
     accepted: bool
+    # Why not: a reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code;
+    # empty when accepted.
     reason: str
-    """Why not: a reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code; empty
-    when accepted."""
     input_tokens: int
     output_tokens: int
-    source: Source
-    """Who counted the tokens."""
+    source: Source  # Who counted the tokens.
     cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    """Of the input, in the provider's cache."""
+    cache_write_tokens: int = 0  # Of the input, in the provider's cache.
     piece: int = 1
-    pieces: int = 1
-    """Of how many, counted from 1."""
+    pieces: int = 1  # Of how many, counted from 1.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a question."""
+    """The reply to a question with what was recorded of it."""
 
-    try_id: str
-    """What the recorder calls this try, for the question that merges its draft."""
+    try_id: str  # What the recorder calls this try, for the question that merges its draft.
     attempt: Try
-    reply: Reply | None
-    """``None`` when the question was not allowed."""
+    reply: Reply | None  # ``None`` when the question was not allowed.
 
 
-Judge = Callable[[Reply], str | None]
-"""Why a reply may not be a summary, or ``None`` when it may."""
+Judge = Callable[[Reply], str | None]  # Why a reply may not be a summary, or ``None`` when it may.
 
 
 class Recorder(Protocol):
-    """Asks a model, and keeps each try. Without one, ``Unrecorded`` just asks."""
+    """Asks a model and keeps each attempt. ``Unrecorded`` only asks."""
 
     async def ask(self, question: Question, judge: Judge) -> Answer:
         """Ask, judge, and keep both."""
         ...
 
     async def excerpt(self, attempt: Try, text: str) -> str:
-        """Keep a level-3 excerpt; returns what this try is called."""
+        """Keep a level-3 excerpt and return the id of its attempt."""
         ...
 
 
@@ -261,7 +245,6 @@ class Unrecorded:
         return Answer(try_id=self._next(), attempt=try_of(question, reply, judge(reply)), reply=reply)
 
     async def excerpt(self, attempt: Try, text: str) -> str:
-        """A name and nothing else."""
         return self._next()
 
     def _next(self) -> str:
@@ -270,7 +253,7 @@ class Unrecorded:
 
 
 def try_of(question: Question, reply: Reply, reason: str | None) -> Try:
-    """What is to be said of a question that was answered."""
+    """Return the attempt of a question that was answered."""
     return Try(
         level=question.level,
         accepted=reason is None,
@@ -286,7 +269,7 @@ def try_of(question: Question, reply: Reply, reason: str | None) -> Try:
 
 
 def refused(question: Question, reason: str) -> Try:
-    """What is to be said of a question that was not allowed: it cost nothing."""
+    """Return the attempt of a question that was not allowed, which cost nothing."""
     return Try(
         level=question.level,
         accepted=False,
@@ -300,7 +283,7 @@ def refused(question: Question, reason: str) -> Try:
 
 
 def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any]:
-    """Exactly what the model is sent."""
+    """Return exactly what the model is sent."""
     return {"messages": prompt.messages(printable(source), target)}
 
 
@@ -308,7 +291,7 @@ def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any
 
 
 def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """JSON rows by which the same payload can be made again.
+    """Return JSON rows from which the same payload can be made again.
 
     ``sources`` are the rows of what the summary stands for, ``messages_row`` or ``summary_rows``.
     """
@@ -319,7 +302,7 @@ def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]]) 
 
 
 def messages_row(messages: Sequence[StoredMessage]) -> dict[str, Any]:
-    """The manifest row of a span: its messages' ``seq`` as stretches, first and last, since there may be 100,000."""
+    """Return the manifest row of a span, with its messages' ``seq`` as (first, last), since there may be 100,000."""
     ranges: list[list[int]] = []
     for message in messages:
         if ranges and ranges[-1][1] + 1 == message.seq:
@@ -330,7 +313,6 @@ def messages_row(messages: Sequence[StoredMessage]) -> dict[str, Any]:
 
 
 def summary_rows(summaries: Sequence[SummaryEntry]) -> Iterator[dict[str, Any]]:
-    """The manifest rows of summaries that are condensed."""
     for entry in summaries:
         yield {"kind": "summary", "id": entry.id, "first_seq": entry.first_seq, "last_seq": entry.last_seq}
 
@@ -343,7 +325,7 @@ def rebuild_question(
     summaries: Sequence[SummaryEntry] = (),
     drafts: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The payload of a stored question again, from what its manifest names, in that order.
+    """Return the payload of a stored question again, from what its manifest names, in that order.
 
     :raises ValueError: the manifest is not one of a question, or what it names does not reach to its piece.
     """

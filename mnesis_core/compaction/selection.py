@@ -1,4 +1,4 @@
-"""What to summarise next: the oldest whole turns, as many as the summarising model reads whole."""
+"""What to summarise next, when a compaction ends, and what it may spend."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from mnesis_core.files.references import file_ids_of, find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
 
+# Tokens: anything smaller would hardly become smaller by being summarised, the summary's frame included.
 SMALLEST_SOURCE = SUMMARY_FRAME + 64
-"""Tokens: anything smaller would hardly become smaller by being summarised, the summary's frame included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,64 +37,53 @@ class Situation:
     entries: Sequence[ContextEntry]
     config: Config
     budget: Budget
-    used: int
-    """Tokens of the whole context, as the model counts."""
-    reads: int
-    """Tokens of text that one call to the summarising model may read (``piece_limit``)."""
-    calibration: float = 1.0
-    """What the model's counts are to our estimates."""
+    used: int  # Tokens of the whole context, as the model counts.
+    reads: int  # Tokens of text that one call to the summarising model may read (``piece_limit``).
+    calibration: float = 1.0  # What the model's counts are to our estimates.
     running_turn_id: str | None = None
-    everything: bool = False
-    """Summarise all that may be, whatever is used: somebody asked for it."""
+    everything: bool = False  # Summarise all that may be, whatever is used: somebody asked for it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """Whole turns that one leaf is to stand for."""
 
-    messages: tuple[StoredMessage, ...]
-    """Neighbours in the context, oldest first."""
-    tokens: int
-    """What they take in the context now, by our own estimate: a summary in its frame must be smaller."""
+    messages: tuple[StoredMessage, ...]  # Neighbours in the context, oldest first.
+    tokens: int  # What they take in the context now, by our own estimate: a summary in its frame must be smaller.
 
     @property
     def depth(self) -> int:
-        """Of the summary that is to be made."""
         return 0
 
     @property
     def first_seq(self) -> int:
-        """Of the oldest message."""
         return self.messages[0].seq
 
     @property
     def last_seq(self) -> int:
-        """Of the newest message."""
         return self.messages[-1].seq
 
     @property
     def message_count(self) -> int:
-        """How many messages."""
         return len(self.messages)
 
     @property
     def source_ids(self) -> tuple[str, ...]:
-        """The messages' ids."""
         return tuple(message.id for message in self.messages)
 
     @property
     def named(self) -> Named:
-        """Every file named in them."""
+        """Return every file that is named in them."""
         return Named(files=file_ids_of(self.messages))
 
 
 def choose_span(situation: Situation) -> Span | None:
-    """The oldest whole turns to summarise, or ``None`` when there is nothing that may be, or nothing worth it.
+    """Return the oldest whole turns to summarise, or ``None`` when none may be or none is worth it.
 
-    As many neighbouring turns as it takes to bring ``used`` down to the budget's target, and no more than fill
-    ``leaf_chunk_tokens``, or what the summarising model reads in one call if that is less; a single turn that
-    is larger is a span of its own. Never the last ``protect_turns`` user turns and what came after them,
-    nor the running turn, nor anything that a summary stands for already (decision 18).
+    These are as many neighbouring turns as bring ``used`` down to the budget's target, and no more than fill
+    ``leaf_chunk_tokens``, or what the summarising model reads in one call if that is less; a single turn that is larger
+    is a span of its own. The last ``protect_turns`` user turns and what came after them, the running turn, and anything
+    that a summary already stands for are never chosen (decision 18).
     """
     protected = _protected(situation.entries, situation.config.compaction.protect_turns)
     for run in message_runs(situation.entries):
@@ -105,7 +94,6 @@ def choose_span(situation: Situation) -> Span | None:
 
 
 def _protected(entries: Sequence[ContextEntry], count: int) -> set[str]:
-    """The messages of the last turns that a user began and of all that came after them, at least of so many turns."""
     turns = [group for run in message_runs(entries) for group in whole_turns(run)]
     users = [index for index, group in enumerate(turns) if any(message.role == "user" for message in group)]
     start = min([len(turns) - count, *users[-count:]])
@@ -136,7 +124,7 @@ def _take(groups: Iterable[list[StoredMessage]], situation: Situation) -> Span |
 
 
 def _wanted(situation: Situation) -> float:
-    """Tokens that have to leave, by our own estimate, the summary's own room included."""
+    """Return the tokens that have to leave by our own estimate, the summary's own room included."""
     if situation.everything:
         return float("inf")
     excess = (situation.used - situation.budget.target) / situation.calibration
@@ -149,8 +137,7 @@ def _chunk(situation: Situation) -> int:
 
 # Which summaries to merge next: the oldest neighbours of one depth, so that the DAG grows like a tree.
 
-FEWEST = 2
-"""Summaries that may become one when the context is too full for the configured number."""
+FEWEST = 2  # Summaries that may become one when the context is too full for the configured number.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,37 +145,31 @@ class Condensation:
     """Neighbouring summaries that one condensed summary is to stand for."""
 
     summaries: tuple[SummaryEntry, ...]
-    tokens: int
-    """What they take in the context now, by our own estimate."""
+    tokens: int  # What they take in the context now, by our own estimate.
 
     @property
     def first_seq(self) -> int:
-        """Of the oldest message they stand for."""
         return self.summaries[0].first_seq
 
     @property
     def last_seq(self) -> int:
-        """Of the newest message they stand for."""
         return self.summaries[-1].last_seq
 
     @property
     def message_count(self) -> int:
-        """How many messages they stand for."""
         return sum(summary.message_count for summary in self.summaries)
 
     @property
     def depth(self) -> int:
-        """Of the summary that is to be made."""
         return 1 + max(summary.depth for summary in self.summaries)
 
     @property
     def source_ids(self) -> tuple[str, ...]:
-        """The summaries' ids."""
         return tuple(summary.id for summary in self.summaries)
 
     @property
     def named(self) -> Named:
-        """Themselves, and every file named in them, by themselves or in a manifest."""
+        """Return the summaries themselves and every file that is named in them or in their manifests."""
         files: dict[str, None] = {}
         manifests: dict[str, ManifestName] = {}
         for summary in self.summaries:
@@ -203,12 +184,12 @@ class Condensation:
 
 
 def choose_condensation(situation: Situation) -> Condensation | None:
-    """The summaries to merge next, or ``None`` when they are not what keeps the context too large.
+    """Return the summaries to merge next, or ``None`` when they are not what keeps the context too large.
 
-    That is so when summaries alone are above the target, or the context is at the hard threshold. The oldest
-    neighbours of the lowest depth come first: at least ``condense_min_fan_in``, from the soft threshold on
-    two, at most ``condense_fan_in``, and never the newest summary, so that not all become one. Only at the
-    hard threshold may that happen, and depths be mixed: then nothing else helps.
+    They are when summaries alone are above the target, or the context is at the hard threshold. The oldest neighbours
+    of the lowest depth come first: at least ``condense_min_fan_in``, from the soft threshold on two, at most
+    ``condense_fan_in``, and never the newest summary, so that not all become one. Only at the hard threshold may that
+    one be merged and depths be mixed: then nothing else helps.
     """
     summaries = [entry for entry in situation.entries if isinstance(entry, SummaryEntry)]
     level = pressure(situation.used, situation.budget)
@@ -246,22 +227,20 @@ def _tokens(summaries: Sequence[SummaryEntry]) -> int:
 
 
 class Outcome(StrEnum):
-    """Why a compaction ended. Each but ``ROUNDS_EXHAUSTED`` stays so until something is added to the context."""
+    """Why a compaction ended. Each but ``ROUNDS_EXHAUSTED`` holds until something is added to the context."""
 
-    TARGET_MET = "target_met"
-    """The context is at or below its target, the low mark."""
-    FITS = "fits"
-    """It is above the low mark but below the hard threshold, and nothing more may be summarised."""
+    TARGET_MET = "target_met"  # The context is at or below its target, the low mark.
+    FITS = "fits"  # It is above the low mark but below the hard threshold, and nothing more may be summarised.
+    # Nothing was done: nothing may be summarised or pruned, or it is too small to shrink.
     NOTHING_TO_SUMMARISE = "nothing_to_summarise"
-    """Nothing was done: nothing may be summarised or pruned, or it is too small to shrink."""
+    # All that may be summarised is; the rest alone is above the hard threshold, and assembly shortens it.
     STILL_TOO_LARGE = "still_too_large"
-    """All that may be summarised is; the rest alone is above the hard threshold, and assembly shortens it."""
+    # There is more to do than one compaction may; another one goes on, at once while that is due.
     ROUNDS_EXHAUSTED = "rounds_exhausted"
-    """There is more to do than one compaction may; another one goes on, at once while that is due."""
 
 
 def next_round(situation: Situation) -> Span | Condensation | None:
-    """What one more summary is to stand for, or ``None`` at the end: the oldest turns first, then summaries."""
+    """Return what the next summary is to stand for, oldest turns before summaries, or ``None`` at the end."""
     span = None
     if situation.everything or situation.used > situation.budget.target:
         span = choose_span(situation)
@@ -269,27 +248,26 @@ def next_round(situation: Situation) -> Span | Condensation | None:
 
 
 def kind_of(chosen: Span | Condensation) -> SummaryKind:
-    """What kind of summary stands for it."""
     return "leaf" if isinstance(chosen, Span) else "condensed"
 
 
 def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str], tuple[Quotable, ...]]:
-    """What there is to read for a summary of it, whole, in pieces; and what level 3 may quote."""
+    """Return what is read for a summary, whole and in pieces, and what level 3 may quote."""
     if isinstance(chosen, Span):
         return transcript_pieces(chosen.messages, limit_tokens), message_quotables(chosen.messages)
     return summary_pieces(chosen.summaries, limit_tokens), summary_quotables(chosen.summaries)
 
 
 def must_go_on(situation: Situation) -> bool:
-    """Whether what is left to do calls for another compaction at once: below the high mark the next turn may."""
+    """Return whether the rest calls for another compaction at once: below the high mark it waits for the next turn."""
     return situation.everything or situation.used >= situation.budget.soft
 
 
 def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:
-    """How a run ended that left ``used`` tokens.
+    """Return how a run ended that left ``used`` tokens.
 
-    ``changed``: it pruned or summarised something. ``more``: there is another round to do, which the bound
-    on rounds forbids.
+    :param changed: it pruned or summarised something
+    :param more: another round is due, which the bound on rounds forbids
     """
     if more:
         return Outcome.ROUNDS_EXHAUSTED
@@ -302,17 +280,17 @@ def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:
 
 # Whether one more question to a summarising model may be asked: compaction's own limits, beside those of all spending.
 
+# The scopes of compaction's own limits, and the reasons that a refused try gives for them.
 SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
-"""The scopes of compaction's own limits, and the reasons that a refused try gives for them."""
 
 
 def own_allowances(
     site: CompactionConfig, session: CompactionConfig, *, session_micros: int, day_micros: int, seconds: float
 ) -> list[Allowance]:
-    """What compaction alone may take; a session's configuration may tighten the site's, never loosen it.
+    """Return what compaction alone may take; a session's configuration may tighten the site's, never loosen it.
 
     :param session_micros: what the session's summaries have cost since it began
-    :param day_micros: what those of all sessions of its owner have since midnight UTC
+    :param day_micros: what those of all sessions of its owner have cost since midnight UTC
     :param seconds: what this run has taken
     """
     allowed = tightest(_limits_of_session(site), _limits_of_session(session))
@@ -334,10 +312,10 @@ def _limits_of_day(config: CompactionConfig) -> TurnLimits:
 
 
 def refusal(allowances: Sequence[Allowance], highest: Spent) -> str | None:
-    """Why a question that may take ``highest`` may not be asked, or ``None`` when it may.
+    """Return why a question that may take ``highest`` may not be asked, or ``None`` when it may.
 
-    ``spend_limit_session``, ``spend_limit_day`` or ``run_timeout``. Where all spending is at a limit, and not that of
-    compaction alone, a refused try says ``budget_turn``, ``budget_session``, ``budget_user`` or ``budget_day``.
+    ``spend_limit_session``, ``spend_limit_day`` and ``run_timeout`` are limits of compaction alone; ``budget_turn``,
+    ``budget_session``, ``budget_user`` and ``budget_day`` are limits of all spending.
     """
     line = passed_by(highest, allowances)
     return None if line is None else line.scope

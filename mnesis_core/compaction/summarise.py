@@ -1,9 +1,9 @@
-"""Level 1 -> 2 -> 3: text in, a summary that is proven useful out. Never fails and never loops.
+"""Escalation of a summary from level 1 to 3: text in, a summary that is proven useful out. It never fails or loops.
 
-Each piece escalates by itself, so that what one call did well is not paid for again. After two errors of
-the model on one piece, one that took too long, one that gave nothing however often it was asked (``retrying``), or one that
-may not be asked, it is not asked again: level 3 needs none. One that refuses a piece as too long is given pieces of
-half the length.
+Each piece escalates by itself, so that what one call did well is not paid for again. The model is not asked again about
+a piece after two errors, after one that took too long, one that gave nothing however often it was asked (``retrying``),
+or when it may not be asked: level 3 needs none. A model that refuses a piece as too long is given pieces of half the
+length.
 """
 
 from __future__ import annotations
@@ -49,20 +49,14 @@ from mnesis_core.llm.interface import Model, Reply, Request, Source, Usage
 from mnesis_core.llm.retrying import gave_nothing, is_too_long
 from mnesis_core.llm.tokens import estimate_text
 
-LARGEST_SHARE = 0.35
-"""Of the source: what level 1 is asked for at most."""
-SMALLEST_TARGET = 48
-"""Tokens."""
+LARGEST_SHARE = 0.35  # Of the source: what level 1 is asked for at most.
+SMALLEST_TARGET = 48  # Tokens.
+# Summaries of full length that have room below the low mark: of fewer, each compaction would have to merge some.
 SIDE_BY_SIDE = 4
-"""Summaries of full length that have room below the low mark: of fewer, each compaction would have to merge some."""
-CUT_OFF = frozenset({"length", "max_tokens"})
-"""Finish reasons of an answer that is not whole."""
-JOINT_TOKENS = 2
-"""Between the summaries of two pieces."""
-REPLY_SLACK = 1_024
-"""Tokens beside the summary that a call may write: some models think first."""
-SHORTER_TRIES = 3
-"""How often the pieces are halved."""
+CUT_OFF = frozenset({"length", "max_tokens"})  # Finish reasons of an answer that is not whole.
+JOINT_TOKENS = 2  # Between the summaries of two pieces.
+REPLY_SLACK = 1_024  # Tokens beside the summary that a call may write: some models think first.
+SHORTER_TRIES = 3  # How often the pieces are halved.
 
 
 class _TooLong(Exception):
@@ -73,18 +67,14 @@ class _TooLong(Exception):
 class SummaryResult:
     """An accepted summary and what it took."""
 
-    text: str
-    """With its footer of ids."""
+    text: str  # With its footer of ids.
     token_count: int
-    level: int
-    """The highest that any of its pieces needed."""
+    level: int  # The highest that any of its pieces needed.
     tries: tuple[Try, ...]
-    usage: Usage
-    """Of all tries together."""
-    prompt_version: str
-    """Of the prompt whose answer it is, such as ``level1.1``; ``excerpt.1`` at level 3."""
+    usage: Usage  # Of all tries together.
+    prompt_version: str  # Of the prompt whose answer it is, such as ``level1.1``; ``excerpt.1`` at level 3.
+    # What is to be kept as a file together with the summary, whose footer names it.
     manifest: FileManifest | None = None
-    """What is to be kept as a file together with the summary, whose footer names it."""
 
 
 async def summarise(
@@ -104,13 +94,13 @@ async def summarise(
     limit: int | None = None,
     cut: Callable[[int], Sequence[str]] | None = None,
 ) -> SummaryResult:
-    """A summary of ``pieces``, which together are one span.
+    """Return a summary of ``pieces``, which together are one span.
 
-    ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included.
-    Level 3 quotes ``quotables``, or the pieces when there are none; it is used at once without a model, or with
+    ``source_tokens`` is what the span takes in the context now; the summary takes less, its frame included. Level 3
+    quotes ``quotables``, or the pieces when there are none; it is used at once without a model, or with
     ``deterministic_only``. Every id of ``named`` stands in the result, or in its manifest, whose id is ``manifest_id``.
-    ``recorder`` asks the model and keeps every try. ``limit`` is the tokens that a piece has at the most, and ``cut`` makes
-    the pieces again with another limit, for a model that refuses one as too long.
+    ``recorder`` asks the model and keeps every attempt. ``limit`` is the most tokens of a piece, and ``cut`` makes the
+    pieces again with another limit, for a model that refuses one as too long.
     """
     largest = max(1, source_tokens - SUMMARY_FRAME)
     room = min(MOST_TOKENS, largest // SHARE_OF_SOURCE, budget.target // SHARE_OF_TARGET)
@@ -150,14 +140,11 @@ class _Piece:
 
     text: str
     kind: SummaryKind
-    tokens: int
-    """A summary must be smaller."""
-    target: int
-    """Tokens that a level 1 summary may have; level 2 gets half."""
+    tokens: int  # A summary must be smaller.
+    target: int  # Tokens that a level 1 summary may have; level 2 gets half.
     number: int = 1
     count: int = 1
-    merges: tuple[str, ...] = ()
-    """The tries whose drafts it holds."""
+    merges: tuple[str, ...] = ()  # The tries whose drafts it holds.
     named: Named = NO_IDS
 
 
@@ -166,23 +153,20 @@ class _Run:
     """One call of ``summarise``."""
 
     recorder: Recorder
-    model: Model | None
-    """``None`` once it is not to be asked any more."""
+    model: Model | None  # ``None`` once it is not to be asked any more.
     config: Config
     budget: Budget
     source_tokens: int
-    largest: int
-    """Tokens that the summary must be below, so that in its frame it is smaller than what it stands for."""
+    largest: int  # Tokens that the summary must be below, so that in its frame it is smaller than what it stands for.
     named: Named
     prompts: Prompts
-    limit: int
-    """Tokens of a piece."""
+    limit: int  # Tokens of a piece.
     tries: list[Try] = field(default_factory=list)
 
     async def write(
         self, pieces: Sequence[str], kind: SummaryKind, cut: Callable[[int], Sequence[str]] | None
     ) -> _Draft | None:
-        """A summary of the pieces, or of shorter ones where the model refuses one as too long; ``None``: level 3 is due."""
+        """Summarise the pieces, or shorter ones where the model refuses one as too long; ``None`` when level 3 is due."""
         for _ in range(1 + SHORTER_TRIES):
             with suppress(_TooLong):
                 return await self.reduce(pieces, kind)
@@ -193,7 +177,7 @@ class _Run:
         return None
 
     async def reduce(self, pieces: Sequence[str], kind: SummaryKind, merges: tuple[str, ...] = ()) -> _Draft | None:
-        """Summarise each piece, join the summaries, and merge them until the whole passes; ``None``: level 3 is due."""
+        """Summarise each piece and merge the summaries until the whole passes; ``None`` when level 3 is due."""
         if self.model is None or not pieces:
             return None
         target = self._target()
@@ -216,11 +200,9 @@ class _Run:
         return replace(merged, level=max(level, merged.level)) if merged else None
 
     async def level3(self, quotables: Sequence[Quotable], named: Named) -> _Draft:
-        """An excerpt of the whole span."""
         return await self._excerpted(excerpt(quotables, self.excerpt_limit(), self.largest, named))
 
     def result(self, draft: _Draft, text: str, manifest: FileManifest | None) -> SummaryResult:
-        """What was accepted, with its footer in ``text``, and what it took."""
         return SummaryResult(
             text=text,
             token_count=estimate_text(text),
@@ -232,7 +214,7 @@ class _Run:
         )
 
     def excerpt_limit(self) -> int:
-        """Tokens that an excerpt may have."""
+        """Return the most tokens of an excerpt."""
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
 
     def _target(self) -> int:
@@ -258,7 +240,7 @@ class _Run:
         return _Draft(text=text, level=3, version=VERSION, try_id=await self.recorder.excerpt(attempt, text))
 
     async def _part(self, piece: _Piece) -> _Draft:
-        """A piece of several, at whatever level works."""
+        """Summarise one of several pieces, at whatever level works."""
         draft = await self._escalate(piece)
         if draft is not None:
             return draft
@@ -267,7 +249,7 @@ class _Run:
         return await self._excerpted(text, piece.number, piece.count)
 
     async def _escalate(self, piece: _Piece) -> _Draft | None:
-        """Level 1, then 2; ``None`` when neither gave anything of use."""
+        """Try level 1, then 2; ``None`` when neither gave anything of use."""
         errors = 0
         levels = list(self._levels(piece))
         for level, prompt, target in levels:
@@ -291,7 +273,7 @@ class _Run:
         return None
 
     def _levels(self, piece: _Piece) -> Iterator[tuple[int, SummaryPrompt, int]]:
-        """Level, prompt and target, in the order of escalation; the same for messages and summaries."""
+        """Yield level, prompt and target in the order of escalation; the same for messages and summaries."""
         is_merge = piece.kind == "condensed"
         yield 1, self.prompts.condense if is_merge else self.prompts.level1, piece.target
         if self.config.compaction.level2_enabled:
@@ -316,7 +298,7 @@ class _Run:
 
 
 def draft_text(reply: str) -> str:
-    """What of a model's reply goes into a summary: no thinking in front of it, no footer that we write ourselves."""
+    """Return what of a model's reply goes into a summary: no thinking in front, none of the footers that we write."""
     return without_footer(cleaned(reply))
 
 
@@ -348,7 +330,6 @@ def _reason(piece: _Piece, target: int, reply: Reply) -> str | None:
 
 
 def _is_given_up(reply: Reply) -> bool:
-    """Whether another prompt would not help: the model is slow, or it is away and was asked again already."""
     is_away = reply.error is not None and reply.error.retriable and gave_nothing(reply)
     return is_away or isinstance(reply.error, ModelTimeout)
 

@@ -21,16 +21,14 @@ from mnesis_core.messages import (
 )
 from mnesis_core.text import quote
 
-PROMPT_TOKENS = 500
-"""What the instructions around a piece take, at the most."""
-SMALLEST_PIECE = 256
-"""Tokens of a piece in the smallest window."""
+PROMPT_TOKENS = 500  # What the instructions around a piece take, at the most.
+SMALLEST_PIECE = 256  # Tokens of a piece in the smallest window.
+# Tokens: pieces may not be asked to be smaller, since each begins with a line that says what it is.
 SMALLEST_LIMIT = 64
-"""Tokens: pieces may not be asked to be smaller, since each begins with a line that says what it is."""
 
 
 def piece_limit(spec: ModelSpec, config: Config) -> int:
-    """Tokens of text that one call to the summarising model may read."""
+    """Return how many tokens of text one call to the summarising model may read."""
     window = config.context_window if 0 < config.context_window < spec.context_window else spec.context_window
     return max(SMALLEST_PIECE, int(window * config.compaction.input_share) - PROMPT_TOKENS)
 
@@ -38,18 +36,18 @@ def piece_limit(spec: ModelSpec, config: Config) -> int:
 def transcript_pieces(
     messages: Sequence[StoredMessage], limit_tokens: int, *, with_reasoning: bool = False
 ) -> list[str]:
-    """The messages' whole text, quoted as data, in pieces of at most ``limit_tokens``.
+    """Return the messages' whole text, quoted as data, in pieces of at most ``limit_tokens``.
 
-    Inputs, outputs and errors of tools are there in full, tombstoned or not, each under a line such as
-    ``[12 tool read_file output]``. Imported records (``DataPart``) never stood in a context and do not
-    enter a summary either. A text too long for one piece goes on in the next: nothing is left out.
+    Inputs, outputs and errors of tools are there in full, tombstoned or not, each under a line such as ``[12 tool
+    read_file output]``. Imported records (``DataPart``) never stood in a context and do not enter a summary either. A
+    text too long for one piece goes on in the next: nothing is left out.
     """
     blocks = (block for message in messages for block in _message_blocks(message, with_reasoning))
     return _pack(blocks, limit_tokens)
 
 
 def pieces_of_message(messages: Sequence[StoredMessage], seq: int, limit_tokens: int) -> set[int]:
-    """Which of ``transcript_pieces``, counted from 1, have something of the message ``seq``; none if it says nothing."""
+    """Return which of ``transcript_pieces``, counted from 1, hold some of the message ``seq``; none if it says nothing."""
     limit = max(limit_tokens, SMALLEST_LIMIT)
     chunks = [(message.seq, chunk) for message in messages for chunk in _all_chunks(_message_blocks(message), limit)]
     placed = _placed((chunk for _, chunk in chunks), limit)
@@ -57,13 +55,13 @@ def pieces_of_message(messages: Sequence[StoredMessage], seq: int, limit_tokens:
 
 
 def reading_tokens(messages: Sequence[StoredMessage], limit_tokens: int) -> int:
-    """Tokens of the messages' whole text: up to ``limit_tokens`` it is one piece of ``transcript_pieces``."""
+    """Return the tokens of the messages' whole text: up to ``limit_tokens`` it is one piece of ``transcript_pieces``."""
     blocks = (block for message in messages for block in _message_blocks(message))
     return sum(estimate_text(chunk) + 1 for chunk in _all_chunks(blocks, max(limit_tokens, SMALLEST_LIMIT)))
 
 
 def summary_pieces(summaries: Sequence[SummaryEntry], limit_tokens: int) -> list[str]:
-    """Likewise the summaries' whole text, oldest first."""
+    """Return the summaries' whole text, quoted as data, oldest first, in pieces of at most ``limit_tokens``."""
     blocks = (
         (f"summary {entry.id} of messages {entry.first_seq} to {entry.last_seq}", entry.text) for entry in summaries
     )
@@ -71,7 +69,7 @@ def summary_pieces(summaries: Sequence[SummaryEntry], limit_tokens: int) -> list
 
 
 def text_pieces(text: str, limit_tokens: int) -> list[str]:
-    """Likewise one text that is no message."""
+    """Return one text that is no message, quoted as data, in pieces of at most ``limit_tokens``."""
     return _pack([("text", text)], limit_tokens)
 
 
@@ -107,7 +105,7 @@ def _pack(blocks: Iterable[tuple[str, str]], limit: int) -> list[str]:
 
 
 def _placed(chunks: Iterable[str], limit: int) -> Iterator[tuple[int, str]]:
-    """Each chunk with the piece that it stands in, counted from 1."""
+    """Yield each chunk with the number of its piece, counted from 1."""
     piece, size = 1, 0
     for chunk in chunks:
         tokens = estimate_text(chunk) + 1  # the line break between chunks
@@ -122,7 +120,7 @@ def _all_chunks(blocks: Iterable[tuple[str, str]], limit: int) -> Iterator[str]:
 
 
 def _chunks(label: str, text: str, limit: int) -> Iterator[str]:
-    """A labelled text in chunks of at most ``limit - 1`` tokens."""
+    """Yield a labelled text in chunks of at most ``limit - 1`` tokens."""
     label = quote(" ".join(label.split()))
     label = label[: characters_within(label, limit // 3)]
     head = f"[{label}] "

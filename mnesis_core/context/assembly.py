@@ -1,4 +1,10 @@
-"""System prompt and tools: what every prompt begins with."""
+"""Assembly: context entries and a budget -> exactly what a model will see, and what was left out and why.
+
+The result always fits the budget. When not everything does, these go in first: the newest user message, the rest of its
+turn, summaries, then older whole turns from the newest back. A turn that is too large alone keeps its newest parts, and
+its longest texts are shortened to a common length, visibly. A tool call and its result are one part and cannot be
+separated.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +38,10 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """System prompt and tools with their cost."""
+    """System prompt and tools, with which every prompt begins, and their cost."""
 
+    # Their manifest rows; the system prompt's has ``head`` and ``tail`` (characters kept) when it is shortened.
     rows: list[dict[str, Any]]
-    """Their manifest rows; the system prompt's has ``head`` and ``tail`` (characters kept) when it is shortened."""
     system_tokens: int
     tool_tokens: int
     tools: tuple[ToolSpec, ...]
@@ -43,12 +49,10 @@ class Opening:
 
     @property
     def tokens(self) -> int:
-        """Both."""
         return self.system_tokens + self.tool_tokens
 
 
 def whole_opening(system_prompt: str, tools: Sequence[ToolSpec]) -> Opening:
-    """Everything, whatever it costs."""
     return Opening(
         rows=_opening_rows({"kind": "system", "id": ""} if system_prompt else None, tools),
         system_tokens=MESSAGE_FRAMING + estimate_text(system_prompt) if system_prompt else 0,
@@ -58,7 +62,9 @@ def whole_opening(system_prompt: str, tools: Sequence[ToolSpec]) -> Opening:
 
 
 def fit_opening(opening: Opening, system_prompt: str, room: int) -> Opening:
-    """The opening in ``room`` tokens: the first tools that fit beside half of it, the system prompt's head and tail."""
+    """Return the opening in ``room`` tokens: the first tools that fit beside half of it, the system prompt's head and
+    tail.
+    """
     if opening.tokens <= room:
         return opening
     room = max(0, room)
@@ -97,18 +103,16 @@ def _opening_rows(system: dict[str, Any] | None, tools: Sequence[ToolSpec]) -> l
 
 
 def size_of_tool(tool: ToolSpec) -> int:
-    """Tokens of a tool's description."""
     return TOOL_FRAMING + estimate_text(read_tool(tool))
 
 
 def read_tool(tool: ToolSpec, *, indent: int | None = None) -> str:
-    """A tool as JSON, much as every provider sends it to its model."""
+    """Return a tool as JSON, much as every provider sends it to its model."""
     shape = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return json.dumps(shape, ensure_ascii=False, indent=indent)
 
 
 def read_system(row: Mapping[str, Any], system_prompt: str) -> ContextMessage:
-    """The system prompt as its manifest row says."""
     text = _shortened(system_prompt, row["head"], row["tail"]) if "head" in row else system_prompt
     return ContextMessage(role="system", text=text)
 
@@ -122,18 +126,12 @@ def _shortened(system_prompt: str, head: int, tail: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """The messages of a context by turns."""
-
-    older: list[list[Item]]
-    """Whole turns before the newest, oldest first."""
-    newest: list[Item]
-    """The turn of the newest user message and whatever came after it."""
-    user: Item | None
-    """The newest user message."""
+    older: list[list[Item]]  # Whole turns before the newest, oldest first.
+    newest: list[Item]  # The turn of the newest user message and whatever came after it.
+    user: Item | None  # The newest user message.
 
 
 def turns_of(items: Sequence[Item]) -> Turns:
-    """The turns of the messages among ``items``."""
     by_id = {item.row["id"]: item for item in items}
     messages = [item.entry.message for item in items if isinstance(item.entry, MessageEntry)]
     groups = whole_turns(messages)
@@ -148,7 +146,7 @@ def turns_of(items: Sequence[Item]) -> Turns:
 
 
 def select(items: Sequence[Item], turns: Turns, room: int) -> dict[str, Item]:
-    """The items that go into ``room`` tokens, by id, some of them shortened."""
+    """Return the items that go into ``room`` tokens, by id, some of them shortened."""
     selection = _Selection(room=room)
     summaries = [item for item in items if isinstance(item.entry, SummaryEntry)]
     if selection.take(turns.newest):
@@ -182,8 +180,7 @@ def _message_entry(item: Item) -> MessageEntry:
 
 @dataclass(slots=True, kw_only=True)
 class _Selection:
-    room: int
-    """Tokens that are left."""
+    room: int  # Tokens that are left.
     chosen: dict[str, Item] = field(default_factory=dict)
 
     def put(self, items: Iterable[Item]) -> None:
@@ -213,14 +210,10 @@ class _Selection:
 # keeps its newest parts, and its longest texts are shortened to a common length, visibly. A tool call and
 # its result are one part and cannot be separated.
 
-PRIMING = 3
-"""Tokens that begin the answer."""
-GAP_TOKENS = 64
-"""Tokens of the note about what is left out, at the most."""
-SMALLEST_ROOM_FOR_A_GAP = 1_024
-"""Below so many tokens the note would cost more than it tells."""
-SMALLEST_TURN = 256
-"""Tokens that system prompt and tools leave to the newest turn even in the smallest budget."""
+PRIMING = 3  # Tokens that begin the answer.
+GAP_TOKENS = 64  # Tokens of the note about what is left out, at the most.
+SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below so many tokens the note would cost more than it tells.
+SMALLEST_TURN = 256  # Tokens that system prompt and tools leave to the newest turn even in the smallest budget.
 
 
 def assemble(
@@ -231,11 +224,11 @@ def assemble(
     budget: Budget,
     calibration: float = 1.0,
 ) -> Assembled:
-    """The prompt that these entries make.
+    """Return the prompt that these entries make.
 
-    ``calibration`` is what the model's own counts are to our estimates (``tokens.Calibration.ratio``). The
-    same entries give the same prompt, and as long as nothing is cut a further message only appends. A
-    budget of 200 usable tokens or more is kept to, whatever the entries are.
+    ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The same entries
+    give the same prompt, and as long as nothing is cut a further message only appends. A budget of 200 usable tokens or
+    more is kept to, whatever the entries are.
     """
     everything = [whole(entry) for entry in in_order(entries)]
     items = [item for item in everything if item.cost]
@@ -267,12 +260,12 @@ def rebuild(
     system_prompt: str,
     tools: Sequence[ToolSpec],
 ) -> Prompt:
-    """The prompt of a stored manifest, whatever was tombstoned, answered or summarised since.
+    """Return the prompt of a stored manifest, whatever was tombstoned, answered or summarised since.
 
     ``entries`` are the messages and summaries it names, in any order; ``tools`` at least those it names.
 
     :raises MessageNotFoundError: a message that the manifest names is not among the entries.
-    :raises SummaryNotFoundError: likewise a summary.
+    :raises SummaryNotFoundError: a summary that it names is not among them.
     """
     names = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     return Prompt(
@@ -292,7 +285,6 @@ def _cut(
 
 
 def _kept_free(turns: Turns, limit: int) -> int:
-    """Tokens that the opening leaves to the newest turn: all that it needs, up to a quarter."""
     return min(sum(item.tokens for item in turns.newest), max(limit // 4, SMALLEST_TURN))
 
 
@@ -313,7 +305,7 @@ def _gap(items: Sequence[Item], chosen: Mapping[str, Item]) -> dict[str, Any] | 
 
 
 def _rows(items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """The rows in order, the note about the missing in the place of the newest of them."""
+    """Yield the rows in order, the note about the missing entries in the place of the newest of them."""
     if gap is None:
         yield from [kept.row for item in items if (kept := chosen.get(item.row["id"]))]
         return
@@ -335,7 +327,7 @@ def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | No
 
 
 def _breakdown(cost: Counter[str], calibration: float, used: int, free: int) -> Breakdown:
-    """The parts in the model's own tokens, rounded so that they add up to ``used``."""
+    """Return the parts in the model's own tokens, rounded so that they add up to ``used``."""
     scaled = {name: int(cost[name] * calibration) for name in ("system", "tools", "summaries", "tool_outputs", "files")}
     return Breakdown(**scaled, messages=used - sum(scaled.values()), free=free)
 
@@ -361,7 +353,6 @@ def _left_out(everything: Sequence[Item], chosen: Mapping[str, Item]) -> Iterato
 
 
 def _lost(item: Item, kept: Item | None) -> list[LeftOut]:
-    """What of an entry is not in the prompt, or not whole."""
     if kept is not None:
         return [LeftOut(id=part_id, kind="part", reason="over_budget") for part_id in kept.row.get("omitted", ())]
     reason = "over_budget" if item.cost else "nothing_to_send"

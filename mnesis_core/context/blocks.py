@@ -1,6 +1,6 @@
-"""A past prompt in blocks: what it was made of, piece by piece in order, each with what it took.
+"""The blocks of a past prompt: what it was made of, piece by piece in order, each with what it took.
 
-A block's text is what the model read of it, by the same rules that the prompt itself is read with (``reading``).
+A block's text is what the model read of it, by the same rules that the prompt itself is read with (``wording``).
 """
 
 from __future__ import annotations
@@ -21,22 +21,15 @@ from mnesis_core.values import dataclass
 
 
 class BlockKind(StrEnum):
-    """What a block is of."""
-
     SYSTEM = "system"
-    TOOL = "tool"
-    """The description of a tool that may be called."""
+    TOOL = "tool"  # The description of a tool that may be called.
     SUMMARY = "summary"
-    MESSAGE = "message"
-    """A text that somebody said."""
-    TOOL_OUTPUT = "tool_output"
-    """A tool call with its result."""
-    TOMBSTONE = "tombstone"
-    """A tool call whose output has left the context."""
+    MESSAGE = "message"  # A text that somebody said.
+    TOOL_OUTPUT = "tool_output"  # A tool call with its result.
+    TOMBSTONE = "tombstone"  # A tool call whose output has left the context.
     FILE = "file"
     PATCH = "patch"
-    GAP = "gap"
-    """The note about what is left out."""
+    GAP = "gap"  # The note about what is left out.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,23 +37,16 @@ class Block:
     """One piece of a prompt."""
 
     kind: BlockKind
-    role: str
-    """Under which the model reads it."""
-    texts: tuple[tuple[str, str], ...]
-    """What it reads, by names: ``text``, or ``input`` and ``output`` of a tool call."""
-    tokens: int
-    """By our own estimate, uncorrected."""
-    name: str = ""
-    """Of a tool, or the path of a file."""
-    item_id: str = ""
-    """The message or summary it is of."""
+    role: str  # Under which the model reads it.
+    texts: tuple[tuple[str, str], ...]  # What it reads, by names: ``text``, or ``input`` and ``output`` of a tool call.
+    tokens: int  # By our own estimate, uncorrected.
+    name: str = ""  # Of a tool, or the path of a file.
+    item_id: str = ""  # The message or summary it is of.
     part_id: str = ""
     first_seq: int = 0
-    last_seq: int = 0
-    """The messages it is of or stands for; 0: none."""
+    last_seq: int = 0  # The messages it is of or stands for; 0: none.
     is_shortened: bool = False
-    is_unanswered: bool = False
-    """A tool call without a result then."""
+    is_unanswered: bool = False  # A tool call without a result then.
 
 
 def blocks_of(
@@ -70,10 +56,10 @@ def blocks_of(
     system_prompt: str,
     tools: Sequence[ToolSpec],
 ) -> list[Block]:
-    """The blocks of a stored manifest, with what ``assembly.rebuild`` takes.
+    """Yield the blocks of a stored manifest, with what ``assembly.rebuild`` takes.
 
     :raises MessageNotFoundError: a message that the manifest names is not among the entries.
-    :raises SummaryNotFoundError: likewise a summary.
+    :raises SummaryNotFoundError: a summary that it names is not among them.
     """
     sources = sources_of(entries)
     by_name = {tool.name: tool for tool in tools}

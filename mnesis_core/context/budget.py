@@ -11,85 +11,65 @@ from mnesis_core.llm.calibration import LARGEST_RATIO, SMALLEST_RATIO, Calibrati
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.limits import spec_as_said, spec_in_session
 
-LARGEST_RESERVE_SHARE = 8
-"""The compaction reserve is at most one part in so many of what the answer leaves."""
-SMALLEST_WINDOW = 20
-"""Tokens. Below it nothing can be divided."""
+LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most one part in so many of what the answer leaves.
+SMALLEST_WINDOW = 20  # Tokens. Below it nothing can be divided.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The window of a model, divided. All in tokens."""
+    """The window of a model, divided; all in tokens."""
 
     window: int
-    reserved_output: int
-    """Kept free for the answer; also the most that a call may ask for."""
-    reserve: int
-    """Kept free for compaction and for the estimate's error."""
-    usable: int
-    """What system prompt, tools and context may take together."""
-    soft: int
-    """From here on a compaction is requested after the turn."""
-    hard: int
-    """From here on a compaction comes before the next call."""
-    target: int
-    """What compaction goes down to."""
+    reserved_output: int  # Kept free for the answer; also the most that a call may ask for.
+    reserve: int  # Kept free for compaction and for the estimate's error.
+    usable: int  # What system prompt, tools and context may take together.
+    soft: int  # From here on a compaction is requested after the turn.
+    hard: int  # From here on a compaction comes before the next call.
+    target: int  # What compaction goes down to.
 
 
 class Pressure(StrEnum):
-    """How full the context is."""
-
     NONE = "none"
     SOFT = "soft"
     HARD = "hard"
 
 
 class Reason(StrEnum):
-    """Why a compaction is due, or why not."""
+    """Why a compaction is due or not."""
 
     SOFT = "soft"
     HARD = "hard"
     BELOW_SOFT = "below_soft"
     AUTO_OFF = "auto_off"
-    FIRST_TURN = "first_turn"
-    """There is nothing older than it."""
-    TOO_SOON = "too_soon"
-    """Too little is new since the last compaction."""
-    UNCHANGED = "unchanged"
-    """The last compaction failed, and nothing is new since."""
-    NOTHING_TO_SUMMARISE = "nothing_to_summarise"
-    """All that may be summarised or pruned is."""
-    ALREADY_REQUESTED = "already_requested"
-    """One is queued or running."""
+    FIRST_TURN = "first_turn"  # There is nothing older than it.
+    TOO_SOON = "too_soon"  # Too little is new since the last compaction.
+    UNCHANGED = "unchanged"  # The last compaction failed, and nothing is new since.
+    NOTHING_TO_SUMMARISE = "nothing_to_summarise"  # All that may be summarised or pruned is.
+    ALREADY_REQUESTED = "already_requested"  # One is queued or running.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
     """The newest compaction that has ended."""
 
-    tokens: int
-    """Of the context at its end, as far as that is known."""
+    tokens: int  # Of the context at its end, as far as that is known.
     failed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """Whether to compact now, and the reason for that or against it."""
-
     compact: bool
     pressure: Pressure
     reason: Reason
-    used: int
-    """Tokens of the whole context."""
-    source: CountSource = CountSource.ESTIMATED
-    """Who counted them."""
+    used: int  # Tokens of the whole context.
+    source: CountSource = CountSource.ESTIMATED  # Who counted them.
 
 
 def make_budget(spec: ModelSpec, config: Config, *, window_said: int | None = None) -> Budget:
-    """The budget of a model under a configuration, and within the window that its provider says it has.
+    """Return the budget of a model under a configuration, within the window that its provider says it has.
 
-    The reserves of seed 000 are absolute and leave nothing of a small window, so each is also bounded by a
-    share: the answer's of the window, the compaction's of the rest. So a larger window never leaves less usable.
+    The reserves of seed 000 are absolute and leave nothing of a small window, so each is also bounded by a share: the
+    answer's of the window, the compaction's of the rest. So a larger window never leaves less usable.
     """
     spec = spec_as_said(spec_in_session(spec, config), window_said)
     window = max(spec.context_window, SMALLEST_WINDOW)
@@ -109,12 +89,12 @@ def make_budget(spec: ModelSpec, config: Config, *, window_said: int | None = No
 
 
 def pressure(used: int, budget: Budget) -> Pressure:
-    """How full a context of ``used`` tokens is: what it would take whole, not what was left after cutting."""
+    """Return the pressure of a context of ``used`` tokens: what it would take whole, not what was left after cutting."""
     return pressure_between(used, soft=budget.soft, hard=budget.hard)
 
 
 def pressure_between(used: int, *, soft: int, hard: int) -> Pressure:
-    """How full a context of ``used`` tokens is between two thresholds; at one is above it."""
+    """Return the pressure of a context of ``used`` tokens between two thresholds; at one counts as above it."""
     if used >= hard:
         return Pressure.HARD
     return Pressure.SOFT if used >= soft else Pressure.NONE
@@ -123,13 +103,13 @@ def pressure_between(used: int, *, soft: int, hard: int) -> Pressure:
 def should_compact(
     *, used: int, budget: Budget, config: Config, turns: int, last: LastRun | None, is_something_to_do: bool = True
 ) -> Trigger:
-    """Whether automatic compaction is due.
+    """Decide whether automatic compaction is due.
 
-    ``used`` is what the whole context would take now, ``turns`` counts the session's turns, the current one
-    included. The high mark is the soft threshold, the low one that a compaction goes down to is the target.
-    The first turn has nothing older than itself to summarise (seed 002). Soft compactions keep a distance, so
-    that a context which cannot shrink is not compacted after every turn; the hard threshold beats the distance,
-    but not for the context that a compaction has just failed on.
+    ``used`` is what the whole context would take now, ``turns`` counts the session's turns, the current one included.
+    The high mark is the soft threshold, the low one that a compaction goes down to is the target. The first turn has
+    nothing older than itself to summarise (seed 002). Soft compactions keep a distance, so that a context which cannot
+    shrink is not compacted after every turn; the hard threshold beats the distance, but not for the context that a
+    compaction has just failed on.
     """
     level = pressure(used, budget)
     new_tokens = used if last is None else used - last.tokens
@@ -146,7 +126,6 @@ def should_compact(
 
 
 def _distance(budget: Budget, config: Config) -> int:
-    """Tokens that have to be new; at least one, so that no compaction follows another on the same context."""
     return max(1, int(budget.usable * config.compaction.spacing_fraction))
 
 
@@ -155,30 +134,26 @@ def _distance(budget: Budget, config: Config) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Of a whole context, system prompt and tools included."""
+    """The size of a whole context, system prompt and tools included."""
 
     tokens: int
-    source: CountSource
-    """``provider``: its count of the last prompt, and our estimate of what came since."""
+    source: CountSource  # ``provider``: its count of the last prompt, and our estimate of what came since.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A context as a model was last asked about it. In tokens, estimated and not corrected."""
+    """A context as a model was last asked about it, in tokens, estimated and not corrected."""
 
-    whole: int
-    """Everything that stood in the context."""
-    sent: int
-    """What of it went into the prompt."""
-    reported: int = 0
-    """What the provider counted in the prompt; 0: it has not said."""
+    whole: int  # Everything that stood in the context.
+    sent: int  # What of it went into the prompt.
+    reported: int = 0  # What the provider counted in the prompt; 0: it has not said.
 
 
 def size_now(whole: int, calibration: Calibration, last: Asked | None) -> Size:
-    """The size of a context of ``whole`` tokens, estimated and not corrected.
+    """Return the size of a context of ``whole`` tokens, estimated and not corrected.
 
     The provider's count stands for what was sent, within the bounds in which it is believed; what was left out then,
-    and what came since, is our estimate. Of a context that has lost something since, that count says nothing.
+    and what came since, is our estimate. That count says nothing about a context that has lost something since.
     """
     if last is None or last.reported <= 0 or whole < last.whole:
         return Size(tokens=ceil(whole * calibration.ratio), source=calibration.source)

@@ -11,14 +11,11 @@ from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import Role, StoredMessage
 from mnesis_core.values import dataclass
 
-EMPTY_MESSAGE = "[empty message]"
-"""What a model reads in place of a user's message that says nothing."""
+EMPTY_MESSAGE = "[empty message]"  # What a model reads in place of a user's message that says nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool call gave."""
-
     call_id: str
     name: str
     text: str
@@ -32,10 +29,8 @@ class ContextMessage:
     role: Role
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_results: tuple[ToolResult, ...] = ()
-    """Results of this same message's ``tool_calls``: a pair is never split."""
-    source_ids: tuple[str, ...] = ()
-    """The message or summary it stands for; none for the system prompt and for notes."""
+    tool_results: tuple[ToolResult, ...] = ()  # Results of this same message's ``tool_calls``: a pair is never split.
+    source_ids: tuple[str, ...] = ()  # The message or summary it stands for; none for the system prompt and for notes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +38,8 @@ class LeftOut:
     """Something of the context that the prompt does not hold."""
 
     id: str
-    kind: str
-    """``system``, ``tool`` (its id is its name), ``summary``, ``message`` or ``part``."""
-    reason: str
-    """``over_budget``, or ``nothing_to_send`` for a message that holds nothing a model is sent."""
+    kind: str  # ``system``, ``tool`` (its id is its name), ``summary``, ``message`` or ``part``.
+    reason: str  # ``over_budget``, or ``nothing_to_send`` for a message that holds nothing a model is sent.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +50,7 @@ class Breakdown:
     tools: int
     summaries: int
     messages: int
-    tool_outputs: int
-    """Tool calls with their results."""
+    tool_outputs: int  # Tool calls with their results.
     files: int
     free: int
 
@@ -67,23 +59,19 @@ class Breakdown:
 class Prompt:
     """What a renderer translates."""
 
-    messages: tuple[ContextMessage, ...]
-    """The system prompt first, if there is one."""
-    tools: tuple[ToolSpec, ...]
-    """The tools that fit: all of them unless the budget is very small."""
+    messages: tuple[ContextMessage, ...]  # The system prompt first, if there is one.
+    tools: tuple[ToolSpec, ...]  # The tools that fit: all of them unless the budget is very small.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled(Prompt):
     """Exactly what a model will see, and what it will not and why."""
 
-    used_tokens: int
-    """At most ``budget.usable``."""
-    wanted_tokens: int
-    """What leaving nothing out would take: the number to compare with the thresholds."""
+    used_tokens: int  # At most ``budget.usable``.
+    wanted_tokens: int  # What leaving nothing out would take: the number to compare with the thresholds.
     breakdown: Breakdown
+    # JSON rows in the order of the prompt; ``assembly.rebuild`` makes the same prompt of them again.
     manifest: list[dict[str, Any]]
-    """JSON rows in the order of the prompt; ``assembly.rebuild`` makes the same prompt of them again."""
     left_out: tuple[LeftOut, ...]
 
 
@@ -96,15 +84,11 @@ SummaryKind = Literal["leaf", "condensed"]
 class SummaryEntry:
     """A summary node that stands for the messages ``first_seq`` to ``last_seq``."""
 
-    position: int
-    """Place in the context; only its order means anything."""
+    position: int  # Place in the context; only its order means anything.
     id: str
-    kind: SummaryKind
-    """``leaf`` over messages, ``condensed`` over summaries."""
-    depth: int
-    """0 for a leaf, else one more than the deepest source."""
-    level: int
-    """Which escalation level wrote it, 1 to 3."""
+    kind: SummaryKind  # ``leaf`` over messages, ``condensed`` over summaries.
+    depth: int  # 0 for a leaf, else one more than the deepest source.
+    level: int  # Which escalation level wrote it, 1 to 3.
     text: str
     token_count: int
     first_seq: int
@@ -126,25 +110,20 @@ ContextEntry = SummaryEntry | MessageEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRows:
-    """One look at what stands in a context."""
+    """What stands in a context at one moment."""
 
-    messages: list[MessageEntry]
-    """In order."""
-    summaries: dict[str, int]
-    """Positions by id; a summary never changes, so its text can be read later."""
-    event_seq: int | None
-    """The session's last event at that moment; ``None`` for an empty context."""
-    unread_tokens: int = 0
-    """Of messages that stand before those that were read, by the record's own estimates."""
+    messages: list[MessageEntry]  # In order.
+    summaries: dict[str, int]  # Positions by id; a summary never changes, so its text can be read later.
+    event_seq: int | None  # The session's last event at that moment; ``None`` for an empty context.
+    unread_tokens: int = 0  # Of messages that stand before those that were read, by the record's own estimates.
 
 
 def in_order(entries: Sequence[ContextEntry]) -> list[ContextEntry]:
-    """The entries by position."""
     return sorted(entries, key=attrgetter("position"))
 
 
 def message_runs(entries: Sequence[ContextEntry]) -> list[list[StoredMessage]]:
-    """The stretches of plain messages between summaries, oldest first."""
+    """Return the stretches of plain messages between summaries, oldest first."""
     groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, MessageEntry))
     return [
         [entry.message for entry in group if isinstance(entry, MessageEntry)]
@@ -154,16 +133,16 @@ def message_runs(entries: Sequence[ContextEntry]) -> list[list[StoredMessage]]:
 
 
 def summary_runs(entries: Sequence[ContextEntry]) -> list[list[SummaryEntry]]:
-    """The stretches of adjacent summaries, oldest first."""
+    """Return the stretches of adjacent summaries, oldest first."""
     groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, SummaryEntry))
     return [[entry for entry in group if isinstance(entry, SummaryEntry)] for is_summary, group in groups if is_summary]
 
 
 def whole_turns(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
-    """Neighbouring messages grouped so that no group boundary lies inside a turn.
+    """Group neighbouring messages so that no group boundary lies inside a turn.
 
-    Turns that overlap (a late result among the next turn's messages) form one group. A message without a
-    turn begins a group when the user said it, else it belongs to what came before.
+    Turns that overlap (a late result among the next turn's messages) form one group. A message without a turn begins a
+    group when the user said it, else it belongs to what came before.
     """
     groups: list[list[StoredMessage]] = []
     open_until = -1

@@ -23,14 +23,10 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 from mnesis_core.messages import FileRefPart, StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.values import dataclass
 
-SHORTEST_FIELD = 128
-"""Tokens: a shortened text gets no less, so that beside its note something of it remains."""
-SUMMARY_FRAME = 104
-"""Tokens of the frame around a summary, at the largest."""
-RESULT_FRAME = 12
-"""Tokens of "Error: " before a result, or of the sentence that stands for a missing one."""
-_BELIEVABLE = 8
-"""A stored estimate below one token for so many characters is counted anew."""
+SHORTEST_FIELD = 128  # Tokens: a shortened text gets no less, so that beside its note something of it remains.
+SUMMARY_FRAME = 104  # Tokens of the frame around a summary, at the largest.
+RESULT_FRAME = 12  # Tokens of "Error: " before a result, or of the sentence that stands for a missing one.
+_BELIEVABLE = 8  # A stored estimate below one token for so many characters is counted anew.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +34,9 @@ class Item:
     """One entry of the context with its cost, whole or shortened."""
 
     entry: ContextEntry
-    row: dict[str, Any]
-    """Its manifest row."""
-    cost: dict[str, int]
-    """Tokens by the names of ``Breakdown``; empty when there is nothing that a model is sent."""
-    tokens: int
-    """All of its cost."""
+    row: dict[str, Any]  # Its manifest row.
+    cost: dict[str, int]  # Tokens by the names of ``Breakdown``; empty when there is nothing that a model is sent.
+    tokens: int  # All of its cost.
 
 
 def _item(entry: ContextEntry, row: dict[str, Any], cost: dict[str, int]) -> Item:
@@ -51,7 +44,6 @@ def _item(entry: ContextEntry, row: dict[str, Any], cost: dict[str, int]) -> Ite
 
 
 def whole(entry: ContextEntry) -> Item:
-    """An entry as it is."""
     if isinstance(entry, SummaryEntry):
         return _item(entry, summary_row(entry), {"summaries": _summary_cost(entry)})
     cost = _sum([_part_cost(stored) for stored in entry.message.parts])
@@ -61,7 +53,6 @@ def whole(entry: ContextEntry) -> Item:
 
 
 def _sum(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Tokens by category, without those that have none."""
     total: dict[str, int] = {}
     for category, tokens in costs:
         if tokens:
@@ -76,7 +67,7 @@ def _summary_cost(entry: SummaryEntry) -> int:
 
 
 def _part_cost(stored: StoredPart) -> tuple[str, int]:
-    """A part's category and its tokens."""
+    """Return a part's category and its tokens."""
     part = stored.part
     if isinstance(part, TextPart):
         tokens = MESSAGE_FRAMING + _believed(stored.token_estimate, len(part.text), part.text) if part.text else 0
@@ -90,19 +81,18 @@ def _part_cost(stored: StoredPart) -> tuple[str, int]:
 
 
 def _believed(estimate: int, length: int, text: str) -> int:
-    """The record's own estimate: measuring a long context anew for every call would cost more than reading it."""
     return estimate if estimate * _BELIEVABLE >= length else estimate_text(text)
 
 
 def frame_of(stored: StoredPart) -> int:
-    """Tokens around a part's texts. Every part counts as a message of its own, the most it can become."""
+    """Return the tokens around a part's texts. Every part counts as a message of its own, the most it can become."""
     if not isinstance(stored.part, ToolPart):
         return MESSAGE_FRAMING
     return MESSAGE_FRAMING + TOOL_FRAMING + RESULT_FRAME + estimate_text(stored.part.tool_name)
 
 
 def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
-    """Tokens of each field as the model would read it."""
+    """Return the tokens of each field as the model would read it."""
     return tuple(estimate_text(valid_arguments(text) if name == "input" else text) for name, text in fields.items())
 
 
@@ -120,20 +110,19 @@ class _Piece:
     stored: StoredPart
     fields: dict[str, str]
     sizes: tuple[int, ...]
-    frame: int
-    """Tokens beside the fields."""
+    frame: int  # Tokens beside the fields.
 
     @property
     def smallest(self) -> int:
-        """Tokens with every long field at its shortest."""
+        """Return the tokens with every long field at its shortest."""
         return self.frame + sum(min(size, SHORTEST_FIELD) for size in self.sizes)
 
     def within(self, cap: int) -> int:
-        """Tokens with no field longer than ``cap``."""
+        """Return the tokens with no field longer than ``cap``."""
         return self.frame + sum(min(size, cap) for size in self.sizes)
 
     def cuts(self, cap: int) -> list[dict[str, Any]]:
-        """The manifest's record of the fields longer than ``cap``: what remains of each, in characters."""
+        """Return the manifest's record of the fields longer than ``cap``: what remains of each, in characters."""
         return [self._cut(name, cap) for name, size in zip(self.fields, self.sizes, strict=True) if size > cap]
 
     def _cut(self, name: str, cap: int) -> dict[str, Any]:
@@ -143,10 +132,10 @@ class _Piece:
 
 
 def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = False) -> list[Item]:
-    """Messages of one turn within ``room`` tokens: the newest parts stay, and no text is longer than a common cap.
+    """Fit messages of one turn into ``room`` tokens: the newest parts stay, and no text is longer than a common cap.
 
-    The cap is the largest that fits, so that one huge output gives way before ten small ones do. Messages
-    of which nothing stays are absent. With ``keep_one`` the newest part stays however small the room is.
+    The cap is the largest that fits, so that one huge output gives way before ten small ones do. Messages of which
+    nothing stays are absent. With ``keep_one`` the newest part stays however small the room is.
     """
     parts = [_pieces(entry.message) for entry in entries]
     pieces = list(chain.from_iterable(parts))
@@ -174,7 +163,7 @@ def _newest_within(pieces: Sequence[_Piece], room: int) -> list[_Piece]:
 
 
 def common_cap(sizes: Sequence[int], room: int) -> int:
-    """The largest cap with ``sum(min(size, cap)) <= room``."""
+    """Return the largest cap with ``sum(min(size, cap)) <= room``."""
     for index, size in enumerate(sorted(sizes)):
         share = max(0, room) // (len(sizes) - index)
         if size > share:

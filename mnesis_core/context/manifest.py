@@ -1,4 +1,4 @@
-"""A stored manifest read again. It comes from the database and, through an import, from anybody."""
+"""Stored manifests, checked when read: through an import they may come from anyone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def _are_cuts(value: object) -> bool:
 
 
 def _are_ranges(value: object) -> bool:
-    """Stretches, first and last, in ascending order: whoever wrote them, they are not read over and over."""
     if not isinstance(value, list) or not all(isinstance(span, list) and len(span) == 2 for span in value):
         return False
     ends = [end for span in value for end in span]
@@ -40,8 +39,8 @@ def _are_ranges(value: object) -> bool:
 Shape = Mapping[str, Callable[[object], bool]]
 _ENDS: Shape = {"head": _is_number, "tail": _is_number}
 _CUT: Shape = {"part": _is_text, "field": _is_text, **_ENDS}
+# By a key with which the others come.
 _OPTIONAL: Mapping[str, Shape] = {"head": _ENDS, "naming": {"naming": _are_texts}, "prompt": {"prompt": _is_text}}
-"""By a key with which the others come."""
 _SHAPES: Mapping[str, Shape] = {
     "system": {"id": _is_text},
     "tools": {"names": _are_texts},
@@ -66,9 +65,9 @@ _SHAPES: Mapping[str, Shape] = {
 
 
 def read_manifest(stored: object) -> list[Row]:
-    """The rows of a stored manifest, of which every key that a prompt is made with is there and of its type.
+    """Return the rows of a stored manifest, checked for every key that a prompt is made with.
 
-    :raises ValueError: it is no manifest; the message says which row.
+    :raises ValueError: it is not a manifest; the message says which row.
     """
     if not isinstance(stored, list):
         raise ValueError("the manifest is no list")
@@ -92,17 +91,15 @@ def _has(value: object, shape: Shape) -> bool:
 
 # The messages and summaries that a manifest names, found among those that are at hand.
 
-Sources = Mapping[str, ContextEntry]
-"""By id."""
+Sources = Mapping[str, ContextEntry]  # By id.
 
 
 def sources_of(entries: Iterable[ContextEntry]) -> Sources:
-    """The entries by the ids of what they hold."""
     return {entry.id if isinstance(entry, SummaryEntry) else entry.message.id: entry for entry in entries}
 
 
 def find_summary(sources: Sources, summary_id: str) -> SummaryEntry:
-    """A summary that a prompt holds.
+    """Return a summary that a prompt holds.
 
     :raises SummaryNotFoundError: it is not there.
     """
@@ -113,7 +110,7 @@ def find_summary(sources: Sources, summary_id: str) -> SummaryEntry:
 
 
 def find_message(sources: Sources, message_id: str) -> StoredMessage:
-    """A message that a prompt holds.
+    """Return a message that a prompt holds.
 
     :raises MessageNotFoundError: it is not there.
     """

@@ -1,6 +1,6 @@
-"""What became of one prompt on the way to a later one of the same session, told from their two manifests alone.
+"""What differs between one prompt and a later one of the same session, from their two manifests alone.
 
-What is in neither of them is not told: two prompts differ by what a model was shown, not by what was said meanwhile.
+Two prompts differ by what a model was shown, not by what was said between them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ Change = Literal[
     "answered",
     "grew",
 ]
+# ``stands_for_earlier`` is of a summary of what the earlier prompt showed, ``offered`` and ``not_offered`` are of
+# tools.
 Reason = Literal[
     "first_call",
     "new",
@@ -37,21 +39,17 @@ Reason = Literal[
     "offered",
     "not_offered",
 ]
-"""``stands_for_earlier`` is of a summary of what the earlier prompt showed, ``offered`` and ``not_offered`` are of tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that the later prompt shows in another way."""
+    """One difference of the later prompt."""
 
     change: Change
-    kind: str
-    """``system``, ``tool``, ``summary``, ``message`` or ``part``."""
-    id: str
-    """A tool's is its name; the system prompt has none."""
+    kind: str  # ``system``, ``tool``, ``summary``, ``message`` or ``part``.
+    id: str  # A tool's is its name; the system prompt has none.
     reason: Reason
-    by: str = ""
-    """The summary that took its place."""
+    by: str = ""  # The summary that took its place.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +58,12 @@ class _Side:
 
     system: Row | None
     tools: tuple[str, ...]
-    items: dict[str, Row]
-    """Messages and summaries by id, in order."""
+    items: dict[str, Row]  # Messages and summaries by id, in order.
     gap: Row | None
 
     @property
     def last_seq(self) -> int:
-        """The newest message that it shows, stands for, or says is missing."""
+        """Return the newest message that it shows, stands for, or reports missing."""
         ends = [row["seq"] if row["kind"] == "message" else row["last_seq"] for row in self.items.values()]
         return max([*ends, self.gap["last_seq"] if self.gap else 0], default=0)
 
@@ -74,10 +71,10 @@ class _Side:
 def difference(
     earlier: Sequence[Row], later: Sequence[Row], *, is_first: bool = False, replaced: Mapping[str, str] | None = None
 ) -> Iterator[Difference]:
-    """What entered, left, or reads differently, in the order of the prompts: system, tools, then by place.
+    """Yield what entered, left, or reads differently, in the order of the prompts: system, tools, then by place.
 
-    ``replaced`` says of messages and summaries which summary took their place between the two, whether or not it is
-    in the later prompt. With ``is_first`` there was no earlier call.
+    ``replaced`` names for messages and summaries the summary that took their place between the two, whether or not it
+    is in the later prompt. With ``is_first`` there was no earlier call.
     """
     before, after = _side(earlier), _side(later)
     yield from _opening(before, after, is_first)
@@ -129,7 +126,6 @@ def _left(row: Row, after: _Side, replaced: Mapping[str, str]) -> Difference:
 
 
 def _covering(row: Row, after: _Side) -> Row | None:
-    """The summary of the later prompt that stands for this."""
     first, last = _span(row)
     summaries = (other for other in after.items.values() if other["kind"] == "summary")
     return next((other for other in summaries if _span(other)[0] <= first and last <= _span(other)[1]), None)
@@ -150,7 +146,7 @@ def _why_entered(row: Row, before: _Side, is_first: bool) -> Reason:
 
 
 def _reread(before: Row, after: Row) -> Iterator[Difference]:
-    """A message that both prompts show: what of its parts reads differently."""
+    """Yield what of the parts of a message that both prompts show reads differently."""
     if after["parts"] > before["parts"]:
         yield Difference(change="grew", kind="message", id=after["id"], reason="more_parts")
     for part in _new(before["tombstoned"], after["tombstoned"]):
@@ -174,7 +170,7 @@ def _new(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
 
 def _kept(row: Row) -> dict[str, int]:
-    """Characters that remain of the shortened texts of each part."""
+    """Return how many characters remain of the shortened texts of each part."""
     kept: dict[str, int] = {}
     for cut in row["shortened"]:
         kept[cut["part"]] = kept.get(cut["part"], 0) + cut["head"] + cut["tail"]
@@ -182,7 +178,7 @@ def _kept(row: Row) -> dict[str, int]:
 
 
 def _ends(row: Row) -> int | None:
-    """Characters that remain of a shortened text; ``None`` for a whole one."""
+    """Return how many characters remain of a shortened text; ``None`` for a whole one."""
     return row["head"] + row["tail"] if "head" in row else None
 
 

@@ -1,7 +1,7 @@
 """The ledger replayed: context items, states and counters of a session, rebuilt from its events alone.
 
-The same value is made from the rows (``sessions_app.record.context_queries``, ``compaction_app.queries``); ``differences`` says
-where the two disagree (decisions 3 and 4).
+The same value is made from the rows (``sessions_app.record.context_queries``, ``compaction_app.queries``);
+``differences`` says where the two disagree (decisions 3 and 4).
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ Data = Mapping[str, Any]
 
 
 class Item(NamedTuple):
-    """One thing that is or was in the context."""
-
     item_type: str
     position: int
     added_seq: int
@@ -30,35 +28,31 @@ class Projection:
 
     message_seq: int = 0
     turn_seq: int = 0
-    items: dict[str, Item] = field(default_factory=dict)
-    """By the id of the message or summary."""
-    turns: dict[str, str] = field(default_factory=dict)
-    """Turn id -> state; so for calls, runs and, by part id, tools."""
+    items: dict[str, Item] = field(default_factory=dict)  # By the id of the message or summary.
+    turns: dict[str, str] = field(default_factory=dict)  # Turn id -> state; so for calls, runs and, by part id, tools.
     calls: dict[str, str] = field(default_factory=dict)
     tools: dict[str, str] = field(default_factory=dict)
+    # Part id -> the event that took its output out of the context.
     tombstones: dict[str, int] = field(default_factory=dict)
-    """Part id -> the event that took its output out of the context."""
     runs: dict[str, str] = field(default_factory=dict)
+    # Summary id -> type and id of what it stands for, in order.
     summaries: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    """Summary id -> type and id of what it stands for, in order."""
+    # Summary id -> the event with which a revision took its place.
     superseded: dict[str, int] = field(default_factory=dict)
-    """Summary id -> the event with which a revision took its place."""
-    freshness: dict[str, str] = field(default_factory=dict)
-    """Summary id -> ``fresh`` or ``stale``."""
-    maps: dict[str, str] = field(default_factory=dict)
-    """Id of an operator's run -> state."""
+    freshness: dict[str, str] = field(default_factory=dict)  # Summary id -> ``fresh`` or ``stale``.
+    maps: dict[str, str] = field(default_factory=dict)  # Id of an operator's run -> state.
+    # Run id and number of an item -> how it ended; ``None``: it waits again.
     map_items: dict[str, str | None] = field(default_factory=dict)
-    """Run id and number of an item -> how it ended; ``None``: it waits again."""
+    # Run id and number of an item -> the session of its sub-agent.
     map_children: dict[str, str] = field(default_factory=dict)
-    """Run id and number of an item -> the session of its sub-agent."""
 
     def apply(self, seq: int, type: str, data: Data) -> None:
-        """Take in the next event; types that change nothing here are passed over."""
+        """Apply the next event; types that change nothing here are ignored."""
         if (step := _STEPS.get(type)) is not None:
             step(self, seq, data)
 
     def add(self, later: Projection) -> None:
-        """Take in what the events right after these come to, which were replayed by themselves."""
+        """Add the result of the events right after these, which were replayed by themselves."""
         for id, item in later.items.items():
             is_only_removed = id in self.items and not item.item_type
             self.items[id] = self.items[id]._replace(removed_seq=item.removed_seq) if is_only_removed else item
@@ -74,16 +68,13 @@ class Projection:
 class Difference:
     """One thing on which ledger and rows disagree."""
 
-    what: str
-    """The name of a field of ``Projection``."""
-    id: str
-    """Empty for a counter."""
+    what: str  # The name of a field of ``Projection``.
+    id: str  # Empty for a counter.
     ledger: Any
     rows: Any
 
 
 def differences(ledger: Projection, rows: Projection) -> Iterator[Difference]:
-    """Where a replayed ledger and the rows disagree; nothing, when all is well."""
     for name in (entry.name for entry in fields(Projection)):
         replayed, found = getattr(ledger, name), getattr(rows, name)
         if isinstance(found, int):
@@ -138,7 +129,6 @@ def _freshness_changed(state: Projection, seq: int, data: Data) -> None:
 
 
 def _map_moved(state: Projection, seq: int, data: Data) -> None:
-    """Items that ended, or wait again, or have a sub-agent; calls that began, or ended."""
     if "state" in data:
         state.maps[data["run_id"]] = data["state"]
     for word, after in _ITEM_WORDS.items():
@@ -155,7 +145,7 @@ _CALL_WORDS = {"call_ids": "running", "calls_completed": "completed", "calls_fai
 
 
 def _numbers(stretches: Iterable[int | Sequence[int]]) -> Iterator[int]:
-    """Item numbers as events have them: one by one, or as first and last of a stretch."""
+    """Yield item numbers as events have them: one by one, or as first and last of a range."""
     for stretch in stretches:
         if isinstance(stretch, int):
             yield stretch

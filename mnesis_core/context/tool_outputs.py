@@ -1,8 +1,8 @@
-"""Which tool outputs become tombstones. Chooses, never writes.
+"""Tool outputs in the context: which become tombstones, and what stays of a long one.
 
-The rules are seed 000's ("ToolOutputPruner"), each a row of the table in ``tests/core/test_pruning.py``. Two
-things are added, because the seed knows one size of model: both windows shrink with the budget (they are
-the seed's from about 160,000 usable tokens on), and an output that is smaller than its tombstone stays.
+The rules of pruning are seed 000's ("ToolOutputPruner"), each a row of the table in ``tests/core/test_pruning.py``. Two
+things are added, because the seed knows one size of model: both windows shrink with the budget (they are the seed's
+from about 160,000 usable tokens on), and an output that is smaller than its tombstone stays.
 """
 
 from __future__ import annotations
@@ -19,34 +19,28 @@ from mnesis_core.files.references import with_output_files
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import StoredMessage, StoredPart, ToolPart, ToolState
 
-MARKER_TOKENS = 32
-"""What a tombstone takes itself, at the most, without the files that it names."""
-LARGEST_WINDOW_SHARE = 4
-"""The protected window is at most one part in so many of usable."""
-LARGEST_MINIMUM_SHARE = 8
-"""Likewise the minimum."""
+MARKER_TOKENS = 32  # What a tombstone takes itself, at the most, without the files that it names.
+LARGEST_WINDOW_SHARE = 4  # The protected window is at most one part in so many of usable.
+LARGEST_MINIMUM_SHARE = 8  # Likewise the minimum.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneChoice:
     """What to tombstone."""
 
-    part_ids: tuple[str, ...]
-    """Newest first."""
-    tokens: int
-    """Of their outputs."""
-    scanned: int
-    """Tool parts that were looked at."""
+    part_ids: tuple[str, ...]  # Newest first.
+    tokens: int  # Of their outputs.
+    scanned: int  # Tool parts that were looked at.
 
 
 def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Budget) -> PruneChoice:
-    """The outputs to tombstone in a context.
+    """Return the outputs to tombstone in a context.
 
-    From the newest message back to the last summary, or to the beginning: the messages after the
-    ``protect_turns``-th user message from the end are protected; so are outputs that are not completed, those
-    of protected tools, and in one message whatever stands before a tombstone. Of the rest, in that order,
-    the first ``protect_tokens`` stay, and what comes then is chosen, the output that crosses the border
-    whole. Nothing is chosen when the sum is not above ``minimum_tokens``.
+    From the newest message back to the last summary, or to the beginning: the messages after the ``protect_turns``-th
+    user message from the end are protected; so are outputs that are not completed, those of protected tools, and in one
+    message whatever stands before a tombstone. Of the rest, in that order, the first ``protect_tokens`` stay, and what
+    comes then is chosen, the output that crosses the border whole. Nothing is chosen when the sum is not above
+    ``minimum_tokens``.
     """
     prune = config.prune
     parts = list(_scanned(entries, prune.protect_turns)) if prune.enabled else []
@@ -90,12 +84,12 @@ def _beyond_window(parts: Sequence[tuple[str, ToolPart]], prune: PruneConfig, wi
 
 
 def _tombstone_tokens(part_id: str, part: ToolPart) -> int:
-    """What stands in place of an output, with the files that it names."""
+    """Return the tokens of what replaces an output, with the files that it names."""
     return MARKER_TOKENS + estimate_text(with_output_files("", part, part_id))
 
 
 def _output_tokens(part: ToolPart, prune: PruneConfig) -> int:
-    """Tokens that a tombstone would take out of the context; 0 for what may not be pruned."""
+    """Return the tokens that a tombstone would take out of the context; 0 for an output that may not be pruned."""
     if part.state is not ToolState.COMPLETED or part.compacted_at is not None:
         return 0
     return 0 if part.tool_name in prune.protected_tools else estimate_text(part.output or "")
@@ -105,16 +99,14 @@ def _output_tokens(part: ToolPart, prune: PruneConfig) -> int:
 
 _OPENING = "[The whole of this output is "
 _WHOLE = re.compile(re.escape(_OPENING) + r"(file_[0-9A-HJKMNP-TV-Z]{26}), ")
-OUTPUTS = "tool-outputs/"
-"""What the paths of files begin with that are outputs of tools: their contents are kept here."""
-HEAD_SHARE = 0.7
-"""Of what stays, the beginning: it says what the output is; the end says how it came out."""
+OUTPUTS = "tool-outputs/"  # What the paths of files begin with that are outputs of tools: their contents are kept here.
+HEAD_SHARE = 0.7  # Of what stays, the beginning: it says what the output is; the end says how it came out.
 
 
 def shorten_output(output: str, characters: int, *, file_id: str) -> str:
-    """The two ends of an output, together ``characters`` long, and what is missing and which file has it.
+    """Return the two ends of an output, ``characters`` long together, under a line that names the file with the whole.
 
-    That stands first: whoever shortens this text again, for a small window or a preview, keeps its beginning.
+    That line stands first because a text that is shortened again, for a small window or a preview, keeps its beginning.
     ``output`` must be longer than ``characters``.
     """
     head = int(characters * HEAD_SHARE)
@@ -127,13 +119,13 @@ def shorten_output(output: str, characters: int, *, file_id: str) -> str:
 
 
 def file_of_output(text: str) -> str:
-    """The id of the file that has the whole of a shortened output; empty for any other text. Its beginning is enough."""
+    """Return the id of the file that has the whole of a shortened output, or an empty text. The beginning is enough."""
     found = _WHOLE.match(text)
     return found[1] if found else ""
 
 
 def cap_output(output: str, characters: int) -> str:
-    """An output that is kept whole, or its beginning and how long it was."""
+    """Return an output that is kept whole, or its beginning and how long it was."""
     if len(output) <= characters:
         return output
     said = f"{len(output):,} characters, of which {characters:,} were kept"

@@ -1,7 +1,7 @@
 """How a record's message or summary reads in a prompt.
 
-That depends on the message and on its own manifest row alone, never on its neighbours: so the prefix of a
-prompt stays the same bytes while a session grows, and a stored row gives the same text again.
+That depends on the message and on its own manifest row alone, never on its neighbours: so the prefix of a prompt stays
+the same bytes while a session grows, and a stored row gives the same text again.
 """
 
 from __future__ import annotations
@@ -32,30 +32,28 @@ from mnesis_core.messages import (
 )
 from mnesis_core.text import quote
 
-SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)
-"""The parts that a model is sent."""
+SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)  # The parts that a model is sent.
 
 
 def tombstone(tool_name: str, compacted_at: datetime) -> str:
-    """What stands in place of a pruned output (seed 000, "What a tombstone is")."""
+    """Return what stands in place of a pruned output (seed 000, "What a tombstone is")."""
     return f"[Tool '{tool_name}' output compacted at {round(compacted_at.timestamp() * 1000)}]"
 
 
 def valid_arguments(text: str) -> str:
-    """Tool arguments that a provider accepts: the exact text if it is a JSON object, else the text inside one."""
+    """Return tool arguments that a provider accepts: the exact text if it is a JSON object, else the text inside one."""
     if is_object(text):
         return text
     return json.dumps({"invalid_arguments": text}, ensure_ascii=False) if text.strip() else "{}"
 
 
 def is_object(text: str) -> bool:
-    """Whether a text is a JSON object that a provider accepts."""
+    """Return whether a text is a JSON object that a provider accepts."""
     return _is_short_object(text) if len(text) < SHORT else _is_object(text)
 
 
 @lru_cache(maxsize=4096)
 def _is_short_object(text: str) -> bool:
-    """Every call of a session asks the same of the same inputs again."""
     return _is_object(text)
 
 
@@ -75,10 +73,11 @@ def _refuse_constant(name: str) -> None:
 
 
 def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, str]:
-    """The texts of a part that a model is sent and that may be shortened, whole: ``text``, or ``input`` and ``output``.
+    """Return the whole texts of a part that a model is sent and that may be shortened: ``text``, or ``input`` and
+    ``output``.
 
-    None of reasoning, steps, markers and unknown imported data. ``naming``: the part's id, where a tombstone also names
-    the files of the output.
+    Reasoning, steps, markers and unknown imported data have none. ``naming`` is the part's id where a tombstone also
+    names the files of the output.
     """
     match part:
         case TextPart():
@@ -116,19 +115,17 @@ def _result_text(part: ToolPart, tombstoned: bool, naming: str) -> str:
 
 
 def is_unanswered(part: ToolPart) -> bool:
-    """Whether a tool call has no result."""
     return part.output is None and part.error is None and part.state is not ToolState.COMPLETED
 
 
 def is_tombstoned(part: Part) -> bool:
-    """Whether a part is a tool call whose output left the context."""
     return isinstance(part, ToolPart) and part.compacted_at is not None
 
 
 def message_row(
     message: StoredMessage, *, shortened: Collection[dict[str, Any]] = (), omitted: Collection[str] = ()
 ) -> dict[str, Any]:
-    """A message's manifest row: with the message, all that is needed to read it the same way again.
+    """Return a message's manifest row: with the message, all that is needed to read it the same way again.
 
     ``parts`` and ``unanswered`` tell the state at that time: parts are appended and calls answered later. ``naming``,
     which is not always there, has the tombstones that name files.
@@ -150,12 +147,11 @@ def message_row(
 
 
 def summary_row(entry: SummaryEntry) -> dict[str, Any]:
-    """A summary's manifest row."""
     return {"kind": "summary", "id": entry.id, "first_seq": entry.first_seq, "last_seq": entry.last_seq}
 
 
 def read_summary(entry: SummaryEntry) -> ContextMessage:
-    """A summary as data below the user's trust, naming what it stands for and what leads there."""
+    """Return a summary as data below the user's trust, naming what it stands for and what leads there."""
     text = (
         f'<summary id="{entry.id}" kind="{entry.kind}" level="{entry.level}" '
         f'messages="{entry.first_seq}-{entry.last_seq}" count="{entry.message_count}">\n'
@@ -167,7 +163,7 @@ def read_summary(entry: SummaryEntry) -> ContextMessage:
 
 
 def read_gap(row: Mapping[str, Any]) -> ContextMessage:
-    """The visible note about what the context holds and the prompt does not."""
+    """Return the visible note about what the context holds and the prompt does not."""
     text = (
         f"[Left out here for lack of room: {row['messages']} messages and {row['summaries']} summaries between seq "
         f"{row['first_seq']} and {row['last_seq']}. Nothing is lost: lcm_grep and lcm_read find them.]"
@@ -176,14 +172,15 @@ def read_gap(row: Mapping[str, Any]) -> ContextMessage:
 
 
 def with_middle_left_out(text: str, head: int, tail: int, source: str) -> str:
-    """``text`` with a visible note in place of its middle."""
+    """Return ``text`` with a visible note in place of its middle."""
     missing = len(text) - head - tail
     note = f"\n[… {missing:,} of {len(text):,} characters left out here: {source} …]\n"
     return text[:head] + note + text[len(text) - tail :]
 
 
 def ends_within(text: str, limit: int, reading: Callable[[int, int], str]) -> tuple[int, int]:
-    """How many characters of head and tail to keep so that ``reading(head, tail)`` takes at most ``limit`` tokens.
+    """Return how many characters of head and tail to keep so that ``reading(head, tail)`` takes at most ``limit``
+    tokens.
 
     ``(0, 0)`` when nothing fits beside the note; the note itself is then all that is left.
     """
@@ -198,14 +195,14 @@ def ends_within(text: str, limit: int, reading: Callable[[int, int], str]) -> tu
 
 
 def read_field(message: StoredMessage, stored: StoredPart, name: str, text: str, head: int, tail: int) -> str:
-    """A shortened field as the model reads it."""
+    """Return a shortened field as the model reads it."""
     source = f"message {message.id} part {stored.id}, lcm_read or lcm_grep reads the rest"
     shortened = with_middle_left_out(text, head, tail, source)
     return valid_arguments(shortened) if name == "input" else shortened
 
 
 def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[ContextMessage]:
-    """A message as the model reads it under its row: one message, or more where text follows a tool's result."""
+    """Return a message as the model reads it under its row: more than one where text follows a tool's result."""
     parts = message.parts[: row["parts"]]
     if len(parts) == 1 and isinstance(parts[0].part, TextPart) and not row["shortened"] and not row["omitted"]:
         # Half of all messages are only this.
@@ -215,7 +212,6 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
 
 
 def _spoken(message: StoredMessage, text: str) -> list[ContextMessage]:
-    """A message that is nothing but a text: of an empty one a model reads nothing, unless it is the user's."""
     said = text or (EMPTY_MESSAGE if message.role == "user" else "")
     return [ContextMessage(role=message.role, text=said, source_ids=(message.id,))] if said else []
 
@@ -239,7 +235,7 @@ def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[
 
 
 def field_texts(message: StoredMessage, stored: StoredPart, row: Mapping[str, Any]) -> dict[str, str]:
-    """The texts of a part as a model reads them under the message's row: ``text``, or ``input`` and ``output``."""
+    """Return the texts of a part as a model reads them under the message's row: ``text``, or ``input`` and ``output``."""
     naming = stored.id if stored.id in row.get("naming", ()) else ""
     texts = fields_of(stored.part, tombstoned=stored.id in row["tombstoned"], naming=naming)
     for cut in row["shortened"]:
@@ -259,8 +255,7 @@ class _Segment:
     texts: list[str]
     calls: list[ToolCall]
     results: list[ToolResult]
-    taken: set[str]
-    """Ids that no further call can have."""
+    taken: set[str]  # Ids that no further call can have.
 
     def add_call(self, stored: StoredPart, part: ToolPart, texts: dict[str, str], *, answered: bool) -> None:
         # Providers refuse calls without an id, and two of one id.

@@ -1,4 +1,4 @@
-"""What a provider says when it refuses a prompt as too long, in numbers."""
+"""Corrections of our token estimates by what providers count, and by what they say when they refuse a prompt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOO_LONG = re.compile(
 
 
 def _all(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    """Patterns in which ``#`` is a number; where several are found, the first of them counts."""
+    """Compile patterns in which ``#`` is a number. The first of several that match counts."""
     return tuple(re.compile(pattern.replace("#", r"(\d[\d,]*)"), re.IGNORECASE) for pattern in patterns)
 
 
@@ -61,19 +61,15 @@ _EXCESSES = _all(r"exceeded max(?:imum)? context length by #")
 
 @frozen_dataclass(frozen=True, slots=True, kw_only=True)
 class Overflow:
-    """The numbers of a refusal, in tokens; ``None``: it does not say."""
+    """The numbers of a refusal, in tokens; ``None`` for what it does not say."""
 
-    limit: int | None = None
-    """What the model takes."""
-    prompt: int | None = None
-    """What the prompt has."""
-    total: int | None = None
-    """What the prompt and the answer that was asked for have together."""
-    excess: int | None = None
-    """By how much the prompt is too long."""
+    limit: int | None = None  # What the model takes.
+    prompt: int | None = None  # What the prompt has.
+    total: int | None = None  # What the prompt and the answer that was asked for have together.
+    excess: int | None = None  # By how much the prompt is too long.
 
     def counted(self, *, window: int, output: int) -> int | None:
-        """Tokens of the prompt by the provider's count.
+        """Return the tokens of the prompt by the provider's count.
 
         :param window: what the model takes, where the refusal does not say it
         :param output: what the call reserved for the answer
@@ -86,12 +82,12 @@ class Overflow:
 
 
 def is_too_long(words: str) -> bool:
-    """Whether these words of a provider refuse a prompt as too long."""
+    """Return whether these words of a provider refuse a prompt as too long."""
     return _TOO_LONG.search(words) is not None or any(pattern.search(words) for pattern in _EXCESSES)
 
 
 def read_overflow(words: str) -> Overflow:
-    """The numbers in a provider's words. These may come from anywhere, so what they say is to be checked."""
+    """Return the numbers in a provider's words, unchecked: they may come from anywhere."""
     return Overflow(
         limit=_first(_LIMITS, words),
         prompt=_first(_PROMPTS, words),
@@ -101,7 +97,7 @@ def read_overflow(words: str) -> Overflow:
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], words: str) -> int | None:
-    """The number that the first of these finds; the sum, where one finds several."""
+    """Return the number that the first matching pattern finds, or the sum where it finds several."""
     found = next((match for pattern in patterns if (match := pattern.search(words))), None)
     if found is None:
         return None
@@ -111,63 +107,51 @@ def _first(patterns: tuple[re.Pattern[str], ...], words: str) -> int | None:
 
 # How a model's own counts of tokens correct our estimates, and how far off these are.
 
-SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0
-"""A provider that claims to count beyond these is not believed."""
+SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0  # A provider that claims to count beyond these is not believed.
+# The largest ratio learnt from a refusal of too long a prompt. Asking the same again would gain nothing.
 LARGEST_REFUSED = 8.0
-"""The largest ratio learnt from a refusal of too long a prompt. Asking the same again would gain nothing."""
+# By how much the ratio is raised over the least that explains such a refusal, when it says no number that does.
 GROWTH = 1.4
-"""By how much the ratio is raised over the least that explains such a refusal, when it says no number that does."""
-SMALLEST_WINDOW = 512
-"""A provider that claims to take fewer tokens is not believed."""
-NEWEST_WEIGHT = 0.2
-"""Of the newest report, at least."""
-LARGEST_ERROR = 10.0
-"""An estimate that missed by more is not told apart from this."""
-SMALLEST_CHANGE = 0.01
-"""Of a model's shared ratio: less is not worth a write."""
+SMALLEST_WINDOW = 512  # A provider that claims to take fewer tokens is not believed.
+NEWEST_WEIGHT = 0.2  # Of the newest report, at least.
+LARGEST_ERROR = 10.0  # An estimate that missed by more is not told apart from this.
+SMALLEST_CHANGE = 0.01  # Of a model's shared ratio: less is not worth a write.
 MOST_TOKENS = 2**53
 
 
 class CountSource(StrEnum):
     """What corrects our estimates of tokens."""
 
-    PROVIDER = "provider"
-    """What the provider reported in this session."""
-    MODEL = "model"
-    """What it reported in other sessions with the same model."""
-    ESTIMATED = "estimated"
-    """Nothing yet."""
+    PROVIDER = "provider"  # What the provider reported in this session.
+    MODEL = "model"  # What it reported in other sessions with the same model.
+    ESTIMATED = "estimated"  # Nothing yet.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """How a model's own counts compare with our estimates."""
 
-    ratio: float = 1.0
-    """Reported divided by estimated, smoothed."""
+    ratio: float = 1.0  # Reported divided by estimated, smoothed.
     samples: int = 0
+    # How far from the report the corrected estimates were that came before it, as a share of the report and smoothed:
+    # 0.03 is 3 %. None: there was no report.
     error: float | None = None
-    """How far from the report the corrected estimates were that came before it, as a share of the report and
-    smoothed: 0.03 is 3 %. None: there was no report."""
-    is_borrowed: bool = False
-    """The ratio began as that of other sessions."""
+    is_borrowed: bool = False  # The ratio began as that of other sessions.
+    # What the model takes, as its provider said when it refused a prompt, where that is less than its entry says.
     window: int | None = None
-    """What the model takes, as its provider said when it refused a prompt, where that is less than its entry says."""
 
     @property
     def source(self) -> CountSource:
-        """What the ratio comes from."""
         if self.samples:
             return CountSource.PROVIDER
         return CountSource.MODEL if self.is_borrowed else CountSource.ESTIMATED
 
     def as_dict(self) -> dict[str, Any]:
-        """What people are told of it."""
         return {"source": self.source.value, "ratio": self.ratio, "samples": self.samples, "error": self.error}
 
 
 def words_of(*, source: str, ratio: float, samples: int, error: float | None) -> str:
-    """How tokens were counted, and how well, for people."""
+    """Return for people how tokens were counted, and how well."""
     correction = f"{100 * (ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
     if source == CountSource.PROVIDER:
         reports = f"{samples} report{'' if samples == 1 else 's'} of the provider"
@@ -181,17 +165,17 @@ def words_of(*, source: str, ratio: float, samples: int, error: float | None) ->
 
 
 def first_calibration(shared_ratio: float | None) -> Calibration:
-    """Where a session begins: with what other sessions have learnt of its model, if they have."""
+    """Return the calibration of a new session, from what other sessions have learnt of its model."""
     if shared_ratio is None:
         return Calibration()
     return Calibration(ratio=_bounded(shared_ratio), is_borrowed=True)
 
 
 def calibrate(previous: Calibration, estimated: int, reported: int) -> Calibration:
-    """The calibration after one more call. Counts of 0 or less say nothing and change nothing.
+    """Return the calibration after one more call. Counts of 0 or less change nothing.
 
-    What is known before the first report weighs as one sample, so that one odd report moves the ratio half way;
-    later reports weigh a fifth, so that a change of the model's tokeniser shows within some turns.
+    What is known before the first report weighs as one sample, so that one odd report moves the ratio half way; later
+    reports weigh a fifth, so that a change of the model's tokeniser shows within some turns.
     """
     if estimated <= 0 or reported <= 0:
         return previous
@@ -207,11 +191,11 @@ def calibrate(previous: Calibration, estimated: int, reported: int) -> Calibrati
 
 
 def calibrate_refused(previous: Calibration, *, estimated: int, output: int, window: int, words: str) -> Calibration:
-    """The calibration after a call whose prompt was refused as too long: the next prompt made with it is smaller.
+    """Return the calibration after a prompt was refused as too long: the next prompt made with it is smaller.
 
-    A refusal is a proof, so its count stands at once and is not smoothed; later reports correct it. One that no number
-    explains refutes what was learnt so far: the ratio grows by a guess, of which the next report takes back half. Of a
-    prompt so short that no believable ratio makes it too long, it teaches nothing.
+    A refusal is a proof, so its count stands at once and is not smoothed; later reports correct it. A refusal without a
+    number refutes what was learnt so far: the ratio grows by a guess, of which the next report takes back half. It
+    teaches nothing about a prompt so short that no believable ratio makes it too long.
 
     :param output: the tokens that the call reserved for its answer
     :param window: what the model takes, as its entry says
@@ -234,7 +218,7 @@ def calibrate_refused(previous: Calibration, *, estimated: int, output: int, win
 
 
 def share_ratio(shared: float | None, learnt: Calibration) -> float | None:
-    """What new sessions of a model should begin with, after a turn. None: what they begin with is near enough."""
+    """Return what new sessions of a model should begin with after a turn, or None where what they have is near enough."""
     if not learnt.samples:
         return None
     ratio = learnt.ratio if shared is None else _towards(shared, learnt.ratio)
@@ -251,26 +235,21 @@ def _bounded(ratio: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallMeasure:
-    """How large a call was thought to be before it was made, and how large its provider said it was. In tokens."""
+    """The size of a call as estimated before it was made and as its provider counted it, in tokens."""
 
     model: str
-    tool_tokens: int
-    """Of its tools, which belong to the turn and not to the context."""
+    tool_tokens: int  # Of its tools, which belong to the turn and not to the context.
     estimated: int
-    reported: int
-    """0: the provider has not said."""
-    calibration: Calibration | None
-    """What corrected the estimate. None: that was not written down."""
-    output: int = 0
-    """Reserved for the answer."""
-    refusal: str = ""
-    """What the provider said when it refused the prompt as too long; empty: it did not."""
+    reported: int  # 0: the provider has not said.
+    calibration: Calibration | None  # What corrected the estimate. None: that was not written down.
+    output: int = 0  # Reserved for the answer.
+    refusal: str = ""  # What the provider said when it refused the prompt as too long; empty: it did not.
 
 
 def read_measure(
     parameters: dict[str, Any], *, model: str, estimated: int, reported: int, refusal: str = ""
 ) -> CallMeasure:
-    """The measure of a recorded call. A record may come from a file, so nothing in its parameters is believed."""
+    """Return the measure of a recorded call. A record may come from a file, so its parameters are checked."""
     return CallMeasure(
         model=model,
         tool_tokens=_read_tokens(parameters.get("tool_tokens")),
@@ -285,9 +264,9 @@ def read_measure(
 def calibration_after(
     newest: CallMeasure | None, *, model: str, shared_ratio: float | None, window: int
 ) -> Calibration:
-    """What corrects the next estimate of a session: what its newest call began with, and what that call taught.
+    """Return what corrects the next estimate of a session: what its newest call began with, and what that call taught.
 
-    A call of another model teaches nothing of this one.
+    A call of another model teaches nothing about this one.
 
     :param window: what the model takes, as its entry says
     """

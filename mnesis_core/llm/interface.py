@@ -1,8 +1,7 @@
-"""The one door to a language model: a request, streamed deltas, one reply.
+"""The one interface to a language model: a request, streamed deltas, one reply.
 
-Adapters live in ``mnesis_core.providers``. Each number says who said it: the provider, or our own
-estimate. A provider that ends its stream without a finish reason has proven nothing, so the outcome is
-a field of its own (decision 14).
+Adapters live in ``mnesis_core.providers``. Each number names its source: the provider, or our own estimate. A provider
+that ends its stream without a finish reason has proven nothing, so the outcome is a field of its own (decision 14).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mnesis_core.values import dataclass
 
 
 class Source(StrEnum):
-    """Who said a number."""
+    """Where a number comes from."""
 
     PROVIDER = "provider"
     ESTIMATED = "estimated"
@@ -28,81 +27,61 @@ class Source(StrEnum):
 
 
 class LimitSource(StrEnum):
-    """Who said what a model takes or costs."""
+    """Where a model's limits or prices come from."""
 
-    CONFIGURED = "configured"
-    """Whoever entered the model, or the session's configuration."""
-    LITELLM = "litellm"
-    """litellm's own table."""
-    DEFAULT = "default"
-    """Nobody: it is assumed."""
-    PROVIDER = "provider"
-    """The provider, when it refused a longer prompt."""
+    CONFIGURED = "configured"  # Whoever entered the model, or the session's configuration.
+    LITELLM = "litellm"  # litellm's own table.
+    DEFAULT = "default"  # Nobody: it is assumed.
+    PROVIDER = "provider"  # The provider, when it refused a longer prompt.
 
 
 class Outcome(StrEnum):
     """How a model call ended, as far as it is proven."""
 
-    COMPLETE = "complete"
-    """The provider gave a finish reason."""
-    INCOMPLETE = "incomplete"
-    """The stream ended without a finish reason, or held nothing at all."""
-    BROKEN = "broken"
-    """The stream broke off with an error after it had begun."""
-    FAILED = "failed"
-    """Nothing was streamed."""
-    CANCELLED = "cancelled"
-    """We stopped it."""
+    COMPLETE = "complete"  # The provider gave a finish reason.
+    INCOMPLETE = "incomplete"  # The stream ended without a finish reason, or held nothing at all.
+    BROKEN = "broken"  # The stream broke off with an error after it had begun.
+    FAILED = "failed"  # Nothing was streamed.
+    CANCELLED = "cancelled"  # We stopped it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What a million tokens cost, in millionths of the currency unit."""
+    """Prices of a million tokens, in millionths of the currency unit."""
 
-    input: int = 0
-    """Of the prompt."""
+    input: int = 0  # Of the prompt.
     output: int = 0
-    cache_read: int | None = None
-    """Of the prompt, found in the provider's cache. None: like the rest of the prompt."""
-    cache_write: int | None = None
-    """Of the prompt, put into the provider's cache. None: like the rest of the prompt."""
+    cache_read: int | None = None  # Of the prompt, found in the provider's cache. None: like the rest of the prompt.
+    cache_write: int | None = None  # Of the prompt, put into the provider's cache. None: like the rest of the prompt.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """What is needed to reach a model and to budget for it."""
 
-    alias: str
-    """The name people use."""
-    litellm_model: str
-    """What litellm calls it, such as ``openai/gpt-4o`` or ``demo/chat``."""
+    alias: str  # The name people use.
+    litellm_model: str  # What litellm calls it, such as ``openai/gpt-4o`` or ``demo/chat``.
     api_base: str = ""
     api_key: str = field(default="", repr=False)
-    context_window: int
-    """Tokens, prompt and answer together."""
+    context_window: int  # Tokens, prompt and answer together.
     context_window_source: LimitSource = LimitSource.CONFIGURED
     max_output_tokens: int
     max_output_source: LimitSource = LimitSource.CONFIGURED
     prices: Prices = Prices()
     prices_source: LimitSource = LimitSource.CONFIGURED
+    # What its counts were to our estimates in the sessions so far (``calibration.Calibration``).
     shared_ratio: float | None = None
-    """What its counts were to our estimates in the sessions so far (``calibration.Calibration``)."""
-    timeout_seconds: float = 120.0
-    """Longest silence inside a stream."""
-    total_timeout_seconds: float = 1800.0
-    """Longest whole call, with every retry and pause."""
-    fallbacks: tuple[str, ...] = ()
-    """Aliases of the models that are asked, in this order, when this one gives nothing."""
+    timeout_seconds: float = 120.0  # Longest silence inside a stream.
+    total_timeout_seconds: float = 1800.0  # Longest whole call, with every retry and pause.
+    fallbacks: tuple[str, ...] = ()  # Aliases of the models that are asked, in this order, when this one gives nothing.
+    # Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists.
     entered_on_host: bool = False
-    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists."""
-    refusal: str = ""
-    """Why it may not be asked: what the host's lists do not hold of it; empty: it may."""
+    refusal: str = ""  # Why it may not be asked: what the host's lists do not hold of it; empty: it may.
+    # The addresses inside the network that its server may have; None: any.
     listed_addresses: tuple[Network, ...] | None = None
-    """The addresses inside the network that its server may have; None: any."""
 
 
-DEEPEST_SCHEMA = 100
-"""Objects and lists inside each other in a tool's parameters, whoever brings it."""
+DEEPEST_SCHEMA = 100  # Objects and lists inside each other in a tool's parameters, whoever brings it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,19 +90,18 @@ class ToolSpec:
 
     name: str
     description: str
-    parameters: dict[str, Any]
-    """JSON Schema of the arguments."""
+    parameters: dict[str, Any]  # JSON Schema of the arguments.
 
 
 def write_tools(tools: Sequence[ToolSpec]) -> str:
-    """Tools as a text that ``read_tools`` reads again letter by letter."""
+    """Return tools as a text that ``read_tools`` reads again letter by letter."""
     return json.dumps([asdict(tool) for tool in tools], ensure_ascii=False)
 
 
 def read_tools(text: str) -> tuple[ToolSpec, ...]:
-    """The tools of a stored text.
+    """Return the tools of a stored text.
 
-    :raises ValueError: it is no such text.
+    :raises ValueError: it is not such a text.
     """
     try:
         tools = [(item["name"], item["description"], item["parameters"]) for item in json.loads(text)]
@@ -147,8 +125,7 @@ class ToolCall:
 class Usage:
     """Tokens of one call."""
 
-    input_tokens: int
-    """The whole prompt, what the provider's cache took or gave included."""
+    input_tokens: int  # The whole prompt, what the provider's cache took or gave included.
     output_tokens: int
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
@@ -156,21 +133,16 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Prompt and answer together."""
         return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """More of the answer."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningDelta:
-    """More of the thinking."""
-
     text: str
 
 
@@ -180,48 +152,43 @@ class Reply:
 
     text: str
     reasoning: str = ""
+    # None unless the outcome is COMPLETE: half of what was meant must not be run.
     tool_calls: tuple[ToolCall, ...] = ()
-    """None unless the outcome is COMPLETE: half of what was meant must not be run."""
-    finish_reason: str = ""
-    """What the provider said, shortened to 64 characters; empty when it said nothing."""
+    finish_reason: str = ""  # What the provider said, shortened to 64 characters; empty when it said nothing.
     usage: Usage
+    # What the provider said of tokens, as JSON, whether it can be true or not, in 2,000 characters; empty: nothing.
     usage_said: str = ""
-    """What the provider said of tokens, as JSON, whether it can be true or not, in 2,000 characters; empty: nothing."""
     outcome: Outcome = Outcome.COMPLETE
-    error: ModelError | None = None
-    """Set unless the outcome is COMPLETE."""
+    error: ModelError | None = None  # Set unless the outcome is COMPLETE.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One model call. ``payload`` is exactly what the provider gets, and what the digest is taken of."""
 
-    payload: dict[str, Any]
-    """``{"messages": […], "tools": […]?}`` in the shape of OpenAI Chat Completions."""
+    payload: dict[str, Any]  # ``{"messages": […], "tools": […]?}`` in the shape of OpenAI Chat Completions.
     max_output_tokens: int
     temperature: float | None = None
+    # How long the whole call may take, where that is less than the model's entry allows. Not sent.
     seconds: float | None = None
-    """How long the whole call may take, where that is less than the model's entry allows. Not sent."""
+    # Of the answer, everything together: what is longer is cut. None: the adapter's own limit. Not sent.
     max_characters: int | None = None
-    """Of the answer, everything together: what is longer is cut. None: the adapter's own limit. Not sent."""
 
 
 class Model(Protocol):
     """Anything that answers. The last item of the stream is always the one ``Reply``.
 
-    A model never raises for something the provider did: it ends with a ``Reply`` whose ``error`` says
-    what happened and whose ``text`` is what had arrived. ``asyncio.CancelledError`` passes through.
+    A model never raises for something the provider did: it ends with a ``Reply`` whose ``error`` says what happened and
+    whose ``text`` is what had arrived. ``asyncio.CancelledError`` passes through.
     """
 
     spec: ModelSpec
 
-    def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
-        """Ask, and yield the answer as it comes."""
-        ...
+    def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]: ...
 
 
 def cost_micros(spec: ModelSpec, usage: Usage) -> int | None:
-    """What a call costs, in millionths of the currency unit, rounded up; None when nobody says what it costs."""
+    """Return what a call costs, in millionths of the currency unit, rounded up; None when the price is not known."""
     if spec.prices_source is LimitSource.DEFAULT:
         return None
     prices = spec.prices

@@ -11,7 +11,7 @@ from mnesis_core.llm.interface import LimitSource, ModelSpec, Prices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedLimits:
-    """What one source says of a model. None: it does not say."""
+    """What one source says of a model; None for what it does not say."""
 
     source: LimitSource
     context_window: int | None = None
@@ -19,14 +19,14 @@ class StatedLimits:
     prices: Prices | None = None
 
 
+# Assumed, and said so wherever it is shown, for what nobody says of a model.
 DEFAULTS = StatedLimits(source=LimitSource.DEFAULT, context_window=32_000, max_output_tokens=4_096, prices=Prices())
-"""Assumed, and said so wherever it is shown, for what nobody says of a model."""
 
 
 def settle_limits(*stated: StatedLimits | None) -> dict[str, Any]:
-    """The limits and prices of a model, each from the first source that states it, as values of a ``ModelSpec``.
+    """Return the limits and prices of a model as values of a ``ModelSpec``, each from the first source that states it.
 
-    An answer that nobody configured is no longer than the window.
+    An answer without a configured limit is no longer than the window.
     """
     sources = [*filter(None, stated), DEFAULTS]
     by_window = next(limits for limits in sources if limits.context_window)
@@ -44,14 +44,14 @@ def settle_limits(*stated: StatedLimits | None) -> dict[str, Any]:
 
 
 def shown_prices(spec: ModelSpec) -> str:
-    """Prices of a million prompt and answer tokens in currency units: ``2.5 / 10``."""
+    """Return the prices of a million prompt and answer tokens in currency units, such as ``2.5 / 10``."""
     if spec.prices_source is LimitSource.DEFAULT:
         return "not known"
     return f"{spec.prices.input / 1_000_000:g} / {spec.prices.output / 1_000_000:g}"
 
 
 def spec_in_session(spec: ModelSpec, config: Config) -> ModelSpec:
-    """The model as a session has it: with the limits and prices that the session's configuration replaces."""
+    """Return the model with the limits and prices that the session's configuration replaces."""
     changes: dict[str, Any] = {}
     if config.context_window:
         changes |= {"context_window": config.context_window, "context_window_source": LimitSource.CONFIGURED}
@@ -64,15 +64,17 @@ def spec_in_session(spec: ModelSpec, config: Config) -> ModelSpec:
 
 
 def spec_as_said(spec: ModelSpec, window: int | None) -> ModelSpec:
-    """The model with the window that its provider says it has, where that is smaller (``Calibration.window``)."""
+    """Return the model with the window that its provider says it has, where that is smaller (``Calibration.window``)."""
     if window is None or window >= spec.context_window:
         return spec
     return replace(spec, context_window=window, context_window_source=LimitSource.PROVIDER)
 
 
 def spec_in_place(spec: ModelSpec, config: Config) -> ModelSpec:
-    """A model that is asked in place of a session's own: at its own prices, and within the session's limits if they are
-    tighter, since a session may be made small on purpose."""
+    """Return a model that is asked in place of a session's own.
+
+    It has its own prices, and the session's limits if they are tighter, since a session may be made small on purpose.
+    """
     changes: dict[str, Any] = {}
     if 0 < config.context_window < spec.context_window:
         changes |= {"context_window": config.context_window, "context_window_source": LimitSource.CONFIGURED}

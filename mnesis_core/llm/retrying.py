@@ -15,20 +15,18 @@ from mnesis_core.config import TurnConfig
 from mnesis_core.errors import ContextWindowExceeded, ModelError
 from mnesis_core.llm.interface import Outcome, Reply
 
+# The largest part of our own pause that chance adds, so that calls that failed together do not come back together.
 LARGEST_SPREAD = 0.5
-"""The largest part of our own pause that chance adds, so that calls that failed together do not come back together."""
 _DIGITS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How often and after how long a call is tried again."""
+    """How often and after how long a call is attempted again."""
 
     max_retries: int
-    base_seconds: float
-    """The first pause; each later one is twice as long."""
-    longest_seconds: float
-    """A provider that asks for a longer pause is not asked again."""
+    base_seconds: float  # The first pause; each later one is twice as long.
+    longest_seconds: float  # A provider that asks for a longer pause is not asked again.
 
 
 def patience_of(config: TurnConfig) -> Patience:
@@ -43,8 +41,7 @@ def patience_of(config: TurnConfig) -> Patience:
 class Retry:
     """A call that failed and is to be made again."""
 
-    attempt: int
-    """The number of the attempt that failed, counted from 1."""
+    attempt: int  # The number of the attempt that failed, counted from 1.
     error: ModelError
     pause_seconds: float
 
@@ -95,7 +92,8 @@ def is_too_long(reply: Reply) -> bool:
 def may_ask_another(reply: Reply) -> bool:
     """Return whether another model may be asked in place of one that gave nothing, for whatever reason.
 
-    A server that accepts the request and then sends nothing, or a web page, is not asked again, but gave nothing either.
+    A model whose server accepts the request and then sends nothing, or a web page, is not asked again, but gave nothing
+    either.
     """
     is_empty = reply.error is not None and reply.error.details.get("reason") == "no_answer"
     return gave_nothing(reply) or (is_empty and not reply.text and not reply.reasoning)

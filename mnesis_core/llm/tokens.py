@@ -1,9 +1,9 @@
 """How many tokens a text has, offline and fast. ``calibration`` corrects it by a model's own counts.
 
-The estimate counts classes of characters and the seams between them (where words start, ``camelCase``,
-runs of digits), weighted so that the sum lies between OpenAI's cl100k and o200k encodings: within about
-8 % on English, code, JSON and tool output, 15 % on Chinese, Japanese and Korean. Every count is one scan
-in C, so a megabyte takes some milliseconds. It never shrinks when text is appended.
+The estimate counts classes of characters and the seams between them (where words start, ``camelCase``, runs of digits),
+weighted so that the sum lies between OpenAI's cl100k and o200k encodings: within about 8 % on English, code, JSON and
+tool output, 15 % on Chinese, Japanese and Korean. Every count is one scan in C, so a megabyte takes some milliseconds.
+It never shrinks when text is appended.
 """
 
 from __future__ import annotations
@@ -24,20 +24,16 @@ from mnesis_core.messages import (
     ToolPart,
 )
 
-MESSAGE_FRAMING = 4
-"""Tokens that any message costs beside its text: role and delimiters."""
-TOOL_FRAMING = 8
-"""Tokens that a tool call and its result cost beside their text: ids and a second message's framing."""
-MOST_CHARACTERS_PER_TOKEN = 20
-"""More than any text has: a run of spaces comes to 17."""
-SHORT = 80
-"""Characters."""
+MESSAGE_FRAMING = 4  # Tokens that any message costs beside its text: role and delimiters.
+TOOL_FRAMING = 8  # Tokens that a tool call and its result cost beside their text: ids and a second message's framing.
+MOST_CHARACTERS_PER_TOKEN = 20  # More than any text has: a run of spaces comes to 17.
+SHORT = 80  # Characters.
 
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 def _class_table() -> bytes:
-    """One letter for every byte that can begin a character of UTF-8."""
+    """Return one letter for every byte that can begin a character of UTF-8."""
     table = bytearray(b"z" * 256)
     ranges = {
         "p": (0x21, 0x7F),  # punctuation; digits and letters overwrite their part of it
@@ -109,7 +105,7 @@ _OTHER_WEIGHTS: tuple[tuple[bytes, float], ...] = (
 
 
 def estimate_text(text: str) -> int:
-    """Tokens of ``text``; 0 only for the empty text. Takes lone surrogates and NUL."""
+    """Return the tokens of ``text``, 0 only for the empty text. Takes lone surrogates and NUL."""
     if len(text) < SHORT:
         return _estimate_short(text)
     return _estimate(text)
@@ -117,7 +113,6 @@ def estimate_text(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _estimate_short(text: str) -> int:
-    """Names of tools, inputs and the like come again and again."""
     return _estimate(text) if text else 0
 
 
@@ -144,7 +139,7 @@ def _weigh(classes: bytes, weights: tuple[tuple[bytes, float], ...]) -> float:
 
 
 def characters_within(text: str, limit: int, *, from_end: bool = False) -> int:
-    """How many characters of one end of ``text`` stay within ``limit`` tokens: nearly the most there can be."""
+    """Return how many characters of one end of ``text`` stay within ``limit`` tokens: nearly the most there can be."""
     if limit <= 0:
         return 0
     count = min(len(text), limit * MOST_CHARACTERS_PER_TOKEN)
@@ -155,7 +150,7 @@ def characters_within(text: str, limit: int, *, from_end: bool = False) -> int:
 
 
 def estimate_part(part: Part) -> int:
-    """Tokens of everything a part holds, whether or not it is sent to a model (reasoning counts too)."""
+    """Return the tokens of everything a part holds, whether or not it is sent to a model (reasoning counts too)."""
     match part:
         case TextPart() | ReasoningPart() | DataPart():
             return estimate_text(part.text)
@@ -170,10 +165,10 @@ def estimate_part(part: Part) -> int:
 
 
 def estimate_call(part: ToolPart) -> int:
-    """Tokens of a tool call without its result, which comes later."""
+    """Return the tokens of a tool call without its result, which comes later."""
     return TOOL_FRAMING + estimate_text(part.tool_name) + estimate_text(part.input)
 
 
 def estimate_message(parts: tuple[Part, ...]) -> int:
-    """Tokens of a message with these parts, its framing included."""
+    """Return the tokens of a message with these parts, its framing included."""
     return MESSAGE_FRAMING + sum(map(estimate_part, parts))

@@ -9,5 +9,5 @@ from mnesis_core.providers.litellm_ import LiteLLMModel
 
 
 def make_model(spec: ModelSpec) -> Model:
-    """The model that a specification names. Reaches nothing until it is asked something."""
+    """Return the model that a specification names. It connects to nothing until it is asked something."""
     return DemoModel(spec) if provider_of(spec.litellm_model) == "demo" else LiteLLMModel(spec)

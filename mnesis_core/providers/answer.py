@@ -1,4 +1,4 @@
-"""The deadline of a whole call, for everything that streams one."""
+"""The answer of a streamed call as it arrives, its deadline, and what it proves at its end."""
 
 from __future__ import annotations
 
@@ -27,26 +27,25 @@ from mnesis_core.text import printable
 T = TypeVar("T")
 
 
-class DeadlinePassed(Exception):
-    """The whole call has taken longer than it may."""
+class DeadlinePassed(Exception): ...
 
 
 def seconds_of(spec: ModelSpec, request: Request) -> float:
-    """How long a whole call may take: what the model's entry allows, and no longer than who asks has time."""
+    """Return how long a whole call may take: what the model's entry allows, and no longer than the caller has time."""
     if request.seconds is None:
         return spec.total_timeout_seconds
     return max(0.0, min(request.seconds, spec.total_timeout_seconds))
 
 
 def deadline_of(spec: ModelSpec, request: Request) -> float:
-    """When a call that begins now must have ended, by the clock of the running loop."""
+    """Return when a call that begins now must have ended, by the clock of the running loop."""
     return asyncio.get_running_loop().time() + seconds_of(spec, request)
 
 
 async def before(deadline: float, awaitable: Awaitable[T]) -> T:
-    """What ``awaitable`` gives.
+    """Return what ``awaitable`` gives.
 
-    :raises DeadlinePassed: it was not there in time.
+    :raises DeadlinePassed: it did not arrive in time.
     """
     # A timeout must not be held over a yield: it would cancel whoever consumes the stream.
     try:
@@ -60,20 +59,16 @@ async def before(deadline: float, awaitable: Awaitable[T]) -> T:
 
 # A streamed answer while it is being put together, whoever streams it.
 
-LARGEST_COUNT = 2**53
-"""Token counts above this cannot be true, and not every database and browser can hold them."""
+LARGEST_COUNT = 2**53  # Token counts above this cannot be true, and not every database and browser can hold them.
 LONGEST_FINISH_REASON = 64
 LONGEST_USAGE = 2_000
 LONGEST_JSON_WORD = len("false")
 LONGEST_CALL_ID = 128
-LONGEST_CUT_ARGUMENTS = 2_000
-"""Characters of a broken tool call that its error shows."""
+LONGEST_CUT_ARGUMENTS = 2_000  # Characters of a broken tool call that its error shows.
 
 
 @dataclass(slots=True, kw_only=True)
 class _Fragments:
-    """One tool call in pieces."""
-
     id: str
     name: str
     arguments: list[str] = field(default_factory=list)
@@ -85,8 +80,7 @@ class PartialAnswer:
 
     limit: int
     size: int = 0
-    is_cut: bool = False
-    """Whether something was left out because of the limit."""
+    is_cut: bool = False  # Whether something was left out because of the limit.
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
     _calls: list[_Fragments] = field(default_factory=list)
@@ -94,23 +88,22 @@ class PartialAnswer:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of the answer has arrived."""
         return self.size > 0 or bool(self._calls)
 
     def add_text(self, text: str) -> list[TextDelta]:
-        """Take more of the answer; returns what to pass on."""
+        """Add to the answer and return what to pass on."""
         taken = self._take(text)
         self._text.append(taken)
         return [TextDelta(text=taken)] if taken else []
 
     def add_reasoning(self, text: str) -> list[ReasoningDelta]:
-        """Take more of the thinking; returns what to pass on."""
+        """Add to the thinking and return what to pass on."""
         taken = self._take(text)
         self._reasoning.append(taken)
         return [ReasoningDelta(text=taken)] if taken else []
 
     def add_fragment(self, *, index: int, id: str, name: str, arguments: str) -> None:
-        """Take a piece of a tool call. Only the first piece of a call has an id and a name."""
+        """Add a piece of a tool call. Only the first piece of a call has an id and a name."""
         call = self._current.get(index)
         if call is None or _is_another(call, id, name):
             call = _Fragments(id=id, name="")
@@ -128,7 +121,7 @@ class PartialAnswer:
         usage_said: str = "",
         failure: ModelError | None = None,
     ) -> Reply:
-        """The reply that proves no more than what arrived.
+        """Return the reply, which proves no more than what arrived.
 
         :param finish_reason: what the provider said; empty when it said nothing
         :param usage: what the provider counted; without it, ``request_tokens`` and an estimate are used
@@ -187,14 +180,12 @@ class PartialAnswer:
 
 
 def _is_another(call: _Fragments, id: str, name: str) -> bool:
-    """Whether a piece with the number of a call begins another one: some servers number every call 0."""
     if id or call.id:
         return bool(id) and id != call.id
     return bool(name) and call.name != "" and is_json("".join(call.arguments))
 
 
 def _own_id(id: str, taken: set[str]) -> str:
-    """The id of a call; a new one where it has none, shares it with another call, or where nobody could send it back."""
     is_usable = 0 < len(id) <= LONGEST_CALL_ID and id.isascii() and id.isprintable()
     own = id if is_usable and id not in taken else f"call_{secrets.token_hex(12)}"
     taken.add(own)
@@ -202,7 +193,7 @@ def _own_id(id: str, taken: set[str]) -> str:
 
 
 def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_write: Any = 0) -> Usage | None:
-    """What a provider counted, or None when it cannot be true. A prompt of no tokens is not one."""
+    """Return what a provider counted, or None when it cannot be true. A prompt of no tokens cannot."""
     counts = (prompt, answer, cache_read or 0, cache_write or 0)
     if not prompt or not all(type(count) is int and 0 <= count <= LARGEST_COUNT for count in counts):
         return None
@@ -216,7 +207,7 @@ def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_wri
 
 
 def sendable(value: Any) -> Any:
-    """A copy, since litellm changes messages in place; what UTF-8 cannot write becomes U+FFFD."""
+    """Return a copy, since litellm changes messages in place, with U+FFFD for what UTF-8 cannot write."""
     if isinstance(value, dict):
         return {sendable(name): sendable(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -231,7 +222,7 @@ def sendable(value: Any) -> Any:
 
 
 def estimate_payload(payload: dict[str, Any]) -> int:
-    """Tokens of a request's messages and tools, by the local rule; 0 for what is too deep to be sent at all."""
+    """Return the tokens of a request's messages and tools by our estimate; 0 for what is too deep to be sent at all."""
     try:
         return estimate_text(json.dumps(payload, ensure_ascii=False, default=str))
     except RecursionError:
@@ -239,13 +230,13 @@ def estimate_payload(payload: dict[str, Any]) -> int:
 
 
 def too_long(limit: int) -> ModelReplyIncomplete:
-    """The answer ran into our own limit."""
+    """Return the error for an answer that ran into our own limit."""
     text = f"The answer was longer than {limit:,} characters and was cut there. What arrived is kept."
     return ModelReplyIncomplete(text, reason="length_capped", limit=limit)
 
 
 def no_answer() -> ModelReplyIncomplete:
-    """The server said yes and then nothing that is an answer."""
+    """Return the error for a server that accepted the request and then sent nothing that is an answer."""
     return ModelReplyIncomplete(
         "The server sent no answer: an empty reply, or something that is not a model's stream, such as a web page. "
         "Check the model's address; many end in /v1.",
@@ -264,7 +255,7 @@ def _cut_call(call: _Fragments) -> ModelReplyIncomplete:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is whole JSON."""
+    """Return whether a text is whole JSON."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -273,7 +264,6 @@ def is_json(text: str) -> bool:
 
 
 def _is_cut(arguments: str) -> bool:
-    """Whether JSON stops before its end. What is whole and wrong is the tool's to refuse, so that the model learns."""
     try:
         json.loads(arguments)
     except json.JSONDecodeError as error:

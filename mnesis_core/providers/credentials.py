@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 from mnesis_core.errors import ModelNotAllowed, ModelNotConfigured, NotListed
 from mnesis_core.llm.interface import ModelSpec
 
-PLACEHOLDER_KEY = "none"
-"""Sent to servers that need no key, because the client library insists on one."""
+PLACEHOLDER_KEY = "none"  # Sent to servers that need no key, because the client library insists on one.
 
 _KEYLESS = frozenset({"demo", "docker_model_runner", "hosted_vllm", "llamafile", "lm_studio", "ollama", "ollama_chat"})
+# These take the machine's own identity from the cloud they run in.
 _SIGNED_IN_OTHERWISE = frozenset({"bedrock", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta"})
-"""These take the machine's own identity from the cloud they run in."""
+# Said aloud, because litellm would otherwise send the key to whatever OPENAI_BASE_URL names.
 _ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
-"""Said aloud, because litellm would otherwise send the key to whatever OPENAI_BASE_URL names."""
+# Providers whose requests are known to go where the address says, through clients that look at it (``connecting``).
 AT_ANY_ADDRESS = frozenset(
     {
         "anthropic",
@@ -29,26 +29,26 @@ AT_ANY_ADDRESS = frozenset(
         "openai",
     }
 )
-"""Providers whose requests are known to go where the address says, through clients that look at it (``connecting``)."""
+# Providers with one address, in which no part of a model's name stands: others make a host's name of it, or take it for
+# one.
 _AT_THEIR_OWN = AT_ANY_ADDRESS | {
     *("ai21_chat", "cerebras", "codestral", "cohere", "cohere_chat", "dashscope", "deepinfra", "deepseek", "demo"),
     *("fireworks_ai", "groq", "mistral", "moonshot", "nebius", "nvidia_nim", "openrouter", "perplexity", "sambanova"),
     *("together_ai", "xai", "zai"),
 }
-"""Providers with one address, in which no part of a model's name stands: others make a host's name of it, or take it for one."""
 _LOCAL_SUFFIXES = (".home.arpa", ".internal", ".lan", ".local", ".localhost")
 
 
 def provider_of(litellm_model: str) -> str:
-    """The part before the first slash, such as ``openai``; empty when there is none."""
+    """Return the part before the first slash, such as ``openai``; empty when there is none."""
     provider, slash, _ = litellm_model.partition("/")
     return provider if slash else ""
 
 
 def check_provider(litellm_model: str, *, api_base: str) -> None:
-    """Look at the provider of a model that no command on the host has entered.
+    """Check the provider of a model that no command on the host has entered.
 
-    :raises NotListed: its name could lead a key, or the machine's own identity, to an address of somebody's choice.
+    :raises NotListed: its name could lead a key, or the machine's own identity, to an address of the caller's choice.
     """
     known = AT_ANY_ADDRESS if api_base else _AT_THEIR_OWN
     if provider_of(litellm_model) in known:
@@ -62,9 +62,9 @@ def check_provider(litellm_model: str, *, api_base: str) -> None:
 
 
 def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
-    """What to send and where to. None leaves it to the provider's own sign-in or its only address.
+    """Return the key and the address of a model. None leaves it to the provider's own sign-in or its only address.
 
-    :raises ModelNotConfigured: the provider wants a key and there is none, or the address is none
+    :raises ModelNotConfigured: the provider wants a key and there is none, or the address is not one
     :raises ModelNotAllowed: the host's lists do not hold what the model's entry names
     """
     if spec.refusal:
@@ -105,7 +105,7 @@ def _is_local(address: str) -> bool:
 
 
 def host_of(address: str) -> str | None:
-    """The host's name, without port, path or the sign-in that an address may hold; None when there is none."""
+    """Return the host's name, without port, path or the sign-in that an address may hold; None when there is none."""
     try:
         return urlsplit(address).hostname
     except ValueError:

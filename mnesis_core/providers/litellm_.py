@@ -1,9 +1,8 @@
-"""Every real provider, through litellm: the one place that knows it.
+"""Every real provider, through litellm: the one module that knows it.
 
-litellm is pinned exactly: it has no way to ask how a stream really ended, so some of its internals are
-read here, each with a comment, and ``tests/core/litellm`` is the contract that a new
-version must pass. It takes seconds to import, so it is imported inside functions (``warm_up`` does it early,
-in a thread).
+litellm is pinned exactly: it has no way to ask how a stream really ended, so some of its internals are read here, each
+with a comment, and ``tests/core/litellm`` is the contract that a new version must pass. It takes seconds to import, so
+it is imported inside functions (``warm_up`` does it early, in a thread).
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ from mnesis_core.providers.litellm_errors import model_error, out_of_time
 from mnesis_core.providers.pinned_transport import pin
 from mnesis_core.text import printable
 
-CLOSE_SECONDS = 5.0
-"""How long a connection may take to close before it is left to itself."""
+CLOSE_SECONDS = 5.0  # How long a connection may take to close before it is left to itself.
 
 _ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else prices are fetched from the internet
@@ -51,16 +49,16 @@ _ENVIRONMENT = {
     "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else 100 equal rows of a table end the answer
     "TOKENIZERS_PARALLELISM": "false",
 }
+# In litellm's table, in dollars for one token.
 _PRICES = (
     "input_cost_per_token",
     "output_cost_per_token",
     "cache_read_input_token_cost",
     "cache_creation_input_token_cost",
 )
-"""In litellm's table, in dollars for one token."""
+# The addresses inside the network that the call which is being made may go to; None: any. Some providers are asked when
+# the answer is first read, so it is set for that too; a request that is made outside of both goes to public ones only.
 _LISTED: ContextVar[tuple[Network, ...] | None] = ContextVar("listed addresses", default=())
-"""The addresses inside the network that the call which is being made may go to; None: any. Some providers are asked when
-the answer is first read, so it is set for that too; a request that is made outside of both goes to public ones only."""
 T = TypeVar("T")
 
 
@@ -72,7 +70,6 @@ class LiteLLMModel:
         self._limit = max_answer_characters
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
-        """Ask, and yield the answer as it comes."""
         answer, usage = PartialAnswer(limit=request.max_characters or self._limit), _UsageCount()
         upstream: Any = None
         failure: ModelError | None = None
@@ -106,7 +103,7 @@ class LiteLLMModel:
         )
 
     async def _asking(self, awaitable: Awaitable[T]) -> T:
-        """What ``awaitable`` gives; the requests that it makes go where this model's may, and no further."""
+        """Await ``awaitable``, whose requests go only where this model's may."""
         token = _LISTED.set(self.spec.listed_addresses)
         try:
             return await awaitable
@@ -152,7 +149,7 @@ class _UsageCount:
             upstream.response_uptil_now = ""
 
     def believed(self) -> Usage | None:
-        """The usage, unless there was none or it cannot be true."""
+        """Return the usage, unless there was none or it cannot be true."""
         return believable_usage(
             prompt=self._counts.get("prompt"),
             answer=self._counts.get("answer", 0),
@@ -161,7 +158,7 @@ class _UsageCount:
         )
 
     def said(self) -> str:
-        """All of it in the provider's own words, as JSON; empty where it said nothing."""
+        """Return all of it in the provider's own words, as JSON; empty where it said nothing."""
         return json.dumps(self._said, default=str, sort_keys=True) if self._said else ""
 
     def _add(self, usage: Any) -> None:
@@ -202,7 +199,7 @@ async def _close(upstream: Any) -> None:
 
 @cache
 def load_litellm() -> Any:
-    """litellm, told to use no network and no environment of its own. The first call takes seconds."""
+    """Return litellm, configured to use no network and no environment of its own. The first call takes seconds."""
     os.environ.update(_ENVIRONMENT)
     os.environ.setdefault("LITELLM_LOG", "ERROR")
     litellm = _import_all()
@@ -288,15 +285,14 @@ async def _loaded() -> Any:
 
 
 async def warm_up() -> None:
-    """Import litellm in a thread, so that the first turn does not wait for it."""
     await _loaded()
 
 
 async def close_connections() -> None:
     """Close this event loop's connections. Needed before a loop ends in a process that goes on.
 
-    Internal: litellm keeps its clients under the loop's ``id()``, which the next loop may get as well, and
-    would then meet connections of a loop that is dead.
+    litellm keeps its clients under the loop's ``id()``, which the next loop may get as well, and would then meet
+    connections of a loop that is dead.
     """
     if not load_litellm.cache_info().currsize:
         return
@@ -310,7 +306,7 @@ async def close_connections() -> None:
 
 
 def stated_limits(litellm_model: str) -> StatedLimits | None:
-    """What litellm's own table says of a model, prices in US dollars; None when it does not know it. Offline."""
+    """Return what litellm's own table says of a model, prices in US dollars; None for an unknown one. Offline."""
     provider = provider_of(litellm_model)
     if provider == "demo":
         return DEMO_LIMITS
@@ -327,7 +323,7 @@ def stated_limits(litellm_model: str) -> StatedLimits | None:
 
 
 def supports_schemas(litellm_model: str) -> bool:
-    """Whether litellm's own table says that a provider holds this model to a JSON Schema (``response_format``). Offline."""
+    """Return whether litellm's own table says that a provider holds this model to a JSON Schema. Offline."""
     if provider_of(litellm_model) == "demo":
         return False
     return bool(load_litellm().supports_response_schema(litellm_model))
@@ -344,7 +340,7 @@ CAPABILITIES = {
 
 
 def stated_capabilities(litellm_model: str) -> tuple[str, ...]:
-    """What litellm's own table says that a model can do, in words; nothing where it does not know the model. Offline."""
+    """Return the capabilities of a model in words by litellm's own table; none for an unknown one. Offline."""
     if provider_of(litellm_model) == "demo":
         return ("tools",)
     entry = _entry_of(litellm_model)
@@ -352,7 +348,7 @@ def stated_capabilities(litellm_model: str) -> tuple[str, ...]:
 
 
 def _entry_of(litellm_model: str) -> dict[str, Any]:
-    """Of a model that talks, in litellm's own table; empty where it is not there."""
+    """Return a chat model's entry in litellm's own table; empty where there is none."""
     provider, table = provider_of(litellm_model), load_litellm().model_cost
     entry: dict[str, Any] = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
     return entry if entry.get("mode") in ("chat", "responses") and _is_of(provider, entry) else {}

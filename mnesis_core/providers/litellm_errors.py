@@ -1,7 +1,7 @@
 """What went wrong in a call through litellm, in our own errors and in words for the page.
 
-litellm dresses most faults as its own exceptions with an invented status of 500, so the chain of causes
-is read first and the status last. No message holds the key, even when a provider repeats it.
+litellm dresses most faults as its own exceptions with an invented status of 500, so the chain of causes is read first
+and the status last. No message holds the key, even when a provider repeats it.
 """
 
 from __future__ import annotations
@@ -29,23 +29,20 @@ from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.providers.credentials import host_of
 from mnesis_core.text import printable
 
-LONGEST_QUOTE = 300
-"""Characters of a provider's own words that a message repeats."""
+LONGEST_QUOTE = 300  # Characters of a provider's own words that a message repeats.
 LONGEST_CHAIN = 20
-LONGEST_RETRY_AFTER = 40
-"""Characters of the header: an HTTP date has 29."""
+LONGEST_RETRY_AFTER = 40  # Characters of the header: an HTTP date has 29.
 
+# Internal: how litellm says that it knows no such provider; its status is a plain 400.
 _UNKNOWN_PROVIDER = "LLM Provider NOT provided"
-"""Internal: how litellm says that it knows no such provider; its status is a plain 400."""
 
 _PREFIX = re.compile(r"^(?:litellm\.|\w+Error: |\w*Exception - |\w+: (?=\w+Error|\w*Exception))+")
 _KEY_SHAPED = re.compile(r"\b(?:Bearer\s+\S+|(?:sk|pk|rk|gsk|xai|AIza|hf)[-_][\w*.-]{6,})", re.IGNORECASE)
-_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}
-"""OpenAI's code, and llama.cpp's type."""
+_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}  # OpenAI's code, and llama.cpp's type.
 
 
 def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:
-    """Our error for an exception that litellm raised, before or in the middle of an answer."""
+    """Return our error for an exception that litellm raised, before or in the middle of an answer."""
     causes = tuple(_chain(error))
     if refusal := next((cause for cause in causes if isinstance(cause, NotListed)), None):
         return ModelNotAllowed(refusal.message, model=spec.alias)
@@ -68,7 +65,6 @@ def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelE
 
 
 def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTimeout:
-    """The whole call took too long."""
     text = f"The answer was not whole after {round(seconds, 1):g} seconds, and was stopped."
     return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
 
@@ -101,8 +97,7 @@ def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -
     return ModelRefusedRequest(_sentence(_default(ModelRefusedRequest), says), **details)
 
 
-_MAY_PASS = (408, 425)
-"""Request timeout, too early: the server asks for the same again."""
+_MAY_PASS = (408, 425)  # Request timeout, too early: the server asks for the same again.
 _NO_CREDIT = {402: "The provider says that the account has no credit left. Look at its plan and billing."}
 
 # Without the provider's own words, which tend to repeat parts of the key.
@@ -179,7 +174,6 @@ def _is_cut_connection(causes: tuple[BaseException, ...]) -> bool:
 
 
 def _is_error_event(causes: tuple[BaseException, ...]) -> bool:
-    """Whether the stream itself told of an error, in an event of its own."""
     import openai
 
     return any(type(cause) is openai.APIError for cause in causes)
@@ -195,7 +189,7 @@ def _is_context_error(causes: tuple[BaseException, ...], status: int | None, say
 
 
 def _status(causes: tuple[BaseException, ...]) -> int | None:
-    """The HTTP status that really came, or the one that an error inside a stream names."""
+    """Return the HTTP status that really came, or the one that an error inside a stream names."""
     import httpx
     import openai
 
@@ -212,7 +206,6 @@ def _status(causes: tuple[BaseException, ...]) -> int | None:
 
 
 def _is_made_up(error: BaseException) -> bool:
-    """litellm's wrapping of whatever it did not expect, in the middle of a stream or anywhere; its status means nothing."""
     from litellm.exceptions import APIConnectionError, MidStreamFallbackError
 
     return isinstance(error, APIConnectionError | MidStreamFallbackError)
@@ -242,12 +235,11 @@ def _retry_after(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _is_quota(causes: tuple[BaseException, ...]) -> bool:
-    """Whether a 429 means that nothing is left to spend: that does not pass by waiting."""
     return any("insufficient_quota" in (_body(cause).get("code"), _body(cause).get("type")) for cause in causes)
 
 
 def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:
-    """The provider's own words, on one line, short, without the key; empty when it sent a web page."""
+    """Return the provider's own words, on one line, short, without the key; empty when it sent a web page."""
     bodies = (_body(cause).get("message") for cause in causes)
     words = next((body for body in bodies if isinstance(body, str) and body), None)
     text = words if words is not None else _PREFIX.sub("", str(getattr(causes[0], "message", causes[0])))
@@ -259,7 +251,7 @@ def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:
 
 
 def without_key(text: str, api_key: str) -> str:
-    """The text with the key, and whatever looks like one, taken out."""
+    """Return the text without the key and anything that looks like one."""
     if len(api_key) >= 4:
         text = text.replace(api_key, "[key]")
     return _KEY_SHAPED.sub("[key]", text)

@@ -1,7 +1,8 @@
-"""Requests that go only to addresses that were looked at: for what no command on the host has entered.
+"""Requests that go only to checked addresses, for what no command on the host has entered.
 
-A name is looked up once. Every address that it has is looked at, and the request goes to one of these, so that a name
-server that answers otherwise a moment later leads nowhere. Redirects must not be followed: they would need a look of their own.
+A name is looked up once. Every address that it has is checked, and the request goes to one of these, so that a name
+server that answers otherwise a moment later leads nowhere. Redirects must not be followed: they would need a check of
+their own.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Request(Protocol):
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """All addresses of a name. It blocks.
+    """Return all addresses of a name. It blocks.
 
-    :raises OSError: nobody knows the name.
+    :raises OSError: the name is unknown.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
@@ -34,7 +35,7 @@ def pin(request: Request, listed: Sequence[Network]) -> None:
     """Lead a request to an address that may be reached, the certificate still being the name's.
 
     :raises NotListed: one of the name's addresses may not be reached.
-    :raises OSError: nobody knows the name.
+    :raises OSError: the name is unknown.
     """
     host = str(request.url.host)
     addresses = look_up(host, request.url.port or (443 if request.url.scheme == "https" else 80))

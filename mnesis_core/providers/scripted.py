@@ -19,21 +19,16 @@ _PIECE = re.compile(r"\s*\S+\s*?(?=\s|$)|\s+")
 class Step:
     """What happens in one call, in this order: reasoning, text, tool calls, end."""
 
-    text: str | tuple[str, ...] = ""
-    """A string is streamed word by word, a tuple piece by piece."""
+    text: str | tuple[str, ...] = ""  # A string is streamed word by word, a tuple piece by piece.
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    error: ModelError | None = None
-    """What breaks the stream after the text; the finish reason is then not said."""
+    error: ModelError | None = None  # What breaks the stream after the text; the finish reason is then not said.
+    # None: ``stop``, or ``tool_calls``; empty: the stream ends without one, and so proves nothing.
     finish_reason: str | None = None
-    """None: ``stop``, or ``tool_calls``; empty: the stream ends without one, and so proves nothing."""
-    usage: Usage | None = None
-    """None: an estimate."""
+    usage: Usage | None = None  # None: an estimate.
     usage_said: str = ""
-    delay_seconds: float = 0.0
-    """Before each piece."""
-    gate: asyncio.Event | None = None
-    """When set, the stream waits for it after ``gate_after`` pieces of text."""
+    delay_seconds: float = 0.0  # Before each piece.
+    gate: asyncio.Event | None = None  # When set, the stream waits for it after ``gate_after`` pieces of text.
     gate_after: int = 1
 
 
@@ -41,22 +36,19 @@ class Step:
 class Counting:
     """A provider that counts in its own way, says so, and refuses what is too long for it."""
 
-    window: int
-    """Tokens, prompt and answer together."""
-    ratio: float = 1.0
-    """Its count divided by ours."""
+    window: int  # Tokens, prompt and answer together.
+    ratio: float = 1.0  # Its count divided by ours.
+    # What it says to a prompt that is too long.
     words: str = (
         "This model's maximum context length is {window} tokens. However, your messages resulted in {prompt} tokens."
     )
-    """What it says to a prompt that is too long."""
     refuses_all: bool = False
 
     def count(self, request: Request) -> int:
-        """The prompt's tokens."""
         return int(estimate_payload(request.payload) * self.ratio)
 
     def refusal(self, request: Request) -> Step | None:
-        """What comes of a request that is too long."""
+        """Return the refusal of a request that is too long, or None."""
         prompt = self.count(request)
         if prompt + request.max_output_tokens <= self.window and not self.refuses_all:
             return None
@@ -64,8 +56,8 @@ class Counting:
         return Step(error=ContextWindowExceeded(f'It is too long. The provider says: "{says}"'))
 
 
+# A step, or short for one: a text, an error before anything is streamed, a single tool call.
 Script = Step | str | ModelError | ToolCall
-"""A step, or short for one: a text, an error before anything is streamed, a single tool call."""
 
 
 @dataclass(slots=True)
@@ -77,21 +69,16 @@ class ScriptedModel:
 
     spec: ModelSpec
     replies: Iterable[Script | Callable[[Request], Script]] | Callable[[Request], Script]
-    requests: list[Request] = field(default_factory=list)
-    """What it was asked, in order."""
-    at_gate: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while a stream waits at a gate."""
-    counting: Counting | None = None
-    """None: our own count is right, and every prompt fits."""
-    abandoned: int = 0
-    """How many streams were closed or cancelled before their end."""
+    requests: list[Request] = field(default_factory=list)  # What it was asked, in order.
+    at_gate: asyncio.Event = field(default_factory=asyncio.Event)  # Set while a stream waits at a gate.
+    counting: Counting | None = None  # None: our own count is right, and every prompt fits.
+    abandoned: int = 0  # How many streams were closed or cancelled before their end.
 
     def __post_init__(self) -> None:
         if not callable(self.replies):
             self.replies = list(self.replies)
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
-        """Ask, and yield the answer as it comes."""
         self.requests.append(request)
         step = self._refusal(request) or self._next_step(request)
         answer = PartialAnswer(limit=request.max_characters or StreamConfig().max_answer_characters)

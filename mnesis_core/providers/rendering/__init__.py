@@ -15,17 +15,17 @@ from mnesis_core.providers.rendering import anthropic, gemini, openai
 
 __all__ = ["RENDERERS", "digest", "render"]
 
+# Renderers by the names that ``GET …/context?format=`` knows.
 RENDERERS: Mapping[str, Callable[[Prompt], dict[str, Any]]] = {
     "openai_chat": openai.render_chat,
     "openai_responses": openai.render_responses,
     "anthropic": anthropic.render,
     "gemini": gemini.render,
 }
-"""Renderers by the names that ``GET …/context?format=`` knows."""
 
 
 def render(prompt: Prompt, *, provider: str = "openai_chat") -> dict[str, Any]:
-    """The payload of a prompt.
+    """Return the payload of a prompt.
 
     :raises InvalidRequest: there is no such format.
     """
@@ -35,7 +35,7 @@ def render(prompt: Prompt, *, provider: str = "openai_chat") -> dict[str, Any]:
 
 
 def digest(payload: Mapping[str, Any]) -> str:
-    """SHA-256, in hexadecimal, of the canonical JSON of a payload: keys sorted, no spaces, UTF-8."""
+    """Return the SHA-256, in hexadecimal, of the canonical JSON of a payload: keys sorted, no spaces, UTF-8."""
     try:
         canonical = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # a lone surrogate, or an integer beyond 64 bits

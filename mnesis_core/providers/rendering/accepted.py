@@ -14,20 +14,18 @@ from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, ToolResul
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.text import printable
 
+# What stands for a result that never came; providers refuse a call without one.
 INTERRUPTED = "Error: interrupted: this call has no result."
-"""What stands for a result that never came; providers refuse a call without one."""
+# What the user says in a history where the assistant spoke first, for providers that let only the user begin.
 OPENING = "[The conversation begins with the assistant.]"
-"""What the user says in a history where the assistant spoke first, for providers that let only the user begin."""
-LONGEST_NAME = 64
-"""Characters of a tool's name and of a call's id; the least that a provider allows."""
-DEEPEST_ARGUMENTS = 64
-"""Levels: some providers read arguments into a form that may be nested a hundred deep."""
+LONGEST_NAME = 64  # Characters of a tool's name and of a call's id; the least that a provider allows.
+DEEPEST_ARGUMENTS = 64  # Levels: some providers read arguments into a form that may be nested a hundred deep.
 Item = TypeVar("Item")
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def outgoing(text: str) -> str:
-    """What can leave as UTF-8; the record keeps the exact text."""
+    """Return text that can be written as UTF-8; the record keeps the exact text."""
     if text.isascii():
         return text
     try:
@@ -38,12 +36,12 @@ def outgoing(text: str) -> str:
 
 
 def tool_name(name: str) -> str:
-    """A tool's name in the letters that are allowed."""
+    """Return a tool's name in the letters that are allowed."""
     return _NOT_IN_A_NAME.sub("_", name)[:LONGEST_NAME] or "unnamed"
 
 
 def spoken(message: ContextMessage) -> str:
-    """What a message says; empty where there is nothing but white space, which some providers refuse.
+    """Return what a message says; empty where there is only white space, which some providers refuse.
 
     A user's message says at least that it is empty, since the answer is to it.
     """
@@ -54,7 +52,7 @@ def spoken(message: ContextMessage) -> str:
 
 
 def spoken_by_two(message: ContextMessage) -> tuple[str, str]:
-    """Role and text for providers whose conversations have two sides only: the user tells what the system said."""
+    """Return role and text for providers whose conversations have two sides only: the user says the system's messages."""
     text = spoken(message)
     if message.role == "system":
         return "user", f"[System message]\n{text}" if text else ""
@@ -62,7 +60,7 @@ def spoken_by_two(message: ContextMessage) -> tuple[str, str]:
 
 
 def user_first(items: Iterable[tuple[str, Item]], opening: Item) -> Iterator[tuple[str, Item]]:
-    """(role, item) in order, with ``opening`` in front unless the user begins."""
+    """Yield (role, item) in order, with ``opening`` in front unless the user begins."""
     for index, (role, item) in enumerate(items):
         if index == 0 and role != "user":
             yield "user", opening
@@ -70,7 +68,7 @@ def user_first(items: Iterable[tuple[str, Item]], opening: Item) -> Iterator[tup
 
 
 def system_apart(messages: Sequence[ContextMessage]) -> tuple[str, Sequence[ContextMessage]]:
-    """The system prompt, empty if there is none, and what comes after it.
+    """Return the system prompt, empty if there is none, and what comes after it.
 
     Only the first message is taken out: a later one that moved to the front would change what a cache knows.
     """
@@ -80,7 +78,7 @@ def system_apart(messages: Sequence[ContextMessage]) -> tuple[str, Sequence[Cont
 
 
 def answered_calls(message: ContextMessage) -> Iterator[tuple[ToolCall, ToolResult]]:
-    """The calls of a message in order, each with its one result."""
+    """Yield the calls of a message in order, each with its one result."""
     results = {result.call_id: result for result in message.tool_results}
     for call in message.tool_calls:
         missing = ToolResult(call_id=call.id, name=call.name, text=INTERRUPTED, is_error=True)
@@ -89,17 +87,15 @@ def answered_calls(message: ContextMessage) -> Iterator[tuple[ToolCall, ToolResu
 
 @dataclass(slots=True)
 class CallIds:
-    """Ids for the calls of one payload, no two the same, which calls of several sources may have been.
+    """Ids for the calls of one payload, no two the same, though the calls may come from several sources.
 
     An id depends on those before it only, so that a longer history gives the same ones again.
     """
 
     _taken: set[str] = field(default_factory=set)
-    _used: Counter[str] = field(default_factory=Counter)
-    """How often an id was asked for."""
+    _used: Counter[str] = field(default_factory=Counter)  # How often an id was asked for.
 
     def new(self, call_id: str) -> str:
-        """The id of the next call."""
         wanted = _NOT_IN_A_NAME.sub("_", call_id)[:LONGEST_NAME] or "call"
         unique = wanted
         while unique in self._taken:
@@ -111,7 +107,7 @@ class CallIds:
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """Arguments as an object for providers that do not take them as text.
+    """Return arguments as an object for providers that do not take them as text.
 
     What is no JSON object, or one that they cannot read, is sent whole as ``{"invalid_arguments": text}``.
     """
@@ -129,7 +125,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _number_as(kind: Callable[[str], float]) -> Callable[[str], float]:
-    """Read a number; all of them must fit a double, which is what most readers have."""
+    """Return a reader of numbers that refuses what does not fit a double, which is what most readers have."""
     return lambda text: kind(text) if isfinite(float(text)) else _refuse(text)
 
 

@@ -27,7 +27,6 @@ from mnesis_core.providers.rendering.accepted import (
 
 
 def render(prompt: Prompt) -> dict[str, Any]:
-    """The payload of a prompt."""
     system, messages = system_apart(prompt.messages)
     payload: dict[str, Any] = {"system": system} if system else {}
     payload["messages"] = [
@@ -40,7 +39,7 @@ def render(prompt: Prompt) -> dict[str, Any]:
 
 
 def _blocks(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(role, block) in order: what is said, then the calls, then their results."""
+    """Yield (role, block) in order: what is said, then the calls, then their results."""
     ids = CallIds()
     for message in messages:
         role, text = spoken_by_two(message)

@@ -26,13 +26,12 @@ from mnesis_core.providers.rendering.accepted import (
 )
 
 ROLES = {"user": "user", "assistant": "model"}
+# Base64 of ``skip_thought_signature_validator``: what Google has for calls that another model made. Gemini 3 refuses
+# the first call of a step without one, and the record keeps no signatures.
 SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
-"""Base64 of ``skip_thought_signature_validator``: what Google has for calls that another model made. Gemini 3 refuses
-the first call of a step without one, and the record keeps no signatures."""
 
 
 def render(prompt: Prompt) -> dict[str, Any]:
-    """The payload of a prompt."""
     system, messages = system_apart(prompt.messages)
     payload: dict[str, Any] = {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
     payload["contents"] = [
@@ -50,7 +49,7 @@ def _belongs_to(item: tuple[str, dict[str, Any]]) -> tuple[str, bool]:
 
 
 def _parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(role, part) in order: what is said, then the calls, then their results."""
+    """Yield (role, part) in order: what is said, then the calls, then their results."""
     ids = CallIds()
     for message in messages:
         role, text = spoken_by_two(message)
@@ -70,7 +69,6 @@ def _response(result: ToolResult) -> dict[str, str]:
 
 
 def _name(name: str) -> str:
-    """A name begins with a letter or an underscore here."""
     known = tool_name(name)
     return known if known[0].isalpha() or known[0] == "_" else f"_{known}"[:LONGEST_NAME]
 

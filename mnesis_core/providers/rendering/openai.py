@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: ``{"messages": […], "tools": […]?}``."""
+"""OpenAI Chat Completions, ``{"messages": […], "tools": […]?}``, and OpenAI Responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from mnesis_core.providers.rendering.accepted import CallIds, answered_calls, ou
 
 
 def render_chat(prompt: Prompt) -> dict[str, Any]:
-    """The payload of a prompt."""
     payload: dict[str, Any] = {"messages": [item for message in prompt.messages for item in _messages(message)]}
     if prompt.tools:
         payload["tools"] = [_chat_tool(tool) for tool in prompt.tools]
@@ -42,7 +41,6 @@ def _chat_tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def render_responses(prompt: Prompt) -> dict[str, Any]:
-    """The payload of a prompt."""
     instructions, messages = system_apart(prompt.messages)
     ids = CallIds()
     payload: dict[str, Any] = {"instructions": instructions} if instructions else {}
