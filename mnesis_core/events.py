@@ -17,8 +17,8 @@ class DirectoryType(StrEnum):
 
     SESSION_CREATED = "session.created"
     SESSION_IMPORTED = "session.imported"
-    SESSION_ENTERED = "session.entered"  # It was there before the directory was.
-    SESSION_RECORDED = "session.recorded"  # So many entries, the last of which has this hash: nothing else happened.
+    SESSION_ENTERED = "session.entered"  # It existed before the directory did.
+    SESSION_RECORDED = "session.recorded"  # The number of entries and the hash of the last one.
     SESSION_DELETED = "session.deleted"
 
 

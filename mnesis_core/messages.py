@@ -18,8 +18,8 @@ Role = Literal["system", "user", "assistant"]
 class ToolState(StrEnum):
     """How far a tool call is. It only moves forward."""
 
-    PENDING = "pending"  # It waits to be run; in a suspended turn for a person's approval, or for the caller's result.
-    APPROVED = "approved"  # A person said yes; it runs when nothing of its turn is waited for any more.
+    PENDING = "pending"  # It waits to be run, for a person's approval, or for the caller's result.
+    APPROVED = "approved"  # A person approved it; it runs when its turn waits for nothing else.
     RUNNING = "running"
     COMPLETED = "completed"
     ERROR = "error"
@@ -57,8 +57,8 @@ class ToolPart:
     compacted_at: datetime | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
-    decision_note: str | None = None  # What the person said who approved or refused the call.
-    # What the tool answered after its call had been closed. Kept here; never sent to a model.
+    decision_note: str | None = None  # from the person who approved or refused the call
+    # What the tool answered after its call had been closed. It is kept here and never sent to a model.
     late_output: str | None = None
 
 
@@ -130,7 +130,7 @@ Part = (
 class Message:
     role: Role
     parts: tuple[Part, ...]
-    is_summary: bool = False  # True for a summary that an imported history brought along.
+    is_summary: bool = False  # of an imported history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +144,13 @@ class StoredPart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
     id: str
-    seq: int  # Place in the session, from 1. The only order there is.
+    seq: int  # Place in the session, from 1. There is no other order.
     turn_id: str | None
     role: Role
     parts: tuple[StoredPart, ...]
     created_at: datetime
     is_summary: bool = False
-    token_estimate: int = 0  # Sum of the parts' estimates plus the message's own framing.
+    token_estimate: int = 0  # the parts' estimates plus the message's own framing
 
 
 def text_of(parts: tuple[Part, ...]) -> str:

@@ -12,12 +12,12 @@ from mnesis_core.text import text_of_bytes
 
 class TurnState(StrEnum):
     RUNNING = "running"
-    # It waits for a person's approval or for results of its caller, for as long as it takes; no end.
+    # Waits for a person's approval or the caller's results, for as long as it takes.
     SUSPENDED = "suspended"
     COMPLETED = "completed"
-    CANCELLED = "cancelled"  # Somebody interrupted it; what was said is kept.
+    CANCELLED = "cancelled"  # A person interrupted it; what was said is kept.
     INTERRUPTED = "interrupted"  # The stream broke off, or the process died; what was said is kept.
-    FAILED = "failed"  # There is no answer, and the error says why.
+    FAILED = "failed"
     INCOMPLETE = "incomplete"  # The stream ended without proof that the answer is whole.
 
     @property
@@ -28,8 +28,8 @@ class TurnState(StrEnum):
 class WaitsFor(StrEnum):
     """Who must answer a tool call of a suspended turn."""
 
-    APPROVAL = "approval"  # A person's yes or no.
-    CALLER = "caller"  # The result, from the program that started the turn and runs the tool itself.
+    APPROVAL = "approval"
+    CALLER = "caller"  # the program that started the turn and runs the tool itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +96,11 @@ def _total(usage: UsageRecord) -> int:
     return (usage.tokens_input or 0) + (usage.tokens_output or 0)
 
 
-FORK = "fork"  # The origin of a session that was made as a copy of another one's beginning, and of its turns.
-SUB_AGENT = "task"  # The origin of a session that a turn of its parent works with, by the tool ``task`` or ``tasks``.
+FORK = "fork"  # The origin of a session that begins as a copy of another one, and of its copied turns.
+SUB_AGENT = "task"  # The origin of a session that a turn of its parent works with by the tool ``task`` or ``tasks``.
 
 IMPORTED_SUB_AGENT = "sub-agent"  # The agent of a session that a turn of an imported history worked with.
-# What an import notes of a session's link to its parent, in words.
+# The label ``link`` of an imported session -> its relation to its parent.
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 
 
@@ -124,9 +124,9 @@ class SessionRecord:
     turn_seq: int
     running_turn_id: str | None  # The turn that has the session, running or suspended: no other one may begin.
     last_turn_state: str | None
-    account_limits: dict[str, Any]  # What an administrator lets its owner spend, as in a configuration.
-    host_mode: bool = False  # Whether it stays alive for messages of peers.
-    peer_name: str = ""  # By which they address it.
+    account_limits: dict[str, Any]  # What an administrator lets the owner spend, as in a configuration.
+    host_mode: bool = False  # stays alive for messages of peers
+    peer_name: str = ""  # the name by which peers address it
 
     @property
     def is_sub_agent(self) -> bool:
@@ -175,7 +175,7 @@ class Waiting:
     part_id: str
     tool_call_id: str
     tool_name: str
-    input: str  # The arguments exactly as the model wrote them, usually JSON.
+    input: str  # the arguments exactly as the model wrote them, usually JSON
     reason: WaitsFor
 
 
@@ -195,8 +195,8 @@ class TurnRecord(HasError):
     fence: int
     message_ids: tuple[str, ...]
     usage: UsageRecord
-    options: str = ""  # What its caller asked of this turn alone, as ``turn_options.write_options`` has it.
-    waits_for: tuple[Waiting, ...] = ()  # Of a suspended turn: in the order of the calls. Empty in every other state.
+    options: str = ""  # What the caller asked of this turn alone, as ``turns.options.write_options`` writes it.
+    waits_for: tuple[Waiting, ...] = ()  # In the order of the calls; empty unless the turn is suspended.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,7 @@ class MessageEnd:
     error_code: str | None = None
     error_message: str | None = None
     usage: UsageRecord = UsageRecord()
-    usage_said: str = ""  # What the provider said of tokens, as JSON; kept with the call.
+    usage_said: str = ""  # what the provider said of tokens, as JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +240,7 @@ class CallRecord(HasError):
     context_seq: int
     digest: str
     estimated_tokens: int
-    attempts: int | None  # How often the model was asked; None while it runs.
+    attempts: int | None  # None while it runs
     outcome: str | None
     finish_reason: str | None
     error_code: str | None
@@ -248,7 +248,8 @@ class CallRecord(HasError):
     created_at: datetime
     ended_at: datetime | None
     usage: UsageRecord
-    usage_said: str | None  # What the provider said of tokens, as JSON, whether it can be true or not; None: nothing.
+    # What the provider said of tokens, as JSON, whether it can be true or not; None for nothing.
+    usage_said: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,9 +267,9 @@ class PartPlace:
 
     said_at: datetime
     tool_name: str
-    # The number of the turn in which its message left the context; ``None`` while it stands there.
+    # The number of the turn in which its message left the context, or None.
     left_turn: int | None
-    pruned_turn: int | None  # The number of the turn in which its output became a tombstone; ``None`` while it is none.
+    pruned_turn: int | None  # The number of the turn in which its output became a tombstone, or None.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,15 +278,14 @@ class FileReference:
 
     id: str
     session_id: str
-    content_id: str  # SHA-256 of its bytes, 64 hexadecimal digits.
+    content_id: str  # SHA-256 of its bytes, 64 hexadecimal digits
     path: str
     file_type: str
-    token_count: int  # Tokens of the whole file.
-    exploration_summary: str  # What it holds, in a few hundred tokens; empty while nobody knows.
+    token_count: int
+    exploration_summary: str  # What it holds, in a few hundred tokens; empty while unknown.
     created_at: datetime
-    size: int | None = None  # Bytes; None where nobody said.
-    # How it was explored: ``explorer``, ``covered``, ``problem``, ``seconds``, ``peak_bytes``; None: it was not, or not
-    # here.
+    size: int | None = None  # bytes; None if unknown
+    # ``explorer``, ``covered``, ``problem``, ``seconds``, ``peak_bytes``; None if it was not explored here.
     exploration: dict[str, Any] | None = None
     is_explored: bool = True  # False while its exploration is still to come.
 
@@ -296,8 +296,8 @@ class FileRange:
 
     file: FileReference
     data: bytes
-    offset: int  # Of the first byte.
-    size: int  # Bytes of the whole file.
+    offset: int  # bytes before the first one
+    size: int  # bytes of the whole file
 
     @property
     def next_offset(self) -> int | None:
@@ -321,9 +321,6 @@ class LiveText:
     text: str
 
 
-# What the record says about compactions and summaries: frozen values, as queries return them.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TryRecord:
     """One attempt at a summary or at a piece of one, without its text."""
@@ -331,7 +328,7 @@ class TryRecord:
     id: str
     run_id: str | None
     call_id: str | None
-    summary_id: str  # What it was to be; there is none of that id if nothing came of it.
+    summary_id: str  # The summary that it was for, which exists only if the attempt was accepted.
     kind: str
     level: int
     piece: int
@@ -354,9 +351,9 @@ class RunRecord(HasError):
     state: str
     trigger: str
     attempts: int
-    outcome: str | None  # Why it ended, a value of ``compaction.Outcome``; ``None`` for one that failed or goes on.
+    outcome: str | None  # A value of ``compaction.Outcome``; None for a run that failed or is running.
     level: int | None
-    tries: tuple[TryRecord, ...]  # In order.
+    tries: tuple[TryRecord, ...]  # in order
     tokens_before: int | None
     tokens_after: int | None
     summary_ids: list[str]
@@ -379,7 +376,7 @@ class RunRecord(HasError):
 class NewSummary:
     """A summary that was accepted and waits for its commit."""
 
-    id: str  # Known from the first try on.
+    id: str  # known from the first attempt on
     kind: str
     depth: int
     level: int
@@ -400,10 +397,10 @@ class NewSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRecord(NewSummary):
     session_id: str
-    run_id: str | None  # The compaction that wrote it; none for a revision.
+    run_id: str | None  # None for a revision
     created_at: datetime
     superseded_seq: int | None
-    revises: str | None  # The summary whose place it takes.
-    restores: str | None  # The earlier revision whose text it has.
-    freshness: str  # ``fresh``, or ``stale``: something under it was revised to another text since.
-    source_ids: list[tuple[str, str]]  # (``message`` or ``summary``, id), in order.
+    revises: str | None  # the summary that it replaces
+    restores: str | None  # the earlier revision whose text it has
+    freshness: str  # ``fresh``, or ``stale`` when a summary under it was revised to another text since.
+    source_ids: list[tuple[str, str]]  # (``message`` or ``summary``, id), in order

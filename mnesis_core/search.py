@@ -21,11 +21,11 @@ import re2
 
 from mnesis_core.errors import InvalidRequest
 
-LONGEST_QUERY = 1_000  # Characters.
+LONGEST_QUERY = 1_000  # characters
 LONGEST_WORD = 64  # Characters of a word that the index knows; PostgreSQL takes no lexeme over 2 kB.
 SNIPPET_CHARACTERS = 160
 
-# Scripts whose words no space divides (Thai to Khmer, kana, Han), and Hangul, whose words take endings.
+# Scripts that put no spaces between words (Thai to Khmer, kana, Han), and Hangul, whose words take endings.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
@@ -43,9 +43,9 @@ class _Bases(dict[int, str]):
     def __missing__(self, code: int) -> str:
         char = chr(code)
         bases = [base for base in unicodedata.normalize("NFKD", char) if not unicodedata.combining(base)]
-        # What becomes several characters (a ligature, a Hangul syllable) stays as it is.
+        # A character that becomes several (a ligature, a Hangul syllable) stays as it is.
         [base] = bases if len(bases) == 1 else [char]
-        # Signs inside of words (category M: Hindi's vowels) are part of them.
+        # Signs inside words (category M, such as Hindi's vowels) are part of them.
         self[code] = base if base.isalnum() or unicodedata.category(base).startswith("M") else " "
         return self[code]
 
@@ -113,7 +113,7 @@ def words_of(text: str) -> set[str]:
     """
     if text.isascii():
         return _short(_words_of(text))
-    # Signs beyond ASCII take a hundred times as long, so only the words that have some go that way.
+    # Characters beyond ASCII take a hundred times as long, so only the words that have some go that way.
     distinct = set(text.split())
     plain = {word for word in distinct if word.isascii()}
     other = _words_of(readable(" ".join(distinct - plain)))
@@ -122,7 +122,7 @@ def words_of(text: str) -> set[str]:
 
 def _words_of(text: str) -> set[str]:
     cased = set(text.translate(_BASES).split())
-    # A set of words is small: what is slow is done for few, and the rest of a text costs 10 microseconds a kilobyte.
+    # A set of words is small: the slow work is done for few, and the rest of a text costs 10 microseconds a kilobyte.
     others = [word for word in cased if not word.islower()]
     words = cased.difference(others)
     words.update(map(fold, others))
@@ -179,7 +179,7 @@ class _Term:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         first, last = self.pieces[0], self.pieces[-1]
-        # Looked back from behind the first piece: a pattern that begins with plain letters is found much faster.
+        # Look back from behind the first piece: a pattern that begins with plain letters is found much faster.
         before = "" if _is_unspaced(first) else f"(?<!{_IN_WORD}{first})"
         after = "" if self.prefix or _is_unspaced(last) else f"(?!{_IN_WORD})"
         return re.compile(f"{first}{before}{_further(self.pieces)}{after}")
@@ -226,7 +226,7 @@ class WordQuery:
         folded = fold(text)
         patterns = [term.pattern for term in self.terms if term.pattern.search(folded)] or self._loose
         end = 0
-        # One match after the other: the first is enough for most who ask.
+        # Lazily, since most callers want only the first match.
         for match in merge(*(pattern.finditer(folded) for pattern in patterns), key=re.Match.span):
             if match.start() >= end:
                 yield match.span()

@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 from mnesis_core.config import LimitConfig
 
 _Number = TypeVar("_Number", int, float)
-WARN_AT = 0.8  # Of a limit: from here on the session's ledger says so, once.
+WARN_AT = 0.8  # The share of a limit at which the session's ledger records a warning, once.
 
 
 class Scope(StrEnum):
     """Whose spending a limit is about, from the narrowest to the widest."""
 
-    TURN = "turn"  # One turn, with the sessions it launches and the compactions of its session meanwhile.
-    SESSION = "session"  # A session since it began, with the sessions it launched.
+    TURN = "turn"  # A turn with the sessions that it launches and the compactions of its session meanwhile.
+    SESSION = "session"  # A session since it began, with the sessions that it launched.
     USER = "user"  # All sessions of one person.
     DAY = "day"  # All sessions of one person since midnight UTC.
 
@@ -31,9 +31,9 @@ class Scope(StrEnum):
 class TurnLimits:
     """The most that may be spent in one scope; ``None`` for no limit."""
 
-    tokens: int | None = None  # Of prompts and answers.
-    cost_micros: int | None = None  # Millionths of the currency unit.
-    seconds: float | None = None  # While a model is asked or a tool runs. Waiting for people takes none.
+    tokens: int | None = None  # prompts and answers
+    cost_micros: int | None = None  # millionths of the currency unit
+    seconds: float | None = None  # While a model is asked or a tool runs; waiting for people takes none.
     tool_calls: int | None = None
 
     @property
@@ -49,7 +49,7 @@ class Spent:
     cost_micros: int = 0
     seconds: float = 0.0
     tool_calls: int = 0
-    # Model calls of which nobody says what they cost: they count as nothing, and this says how many they are.
+    # Model calls without a known price: they cost nothing here, and this counts them.
     unpriced_calls: int = 0
 
     def as_parameters(self) -> dict[str, int | None]:
@@ -65,13 +65,13 @@ class PaidCall:
     """A model call with the tools that it asked for: what the record knows of it, and what it may still take."""
 
     session_id: str
-    is_child: bool  # Of a session that a tool launched: that tool's own time has this one's in it.
+    is_child: bool  # In a session that a tool launched: the tool's own time includes this call's.
     began: datetime
-    ended: datetime | None  # ``None``: it runs.
-    spent: Spent  # Tokens and money: as reported, or where nobody reported, at the highest.
-    tools: tuple[tuple[datetime, datetime | None], ...] = ()  # When each tool that was started began and ended.
+    ended: datetime | None  # None while it runs
+    spent: Spent  # Tokens and cost as reported, or at the highest where there is no report.
+    tools: tuple[tuple[datetime, datetime | None], ...] = ()  # begin and end of each tool that was started
     is_open: bool = False  # It runs, or tools that it asked for have no result yet.
-    count: int = 1  # How many calls it stands for: those of a minute of a run may be one.
+    count: int = 1  # The number of calls that this stands for: the calls of one minute of a run may be one.
     first: datetime | None = None  # When the first of them began; ``began`` is when the last did.
 
 
@@ -123,7 +123,7 @@ class Kept:
 
     until: datetime | None = None
     spent: Spent = Spent()
-    # By measure, the limit that was nearly used up when it was said.
+    # measure -> the limit that was nearly used up at the warning
     warned: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -149,7 +149,7 @@ class Line:
     """One limit, and how much of it is used."""
 
     scope: str
-    measure: str  # ``tokens``, ``cost_micros``, ``seconds`` or ``tool_calls``.
+    measure: str
     limit: float
     spent: float
 
@@ -173,7 +173,7 @@ class Line:
 
 _UNIT = {"tokens": "tokens", "cost_micros": "currency units", "seconds": "seconds", "tool_calls": "tool calls"}
 _PER: dict[str, str] = {
-    "run": "in a run",  # of an operator: its own limits are no scope of a session's
+    "run": "in a run",  # An operator's own limits are no scope of a session's.
     Scope.TURN: "in a turn",
     Scope.SESSION: "in a session",
     Scope.USER: "in all",
@@ -205,7 +205,7 @@ def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> Line | None:
 def _is_passed(line: Line, coming: float) -> bool:
     if line.measure == "seconds":
         return line.spent >= line.limit
-    # A question is not a tool call: a model may answer in words also where no tool may be called any more.
+    # A question is not a tool call: a model may still answer in words when no tool may be called any more.
     if line.measure == "tool_calls" and not coming:
         return False
     return line.spent + coming > line.limit

@@ -20,7 +20,7 @@ import orjson
 from mnesis_core.errors import InvalidRequest
 
 ESCAPE = "␛"
-LONGEST_CHARACTER = 4  # Bytes of one character in UTF-8, at most.
+LONGEST_CHARACTER = 4  # bytes of one character in UTF-8
 _UNSAFE = re.compile(f"[\x00\ud800-\udfff{ESCAPE}]")
 _UNSAFE_JSON = re.compile(rb"\\u0000|" + ESCAPE.encode())
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -29,7 +29,7 @@ _ESCAPED = re.compile(f"{ESCAPE}([0-9A-F]{{4}})")
 
 def encode_text(text: str) -> str:
     """Escape NUL, lone surrogates and the escape character itself."""
-    if text.isascii() and "\0" not in text:  # at once, where the search below reads every character
+    if text.isascii() and "\0" not in text:  # This is quick, while the search below reads every character.
         return text
     return _UNSAFE.sub(lambda match: f"{ESCAPE}{ord(match[0]):04X}", text)
 
@@ -71,10 +71,10 @@ def text_digest(text: str) -> str:
 
 def encode_json(value: Any) -> Any:
     """Apply ``encode_text`` to every string inside a JSON value, keys included."""
-    # Written, what is to be escaped shows: looking is quicker than walking through it all.
+    # Escapes show in the written value, and looking for them is quicker than walking through it all.
     try:
         return _encoded(value) if _UNSAFE_JSON.search(orjson.dumps(value)) else value
-    except orjson.JSONEncodeError:  # a lone surrogate, or an integer beyond 64 bits
+    except orjson.JSONEncodeError:  # A lone surrogate, or an integer beyond 64 bits.
         return _encoded(value)
 
 
@@ -122,7 +122,7 @@ def write_time(time: datetime) -> str:
     return f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
-# Text of others as data in a prompt.
+# Text of others as data in a prompt
 
 _OWN_TAGS = re.compile(r"<(?=/?(?:summary|summaries|conversation|inbox_message)\b)", re.IGNORECASE)
 _FILE_TAGS = re.compile(r"<(?=\s*/?\s*file_text\b)", re.IGNORECASE)
@@ -138,10 +138,10 @@ def quote_file(text: str) -> str:
     return _FILE_TAGS.sub("&lt;", text)
 
 
-# Text as an inspector shows it: what a reader could not see, or would be misled by, becomes a visible mark.
+# Text as an inspector shows it: a visible mark stands for what a reader could not see or would be misled by
 #
-# Control characters (a return before a line break is none), lone surrogates, bidirectional controls ("Trojan Source", CVE-2021-42574), zero-width and
-# tag characters. Line breaks and tabs stay. Give it decoded text.
+# Control characters (but not a return before a line break), lone surrogates, bidirectional controls ("Trojan Source",
+# CVE-2021-42574), zero-width and tag characters. Line breaks and tabs stay. The text must be decoded.
 
 _HIDDEN = re.compile(
     "(?P<hidden>"
@@ -163,8 +163,8 @@ class Run:
 
     text: str
     is_mark: bool = False
-    code: str = ""  # ``U+202E`` for a mark.
-    count: int = 1  # How many of these characters stand here in a row.
+    code: str = ""  # such as ``U+202E``
+    count: int = 1  # how many of these characters stand in a row
 
 
 def visible_runs(text: str) -> list[Run]:
@@ -185,7 +185,7 @@ def without_hidden(text: str) -> str:
 
 def excerpt(text: str, length: int) -> str:
     """Return the beginning of a text on one visible line of at most ``length`` characters."""
-    # Cut first: a text of 20 MB is not made visible for the sake of a table cell.
+    # Cut first, so that a text of 20 MB is not made visible for the sake of a table cell.
     line = visible_text(text[: length * 4])
     return line if len(line) <= length and len(text) <= length * 4 else line[: length - 1].rstrip() + "…"
 
@@ -208,7 +208,7 @@ def _mark(character: str, count: int) -> Run:
     return Run(text=name if count == 1 else f"{name} x{count}", is_mark=True, code=code, count=count)
 
 
-# JSON as the standard has it (RFC 8259), read in one way at every door, with words for what is wrong.
+# JSON of RFC 8259, with messages that say what is wrong
 
 
 def read_json(text: str | bytes) -> Any:

@@ -21,7 +21,7 @@ else:
         return dataclasses.dataclass(unsafe_hash=frozen, slots=slots, kw_only=kw_only)
 
 
-# Prefixed ULIDs: unique everywhere, made once, never used for order (order is by ``seq``).
+# Prefixed ULIDs: unique everywhere, made once, never used for order (order is by ``seq``)
 
 PREFIXES = (
     *("sess", "turn", "msg", "part", "call", "sum", "run", "file", "key", "text", "try", "mcp", "inbox", "upload"),

@@ -14,7 +14,7 @@ from difflib import unified_diff
 
 from mnesis_core.errors import Conflict, SummaryNotFoundError
 
-Span = tuple[int, int]  # First and last of some neighbouring messages, by ``seq``.
+Span = tuple[int, int]  # first and last ``seq`` of some neighbouring messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Node:
     """A summary without its text."""
 
     id: str
-    kind: str  # ``leaf`` over messages, ``condensed`` over summaries.
+    kind: str  # ``leaf`` over messages, ``condensed`` over summaries
     depth: int
     level: int
     first_seq: int
@@ -33,10 +33,10 @@ class Node:
     tokens_input: int
     tokens_output: int
     cost_micros: int
-    sources: tuple[str, ...] = ()  # The summaries that were read for it, in order; none for a leaf.
-    revises_id: str | None = None  # The summary whose place it takes.
-    restores_id: str | None = None  # The earlier revision whose text it has.
-    superseded_seq: int | None = None  # The event with which a revision took its place.
+    sources: tuple[str, ...] = ()  # the summaries that were read for it, in order; none for a leaf
+    revises_id: str | None = None  # the summary that it replaces
+    restores_id: str | None = None  # the earlier revision whose text it has
+    superseded_seq: int | None = None  # the event in which a revision replaced it
     freshness: str = "fresh"
 
     @property
@@ -51,8 +51,8 @@ class Cost:
 
     summaries: int
     leaves: int
-    messages: int  # That the leaves stand for.
-    token_count: int  # Of all their texts.
+    messages: int  # messages that the leaves stand for
+    token_count: int  # tokens of all their texts
     tokens_input: int
     tokens_output: int
     cost_micros: int
@@ -187,12 +187,12 @@ class Cover:
     """Whether a context stands for every message of its session exactly once, in order."""
 
     messages: int
-    verbatim: int  # Messages that stand in the context themselves.
-    summarised: int  # Messages that a summary in the context stands for.
-    missing: tuple[Span, ...]  # Messages that nothing stands for.
-    twice: tuple[Span, ...]  # Messages that more than one thing stands for.
-    out_of_order: tuple[Span, ...]  # Messages that come after a later one.
-    miscounted: tuple[str, ...]  # Summaries that say something else of what they stand for than their edges do.
+    verbatim: int  # messages that stand in the context themselves
+    summarised: int  # messages that a summary in the context stands for
+    missing: tuple[Span, ...]  # messages that nothing stands for
+    twice: tuple[Span, ...]  # messages that more than one entry stands for
+    out_of_order: tuple[Span, ...]  # messages that come after a later one
+    miscounted: tuple[str, ...]  # summaries whose own numbers differ from their edges
 
     @property
     def ok(self) -> bool:
@@ -267,19 +267,19 @@ def _place(node: Node) -> tuple[int, int, str]:
     return node.first_seq, -node.last_seq, node.id
 
 
-# A summary said again: what a preview holds, in which order a subtree is made again, how two texts differ.
+# Revisions: previews, the order in which a subtree is made again, and how two texts differ
 
-MOST_COMPARED_LINES = 2_000  # Of two texts together: the comparison takes quadratic time.
+MOST_COMPARED_LINES = 2_000  # Lines of two texts together: the comparison takes quadratic time.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRecord:
     """A summary's text in a possible revision; nothing in the DAG or the context refers to it."""
 
-    id: str  # That of the revision, when it is applied.
+    id: str  # becomes the id of the revision when it is applied
     session_id: str
-    summary_id: str  # Whose place it would take.
-    batch_id: str  # The preview at the top of its subtree, or itself. They are applied together.
+    summary_id: str  # the summary that it would replace
+    batch_id: str  # The preview at the top of its subtree. The previews of a batch are applied together.
     depth: int
     level: int
     text: str
@@ -291,7 +291,7 @@ class PreviewRecord:
     tokens_output: int
     cost_micros: int
     duration_ms: int
-    # The messages or summaries that were read for it, previews of the same batch among them, in order.
+    # The messages or summaries that were read for it, in order, previews of the same batch among them.
     source_ids: tuple[str, ...]
     created_at: datetime
 

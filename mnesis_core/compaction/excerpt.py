@@ -13,10 +13,10 @@ from mnesis_core.messages import Part, StoredMessage, TextPart, ToolPart
 
 HEADER = "[Level 3 excerpt, written without a model: beginnings and ends only]"
 VERSION = "excerpt.1"
-SHORTEST_QUOTE = 16  # Tokens; a text gets no less or is not quoted.
-LABEL_TOKENS = 8  # What names a quoted text, about.
-SMALLEST_BODY = 48  # Tokens left to quotations, however many files there are to be named.
-USER_SHARE = 2 / 3  # Of the room: what the user said comes first.
+SHORTEST_QUOTE = 16  # Tokens; a text that gets less is not quoted.
+LABEL_TOKENS = 8  # tokens of the name of a quoted text, roughly
+SMALLEST_BODY = 48  # tokens left to quotations, however many files have to be named
+USER_SHARE = 2 / 3  # What the user said comes first.
 _ELLIPSIS = " […] "
 
 
@@ -24,7 +24,7 @@ _ELLIPSIS = " […] "
 class Quotable:
     """A text whose ends an excerpt may quote."""
 
-    order: int  # Place among the others.
+    order: int
     label: str
     text: str
     is_user: bool = False

@@ -20,19 +20,19 @@ from mnesis_core.text import LONGEST_CHARACTER, character_start, quote_file
 # Kinds of files that are prose. Only those whose bytes are the text: anything else would have to be parsed again, by a
 # library that may read it differently by then, to say what a model saw.
 KINDS = frozenset({"text", "markdown"})
-READ_TOKENS = 8_000  # The most that a model reads of a file.
-READ_BYTES = 131_072  # Likewise: no text of so few tokens is longer.
-TARGET_TOKENS = 300  # What it is asked to keep to. A text that is no longer than this is not asked about.
-LONGEST_TOKENS = 2 * TARGET_TOKENS  # What it may take.
-LINE_CHARACTERS = 1_600  # Of what it wrote: the rest of a summary is for what was counted.
+READ_TOKENS = 8_000  # the most that a model reads of a file
+READ_BYTES = 131_072  # No text of READ_TOKENS is longer.
+TARGET_TOKENS = 300  # What the model is asked to keep to. A shorter text is not asked about.
+LONGEST_TOKENS = 2 * TARGET_TOKENS
+LINE_CHARACTERS = 1_600  # The rest of a summary is for what was counted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
     """The first bytes of a text."""
 
-    length: int  # Bytes.
-    text: str  # Quoted as data.
+    length: int  # bytes
+    text: str  # quoted as data
 
     @property
     def tokens(self) -> int:

@@ -21,15 +21,15 @@ from mnesis_core.text import printable
 
 SHIPPED_FOLDER = Path(__file__).parent / "prompts"
 _SHAPE = re.compile(r"version: ([\w.-]{1,16})\n\n# System\n\n(.+?)\n\n# User\n\n(.+)", re.DOTALL)
-MARKER = "MNESIS-SUMMARISE"  # In every system text: by it a model, or a gateway, knows what is asked.
+MARKER = "MNESIS-SUMMARISE"  # Every system text has it, so that a model or a gateway knows what is asked.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryPrompt:
-    version: str  # Name and version, such as ``level1.1``.
-    text: str  # The whole file.
+    version: str  # name and version, such as ``level1.1``
+    text: str  # the whole file
     system: str
-    user: str  # With ``{{target}}`` and ``{{source}}``.
+    user: str  # with ``{{target}}`` and ``{{source}}``
 
     def messages(self, source: str, target: int) -> list[dict[str, Any]]:
         """Return the two messages of a request; ``source`` is already quoted."""
@@ -99,14 +99,14 @@ def read_prompts(folder: Path) -> Prompts:
     return replace(SHIPPED, **changed)
 
 
-# The prompts of ``mnesis_core/prompts``.
+# the prompts of ``mnesis_core/compaction/prompts``
 SHIPPED = Prompts(**{field.name: read_prompt(SHIPPED_FOLDER / f"{field.name}.md") for field in fields(Prompts)})
 
 
-# Whether what a model wrote is of use as a summary. Nothing is taken on trust.
+# Whether a model's text is of use as a summary. Nothing is taken on trust.
 
-LONGEST_REFUSAL = 1_500  # Characters: what is longer says something beside the refusal.
-SHORTEST_ECHO = 200  # Characters: a shorter text may happen to stand in its source word by word.
+LONGEST_REFUSAL = 1_500  # Characters: a longer text says something beside the refusal.
+SHORTEST_ECHO = 200  # Characters: a shorter text may stand in its source word by word by chance.
 
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['\u2019]?m|i am) (?:really |very )?sorry|sorry|i apologi[sz]e|apologies|unfortunately)?\W{0,3}(?:but )?"
@@ -161,9 +161,9 @@ def _useless(body: str) -> str | None:
     return "leaked_prompt" if _LEAKED.search(body) else None
 
 
-# One question to a summarising model: what it reads, how it is asked, and how it is rebuilt from what was stored of it.
+# One question to a summarising model: what it reads, how it is asked, and how it is rebuilt from the record
 
-JOINT = "\n\n"  # Between the drafts that are merged.
+JOINT = "\n\n"  # between the drafts that are merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +172,11 @@ class Question:
 
     level: int
     prompt: SummaryPrompt
-    target: int  # Tokens that the summary is asked to keep to.
-    limit: int  # Tokens of a piece: with ``piece``, what is needed to cut the same one again.
+    target: int  # tokens that the summary is asked to keep to
+    limit: int  # tokens of a piece: with ``piece``, what is needed to cut the same one again
     piece: int
-    pieces: int  # Of how many, counted from 1.
-    # The tries whose drafts are merged, in order; none when it reads what the summary stands for.
+    pieces: int
+    # The attempts whose drafts are merged, in order; none when it reads what the summary stands for.
     merges: tuple[str, ...]
     request: Request
 
@@ -191,28 +191,28 @@ class Try:
 
     level: int
     accepted: bool
-    # Why not: a reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code;
-    # empty when accepted.
+    # A reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code; empty when
+    # accepted.
     reason: str
     input_tokens: int
     output_tokens: int
-    source: Source  # Who counted the tokens.
+    source: Source  # who counted the tokens
     cache_read_tokens: int = 0
-    cache_write_tokens: int = 0  # Of the input, in the provider's cache.
+    cache_write_tokens: int = 0
     piece: int = 1
-    pieces: int = 1  # Of how many, counted from 1.
+    pieces: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The reply to a question with what was recorded of it."""
 
-    try_id: str  # What the recorder calls this try, for the question that merges its draft.
+    try_id: str  # The recorder's id of this attempt, for the question that merges its draft.
     attempt: Try
-    reply: Reply | None  # ``None`` when the question was not allowed.
+    reply: Reply | None  # None when the question was not allowed
 
 
-Judge = Callable[[Reply], str | None]  # Why a reply may not be a summary, or ``None`` when it may.
+Judge = Callable[[Reply], str | None]  # Return why a reply may not be a summary, or None when it may.
 
 
 class Recorder(Protocol):

@@ -26,7 +26,7 @@ from mnesis_core.files.references import file_ids_of, find_file_ids
 from mnesis_core.messages import StoredMessage
 from mnesis_core.spending import Allowance, Spent, TurnLimits, passed_by, tightest
 
-# Tokens: anything smaller would hardly become smaller by being summarised, the summary's frame included.
+# Tokens: a smaller text would hardly shrink by being summarised, the summary's frame included.
 SMALLEST_SOURCE = SUMMARY_FRAME + 64
 
 
@@ -37,18 +37,18 @@ class Situation:
     entries: Sequence[ContextEntry]
     config: Config
     budget: Budget
-    used: int  # Tokens of the whole context, as the model counts.
-    reads: int  # Tokens of text that one call to the summarising model may read (``piece_limit``).
-    calibration: float = 1.0  # What the model's counts are to our estimates.
+    used: int  # tokens of the whole context, as the model counts
+    reads: int  # tokens of text that one call to the summarising model may read (``piece_limit``)
+    calibration: float = 1.0  # the ratio of the model's counts to our estimates
     running_turn_id: str | None = None
-    everything: bool = False  # Summarise all that may be, whatever is used: somebody asked for it.
+    everything: bool = False  # Summarise all that may be, whatever is used, because a person asked for it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """Whole turns that one leaf is to stand for."""
 
-    messages: tuple[StoredMessage, ...]  # Neighbours in the context, oldest first.
+    messages: tuple[StoredMessage, ...]  # neighbours in the context, oldest first
     tokens: int  # What they take in the context now, by our own estimate: a summary in its frame must be smaller.
 
     @property
@@ -135,9 +135,9 @@ def _chunk(situation: Situation) -> int:
     return min(situation.config.compaction.leaf_chunk_tokens or situation.reads, situation.reads)
 
 
-# Which summaries to merge next: the oldest neighbours of one depth, so that the DAG grows like a tree.
+# Which summaries to merge next: the oldest neighbours of one depth, so that the DAG grows like a tree
 
-FEWEST = 2  # Summaries that may become one when the context is too full for the configured number.
+FEWEST = 2  # summaries that may become one when the context is too full for the configured number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class Condensation:
     """Neighbouring summaries that one condensed summary is to stand for."""
 
     summaries: tuple[SummaryEntry, ...]
-    tokens: int  # What they take in the context now, by our own estimate.
+    tokens: int  # what they take in the context now, by our own estimate
 
     @property
     def first_seq(self) -> int:
@@ -223,7 +223,7 @@ def _tokens(summaries: Sequence[SummaryEntry]) -> int:
     return sum(whole(summary).tokens for summary in summaries)
 
 
-# One round after another until the context is small enough, and how such a run ends.
+# One round after another until the context is small enough, and how such a run ends
 
 
 class Outcome(StrEnum):
@@ -231,7 +231,7 @@ class Outcome(StrEnum):
 
     TARGET_MET = "target_met"  # The context is at or below its target, the low mark.
     FITS = "fits"  # It is above the low mark but below the hard threshold, and nothing more may be summarised.
-    # Nothing was done: nothing may be summarised or pruned, or it is too small to shrink.
+    # Nothing may be summarised or pruned, or it is too small to shrink.
     NOTHING_TO_SUMMARISE = "nothing_to_summarise"
     # All that may be summarised is; the rest alone is above the hard threshold, and assembly shortens it.
     STILL_TOO_LARGE = "still_too_large"
@@ -278,9 +278,9 @@ def outcome(used: int, budget: Budget, *, changed: bool, more: bool) -> Outcome:
     return Outcome.FITS if used < budget.hard else Outcome.STILL_TOO_LARGE
 
 
-# Whether one more question to a summarising model may be asked: compaction's own limits, beside those of all spending.
+# Whether one more question to a summarising model may be asked: compaction's own limits, beside those of all spending
 
-# The scopes of compaction's own limits, and the reasons that a refused try gives for them.
+# The scopes of compaction's own limits, with the reasons that a refused attempt gives for them.
 SESSION, DAY, RUN = "spend_limit_session", "spend_limit_day", "run_timeout"
 
 

@@ -49,14 +49,14 @@ from mnesis_core.llm.interface import Model, Reply, Request, Source, Usage
 from mnesis_core.llm.retrying import gave_nothing, is_too_long
 from mnesis_core.llm.tokens import estimate_text
 
-LARGEST_SHARE = 0.35  # Of the source: what level 1 is asked for at most.
-SMALLEST_TARGET = 48  # Tokens.
-# Summaries of full length that have room below the low mark: of fewer, each compaction would have to merge some.
+LARGEST_SHARE = 0.35  # of the source: what level 1 is asked for at most
+SMALLEST_TARGET = 48  # tokens
+# Summaries of full length that have room below the low mark: with fewer, each compaction would have to merge some.
 SIDE_BY_SIDE = 4
-CUT_OFF = frozenset({"length", "max_tokens"})  # Finish reasons of an answer that is not whole.
-JOINT_TOKENS = 2  # Between the summaries of two pieces.
+CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
+JOINT_TOKENS = 2  # between the summaries of two pieces
 REPLY_SLACK = 1_024  # Tokens beside the summary that a call may write: some models think first.
-SHORTER_TRIES = 3  # How often the pieces are halved.
+SHORTER_TRIES = 3  # how often the pieces are halved
 
 
 class _TooLong(Exception):
@@ -67,13 +67,13 @@ class _TooLong(Exception):
 class SummaryResult:
     """An accepted summary and what it took."""
 
-    text: str  # With its footer of ids.
+    text: str  # with its footer of ids
     token_count: int
-    level: int  # The highest that any of its pieces needed.
+    level: int  # the highest that any of its pieces needed
     tries: tuple[Try, ...]
-    usage: Usage  # Of all tries together.
+    usage: Usage  # of all attempts together
     prompt_version: str  # Of the prompt whose answer it is, such as ``level1.1``; ``excerpt.1`` at level 3.
-    # What is to be kept as a file together with the summary, whose footer names it.
+    # A file to keep together with the summary, whose footer names it.
     manifest: FileManifest | None = None
 
 
@@ -122,7 +122,7 @@ async def summarise(
     naming = name_files(named, min(room, run.excerpt_limit() // SHARE_OF_EXCERPT), manifest_id)
     quotables = quotables or [Quotable(order=index, label="text", text=piece) for index, piece in enumerate(pieces)]
     quoted = await run.level3(quotables, naming.named)
-    # An excerpt of the whole has its footer already, cut to the room there is.
+    # An excerpt of the whole already has its footer, cut to the room there is.
     return run.result(quoted, quoted.text, naming.manifest)
 
 
@@ -144,7 +144,7 @@ class _Piece:
     target: int  # Tokens that a level 1 summary may have; level 2 gets half.
     number: int = 1
     count: int = 1
-    merges: tuple[str, ...] = ()  # The tries whose drafts it holds.
+    merges: tuple[str, ...] = ()  # the attempts whose drafts it holds
     named: Named = NO_IDS
 
 
@@ -153,14 +153,14 @@ class _Run:
     """One call of ``summarise``."""
 
     recorder: Recorder
-    model: Model | None  # ``None`` once it is not to be asked any more.
+    model: Model | None  # None once it is not to be asked any more
     config: Config
     budget: Budget
     source_tokens: int
     largest: int  # Tokens that the summary must be below, so that in its frame it is smaller than what it stands for.
     named: Named
     prompts: Prompts
-    limit: int  # Tokens of a piece.
+    limit: int  # tokens of a piece
     tries: list[Try] = field(default_factory=list)
 
     async def write(

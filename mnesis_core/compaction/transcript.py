@@ -21,8 +21,8 @@ from mnesis_core.messages import (
 )
 from mnesis_core.text import quote
 
-PROMPT_TOKENS = 500  # What the instructions around a piece take, at the most.
-SMALLEST_PIECE = 256  # Tokens of a piece in the smallest window.
+PROMPT_TOKENS = 500  # what the instructions around a piece take at the most
+SMALLEST_PIECE = 256  # tokens of a piece in the smallest window
 # Tokens: pieces may not be asked to be smaller, since each begins with a line that says what it is.
 SMALLEST_LIMIT = 64
 
@@ -108,7 +108,7 @@ def _placed(chunks: Iterable[str], limit: int) -> Iterator[tuple[int, str]]:
     """Yield each chunk with the number of its piece, counted from 1."""
     piece, size = 1, 0
     for chunk in chunks:
-        tokens = estimate_text(chunk) + 1  # the line break between chunks
+        tokens = estimate_text(chunk) + 1  # The line break between chunks.
         if size and size + tokens > limit:
             piece, size = piece + 1, 0
         yield piece, chunk
@@ -126,7 +126,7 @@ def _chunks(label: str, text: str, limit: int) -> Iterator[str]:
     head = f"[{label}] "
     offset = 0
     while offset < len(text):
-        # A slice of the rest: a copy of all of it for every chunk would take quadratic time.
+        # Take a slice: a copy of the whole rest for every chunk would take quadratic time.
         window = text[offset : offset + limit * MOST_CHARACTERS_PER_TOKEN]
         count = max(1, characters_within(window, limit - estimate_text(head) - 3))
         yield head + window[:count]

@@ -40,7 +40,7 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 class Opening:
     """System prompt and tools, with which every prompt begins, and their cost."""
 
-    # Their manifest rows; the system prompt's has ``head`` and ``tail`` (characters kept) when it is shortened.
+    # Manifest rows; the system prompt's has ``head`` and ``tail`` (characters kept) when it is shortened.
     rows: list[dict[str, Any]]
     system_tokens: int
     tool_tokens: int
@@ -121,14 +121,14 @@ def _shortened(system_prompt: str, head: int, tail: int) -> str:
     return with_middle_left_out(system_prompt, head, tail, "the system prompt")
 
 
-# Which entries go into a prompt that has no room for all of them.
+# Which entries go into a prompt that has no room for all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    older: list[list[Item]]  # Whole turns before the newest, oldest first.
-    newest: list[Item]  # The turn of the newest user message and whatever came after it.
-    user: Item | None  # The newest user message.
+    older: list[list[Item]]  # whole turns before the newest, oldest first
+    newest: list[Item]  # the turn of the newest user message and whatever came after it
+    user: Item | None  # the newest user message
 
 
 def turns_of(items: Sequence[Item]) -> Turns:
@@ -162,8 +162,9 @@ def select(items: Sequence[Item], turns: Turns, room: int) -> dict[str, Item]:
 def _squeeze_turn(selection: _Selection, turns: Turns) -> None:
     rest = [item for item in turns.newest if item is not turns.user]
     if turns.user is not None:
-        # A user message that fits alone still leaves room for the results that came after it, else the
-        # model would ask for them for ever.
+        # A user message that fits alone still leaves room for the results that came after it; otherwise the model would
+        # ask
+        # for them for ever.
         room = selection.room - min(sum(item.tokens for item in rest), selection.room // 4)
         if turns.user.tokens > room:
             selection.put(squeeze([_message_entry(turns.user)], room, keep_one=True))
@@ -180,7 +181,7 @@ def _message_entry(item: Item) -> MessageEntry:
 
 @dataclass(slots=True, kw_only=True)
 class _Selection:
-    room: int  # Tokens that are left.
+    room: int  # tokens that are left
     chosen: dict[str, Item] = field(default_factory=dict)
 
     def put(self, items: Iterable[Item]) -> None:
@@ -203,16 +204,11 @@ class _Selection:
                 return
 
 
-# Context entries and a budget -> exactly what a model will see, and what was left out and why.
 #
-# The result always fits the budget. What goes first when not everything does: the newest user message, the
-# rest of its turn, summaries, then older whole turns from the newest back. A turn that is too large alone
-# keeps its newest parts, and its longest texts are shortened to a common length, visibly. A tool call and
-# its result are one part and cannot be separated.
 
-PRIMING = 3  # Tokens that begin the answer.
-GAP_TOKENS = 64  # Tokens of the note about what is left out, at the most.
-SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below so many tokens the note would cost more than it tells.
+PRIMING = 3  # tokens that begin the answer
+GAP_TOKENS = 64  # the most tokens of the note about what is left out
+SMALLEST_ROOM_FOR_A_GAP = 1_024  # Below this many tokens the note would cost more than it tells.
 SMALLEST_TURN = 256  # Tokens that system prompt and tools leave to the newest turn even in the smallest budget.
 
 

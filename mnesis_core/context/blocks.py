@@ -22,14 +22,14 @@ from mnesis_core.values import dataclass
 
 class BlockKind(StrEnum):
     SYSTEM = "system"
-    TOOL = "tool"  # The description of a tool that may be called.
+    TOOL = "tool"  # the description of a tool that may be called
     SUMMARY = "summary"
-    MESSAGE = "message"  # A text that somebody said.
-    TOOL_OUTPUT = "tool_output"  # A tool call with its result.
-    TOMBSTONE = "tombstone"  # A tool call whose output has left the context.
+    MESSAGE = "message"
+    TOOL_OUTPUT = "tool_output"  # a tool call with its result
+    TOMBSTONE = "tombstone"  # a tool call whose output has left the context
     FILE = "file"
     PATCH = "patch"
-    GAP = "gap"  # The note about what is left out.
+    GAP = "gap"  # the note about what is left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +37,17 @@ class Block:
     """One piece of a prompt."""
 
     kind: BlockKind
-    role: str  # Under which the model reads it.
-    texts: tuple[tuple[str, str], ...]  # What it reads, by names: ``text``, or ``input`` and ``output`` of a tool call.
-    tokens: int  # By our own estimate, uncorrected.
-    name: str = ""  # Of a tool, or the path of a file.
-    item_id: str = ""  # The message or summary it is of.
+    role: str
+    # (name, text) as the model reads it: ``text``, or ``input`` and ``output`` of a tool call.
+    texts: tuple[tuple[str, str], ...]
+    tokens: int  # by our own estimate, uncorrected
+    name: str = ""  # of a tool, or the path of a file
+    item_id: str = ""  # the message or summary
     part_id: str = ""
     first_seq: int = 0
-    last_seq: int = 0  # The messages it is of or stands for; 0: none.
+    last_seq: int = 0  # The messages that it is of or stands for; 0 for none.
     is_shortened: bool = False
-    is_unanswered: bool = False  # A tool call without a result then.
+    is_unanswered: bool = False  # a tool call that had no result then
 
 
 def blocks_of(

@@ -11,8 +11,8 @@ from mnesis_core.llm.calibration import LARGEST_RATIO, SMALLEST_RATIO, Calibrati
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.limits import spec_as_said, spec_in_session
 
-LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most one part in so many of what the answer leaves.
-SMALLEST_WINDOW = 20  # Tokens. Below it nothing can be divided.
+LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most this part of what the answer leaves.
+SMALLEST_WINDOW = 20  # Tokens. Nothing smaller can be divided.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Reason(StrEnum):
     HARD = "hard"
     BELOW_SOFT = "below_soft"
     AUTO_OFF = "auto_off"
-    FIRST_TURN = "first_turn"  # There is nothing older than it.
+    FIRST_TURN = "first_turn"  # Nothing is older than it.
     TOO_SOON = "too_soon"  # Too little is new since the last compaction.
     UNCHANGED = "unchanged"  # The last compaction failed, and nothing is new since.
     NOTHING_TO_SUMMARISE = "nothing_to_summarise"  # All that may be summarised or pruned is.
@@ -52,7 +52,7 @@ class Reason(StrEnum):
 class LastRun:
     """The newest compaction that has ended."""
 
-    tokens: int  # Of the context at its end, as far as that is known.
+    tokens: int  # of the context at its end, as far as that is known
     failed: bool
 
 
@@ -61,8 +61,8 @@ class Trigger:
     compact: bool
     pressure: Pressure
     reason: Reason
-    used: int  # Tokens of the whole context.
-    source: CountSource = CountSource.ESTIMATED  # Who counted them.
+    used: int  # tokens of the whole context
+    source: CountSource = CountSource.ESTIMATED
 
 
 def make_budget(spec: ModelSpec, config: Config, *, window_said: int | None = None) -> Budget:
@@ -129,7 +129,7 @@ def _distance(budget: Budget, config: Config) -> int:
     return max(1, int(budget.usable * config.compaction.spacing_fraction))
 
 
-# How large a context is: by the provider's own count of its last prompt where there is one, else by our estimate.
+# How large a context is: by the provider's own count of its last prompt where there is one, else by our estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,16 +137,16 @@ class Size:
     """The size of a whole context, system prompt and tools included."""
 
     tokens: int
-    source: CountSource  # ``provider``: its count of the last prompt, and our estimate of what came since.
+    source: CountSource  # ``provider`` for its count of the last prompt with our estimate of what came since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A context as a model was last asked about it, in tokens, estimated and not corrected."""
 
-    whole: int  # Everything that stood in the context.
-    sent: int  # What of it went into the prompt.
-    reported: int = 0  # What the provider counted in the prompt; 0: it has not said.
+    whole: int  # everything that stood in the context
+    sent: int  # what of it went into the prompt
+    reported: int = 0  # what the provider counted in the prompt, or 0
 
 
 def size_now(whole: int, calibration: Calibration, last: Asked | None) -> Size:

@@ -30,7 +30,7 @@ class ContextMessage:
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_results: tuple[ToolResult, ...] = ()  # Results of this same message's ``tool_calls``: a pair is never split.
-    source_ids: tuple[str, ...] = ()  # The message or summary it stands for; none for the system prompt and for notes.
+    source_ids: tuple[str, ...] = ()  # the message or summary it stands for; none for the system prompt and for notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class LeftOut:
     """Something of the context that the prompt does not hold."""
 
     id: str
-    kind: str  # ``system``, ``tool`` (its id is its name), ``summary``, ``message`` or ``part``.
-    reason: str  # ``over_budget``, or ``nothing_to_send`` for a message that holds nothing a model is sent.
+    kind: str  # ``system``, ``tool`` (its id is its name), ``summary``, ``message`` or ``part``
+    reason: str  # ``over_budget``, or ``nothing_to_send`` for a message that holds nothing a model is sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Breakdown:
     tools: int
     summaries: int
     messages: int
-    tool_outputs: int  # Tool calls with their results.
+    tool_outputs: int  # tool calls with their results
     files: int
     free: int
 
@@ -59,7 +59,7 @@ class Breakdown:
 class Prompt:
     """What a renderer translates."""
 
-    messages: tuple[ContextMessage, ...]  # The system prompt first, if there is one.
+    messages: tuple[ContextMessage, ...]  # the system prompt first, if there is one
     tools: tuple[ToolSpec, ...]  # The tools that fit: all of them unless the budget is very small.
 
 
@@ -67,7 +67,7 @@ class Prompt:
 class Assembled(Prompt):
     """Exactly what a model will see, and what it will not and why."""
 
-    used_tokens: int  # At most ``budget.usable``.
+    used_tokens: int  # at most ``budget.usable``
     wanted_tokens: int  # What leaving nothing out would take: the number to compare with the thresholds.
     breakdown: Breakdown
     # JSON rows in the order of the prompt; ``assembly.rebuild`` makes the same prompt of them again.
@@ -75,7 +75,7 @@ class Assembled(Prompt):
     left_out: tuple[LeftOut, ...]
 
 
-# What stands in a session's context, in order: messages, and summaries in the place of older ones.
+# What stands in a session's context, in order: messages, and summaries in the place of older ones
 
 SummaryKind = Literal["leaf", "condensed"]
 
@@ -84,11 +84,11 @@ SummaryKind = Literal["leaf", "condensed"]
 class SummaryEntry:
     """A summary node that stands for the messages ``first_seq`` to ``last_seq``."""
 
-    position: int  # Place in the context; only its order means anything.
+    position: int  # Only its order means anything.
     id: str
-    kind: SummaryKind  # ``leaf`` over messages, ``condensed`` over summaries.
-    depth: int  # 0 for a leaf, else one more than the deepest source.
-    level: int  # Which escalation level wrote it, 1 to 3.
+    kind: SummaryKind  # ``leaf`` over messages, ``condensed`` over summaries
+    depth: int  # 0 for a leaf, else one more than the deepest source
+    level: int  # the escalation level that wrote it, 1 to 3
     text: str
     token_count: int
     first_seq: int
@@ -112,10 +112,10 @@ ContextEntry = SummaryEntry | MessageEntry
 class ContextRows:
     """What stands in a context at one moment."""
 
-    messages: list[MessageEntry]  # In order.
+    messages: list[MessageEntry]  # in order
     summaries: dict[str, int]  # Positions by id; a summary never changes, so its text can be read later.
-    event_seq: int | None  # The session's last event at that moment; ``None`` for an empty context.
-    unread_tokens: int = 0  # Of messages that stand before those that were read, by the record's own estimates.
+    event_seq: int | None  # The session's last event at that moment; None for an empty context.
+    unread_tokens: int = 0  # of messages before those that were read, by the record's own estimates
 
 
 def in_order(entries: Sequence[ContextEntry]) -> list[ContextEntry]:

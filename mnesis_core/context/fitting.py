@@ -23,10 +23,10 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING, TOOL_FRAMING, estimate_text
 from mnesis_core.messages import FileRefPart, StoredMessage, StoredPart, TextPart, ToolPart
 from mnesis_core.values import dataclass
 
-SHORTEST_FIELD = 128  # Tokens: a shortened text gets no less, so that beside its note something of it remains.
-SUMMARY_FRAME = 104  # Tokens of the frame around a summary, at the largest.
+SHORTEST_FIELD = 128  # Tokens: a shortened text gets no less, so that some of it remains beside its note.
+SUMMARY_FRAME = 104  # the most tokens of the frame around a summary
 RESULT_FRAME = 12  # Tokens of "Error: " before a result, or of the sentence that stands for a missing one.
-_BELIEVABLE = 8  # A stored estimate below one token for so many characters is counted anew.
+_BELIEVABLE = 8  # A stored estimate below one token for this many characters is counted anew.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class Item:
     """One entry of the context with its cost, whole or shortened."""
 
     entry: ContextEntry
-    row: dict[str, Any]  # Its manifest row.
+    row: dict[str, Any]
     cost: dict[str, int]  # Tokens by the names of ``Breakdown``; empty when there is nothing that a model is sent.
-    tokens: int  # All of its cost.
+    tokens: int  # the sum of its cost
 
 
 def _item(entry: ContextEntry, row: dict[str, Any], cost: dict[str, int]) -> Item:
@@ -61,7 +61,7 @@ def _sum(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _summary_cost(entry: SummaryEntry) -> int:
-    if "<" in entry.text:  # quoting may lengthen it
+    if "<" in entry.text:  # Quoting may lengthen it.
         return MESSAGE_FRAMING + estimate_text(read_summary(entry).text)
     return SUMMARY_FRAME + _believed(entry.token_count, len(entry.text), entry.text)
 
@@ -110,7 +110,7 @@ class _Piece:
     stored: StoredPart
     fields: dict[str, str]
     sizes: tuple[int, ...]
-    frame: int  # Tokens beside the fields.
+    frame: int  # tokens beside the fields
 
     @property
     def smallest(self) -> int:

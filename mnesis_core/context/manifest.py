@@ -39,7 +39,7 @@ def _are_ranges(value: object) -> bool:
 Shape = Mapping[str, Callable[[object], bool]]
 _ENDS: Shape = {"head": _is_number, "tail": _is_number}
 _CUT: Shape = {"part": _is_text, "field": _is_text, **_ENDS}
-# By a key with which the others come.
+# A key -> the keys that come with it.
 _OPTIONAL: Mapping[str, Shape] = {"head": _ENDS, "naming": {"naming": _are_texts}, "prompt": {"prompt": _is_text}}
 _SHAPES: Mapping[str, Shape] = {
     "system": {"id": _is_text},
@@ -89,9 +89,7 @@ def _has(value: object, shape: Shape) -> bool:
     return isinstance(value, dict) and all(name in value and fits(value[name]) for name, fits in shape.items())
 
 
-# The messages and summaries that a manifest names, found among those that are at hand.
-
-Sources = Mapping[str, ContextEntry]  # By id.
+Sources = Mapping[str, ContextEntry]  # by id
 
 
 def sources_of(entries: Iterable[ContextEntry]) -> Sources:

@@ -23,8 +23,8 @@ Change = Literal[
     "answered",
     "grew",
 ]
-# ``stands_for_earlier`` is of a summary of what the earlier prompt showed, ``offered`` and ``not_offered`` are of
-# tools.
+# ``stands_for_earlier`` is about a summary of what the earlier prompt showed; ``offered`` and ``not_offered`` are
+# about tools.
 Reason = Literal[
     "first_call",
     "new",
@@ -46,10 +46,10 @@ class Difference:
     """One difference of the later prompt."""
 
     change: Change
-    kind: str  # ``system``, ``tool``, ``summary``, ``message`` or ``part``.
+    kind: str  # ``system``, ``tool``, ``summary``, ``message`` or ``part``
     id: str  # A tool's is its name; the system prompt has none.
     reason: Reason
-    by: str = ""  # The summary that took its place.
+    by: str = ""  # the summary that replaced it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class _Side:
 
     system: Row | None
     tools: tuple[str, ...]
-    items: dict[str, Row]  # Messages and summaries by id, in order.
+    items: dict[str, Row]  # messages and summaries by id, in order
     gap: Row | None
 
     @property

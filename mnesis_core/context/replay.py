@@ -28,22 +28,22 @@ class Projection:
 
     message_seq: int = 0
     turn_seq: int = 0
-    items: dict[str, Item] = field(default_factory=dict)  # By the id of the message or summary.
-    turns: dict[str, str] = field(default_factory=dict)  # Turn id -> state; so for calls, runs and, by part id, tools.
+    items: dict[str, Item] = field(default_factory=dict)  # by the id of the message or summary
+    turns: dict[str, str] = field(default_factory=dict)  # turn id -> state; so for calls, runs and, by part id, tools
     calls: dict[str, str] = field(default_factory=dict)
     tools: dict[str, str] = field(default_factory=dict)
-    # Part id -> the event that took its output out of the context.
+    # part id -> the event that took its output out of the context
     tombstones: dict[str, int] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
-    # Summary id -> type and id of what it stands for, in order.
+    # summary id -> type and id of what it stands for, in order
     summaries: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    # Summary id -> the event with which a revision took its place.
+    # summary id -> the event in which a revision replaced it
     superseded: dict[str, int] = field(default_factory=dict)
-    freshness: dict[str, str] = field(default_factory=dict)  # Summary id -> ``fresh`` or ``stale``.
-    maps: dict[str, str] = field(default_factory=dict)  # Id of an operator's run -> state.
-    # Run id and number of an item -> how it ended; ``None``: it waits again.
+    freshness: dict[str, str] = field(default_factory=dict)  # summary id -> ``fresh`` or ``stale``
+    maps: dict[str, str] = field(default_factory=dict)  # id of an operator's run -> state
+    # (run id, item number) -> how it ended; None while it waits again
     map_items: dict[str, str | None] = field(default_factory=dict)
-    # Run id and number of an item -> the session of its sub-agent.
+    # (run id, item number) -> the session of its sub-agent
     map_children: dict[str, str] = field(default_factory=dict)
 
     def apply(self, seq: int, type: str, data: Data) -> None:
@@ -68,8 +68,8 @@ class Projection:
 class Difference:
     """One thing on which ledger and rows disagree."""
 
-    what: str  # The name of a field of ``Projection``.
-    id: str  # Empty for a counter.
+    what: str  # the name of a field of ``Projection``
+    id: str  # empty for a counter
     ledger: Any
     rows: Any
 
@@ -79,7 +79,7 @@ def differences(ledger: Projection, rows: Projection) -> Iterator[Difference]:
         replayed, found = getattr(ledger, name), getattr(rows, name)
         if isinstance(found, int):
             replayed, found = {"": replayed}, {"": found}
-        # A ledger that somebody forged has anything for an id.
+        # A forged ledger may have anything for an id.
         for id in () if replayed == found else sorted(replayed.keys() | found.keys(), key=str):
             if replayed.get(id) != found.get(id):
                 yield Difference(what=name, id=id, ledger=replayed.get(id), rows=found.get(id))
@@ -108,7 +108,7 @@ def _part_compacted(state: Projection, seq: int, data: Data) -> None:
 
 def _context_changed(state: Projection, seq: int, data: Data) -> None:
     for id in data["removed"]:
-        # One that was never added is no error here: the rows will show it.
+        # An item that was never added is no error here: the rows will show it.
         state.items[id] = state.items.get(id, Item("", 0, 0, None))._replace(removed_seq=seq)
     for id in data["added"]:
         state.items[id] = Item("summary", data["position"], seq, None)

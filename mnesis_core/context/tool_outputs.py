@@ -19,18 +19,18 @@ from mnesis_core.files.references import with_output_files
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import StoredMessage, StoredPart, ToolPart, ToolState
 
-MARKER_TOKENS = 32  # What a tombstone takes itself, at the most, without the files that it names.
-LARGEST_WINDOW_SHARE = 4  # The protected window is at most one part in so many of usable.
-LARGEST_MINIMUM_SHARE = 8  # Likewise the minimum.
+MARKER_TOKENS = 32  # the most tokens of a tombstone without the files that it names
+LARGEST_WINDOW_SHARE = 4  # The protected window is at most this part of usable.
+LARGEST_MINIMUM_SHARE = 8  # The minimum is at most this part of usable.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneChoice:
     """What to tombstone."""
 
-    part_ids: tuple[str, ...]  # Newest first.
-    tokens: int  # Of their outputs.
-    scanned: int  # Tool parts that were looked at.
+    part_ids: tuple[str, ...]  # newest first
+    tokens: int  # of their outputs
+    scanned: int  # tool parts that were looked at
 
 
 def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Budget) -> PruneChoice:
@@ -95,12 +95,12 @@ def _output_tokens(part: ToolPart, prune: PruneConfig) -> int:
     return 0 if part.tool_name in prune.protected_tools else estimate_text(part.output or "")
 
 
-# What of a long tool output stays in the conversation: its two ends, and where the whole of it is.
+# What of a long tool output stays in the conversation: its two ends, and where the whole of it is
 
 _OPENING = "[The whole of this output is "
 _WHOLE = re.compile(re.escape(_OPENING) + r"(file_[0-9A-HJKMNP-TV-Z]{26}), ")
-OUTPUTS = "tool-outputs/"  # What the paths of files begin with that are outputs of tools: their contents are kept here.
-HEAD_SHARE = 0.7  # Of what stays, the beginning: it says what the output is; the end says how it came out.
+OUTPUTS = "tool-outputs/"  # The paths of files that hold outputs of tools begin with it: their contents are kept here.
+HEAD_SHARE = 0.7  # The beginning says what the output is; the end says how it came out.
 
 
 def shorten_output(output: str, characters: int, *, file_id: str) -> str:

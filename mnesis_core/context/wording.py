@@ -32,7 +32,7 @@ from mnesis_core.messages import (
 )
 from mnesis_core.text import quote
 
-SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)  # The parts that a model is sent.
+SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)  # the parts that a model is sent
 
 
 def tombstone(tool_name: str, compacted_at: datetime) -> str:
@@ -60,7 +60,7 @@ def _is_short_object(text: str) -> bool:
 def _is_object(text: str) -> bool:
     try:
         return isinstance(orjson.loads(text), dict)
-    except ValueError:  # it is stricter than we are: with numbers, lone surrogates, depth
+    except ValueError:  # orjson is stricter than we are about numbers, lone surrogates and depth.
         pass
     try:
         return isinstance(json.loads(text, parse_constant=_refuse_constant), dict)
@@ -141,7 +141,7 @@ def message_row(
         "unanswered": [part_id for part_id, part in calls if is_unanswered(part)],
         "shortened": list(shortened),
         "omitted": list(omitted),
-        # Rows that are older than this one know no such tombstones, and are read again without.
+        # Older rows know no such tombstones, and are read again without them.
         **({"naming": naming} if naming else {}),
     }
 
@@ -205,7 +205,7 @@ def read_message(message: StoredMessage, row: Mapping[str, Any]) -> list[Context
     """Return a message as the model reads it under its row: more than one where text follows a tool's result."""
     parts = message.parts[: row["parts"]]
     if len(parts) == 1 and isinstance(parts[0].part, TextPart) and not row["shortened"] and not row["omitted"]:
-        # Half of all messages are only this.
+        # Half of all messages are only a text.
         return _spoken(message, parts[0].part.text)
     segments = _segments(message, parts, row)
     return [segment.as_message(message.id) for segment in segments] or _spoken(message, "")
@@ -224,7 +224,8 @@ def _segments(message: StoredMessage, parts: Sequence[StoredPart], row: Mapping[
             continue
         texts = field_texts(message, stored, row)
         if isinstance(stored.part, ToolPart):
-            if not segments or segments[-1].role != "assistant":  # only it may call, whoever an import says did
+            # Only the assistant may call, whatever role an import gave the message.
+            if not segments or segments[-1].role != "assistant":
                 segments.append(_Segment("assistant", [], [], [], {""}))
             segments[-1].add_call(stored, stored.part, texts, answered=stored.id not in unanswered)
         elif texts:
@@ -255,10 +256,10 @@ class _Segment:
     texts: list[str]
     calls: list[ToolCall]
     results: list[ToolResult]
-    taken: set[str]  # Ids that no further call can have.
+    taken: set[str]  # ids that no further call can have
 
     def add_call(self, stored: StoredPart, part: ToolPart, texts: dict[str, str], *, answered: bool) -> None:
-        # Providers refuse calls without an id, and two of one id.
+        # Providers refuse calls without an id, and two with the same id.
         call_id = stored.id if part.tool_call_id in self.taken else part.tool_call_id
         self.taken.add(call_id)
         self.calls.append(ToolCall(id=call_id, name=part.tool_name, arguments=texts["input"]))

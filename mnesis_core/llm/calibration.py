@@ -63,10 +63,10 @@ _EXCESSES = _all(r"exceeded max(?:imum)? context length by #")
 class Overflow:
     """The numbers of a refusal, in tokens; ``None`` for what it does not say."""
 
-    limit: int | None = None  # What the model takes.
-    prompt: int | None = None  # What the prompt has.
-    total: int | None = None  # What the prompt and the answer that was asked for have together.
-    excess: int | None = None  # By how much the prompt is too long.
+    limit: int | None = None  # what the model takes
+    prompt: int | None = None
+    total: int | None = None  # the prompt and the requested answer together
+    excess: int | None = None  # how much too long the prompt is
 
     def counted(self, *, window: int, output: int) -> int | None:
         """Return the tokens of the prompt by the provider's count.
@@ -105,36 +105,36 @@ def _first(patterns: tuple[re.Pattern[str], ...], words: str) -> int | None:
     return count if 0 < count <= LARGEST_COUNT else None
 
 
-# How a model's own counts of tokens correct our estimates, and how far off these are.
+# How a model's own counts of tokens correct our estimates, and how far off these are
 
 SMALLEST_RATIO, LARGEST_RATIO = 0.5, 3.0  # A provider that claims to count beyond these is not believed.
 # The largest ratio learnt from a refusal of too long a prompt. Asking the same again would gain nothing.
 LARGEST_REFUSED = 8.0
-# By how much the ratio is raised over the least that explains such a refusal, when it says no number that does.
+# How much the ratio is raised above the least that explains a refusal without a usable number.
 GROWTH = 1.4
 SMALLEST_WINDOW = 512  # A provider that claims to take fewer tokens is not believed.
-NEWEST_WEIGHT = 0.2  # Of the newest report, at least.
-LARGEST_ERROR = 10.0  # An estimate that missed by more is not told apart from this.
-SMALLEST_CHANGE = 0.01  # Of a model's shared ratio: less is not worth a write.
+NEWEST_WEIGHT = 0.2  # the least weight of the newest report
+LARGEST_ERROR = 10.0  # Larger errors of an estimate count as this.
+SMALLEST_CHANGE = 0.01  # A smaller change of a model's shared ratio is not worth a write.
 MOST_TOKENS = 2**53
 
 
 class CountSource(StrEnum):
     """What corrects our estimates of tokens."""
 
-    PROVIDER = "provider"  # What the provider reported in this session.
-    MODEL = "model"  # What it reported in other sessions with the same model.
-    ESTIMATED = "estimated"  # Nothing yet.
+    PROVIDER = "provider"  # what the provider reported in this session
+    MODEL = "model"  # what it reported in other sessions with the same model
+    ESTIMATED = "estimated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """How a model's own counts compare with our estimates."""
 
-    ratio: float = 1.0  # Reported divided by estimated, smoothed.
+    ratio: float = 1.0  # reported divided by estimated, smoothed
     samples: int = 0
-    # How far from the report the corrected estimates were that came before it, as a share of the report and smoothed:
-    # 0.03 is 3 %. None: there was no report.
+    # How far the corrected estimates were from the reports, as a share of the report and smoothed: 0.03 is 3 %. None
+    # without a report.
     error: float | None = None
     is_borrowed: bool = False  # The ratio began as that of other sessions.
     # What the model takes, as its provider said when it refused a prompt, where that is less than its entry says.
@@ -238,12 +238,12 @@ class CallMeasure:
     """The size of a call as estimated before it was made and as its provider counted it, in tokens."""
 
     model: str
-    tool_tokens: int  # Of its tools, which belong to the turn and not to the context.
+    tool_tokens: int  # of its tools, which belong to the turn and not to the context
     estimated: int
-    reported: int  # 0: the provider has not said.
-    calibration: Calibration | None  # What corrected the estimate. None: that was not written down.
-    output: int = 0  # Reserved for the answer.
-    refusal: str = ""  # What the provider said when it refused the prompt as too long; empty: it did not.
+    reported: int  # 0 when the provider has not said
+    calibration: Calibration | None  # What corrected the estimate; None where it was not recorded.
+    output: int = 0  # reserved for the answer
+    refusal: str = ""  # What the provider said when it refused the prompt as too long, or empty.
 
 
 def read_measure(

@@ -29,10 +29,10 @@ class Source(StrEnum):
 class LimitSource(StrEnum):
     """Where a model's limits or prices come from."""
 
-    CONFIGURED = "configured"  # Whoever entered the model, or the session's configuration.
-    LITELLM = "litellm"  # litellm's own table.
-    DEFAULT = "default"  # Nobody: it is assumed.
-    PROVIDER = "provider"  # The provider, when it refused a longer prompt.
+    CONFIGURED = "configured"  # the model's entry, or the session's configuration
+    LITELLM = "litellm"  # litellm's own table
+    DEFAULT = "default"  # assumed
+    PROVIDER = "provider"  # the provider, when it refused a longer prompt
 
 
 class Outcome(StrEnum):
@@ -49,39 +49,41 @@ class Outcome(StrEnum):
 class Prices:
     """Prices of a million tokens, in millionths of the currency unit."""
 
-    input: int = 0  # Of the prompt.
+    input: int = 0
     output: int = 0
-    cache_read: int | None = None  # Of the prompt, found in the provider's cache. None: like the rest of the prompt.
-    cache_write: int | None = None  # Of the prompt, put into the provider's cache. None: like the rest of the prompt.
+    # of the prompt tokens found in the provider's cache; None for the price of the others
+    cache_read: int | None = None
+    # of the prompt tokens put into the provider's cache; None for the price of the others
+    cache_write: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """What is needed to reach a model and to budget for it."""
 
-    alias: str  # The name people use.
-    litellm_model: str  # What litellm calls it, such as ``openai/gpt-4o`` or ``demo/chat``.
+    alias: str  # the name that people use
+    litellm_model: str  # what litellm calls it, such as ``openai/gpt-4o`` or ``demo/chat``
     api_base: str = ""
     api_key: str = field(default="", repr=False)
-    context_window: int  # Tokens, prompt and answer together.
+    context_window: int  # tokens of prompt and answer together
     context_window_source: LimitSource = LimitSource.CONFIGURED
     max_output_tokens: int
     max_output_source: LimitSource = LimitSource.CONFIGURED
     prices: Prices = Prices()
     prices_source: LimitSource = LimitSource.CONFIGURED
-    # What its counts were to our estimates in the sessions so far (``calibration.Calibration``).
+    # The ratio of its counts to our estimates in the sessions so far (``calibration.Calibration``).
     shared_ratio: float | None = None
-    timeout_seconds: float = 120.0  # Longest silence inside a stream.
-    total_timeout_seconds: float = 1800.0  # Longest whole call, with every retry and pause.
+    timeout_seconds: float = 120.0  # the longest silence inside a stream
+    total_timeout_seconds: float = 1800.0  # the longest whole call, with every retry and pause
     fallbacks: tuple[str, ...] = ()  # Aliases of the models that are asked, in this order, when this one gives nothing.
     # Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists.
     entered_on_host: bool = False
-    refusal: str = ""  # Why it may not be asked: what the host's lists do not hold of it; empty: it may.
-    # The addresses inside the network that its server may have; None: any.
+    refusal: str = ""  # Why it may not be asked by the host's lists; empty when it may.
+    # The addresses inside the network that its server may have; None for any.
     listed_addresses: tuple[Network, ...] | None = None
 
 
-DEEPEST_SCHEMA = 100  # Objects and lists inside each other in a tool's parameters, whoever brings it.
+DEEPEST_SCHEMA = 100  # Objects and lists inside each other in a tool's parameters, whichever server brings it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ class ToolSpec:
 
     name: str
     description: str
-    parameters: dict[str, Any]  # JSON Schema of the arguments.
+    parameters: dict[str, Any]  # JSON Schema of the arguments
 
 
 def write_tools(tools: Sequence[ToolSpec]) -> str:
@@ -125,7 +127,7 @@ class ToolCall:
 class Usage:
     """Tokens of one call."""
 
-    input_tokens: int  # The whole prompt, what the provider's cache took or gave included.
+    input_tokens: int  # The whole prompt, including what the provider's cache took or gave.
     output_tokens: int
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
@@ -152,26 +154,26 @@ class Reply:
 
     text: str
     reasoning: str = ""
-    # None unless the outcome is COMPLETE: half of what was meant must not be run.
+    # Empty unless the outcome is COMPLETE: half of what was meant must not be run.
     tool_calls: tuple[ToolCall, ...] = ()
-    finish_reason: str = ""  # What the provider said, shortened to 64 characters; empty when it said nothing.
+    finish_reason: str = ""  # what the provider said, shortened to 64 characters, or empty
     usage: Usage
-    # What the provider said of tokens, as JSON, whether it can be true or not, in 2,000 characters; empty: nothing.
+    # What the provider said of tokens, as JSON in 2,000 characters, whether it can be true or not.
     usage_said: str = ""
     outcome: Outcome = Outcome.COMPLETE
-    error: ModelError | None = None  # Set unless the outcome is COMPLETE.
+    error: ModelError | None = None  # set unless the outcome is COMPLETE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One model call. ``payload`` is exactly what the provider gets, and what the digest is taken of."""
 
-    payload: dict[str, Any]  # ``{"messages": […], "tools": […]?}`` in the shape of OpenAI Chat Completions.
+    payload: dict[str, Any]  # ``{"messages": […], "tools": […]?}`` in the schema of OpenAI Chat Completions
     max_output_tokens: int
     temperature: float | None = None
     # How long the whole call may take, where that is less than the model's entry allows. Not sent.
     seconds: float | None = None
-    # Of the answer, everything together: what is longer is cut. None: the adapter's own limit. Not sent.
+    # Of the answer, everything together: more is cut. None for the adapter's own limit. Not sent.
     max_characters: int | None = None
 
 

@@ -19,7 +19,7 @@ class StatedLimits:
     prices: Prices | None = None
 
 
-# Assumed, and said so wherever it is shown, for what nobody says of a model.
+# Assumed, and shown as assumed, where no source states a limit.
 DEFAULTS = StatedLimits(source=LimitSource.DEFAULT, context_window=32_000, max_output_tokens=4_096, prices=Prices())
 
 

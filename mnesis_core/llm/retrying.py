@@ -41,7 +41,7 @@ def patience_of(config: TurnConfig) -> Patience:
 class Retry:
     """A call that failed and is to be made again."""
 
-    attempt: int  # The number of the attempt that failed, counted from 1.
+    attempt: int  # the number of the attempt that failed, from 1
     error: ModelError
     pause_seconds: float
 

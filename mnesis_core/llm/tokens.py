@@ -24,10 +24,10 @@ from mnesis_core.messages import (
     ToolPart,
 )
 
-MESSAGE_FRAMING = 4  # Tokens that any message costs beside its text: role and delimiters.
-TOOL_FRAMING = 8  # Tokens that a tool call and its result cost beside their text: ids and a second message's framing.
+MESSAGE_FRAMING = 4  # role and delimiters beside a message's text
+TOOL_FRAMING = 8  # ids and a second message's framing beside the text of a tool call and its result
 MOST_CHARACTERS_PER_TOKEN = 20  # More than any text has: a run of spaces comes to 17.
-SHORT = 80  # Characters.
+SHORT = 80  # characters
 
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
@@ -36,7 +36,7 @@ def _class_table() -> bytes:
     """Return one letter for every byte that can begin a character of UTF-8."""
     table = bytearray(b"z" * 256)
     ranges = {
-        "p": (0x21, 0x7F),  # punctuation; digits and letters overwrite their part of it
+        "p": (0x21, 0x7F),  # Punctuation; digits and letters overwrite their part of it.
         "d": (0x30, 0x3A),
         "U": (0x41, 0x5B),
         "l": (0x61, 0x7B),

@@ -47,7 +47,7 @@ async def before(deadline: float, awaitable: Awaitable[T]) -> T:
 
     :raises DeadlinePassed: it did not arrive in time.
     """
-    # A timeout must not be held over a yield: it would cancel whoever consumes the stream.
+    # A timeout must not be held over a yield: it would cancel the consumer of the stream.
     try:
         async with asyncio.timeout_at(deadline) as scope:
             return await awaitable
@@ -57,14 +57,12 @@ async def before(deadline: float, awaitable: Awaitable[T]) -> T:
         raise
 
 
-# A streamed answer while it is being put together, whoever streams it.
-
 LARGEST_COUNT = 2**53  # Token counts above this cannot be true, and not every database and browser can hold them.
 LONGEST_FINISH_REASON = 64
 LONGEST_USAGE = 2_000
 LONGEST_JSON_WORD = len("false")
 LONGEST_CALL_ID = 128
-LONGEST_CUT_ARGUMENTS = 2_000  # Characters of a broken tool call that its error shows.
+LONGEST_CUT_ARGUMENTS = 2_000  # characters of a broken tool call that its error shows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +78,7 @@ class PartialAnswer:
 
     limit: int
     size: int = 0
-    is_cut: bool = False  # Whether something was left out because of the limit.
+    is_cut: bool = False  # Something was left out because of the limit.
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
     _calls: list[_Fragments] = field(default_factory=list)
@@ -133,7 +131,7 @@ class PartialAnswer:
         return Reply(
             text="".join(self._text),
             reasoning="".join(self._reasoning),
-            # What was asked for in an answer that is not whole may be half of what was meant.
+            # What an answer that is not whole asks for may be half of what was meant.
             tool_calls=() if error else calls,
             finish_reason=finish_reason[:LONGEST_FINISH_REASON],
             usage=usage or self._estimated_usage(request_tokens if self.has_begun or finish_reason else 0),

@@ -13,9 +13,9 @@ PLACEHOLDER_KEY = "none"  # Sent to servers that need no key, because the client
 _KEYLESS = frozenset({"demo", "docker_model_runner", "hosted_vllm", "llamafile", "lm_studio", "ollama", "ollama_chat"})
 # These take the machine's own identity from the cloud they run in.
 _SIGNED_IN_OTHERWISE = frozenset({"bedrock", "sagemaker", "sagemaker_chat", "vertex_ai", "vertex_ai_beta"})
-# Said aloud, because litellm would otherwise send the key to whatever OPENAI_BASE_URL names.
+# Explicit, because litellm would otherwise send the key to whatever OPENAI_BASE_URL names.
 _ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
-# Providers whose requests are known to go where the address says, through clients that look at it (``connecting``).
+# Providers whose requests are known to go where the address says, through clients that check it (``pinned_transport``).
 AT_ANY_ADDRESS = frozenset(
     {
         "anthropic",
@@ -29,8 +29,7 @@ AT_ANY_ADDRESS = frozenset(
         "openai",
     }
 )
-# Providers with one address, in which no part of a model's name stands: others make a host's name of it, or take it for
-# one.
+# Providers with one address that holds no part of a model's name: others make it a host's name, or take it for one.
 _AT_THEIR_OWN = AT_ANY_ADDRESS | {
     *("ai21_chat", "cerebras", "codestral", "cohere", "cohere_chat", "dashscope", "deepinfra", "deepseek", "demo"),
     *("fireworks_ai", "groq", "mistral", "moonshot", "nebius", "nvidia_nim", "openrouter", "perplexity", "sambanova"),

@@ -39,25 +39,25 @@ from mnesis_core.providers.litellm_errors import model_error, out_of_time
 from mnesis_core.providers.pinned_transport import pin
 from mnesis_core.text import printable
 
-CLOSE_SECONDS = 5.0  # How long a connection may take to close before it is left to itself.
+CLOSE_SECONDS = 5.0  # how long a connection may take to close before it is abandoned
 
 _ENVIRONMENT = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else prices are fetched from the internet
-    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",  # else fetched at the first call of Anthropic
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # Otherwise prices are fetched from the internet.
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",  # Otherwise fetched at the first call of Anthropic.
     "LITELLM_LOCAL_BLOG_POSTS": "True",
-    "LITELLM_MODE": "PRODUCTION",  # else the .env of the working directory is read into the environment
-    "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else 100 equal rows of a table end the answer
+    "LITELLM_MODE": "PRODUCTION",  # Otherwise the .env of the working directory is read into the environment.
+    "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # Otherwise 100 equal rows of a table end the answer.
     "TOKENIZERS_PARALLELISM": "false",
 }
-# In litellm's table, in dollars for one token.
+# litellm's table has dollars for one token.
 _PRICES = (
     "input_cost_per_token",
     "output_cost_per_token",
     "cache_read_input_token_cost",
     "cache_creation_input_token_cost",
 )
-# The addresses inside the network that the call which is being made may go to; None: any. Some providers are asked when
-# the answer is first read, so it is set for that too; a request that is made outside of both goes to public ones only.
+# The addresses inside the network that the current call may go to; None for any. Some providers are asked when the
+# answer is first read, so it is set for that too; a request outside both goes to public addresses only.
 _LISTED: ContextVar[tuple[Network, ...] | None] = ContextVar("listed addresses", default=())
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class LiteLLMModel:
             failure = out_of_time(self.spec, seconds_of(self.spec, request), has_begun=answer.has_begun)
         except ModelError as error:
             failure = error
-        except Exception as error:  # a model never raises for what a provider did
+        except Exception as error:  # A model never raises for something the provider did.
             failure = model_error(error, self.spec, has_begun=answer.has_begun)
         finally:
             await _close(upstream)
@@ -120,7 +120,7 @@ class LiteLLMModel:
             "stream_options": {"include_usage": True},
             "timeout": self.spec.timeout_seconds,
             "num_retries": 0,
-            "max_retries": 0,  # the SDK below litellm has two hidden retries of its own
+            "max_retries": 0,  # The SDK below litellm has two hidden retries of its own.
         }
         if request.max_output_tokens > 0:
             options["max_tokens"] = request.max_output_tokens
@@ -175,7 +175,7 @@ class _UsageCount:
 
 
 def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[TextDelta | ReasoningDelta]:
-    for choice in chunk.choices[:1]:  # chunks without choices are allowed: pings, usage
+    for choice in chunk.choices[:1]:  # Chunks without choices are allowed: pings, usage.
         delta = choice.delta
         yield from answer.add_reasoning(getattr(delta, "reasoning_content", None) or "")
         yield from answer.add_text(getattr(delta, "content", None) or "")
@@ -204,9 +204,9 @@ def load_litellm() -> Any:
     os.environ.setdefault("LITELLM_LOG", "ERROR")
     litellm = _import_all()
     litellm.telemetry = False
-    litellm.suppress_debug_info = True  # else coloured advice is printed to stdout
-    litellm.disable_hf_tokenizer_download = True  # else names like llama-3 cost a 23 s stall offline
-    litellm.disable_token_counter = True  # we count ourselves
+    litellm.suppress_debug_info = True  # Otherwise coloured advice is printed to stdout.
+    litellm.disable_hf_tokenizer_download = True  # Otherwise names like llama-3 cost a 23 s stall offline.
+    litellm.disable_token_counter = True  # We count ourselves.
     litellm.drop_params = True
     _watch_clients()
     return litellm
@@ -228,7 +228,7 @@ def _import_all() -> Any:
 
 def _watch_clients() -> None:
     # Internal: these three make every HTTP client of litellm, and none takes an option. A redirect would carry the
-    # conversation to an address that nobody entered, such as one inside our own network.
+    # conversation to an address that no one entered, such as one inside our own network.
     from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler, HTTPHandler
     from litellm.llms.openai.common_utils import BaseOpenAILLM
 

@@ -29,16 +29,16 @@ from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.providers.credentials import host_of
 from mnesis_core.text import printable
 
-LONGEST_QUOTE = 300  # Characters of a provider's own words that a message repeats.
+LONGEST_QUOTE = 300  # characters of a provider's own words that a message repeats
 LONGEST_CHAIN = 20
 LONGEST_RETRY_AFTER = 40  # Characters of the header: an HTTP date has 29.
 
-# Internal: how litellm says that it knows no such provider; its status is a plain 400.
+# Internal: litellm says so when it knows no such provider; its status is a plain 400.
 _UNKNOWN_PROVIDER = "LLM Provider NOT provided"
 
 _PREFIX = re.compile(r"^(?:litellm\.|\w+Error: |\w*Exception - |\w+: (?=\w+Error|\w*Exception))+")
 _KEY_SHAPED = re.compile(r"\b(?:Bearer\s+\S+|(?:sk|pk|rk|gsk|xai|AIza|hf)[-_][\w*.-]{6,})", re.IGNORECASE)
-_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}  # OpenAI's code, and llama.cpp's type.
+_TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}  # OpenAI's code, and llama.cpp's type
 
 
 def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:

@@ -22,12 +22,12 @@ class Step:
     text: str | tuple[str, ...] = ""  # A string is streamed word by word, a tuple piece by piece.
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    error: ModelError | None = None  # What breaks the stream after the text; the finish reason is then not said.
-    # None: ``stop``, or ``tool_calls``; empty: the stream ends without one, and so proves nothing.
+    error: ModelError | None = None  # Breaks the stream after the text; the finish reason is then not said.
+    # None for ``stop`` or ``tool_calls``. Empty: the stream ends without one, and so proves nothing.
     finish_reason: str | None = None
-    usage: Usage | None = None  # None: an estimate.
+    usage: Usage | None = None  # None for an estimate
     usage_said: str = ""
-    delay_seconds: float = 0.0  # Before each piece.
+    delay_seconds: float = 0.0  # before each piece
     gate: asyncio.Event | None = None  # When set, the stream waits for it after ``gate_after`` pieces of text.
     gate_after: int = 1
 
@@ -36,8 +36,8 @@ class Step:
 class Counting:
     """A provider that counts in its own way, says so, and refuses what is too long for it."""
 
-    window: int  # Tokens, prompt and answer together.
-    ratio: float = 1.0  # Its count divided by ours.
+    window: int  # tokens of prompt and answer together
+    ratio: float = 1.0  # its count divided by ours
     # What it says to a prompt that is too long.
     words: str = (
         "This model's maximum context length is {window} tokens. However, your messages resulted in {prompt} tokens."
@@ -56,7 +56,7 @@ class Counting:
         return Step(error=ContextWindowExceeded(f'It is too long. The provider says: "{says}"'))
 
 
-# A step, or short for one: a text, an error before anything is streamed, a single tool call.
+# A step, or an abbreviation of one: a text, an error before anything is streamed, a single tool call.
 Script = Step | str | ModelError | ToolCall
 
 
@@ -69,10 +69,10 @@ class ScriptedModel:
 
     spec: ModelSpec
     replies: Iterable[Script | Callable[[Request], Script]] | Callable[[Request], Script]
-    requests: list[Request] = field(default_factory=list)  # What it was asked, in order.
-    at_gate: asyncio.Event = field(default_factory=asyncio.Event)  # Set while a stream waits at a gate.
-    counting: Counting | None = None  # None: our own count is right, and every prompt fits.
-    abandoned: int = 0  # How many streams were closed or cancelled before their end.
+    requests: list[Request] = field(default_factory=list)  # what it was asked, in order
+    at_gate: asyncio.Event = field(default_factory=asyncio.Event)  # set while a stream waits at a gate
+    counting: Counting | None = None  # None when our own count is right and every prompt fits
+    abandoned: int = 0  # streams that were closed or cancelled before their end
 
     def __post_init__(self) -> None:
         if not callable(self.replies):

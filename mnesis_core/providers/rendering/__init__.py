@@ -38,7 +38,7 @@ def digest(payload: Mapping[str, Any]) -> str:
     """Return the SHA-256, in hexadecimal, of the canonical JSON of a payload: keys sorted, no spaces, UTF-8."""
     try:
         canonical = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError:  # a lone surrogate, or an integer beyond 64 bits
+    except orjson.JSONEncodeError:  # A lone surrogate, or an integer beyond 64 bits.
         text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         canonical = text.encode("utf-8", "surrogatepass")
     return hashlib.sha256(canonical).hexdigest()

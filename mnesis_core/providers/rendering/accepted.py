@@ -14,9 +14,9 @@ from mnesis_core.context.entries import EMPTY_MESSAGE, ContextMessage, ToolResul
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.text import printable
 
-# What stands for a result that never came; providers refuse a call without one.
+# Stands for a result that never came; providers refuse a call without one.
 INTERRUPTED = "Error: interrupted: this call has no result."
-# What the user says in a history where the assistant spoke first, for providers that let only the user begin.
+# The user's first words in a history where the assistant spoke first, for providers that let only the user begin.
 OPENING = "[The conversation begins with the assistant.]"
 LONGEST_NAME = 64  # Characters of a tool's name and of a call's id; the least that a provider allows.
 DEEPEST_ARGUMENTS = 64  # Levels: some providers read arguments into a form that may be nested a hundred deep.
@@ -93,7 +93,7 @@ class CallIds:
     """
 
     _taken: set[str] = field(default_factory=set)
-    _used: Counter[str] = field(default_factory=Counter)  # How often an id was asked for.
+    _used: Counter[str] = field(default_factory=Counter)  # id -> how often it was asked for
 
     def new(self, call_id: str) -> str:
         wanted = _NOT_IN_A_NAME.sub("_", call_id)[:LONGEST_NAME] or "call"

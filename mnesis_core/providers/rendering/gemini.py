@@ -26,8 +26,8 @@ from mnesis_core.providers.rendering.accepted import (
 )
 
 ROLES = {"user": "user", "assistant": "model"}
-# Base64 of ``skip_thought_signature_validator``: what Google has for calls that another model made. Gemini 3 refuses
-# the first call of a step without one, and the record keeps no signatures.
+# Base64 of ``skip_thought_signature_validator``, which Google defines for calls that another model made. Gemini 3
+# refuses the first call of a step without one, and the record keeps no signatures.
 SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 
 
@@ -77,6 +77,6 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {
         "name": _name(tool.name),
         "description": outgoing(tool.description),
-        # Not "parameters", which knows a subset of JSON Schema only.
+        # Not "parameters", which accepts only a subset of JSON Schema.
         "parametersJsonSchema": tool.parameters,
     }
