@@ -35,11 +35,9 @@ def row_commitment(key: bytes, columns: Mapping[str, str | int]) -> str:
 
     ``docs/record.md`` says why it hides and binds.
     """
-    return hashlib.sha256(key + orjson.dumps(columns, _like_nothing_that_was_written)).hexdigest()
-
-
-def _like_nothing_that_was_written(value: Any) -> dict[str, str]:
-    return {type(value).__name__: repr(value)}
+    # A tampered database may hold anything (SQLite keeps bytes in any column). It becomes an object, which no column
+    # holds, so that the commitment differs from every genuine one.
+    return hashlib.sha256(key + orjson.dumps(columns, lambda value: {type(value).__name__: repr(value)})).hexdigest()
 
 
 def canonical_body(body: dict[str, Any], *, rows: list[list[Any]] | None = None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import merge
@@ -20,6 +20,7 @@ from typing import Protocol
 import re2
 
 from mnesis_core.errors import InvalidRequest
+from mnesis_core.text import printable_piece
 
 LONGEST_QUERY = 1_000  # characters
 LONGEST_WORD = 64  # Characters of a word that the index knows; PostgreSQL takes no lexeme over 2 kB.
@@ -33,7 +34,6 @@ _UNSPACED_RUN = re.compile(f"([{_UNSPACED}]+)")
 _IN_WORD = f"[^ {_UNSPACED}]"
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _ASKED = re.compile(r'"([^"]*)"([*]?)|(\S+)')
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _BLANK = dict.fromkeys([*range(32), 127], " ")
 
 
@@ -97,7 +97,7 @@ def readable(text: str) -> str:
     """Return text as it is searched and shown: composed (NFC), with U+FFFD for a lone surrogate."""
     if text.isascii():
         return text
-    return unicodedata.normalize("NFC", _SURROGATE.sub("\ufffd", text))
+    return unicodedata.normalize("NFC", printable_piece(text))
 
 
 def fold(text: str) -> str:
@@ -126,16 +126,13 @@ def _words_of(text: str) -> set[str]:
     others = [word for word in cased if not word.islower()]
     words = cased.difference(others)
     words.update(map(fold, others))
-    words.update(hump.lower() for name in others if _has_humps(name) for hump in _HUMP.findall(name))
+    humps = [word for word in others if not (word[1:].islower() or word.isupper() or word.isdigit())]
+    words.update(hump.lower() for word in humps for hump in _HUMP.findall(word))
     return words
 
 
 def _short(words: set[str]) -> set[str]:
     return {word[:LONGEST_WORD] for word in words} if max(map(len, words), default=0) > LONGEST_WORD else words
-
-
-def _has_humps(word: str) -> bool:
-    return not (word[1:].islower() or word.isupper() or word.isdigit())
 
 
 def _pieces_of(word: str) -> list[str]:
@@ -182,16 +179,15 @@ class _Term:
         # Look back from behind the first piece: a pattern that begins with plain letters is found much faster.
         before = "" if _is_unspaced(first) else f"(?<!{_IN_WORD}{first})"
         after = "" if self.prefix or _is_unspaced(last) else f"(?!{_IN_WORD})"
-        return re.compile(f"{first}{before}{_further(self.pieces)}{after}")
+        # Between a Latin word and a Han one there may be no space.
+        further = "".join(
+            f"{' *' if _is_unspaced(previous) or _is_unspaced(piece) else ' +'}{piece}"
+            for previous, piece in pairwise(self.pieces)
+        )
+        return re.compile(f"{first}{before}{further}{after}")
 
     def is_in(self, folded: str) -> bool:
         return all(piece in folded for piece in self.pieces) and self.pattern.search(folded) is not None
-
-
-def _further(pieces: Sequence[str]) -> str:
-    # Between a Latin word and a Han one there may be no space.
-    loose = (_is_unspaced(before) or _is_unspaced(piece) for before, piece in pairwise(pieces))
-    return "".join(f"{' *' if joined else ' +'}{piece}" for joined, piece in zip(loose, pieces[1:], strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,17 +249,15 @@ def parse_words(text: str) -> WordQuery:
     :raises InvalidRequest: it is too long, or has no word in it.
     """
     refuse_long(text)
-    asked = _ASKED.findall(re.sub("[“”„]", '"', readable(text)))
-    terms = tuple(dict.fromkeys(term for words in asked for term in _terms("".join(words))))
+    terms: dict[_Term, None] = {}  # a set in order
+    for match in _ASKED.findall(re.sub("[“”„]", '"', readable(text))):
+        asked = "".join(match)
+        pieces = tuple(_UNSPACED_RUN.sub(r" \1 ", fold(asked)).split())
+        if pieces:
+            terms[_Term(pieces=pieces, prefix=asked.endswith("*"))] = None
     if not terms:
         raise InvalidRequest("There is no word in the search. Search for signs with mode=regex.", field="q")
-    return WordQuery(terms=terms)
-
-
-def _terms(asked: str) -> Iterator[_Term]:
-    pieces = tuple(_UNSPACED_RUN.sub(r" \1 ", fold(asked)).split())
-    if pieces:
-        yield _Term(pieces=pieces, prefix=asked.endswith("*"))
+    return WordQuery(terms=tuple(terms))
 
 
 def parse_pattern(text: str) -> PatternQuery:

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from mnesis_core.config import LimitConfig
 
-_Number = TypeVar("_Number", int, float)
 WARN_AT = 0.8  # The share of a limit at which the session's ledger records a warning, once.
 
 
@@ -168,7 +167,9 @@ class Line:
 
     def amount(self, value: float) -> str:
         """Return an amount of what is measured, without its unit."""
-        return _amount(self.measure, value)
+        if self.measure == "cost_micros":
+            return f"{value / 1_000_000:,.6f}".rstrip("0").rstrip(".")
+        return f"{value:,.1f}".removesuffix(".0")
 
 
 _UNIT = {"tokens": "tokens", "cost_micros": "currency units", "seconds": "seconds", "tool_calls": "tool calls"}
@@ -179,12 +180,6 @@ _PER: dict[str, str] = {
     Scope.USER: "in all",
     Scope.DAY: "a day",
 }
-
-
-def _amount(measure: str, value: float) -> str:
-    if measure == "cost_micros":
-        return f"{value / 1_000_000:,.6f}".rstrip("0").rstrip(".")
-    return f"{value:,.1f}".removesuffix(".0")
 
 
 def lines_of(allowances: Iterable[Allowance]) -> list[Line]:
@@ -199,16 +194,16 @@ def lines_of(allowances: Iterable[Allowance]) -> list[Line]:
 
 def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> Line | None:
     """Return the first limit that ``coming`` would pass, or ``None``."""
-    return next((line for line in lines_of(allowances) if _is_passed(line, getattr(coming, line.measure))), None)
-
-
-def _is_passed(line: Line, coming: float) -> bool:
-    if line.measure == "seconds":
-        return line.spent >= line.limit
-    # A question is not a tool call: a model may still answer in words when no tool may be called any more.
-    if line.measure == "tool_calls" and not coming:
-        return False
-    return line.spent + coming > line.limit
+    for line in lines_of(allowances):
+        more = getattr(coming, line.measure)
+        if line.measure == "seconds":
+            is_passed = line.spent >= line.limit
+        else:
+            # A question is not a tool call: a model may still answer in words when no tool may be called any more.
+            is_passed = line.spent + more > line.limit and (more > 0 or line.measure != "tool_calls")
+        if is_passed:
+            return line
+    return None
 
 
 def shortest_time(allowances: Iterable[Allowance]) -> Line | None:
@@ -219,27 +214,18 @@ def shortest_time(allowances: Iterable[Allowance]) -> Line | None:
 
 def tightest(*limits: TurnLimits) -> TurnLimits:
     """Return the lowest of several limits on each measure: a later one may tighten, never loosen."""
+    values = {item.name: [getattr(limit, item.name) for limit in limits] for item in fields(TurnLimits)}
     return TurnLimits(
-        tokens=_least(limit.tokens for limit in limits),
-        cost_micros=_least(limit.cost_micros for limit in limits),
-        seconds=_least(limit.seconds for limit in limits),
-        tool_calls=_least(limit.tool_calls for limit in limits),
+        **{name: min((v for v in given if v is not None), default=None) for name, given in values.items()}
     )
 
 
-def _least(values: Iterable[_Number | None]) -> _Number | None:
-    return min((value for value in values if value is not None), default=None)
-
-
 def limits_of(config: LimitConfig, scope: Scope) -> TurnLimits:
-    return _limits_in(asdict(getattr(config, scope)))
+    return configured_limits({scope: asdict(getattr(config, scope))}, scope)
 
 
 def configured_limits(values: Mapping[str, Mapping[str, Any]], scope: Scope) -> TurnLimits:
     """Return the limits in values that were written into a configuration and accepted."""
-    return _limits_in(values.get(scope, {}))
-
-
-def _limits_in(values: Mapping[str, Any]) -> TurnLimits:
+    limits = values.get(scope, {})
     # In a configuration 0 is no limit.
-    return TurnLimits(**{item.name: values.get(item.name) or None for item in fields(TurnLimits)})
+    return TurnLimits(**{item.name: limits.get(item.name) or None for item in fields(TurnLimits)})

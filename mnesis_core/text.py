@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -139,7 +138,6 @@ def quote_file(text: str) -> str:
 
 
 # Text as an inspector shows it: a visible mark stands for what a reader could not see or would be misled by
-#
 # Control characters (but not a return before a line break), lone surrogates, bidirectional controls ("Trojan Source",
 # CVE-2021-42574), zero-width and tag characters. Line breaks and tabs stay. The text must be decoded.
 
@@ -154,7 +152,6 @@ _HIDDEN = re.compile(
     "|(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]"
     ")(?P=hidden)*"
 )
-_SPACES = re.compile(r"[\t\n ]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,13 +166,25 @@ class Run:
 
 def visible_runs(text: str) -> list[Run]:
     """Divide text into what can be shown as it is and marks for what cannot."""
-    return list(_runs(text))
+    runs, end = [], 0
+    for found in _HIDDEN.finditer(text):
+        if found.start() > end:
+            runs.append(Run(text=text[end : found.start()]))
+        number, count = ord(found["hidden"]), len(found[0])
+        code = f"U+{number:04X}"
+        # U+2400 and what follows are pictures of the control characters, in the same order.
+        name = chr(0x2400 + number) if number < 0x20 else code
+        runs.append(Run(text=name if count == 1 else f"{name} x{count}", is_mark=True, code=code, count=count))
+        end = found.end()
+    if end < len(text):
+        runs.append(Run(text=text[end:]))
+    return runs
 
 
 def visible_text(text: str) -> str:
     """Return a text as one line for tables and titles, with marks in brackets and white space collapsed."""
-    line = "".join(f"[{run.text}]" if run.is_mark else run.text for run in _runs(text))
-    return _SPACES.sub(" ", line).strip()
+    line = "".join(f"[{run.text}]" if run.is_mark else run.text for run in visible_runs(text))
+    return re.sub(r"[\t\n ]+", " ", line).strip()
 
 
 def without_hidden(text: str) -> str:
@@ -190,24 +199,6 @@ def excerpt(text: str, length: int) -> str:
     return line if len(line) <= length and len(text) <= length * 4 else line[: length - 1].rstrip() + "…"
 
 
-def _runs(text: str) -> Iterator[Run]:
-    end = 0
-    for found in _HIDDEN.finditer(text):
-        if found.start() > end:
-            yield Run(text=text[end : found.start()])
-        yield _mark(found["hidden"], len(found[0]))
-        end = found.end()
-    if end < len(text):
-        yield Run(text=text[end:])
-
-
-def _mark(character: str, count: int) -> Run:
-    code = f"U+{ord(character):04X}"
-    # U+2400 and what follows are pictures of the control characters, in the same order.
-    name = chr(0x2400 + ord(character)) if ord(character) < 0x20 else code
-    return Run(text=name if count == 1 else f"{name} x{count}", is_mark=True, code=code, count=count)
-
-
 # JSON of RFC 8259, with messages that say what is wrong
 
 
@@ -220,8 +211,15 @@ def read_json(text: str | bytes) -> Any:
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(_problem(error)) from None
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply.") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest("The body is not UTF-8.") from None
+    except json.JSONDecodeError as error:
+        where = f"at line {error.lineno}, column {error.colno}"
+        raise InvalidRequest(f"The body is not JSON: {error.msg} {where}.") from None
+    except ValueError as error:
+        raise InvalidRequest(f"The body cannot be read: {error}.") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -233,16 +231,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError("a number is too large")
     return number
-
-
-def _problem(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "The body is nested too deeply."
-    if isinstance(error, UnicodeDecodeError):
-        return "The body is not UTF-8."
-    if isinstance(error, json.JSONDecodeError):
-        return f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
-    return f"The body cannot be read: {error}."
 
 
 def nests_within(value: Any, deepest: int) -> bool:

@@ -42,15 +42,15 @@ def new_id(prefix: str) -> str:
     if prefix not in PREFIXES:
         raise ValueError(f"unknown id prefix {prefix!r}; known: {', '.join(PREFIXES)}")
     # 48 bits of milliseconds, 80 random ones.
-    return _written(prefix, time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)))
+    return _format_id(prefix, time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10)))
 
 
 def first_id(prefix: str, seconds: float) -> str:
     """Return the id below all that are made from a time on, in seconds since 1970."""
-    return _written(prefix, int(seconds * 1000) << 80)
+    return _format_id(prefix, int(seconds * 1000) << 80)
 
 
-def _written(prefix: str, number: int) -> str:
+def _format_id(prefix: str, number: int) -> str:
     # Two characters at a time, since a turn makes a dozen ids.
     return f"{prefix}_{''.join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])}"
 

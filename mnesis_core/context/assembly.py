@@ -162,9 +162,8 @@ def select(items: Sequence[Item], turns: Turns, room: int) -> dict[str, Item]:
 def _squeeze_turn(selection: _Selection, turns: Turns) -> None:
     rest = [item for item in turns.newest if item is not turns.user]
     if turns.user is not None:
-        # A user message that fits alone still leaves room for the results that came after it; otherwise the model would
-        # ask
-        # for them for ever.
+        # A user message that fits alone still leaves room for the results that came after it; otherwise the model
+        # would ask for them for ever.
         room = selection.room - min(sum(item.tokens for item in rest), selection.room // 4)
         if turns.user.tokens > room:
             selection.put(squeeze([_message_entry(turns.user)], room, keep_one=True))
@@ -203,8 +202,6 @@ class _Selection:
             if self.room - sum(item.tokens for item in group) < floor or not self.take(group):
                 return
 
-
-#
 
 PRIMING = 3  # tokens that begin the answer
 GAP_TOKENS = 64  # the most tokens of the note about what is left out
