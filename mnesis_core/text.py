@@ -210,7 +210,7 @@ def read_json(text: str | bytes) -> Any:
     :raises InvalidRequest: the text is not JSON, not UTF-8 or nested too deeply; the message says where.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(text, parse_constant=refuse_constant, parse_float=_finite)
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.") from None
     except UnicodeDecodeError:
@@ -222,7 +222,11 @@ def read_json(text: str | bytes) -> Any:
         raise InvalidRequest(f"The body cannot be read: {error}.") from None
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity as ``parse_constant`` of ``json.loads``.
+
+    :raises ValueError: always.
+    """
     raise ValueError(f"{name} is not JSON")
 
 

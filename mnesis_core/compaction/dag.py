@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
+from itertools import accumulate
 
 from mnesis_core.errors import Conflict, SummaryNotFoundError
 
@@ -113,7 +114,7 @@ class Graph:
 
     def below(self, id: str) -> Iterator[tuple[int, Node]]:
         """Yield a summary and every one under it, each once and in order, with how many steps down it is."""
-        # A stack instead of recursion: a chain of summaries may be deeper than Python's.
+        # A stack instead of recursion: a chain of summaries may be deeper than Python's limit.
         waiting, seen = [(0, self.find(id))], set[str]()
         while waiting:
             steps, node = waiting.pop()
@@ -132,7 +133,8 @@ class Graph:
 
     def roots(self) -> list[Node]:
         """Return the summaries that no other one stands for, in the order of their messages."""
-        return sorted((node for node in self.current() if not self.parents(node.id)), key=_place)
+        roots = (node for node in self.current() if not self.parents(node.id))
+        return sorted(roots, key=lambda node: (node.first_seq, -node.last_seq, node.id))
 
     def current(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.id not in self._later]
@@ -210,7 +212,13 @@ def check_cover(
     :raises SummaryNotFoundError: the context or an edge names a summary that does not exist.
     """
     verbatim = [item for item in standing if isinstance(item, int)]
-    expanded = [seq for item in standing for seq in _expanded(graph, item, messages_of)]
+    expanded: list[int] = []
+    for item in standing:
+        if isinstance(item, int):
+            expanded.append(item)
+        else:
+            expanded += [seq for leaf in graph.leaves(item) for seq in messages_of.get(leaf.id, ())]
+    late = {seq for seq, highest in zip(expanded, accumulate(expanded, max), strict=True) if seq < highest}
     times = Counter(expanded)
     twice = {seq for seq, count in times.items() if count > 1}
     return Cover(
@@ -219,7 +227,7 @@ def check_cover(
         summarised=len(expanded) - len(verbatim),
         missing=runs_of(set(range(1, last_seq + 1)) - times.keys()),
         twice=runs_of(twice),
-        out_of_order=runs_of(set(_late(expanded)) - twice),
+        out_of_order=runs_of(late - twice),
         miscounted=tuple(node.id for node in graph.nodes.values() if _is_miscounted(graph, node, messages_of)),
     )
 
@@ -235,20 +243,6 @@ def runs_of(seqs: Collection[int]) -> tuple[Span, ...]:
     return tuple(runs)
 
 
-def _expanded(graph: Graph, item: int | str, messages_of: Mapping[str, Sequence[int]]) -> Iterable[int]:
-    if isinstance(item, int):
-        return [item]
-    return (seq for leaf in graph.leaves(item) for seq in messages_of.get(leaf.id, ()))
-
-
-def _late(seqs: Iterable[int]) -> Iterator[int]:
-    highest = 0
-    for seq in seqs:
-        if seq < highest:
-            yield seq
-        highest = max(highest, seq)
-
-
 def _is_miscounted(graph: Graph, node: Node, messages_of: Mapping[str, Sequence[int]]) -> bool:
     if node.kind == "leaf":
         seqs = messages_of.get(node.id, ())
@@ -261,10 +255,6 @@ def _is_miscounted(graph: Graph, node: Node, messages_of: Mapping[str, Sequence[
             sum(source.message_count for source in sources),
         )
     return found != (node.first_seq, node.last_seq, node.message_count)
-
-
-def _place(node: Node) -> tuple[int, int, str]:
-    return node.first_seq, -node.last_seq, node.id
 
 
 # Revisions: previews, the order in which a subtree is made again, and how two texts differ

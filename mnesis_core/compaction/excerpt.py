@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import common_cap
 from mnesis_core.files.footers import NO_IDS, Named, with_footer, without_footer
 from mnesis_core.llm.tokens import characters_within, estimate_text
-from mnesis_core.messages import Part, StoredMessage, TextPart, ToolPart
+from mnesis_core.messages import StoredMessage, TextPart, ToolPart
 
 HEADER = "[Level 3 excerpt, written without a model: beginnings and ends only]"
 VERSION = "excerpt.1"
@@ -32,24 +32,18 @@ class Quotable:
 
 def message_quotables(messages: Sequence[StoredMessage]) -> tuple[Quotable, ...]:
     """Return what can be quoted of messages: what was said, and the results of tools."""
-    found = [
-        (f"{message.seq} {label}", text, is_user)
-        for message in messages
-        for stored in message.parts
-        for label, text, is_user in _texts(message.role, stored.part)
-    ]
-    return tuple(
-        Quotable(order=order, label=label, text=text, is_user=is_user)
-        for order, (label, text, is_user) in enumerate(found)
-    )
-
-
-def _texts(role: str, part: Part) -> Iterator[tuple[str, str, bool]]:
-    if isinstance(part, TextPart) and part.text.strip():
-        yield role, part.text.strip(), role == "user"
-    elif isinstance(part, ToolPart):
-        text = f"{part.input} {part.output or ''} {part.error or ''}".strip()
-        yield f"tool {part.tool_name[:40]}", text, False
+    found: list[Quotable] = []
+    for message in messages:
+        for part in (stored.part for stored in message.parts):
+            if isinstance(part, TextPart) and part.text.strip():
+                label, text, is_user = message.role, part.text.strip(), message.role == "user"
+            elif isinstance(part, ToolPart):
+                text = f"{part.input} {part.output or ''} {part.error or ''}".strip()
+                label, is_user = f"tool {part.tool_name[:40]}", False
+            else:
+                continue
+            found.append(Quotable(order=len(found), label=f"{message.seq} {label}", text=text, is_user=is_user))
+    return tuple(found)
 
 
 def summary_quotables(summaries: Sequence[SummaryEntry]) -> tuple[Quotable, ...]:
@@ -75,19 +69,15 @@ def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, named
 def _body(quotables: Sequence[Quotable], limit: int) -> str:
     room = limit - estimate_text(HEADER)
     while room > SHORTEST_QUOTE:
-        text = "\n".join([HEADER, *_lines(quotables, room)])
+        users = [quotable for quotable in quotables if quotable.is_user]
+        others = [quotable for quotable in quotables if not quotable.is_user]
+        said = _quotes(users, int(room * USER_SHARE) if others else room)
+        rest = _quotes(others, room - sum(estimate_text(line) for line in said.values()))
+        text = "\n".join([HEADER, *(line for _, line in sorted((said | rest).items()))])
         if estimate_text(text) <= limit:
             return text
         room = room * 17 // 20
     return HEADER
-
-
-def _lines(quotables: Sequence[Quotable], room: int) -> list[str]:
-    users = [quotable for quotable in quotables if quotable.is_user]
-    others = [quotable for quotable in quotables if not quotable.is_user]
-    said = _quotes(users, int(room * USER_SHARE) if others else room)
-    rest = _quotes(others, room - sum(estimate_text(line) for line in said.values()))
-    return [line for _, line in sorted((said | rest).items())]
 
 
 def _quotes(quotables: Sequence[Quotable], room: int) -> dict[int, str]:

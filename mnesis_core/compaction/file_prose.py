@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mnesis_core.compaction.requests import SummaryPrompt, cleaned, judge
-from mnesis_core.compaction.summarise import CUT_OFF, REPLY_SLACK
+from mnesis_core.compaction.requests import SummaryPrompt, cleaned, failure_of, judge
+from mnesis_core.compaction.summarise import REPLY_SLACK
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
-from mnesis_core.errors import ModelTimeout
 from mnesis_core.files.explore import fitting
 from mnesis_core.files.source import encoding_of, shown
 from mnesis_core.llm.interface import ModelSpec, Reply, Request
@@ -106,25 +105,17 @@ def rebuild_question(
 
 
 def problem_of(reply: Reply, beginning: Beginning) -> str:
-    """Return why a reply may not describe the text (a model's error code, ``timeout``, or a reason of ``judge``), or an
-    empty text.
-    """
-    if isinstance(reply.error, ModelTimeout):
-        return "timeout"
-    if reply.error is not None:
-        return reply.error.code
-    if reply.tool_calls:
-        return "tool_call"
-    if reply.finish_reason in CUT_OFF:
-        return "cut_off"
+    """Return why a reply may not describe the text, a reason of ``failure_of`` or ``judge``, or an empty text."""
     text = cleaned(reply.text)
-    return judge(text, source=beginning.text, source_tokens=beginning.tokens, target=LONGEST_TOKENS) or ""
+    return (
+        failure_of(reply)
+        or judge(text, source=beginning.text, source_tokens=beginning.tokens, target=LONGEST_TOKENS)
+        or ""
+    )
 
 
 def with_description(ordinary: str, reply: Reply, *, alias: str, length: int, size: int) -> str:
-    """Return an ordinary summary below a model's description and a line that says which model wrote it, of how many
-    bytes.
-    """
+    """Return an ordinary summary below a line with a model's description, the model and the bytes that it read."""
     part = f"all {size:,} bytes" if length >= size else f"the first {length:,} of {size:,} bytes"
     said = shown(cleaned(reply.text), characters=LINE_CHARACTERS)
     return fitting([f"Summary by the model {shown(alias)} of {part}: {said}", *ordinary.splitlines()])

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from mnesis_core.compaction.transcript import summary_pieces, text_pieces, transcript_pieces
 from mnesis_core.context.entries import SummaryEntry
+from mnesis_core.errors import ModelTimeout
 from mnesis_core.files.footers import NO_IDS, Named, without_footer
 from mnesis_core.llm.interface import Model, Reply, Request, Source, complete
 from mnesis_core.llm.tokens import estimate_text
@@ -164,6 +165,7 @@ def _useless(body: str) -> str | None:
 # One question to a summarising model: what it reads, how it is asked, and how it is rebuilt from the record
 
 JOINT = "\n\n"  # between the drafts that are merged
+CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +282,17 @@ def refused(question: Question, reason: str) -> Try:
         piece=question.piece,
         pieces=question.pieces,
     )
+
+
+def failure_of(reply: Reply) -> str | None:
+    """Return why a reply has no text to judge: ``timeout``, an error's code, ``tool_call``, ``cut_off``, or ``None``."""
+    if isinstance(reply.error, ModelTimeout):
+        return "timeout"
+    if reply.error is not None:
+        return reply.error.code
+    if reply.tool_calls:
+        return "tool_call"
+    return "cut_off" if reply.finish_reason in CUT_OFF else None
 
 
 def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -87,7 +87,7 @@ def choose_span(situation: Situation) -> Span | None:
     """
     protected = _protected(situation.entries, situation.config.compaction.protect_turns)
     for run in message_runs(situation.entries):
-        span = _take(_free_groups(run, protected, situation.running_turn_id), situation)
+        span = _take(run, protected, situation)
         if span is not None:
             return span
     return None
@@ -100,39 +100,24 @@ def _protected(entries: Sequence[ContextEntry], count: int) -> set[str]:
     return {message.id for group in turns[max(start, 0) :] for message in group}
 
 
-def _free_groups(
-    run: Sequence[StoredMessage], protected: set[str], running_turn_id: str | None
-) -> Iterator[list[StoredMessage]]:
-    for group in whole_turns(run):
-        is_running = running_turn_id is not None and any(message.turn_id == running_turn_id for message in group)
-        if is_running or any(message.id in protected for message in group):
-            return
-        yield group
-
-
-def _take(groups: Iterable[list[StoredMessage]], situation: Situation) -> Span | None:
-    wanted, chunk = _wanted(situation), _chunk(situation)
+def _take(run: Sequence[StoredMessage], protected: set[str], situation: Situation) -> Span | None:
+    config, running = situation.config.compaction, situation.running_turn_id
+    # Tokens that have to leave by our own estimate, the summary's own room included.
+    excess = (situation.used - situation.budget.target) / situation.calibration
+    wanted = float("inf") if situation.everything else excess + config.summary_target_tokens
+    chunk = min(config.leaf_chunk_tokens or situation.reads, situation.reads)
     messages: list[StoredMessage] = []
     tokens = reading = 0
-    for group in groups:
+    for group in whole_turns(run):
+        is_running = running is not None and any(message.turn_id == running for message in group)
+        if is_running or any(message.id in protected for message in group):
+            break
         reading += reading_tokens(group, situation.reads)
         if tokens >= SMALLEST_SOURCE and (tokens >= wanted or reading > chunk):
             break
         messages.extend(group)
         tokens += sum(whole(MessageEntry(position=0, message=message)).tokens for message in group)
     return Span(messages=tuple(messages), tokens=tokens) if tokens >= SMALLEST_SOURCE else None
-
-
-def _wanted(situation: Situation) -> float:
-    """Return the tokens that have to leave by our own estimate, the summary's own room included."""
-    if situation.everything:
-        return float("inf")
-    excess = (situation.used - situation.budget.target) / situation.calibration
-    return excess + situation.config.compaction.summary_target_tokens
-
-
-def _chunk(situation: Situation) -> int:
-    return min(situation.config.compaction.leaf_chunk_tokens or situation.reads, situation.reads)
 
 
 # Which summaries to merge next: the oldest neighbours of one depth, so that the DAG grows like a tree
@@ -196,22 +181,14 @@ def choose_condensation(situation: Situation) -> Condensation | None:
     is_too_much = _tokens(summaries) * situation.calibration > situation.budget.target
     if not is_too_much and level is not Pressure.HARD:
         return None
-    config = situation.config.compaction
-    chosen = next(_candidates(summary_runs(situation.entries), level, config), None)
-    return Condensation(summaries=tuple(chosen), tokens=_tokens(chosen)) if chosen else None
-
-
-def _candidates(
-    runs: list[list[SummaryEntry]], level: Pressure, config: CompactionConfig
-) -> Iterator[list[SummaryEntry]]:
+    config, runs = situation.config.compaction, summary_runs(situation.entries)
     if level is Pressure.HARD:
         candidates = [*_of_one_depth(runs), *runs]
     else:
         candidates = _of_one_depth([*runs[:-1], runs[-1][:-1]] if runs else [])
     fewest = config.condense_min_fan_in if level is Pressure.NONE else FEWEST
-    for run in candidates:
-        if len(run) >= fewest:
-            yield run[: config.condense_fan_in]
+    chosen = next((run[: config.condense_fan_in] for run in candidates if len(run) >= fewest), None)
+    return Condensation(summaries=tuple(chosen), tokens=_tokens(chosen)) if chosen else None
 
 
 def _of_one_depth(runs: list[list[SummaryEntry]]) -> list[list[SummaryEntry]]:
@@ -293,22 +270,15 @@ def own_allowances(
     :param day_micros: what those of all sessions of its owner have cost since midnight UTC
     :param seconds: what this run has taken
     """
-    allowed = tightest(_limits_of_session(site), _limits_of_session(session))
-    allowed_today = tightest(_limits_of_day(site), _limits_of_day(session))
-    time = TurnLimits(seconds=min(site.run_timeout_seconds, session.run_timeout_seconds))
+    both = (site, session)
+    in_session = tightest(*(TurnLimits(cost_micros=each.spend_limit_session_micros or None) for each in both))
+    today = tightest(*(TurnLimits(cost_micros=each.spend_limit_day_micros or None) for each in both))
+    time = TurnLimits(seconds=min(each.run_timeout_seconds for each in both))
     return [
-        Allowance(scope=SESSION, limits=allowed, spent=Spent(cost_micros=session_micros)),
-        Allowance(scope=DAY, limits=allowed_today, spent=Spent(cost_micros=day_micros)),
+        Allowance(scope=SESSION, limits=in_session, spent=Spent(cost_micros=session_micros)),
+        Allowance(scope=DAY, limits=today, spent=Spent(cost_micros=day_micros)),
         Allowance(scope=RUN, limits=time, spent=Spent(seconds=seconds)),
     ]
-
-
-def _limits_of_session(config: CompactionConfig) -> TurnLimits:
-    return TurnLimits(cost_micros=config.spend_limit_session_micros or None)
-
-
-def _limits_of_day(config: CompactionConfig) -> TurnLimits:
-    return TurnLimits(cost_micros=config.spend_limit_day_micros or None)
 
 
 def refusal(allowances: Sequence[Allowance], highest: Spent) -> str | None:

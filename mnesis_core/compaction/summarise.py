@@ -24,6 +24,7 @@ from mnesis_core.compaction.requests import (
     Try,
     Unrecorded,
     cleaned,
+    failure_of,
     judge,
     payload_of,
 )
@@ -53,7 +54,6 @@ LARGEST_SHARE = 0.35  # of the source: what level 1 is asked for at most
 SMALLEST_TARGET = 48  # tokens
 # Summaries of full length that have room below the low mark: with fewer, each compaction would have to merge some.
 SIDE_BY_SIDE = 4
-CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
 JOINT_TOKENS = 2  # between the summaries of two pieces
 REPLY_SLACK = 1_024  # Tokens beside the summary that a call may write: some models think first.
 SHORTER_TRIES = 3  # how often the pieces are halved
@@ -180,7 +180,8 @@ class _Run:
         """Summarise each piece and merge the summaries until the whole passes; ``None`` when level 3 is due."""
         if self.model is None or not pieces:
             return None
-        target = self._target()
+        share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
+        target = max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
         if len(pieces) == 1:
             whole = _Piece(
                 text=pieces[0], kind=kind, tokens=self.largest, target=target, merges=merges, named=self.named
@@ -203,12 +204,20 @@ class _Run:
         return await self._excerpted(excerpt(quotables, self.excerpt_limit(), self.largest, named))
 
     def result(self, draft: _Draft, text: str, manifest: FileManifest | None) -> SummaryResult:
+        asked = [attempt for attempt in self.tries if attempt.level < 3]
+        is_reported = bool(asked) and all(attempt.source is Source.PROVIDER for attempt in asked)
         return SummaryResult(
             text=text,
             token_count=estimate_text(text),
             level=draft.level,
             tries=tuple(self.tries),
-            usage=_total(self.tries),
+            usage=Usage(
+                input_tokens=sum(attempt.input_tokens for attempt in asked),
+                output_tokens=sum(attempt.output_tokens for attempt in asked),
+                cache_read_tokens=sum(attempt.cache_read_tokens for attempt in asked),
+                cache_write_tokens=sum(attempt.cache_write_tokens for attempt in asked),
+                source=Source.PROVIDER if is_reported else Source.ESTIMATED,
+            ),
             prompt_version=draft.version,
             manifest=manifest,
         )
@@ -216,10 +225,6 @@ class _Run:
     def excerpt_limit(self) -> int:
         """Return the most tokens of an excerpt."""
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
-
-    def _target(self) -> int:
-        share = min(int(self.source_tokens * LARGEST_SHARE), self.budget.target // SIDE_BY_SIDE)
-        return max(SMALLEST_TARGET, min(self.config.compaction.summary_target_tokens, share))
 
     def _is_accepted(self, text: str, target: int) -> bool:
         whole = with_footer(text, self.named)
@@ -251,7 +256,12 @@ class _Run:
     async def _escalate(self, piece: _Piece) -> _Draft | None:
         """Try level 1, then 2; ``None`` when neither gave anything of use."""
         errors = 0
-        levels = list(self._levels(piece))
+        # The levels are the same for messages and summaries.
+        is_merge = piece.kind == "condensed"
+        levels = [(1, self.prompts.condense if is_merge else self.prompts.level1, piece.target)]
+        if self.config.compaction.level2_enabled:
+            shorter = self.prompts.condense2 if is_merge else self.prompts.level2
+            levels.append((2, shorter, max(1, piece.target // 2)))
         for level, prompt, target in levels:
             if self.model is None:
                 return None
@@ -271,13 +281,6 @@ class _Run:
         if errors == len(levels):
             self.model = None
         return None
-
-    def _levels(self, piece: _Piece) -> Iterator[tuple[int, SummaryPrompt, int]]:
-        """Yield level, prompt and target in the order of escalation; the same for messages and summaries."""
-        is_merge = piece.kind == "condensed"
-        yield 1, self.prompts.condense if is_merge else self.prompts.level1, piece.target
-        if self.config.compaction.level2_enabled:
-            yield 2, self.prompts.condense2 if is_merge else self.prompts.level2, max(1, piece.target // 2)
 
     def _question(self, model: Model, level: int, prompt: SummaryPrompt, piece: _Piece, target: int) -> Question:
         wanted = min(target + REPLY_SLACK, max(target, model.spec.context_window // 4))
@@ -317,30 +320,14 @@ def _shares(pieces: Sequence[str], kind: SummaryKind, target: int, merges: tuple
 
 
 def _reason(piece: _Piece, target: int, reply: Reply) -> str | None:
-    if isinstance(reply.error, ModelTimeout):
-        return "timeout"
-    if reply.error is not None:
-        return reply.error.code
-    if reply.tool_calls:
-        return "tool_call"
-    if reply.finish_reason in CUT_OFF:
-        return "cut_off"
+    failure = failure_of(reply)
+    if failure is not None:
+        return failure
     whole = with_footer(draft_text(reply.text), piece.named)
     return judge(whole, source=piece.text, source_tokens=piece.tokens, target=target, named=piece.named)
 
 
 def _is_given_up(reply: Reply) -> bool:
+    # Another prompt would not help: the model is slow, or it is away and was asked again already.
     is_away = reply.error is not None and reply.error.retriable and gave_nothing(reply)
     return is_away or isinstance(reply.error, ModelTimeout)
-
-
-def _total(tries: Sequence[Try]) -> Usage:
-    asked = [attempt for attempt in tries if attempt.level < 3]
-    is_reported = bool(asked) and all(attempt.source is Source.PROVIDER for attempt in asked)
-    return Usage(
-        input_tokens=sum(attempt.input_tokens for attempt in asked),
-        output_tokens=sum(attempt.output_tokens for attempt in asked),
-        cache_read_tokens=sum(attempt.cache_read_tokens for attempt in asked),
-        cache_write_tokens=sum(attempt.cache_write_tokens for attempt in asked),
-        source=Source.PROVIDER if is_reported else Source.ESTIMATED,
-    )

@@ -62,9 +62,7 @@ def whole_opening(system_prompt: str, tools: Sequence[ToolSpec]) -> Opening:
 
 
 def fit_opening(opening: Opening, system_prompt: str, room: int) -> Opening:
-    """Return the opening in ``room`` tokens: the first tools that fit beside half of it, the system prompt's head and
-    tail.
-    """
+    """Fit into ``room`` tokens the first tools that fit beside half of it, and the system prompt's head and tail."""
     if opening.tokens <= room:
         return opening
     room = max(0, room)
@@ -155,11 +153,6 @@ def select(items: Sequence[Item], turns: Turns, room: int) -> dict[str, Item]:
         return selection.chosen
     # Not even this turn fits. Some of what came before it is worth more than the last bytes of an output.
     selection.take_newest([[item] for item in summaries], room // 4)
-    _squeeze_turn(selection, turns)
-    return selection.chosen
-
-
-def _squeeze_turn(selection: _Selection, turns: Turns) -> None:
     rest = [item for item in turns.newest if item is not turns.user]
     if turns.user is not None:
         # A user message that fits alone still leaves room for the results that came after it; otherwise the model
@@ -170,6 +163,7 @@ def _squeeze_turn(selection: _Selection, turns: Turns) -> None:
         else:
             selection.put([turns.user])
     selection.put(squeeze([_message_entry(item) for item in rest], selection.room))
+    return selection.chosen
 
 
 def _message_entry(item: Item) -> MessageEntry:
@@ -235,12 +229,14 @@ def assemble(
     rows = [*opening.rows, *_rows(items, chosen, gap)]
     cost = _cost(opening, chosen, gap)
     used = min(ceil(cost.total() * calibration), budget.usable)
+    # In the model's own tokens, rounded so that all parts add up to ``used``.
+    scaled = {name: int(cost[name] * calibration) for name in ("system", "tools", "summaries", "tool_outputs", "files")}
     return Assembled(
         messages=tuple(_read(rows, {item.row["id"]: item.entry for item in items}, system_prompt)),
         tools=opening.tools,
         used_tokens=used,
         wanted_tokens=ceil(wanted * calibration),
-        breakdown=_breakdown(cost, calibration, used, budget.usable - used),
+        breakdown=Breakdown(**scaled, messages=used - sum(scaled.values()), free=budget.usable - used),
         manifest=rows,
         left_out=(*opening.left_out, *_left_out(everything, chosen)),
     )
@@ -272,13 +268,11 @@ def _cut(
 ) -> tuple[Opening, dict[str, Item], dict[str, Any] | None]:
     turns = turns_of(items)
     gap_tokens = GAP_TOKENS if limit >= SMALLEST_ROOM_FOR_A_GAP else 0
-    opening = fit_opening(opening, system_prompt, limit - gap_tokens - _kept_free(turns, limit))
+    # The opening leaves the newest turn all that it needs, up to a quarter.
+    kept_free = min(sum(item.tokens for item in turns.newest), max(limit // 4, SMALLEST_TURN))
+    opening = fit_opening(opening, system_prompt, limit - gap_tokens - kept_free)
     chosen = select(items, turns, limit - gap_tokens - opening.tokens)
     return opening, chosen, _gap(items, chosen) if gap_tokens else None
-
-
-def _kept_free(turns: Turns, limit: int) -> int:
-    return min(sum(item.tokens for item in turns.newest), max(limit // 4, SMALLEST_TURN))
 
 
 def _gap(items: Sequence[Item], chosen: Mapping[str, Item]) -> dict[str, Any] | None:
@@ -319,12 +313,6 @@ def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | No
     return Counter(cost)
 
 
-def _breakdown(cost: Counter[str], calibration: float, used: int, free: int) -> Breakdown:
-    """Return the parts in the model's own tokens, rounded so that they add up to ``used``."""
-    scaled = {name: int(cost[name] * calibration) for name in ("system", "tools", "summaries", "tool_outputs", "files")}
-    return Breakdown(**scaled, messages=used - sum(scaled.values()), free=free)
-
-
 def _read(rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: str) -> Iterator[ContextMessage]:
     for row in rows:
         match row["kind"]:
@@ -341,12 +329,9 @@ def _read(rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: st
 def _left_out(everything: Sequence[Item], chosen: Mapping[str, Item]) -> Iterator[LeftOut]:
     for item in everything:
         kept = chosen.get(item.row["id"])
-        if kept is not item:
-            yield from _lost(item, kept)
-
-
-def _lost(item: Item, kept: Item | None) -> list[LeftOut]:
-    if kept is not None:
-        return [LeftOut(id=part_id, kind="part", reason="over_budget") for part_id in kept.row.get("omitted", ())]
-    reason = "over_budget" if item.cost else "nothing_to_send"
-    return [LeftOut(id=item.row["id"], kind=item.row["kind"], reason=reason)]
+        if kept is None:
+            reason = "over_budget" if item.cost else "nothing_to_send"
+            yield LeftOut(id=item.row["id"], kind=item.row["kind"], reason=reason)
+        elif kept is not item:
+            for part_id in kept.row.get("omitted", ()):
+                yield LeftOut(id=part_id, kind="part", reason="over_budget")

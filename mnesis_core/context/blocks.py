@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from mnesis_core.context.assembly import read_system, read_tool, size_of_tool
-from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry, SummaryEntry
+from mnesis_core.context.entries import EMPTY_MESSAGE, ContextEntry
 from mnesis_core.context.fitting import frame_of
 from mnesis_core.context.manifest import Sources, find_message, find_summary, sources_of
 from mnesis_core.context.wording import field_texts, read_gap, read_summary
@@ -57,7 +57,7 @@ def blocks_of(
     system_prompt: str,
     tools: Sequence[ToolSpec],
 ) -> list[Block]:
-    """Yield the blocks of a stored manifest, with what ``assembly.rebuild`` takes.
+    """Return the blocks of a stored manifest, from what ``assembly.rebuild`` takes.
 
     :raises MessageNotFoundError: a message that the manifest names is not among the entries.
     :raises SummaryNotFoundError: a summary that it names is not among them.
@@ -73,32 +73,25 @@ def _blocks(
     match row["kind"]:
         case "system":
             text = read_system(row, system_prompt).text
-            yield _said(BlockKind.SYSTEM, "system", text, is_shortened="head" in row)
+            yield _text_block(BlockKind.SYSTEM, "system", text, is_shortened="head" in row)
         case "tools":
-            yield from (_tool(tools[name]) for name in row["names"] if name in tools)
+            for tool in (tools[name] for name in row["names"] if name in tools):
+                texts = (("text", read_tool(tool, indent=2)),)
+                yield Block(kind=BlockKind.TOOL, role="system", texts=texts, tokens=size_of_tool(tool), name=tool.name)
         case "summary":
-            yield _summary(find_summary(sources, row["id"]))
+            entry = find_summary(sources, row["id"])
+            span = {"first_seq": entry.first_seq, "last_seq": entry.last_seq}
+            yield _text_block(BlockKind.SUMMARY, "user", read_summary(entry).text, item_id=entry.id, **span)
         case "message":
             yield from _message(find_message(sources, row["id"]), row)
         case "gap":
             span = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
-            yield _said(BlockKind.GAP, "user", read_gap(row).text, **span)
+            yield _text_block(BlockKind.GAP, "user", read_gap(row).text, **span)
 
 
-def _said(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
+def _text_block(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
     tokens = MESSAGE_FRAMING + estimate_text(text)
     return Block(kind=kind, role=role, texts=(("text", text),), tokens=tokens, **more)
-
-
-def _tool(tool: ToolSpec) -> Block:
-    text = read_tool(tool, indent=2)
-    return Block(kind=BlockKind.TOOL, role="system", texts=(("text", text),), tokens=size_of_tool(tool), name=tool.name)
-
-
-def _summary(entry: SummaryEntry) -> Block:
-    read = read_summary(entry)
-    span = {"first_seq": entry.first_seq, "last_seq": entry.last_seq}
-    return _said(BlockKind.SUMMARY, read.role, read.text, item_id=entry.id, **span)
 
 
 def _message(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
@@ -106,7 +99,7 @@ def _message(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
     parts = [stored for stored in message.parts[: row["parts"]] if stored.id not in row["omitted"]]
     found = [(stored, texts) for stored in parts if (texts := field_texts(message, stored, row))]
     if not found and message.role == "user":
-        yield _said(BlockKind.MESSAGE, "user", EMPTY_MESSAGE, **what)
+        yield _text_block(BlockKind.MESSAGE, "user", EMPTY_MESSAGE, **what)
     cut = {shortened["part"] for shortened in row["shortened"]}
     for stored, texts in found:
         yield _part(message, stored, texts, row, {**what, "part_id": stored.id, "is_shortened": stored.id in cut})
@@ -117,26 +110,20 @@ def _part(
 ) -> Block:
     match stored.part:
         case ToolPart() as part:
-            return _call(part, stored, texts, row, what)
+            is_open = stored.id in row["unanswered"]
+            names = ("input",) if is_open else ("input", "output")
+            return Block(
+                kind=BlockKind.TOMBSTONE if stored.id in row["tombstoned"] else BlockKind.TOOL_OUTPUT,
+                role="tool",
+                texts=tuple((name, texts[name]) for name in names),
+                tokens=frame_of(stored) + sum(estimate_text(texts[name]) for name in names),
+                name=part.tool_name,
+                is_unanswered=is_open,
+                **what,
+            )
         case FileRefPart() as part:
-            return _said(BlockKind.FILE, message.role, texts["text"], name=part.path or part.file_id, **what)
+            return _text_block(BlockKind.FILE, message.role, texts["text"], name=part.path or part.file_id, **what)
         case PatchPart() as part:
-            return _said(BlockKind.PATCH, message.role, texts["text"], name=", ".join(part.files_changed), **what)
+            return _text_block(BlockKind.PATCH, message.role, texts["text"], name=", ".join(part.files_changed), **what)
         case _:
-            return _said(BlockKind.MESSAGE, message.role, texts["text"], **what)
-
-
-def _call(
-    part: ToolPart, stored: StoredPart, texts: Mapping[str, str], row: Mapping[str, Any], what: dict[str, Any]
-) -> Block:
-    is_open = stored.id in row["unanswered"]
-    names = ("input",) if is_open else ("input", "output")
-    return Block(
-        kind=BlockKind.TOMBSTONE if stored.id in row["tombstoned"] else BlockKind.TOOL_OUTPUT,
-        role="tool",
-        texts=tuple((name, texts[name]) for name in names),
-        tokens=frame_of(stored) + sum(estimate_text(texts[name]) for name in names),
-        name=part.tool_name,
-        is_unanswered=is_open,
-        **what,
-    )
+            return _text_block(BlockKind.MESSAGE, message.role, texts["text"], **what)

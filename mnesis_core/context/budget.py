@@ -113,20 +113,18 @@ def should_compact(
     """
     level = pressure(used, budget)
     new_tokens = used if last is None else used - last.tokens
+    # At least one token, so that no compaction follows another on the same context.
+    distance = max(1, int(budget.usable * config.compaction.spacing_fraction))
     against = (
         (Reason.BELOW_SOFT, level is Pressure.NONE),
         (Reason.AUTO_OFF, not config.compaction.auto),
         (Reason.FIRST_TURN, turns <= 1),
         (Reason.UNCHANGED, last is not None and last.failed and new_tokens <= 0),
-        (Reason.TOO_SOON, level is Pressure.SOFT and last is not None and new_tokens < _distance(budget, config)),
+        (Reason.TOO_SOON, level is Pressure.SOFT and last is not None and new_tokens < distance),
         (Reason.NOTHING_TO_SUMMARISE, not is_something_to_do),
     )
     reason = next((reason for reason, holds in against if holds), None)
     return Trigger(compact=reason is None, pressure=level, reason=reason or Reason(level.value), used=used)
-
-
-def _distance(budget: Budget, config: Config) -> int:
-    return max(1, int(budget.usable * config.compaction.spacing_fraction))
 
 
 # How large a context is: by the provider's own count of its last prompt where there is one, else by our estimate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal
@@ -144,17 +144,13 @@ def whole_turns(messages: Sequence[StoredMessage]) -> list[list[StoredMessage]]:
     Turns that overlap (a late result among the next turn's messages) form one group. A message without a turn begins a
     group when the user said it, else it belongs to what came before.
     """
+    last_places = {message.turn_id: index for index, message in enumerate(messages)}
     groups: list[list[StoredMessage]] = []
     open_until = -1
-    for index, (message, last) in enumerate(zip(messages, _last_places(messages), strict=True)):
+    for index, message in enumerate(messages):
         if groups and (index <= open_until or (message.turn_id is None and message.role != "user")):
             groups[-1].append(message)
         else:
             groups.append([message])
-        open_until = max(open_until, last)
+        open_until = max(open_until, index if message.turn_id is None else last_places[message.turn_id])
     return groups
-
-
-def _last_places(messages: Sequence[StoredMessage]) -> Iterator[int]:
-    last = {message.turn_id: index for index, message in enumerate(messages)}
-    return (index if message.turn_id is None else last[message.turn_id] for index, message in enumerate(messages))

@@ -45,7 +45,11 @@ def _item(entry: ContextEntry, row: dict[str, Any], cost: dict[str, int]) -> Ite
 
 def whole(entry: ContextEntry) -> Item:
     if isinstance(entry, SummaryEntry):
-        return _item(entry, summary_row(entry), {"summaries": _summary_cost(entry)})
+        if "<" in entry.text:  # Quoting may lengthen it.
+            tokens = MESSAGE_FRAMING + estimate_text(read_summary(entry).text)
+        else:
+            tokens = SUMMARY_FRAME + _believed(entry.token_count, len(entry.text), entry.text)
+        return _item(entry, summary_row(entry), {"summaries": tokens})
     cost = _sum([_part_cost(stored) for stored in entry.message.parts])
     if not cost and entry.message.role == "user":
         cost["messages"] = MESSAGE_FRAMING + estimate_text(EMPTY_MESSAGE)
@@ -58,12 +62,6 @@ def _sum(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
         if tokens:
             total[category] = total.get(category, 0) + tokens
     return total
-
-
-def _summary_cost(entry: SummaryEntry) -> int:
-    if "<" in entry.text:  # Quoting may lengthen it.
-        return MESSAGE_FRAMING + estimate_text(read_summary(entry).text)
-    return SUMMARY_FRAME + _believed(entry.token_count, len(entry.text), entry.text)
 
 
 def _part_cost(stored: StoredPart) -> tuple[str, int]:
@@ -81,6 +79,7 @@ def _part_cost(stored: StoredPart) -> tuple[str, int]:
 
 
 def _believed(estimate: int, length: int, text: str) -> int:
+    # Measuring a long context anew for every call would cost more than reading it.
     return estimate if estimate * _BELIEVABLE >= length else estimate_text(text)
 
 
@@ -123,12 +122,12 @@ class _Piece:
 
     def cuts(self, cap: int) -> list[dict[str, Any]]:
         """Return the manifest's record of the fields longer than ``cap``: what remains of each, in characters."""
-        return [self._cut(name, cap) for name, size in zip(self.fields, self.sizes, strict=True) if size > cap]
-
-    def _cut(self, name: str, cap: int) -> dict[str, Any]:
-        text = self.fields[name]
-        head, tail = ends_within(text, cap, partial(read_field, self.message, self.stored, name, text))
-        return {"part": self.stored.id, "field": name, "head": head, "tail": tail}
+        cuts = []
+        for (name, text), size in zip(self.fields.items(), self.sizes, strict=True):
+            if size > cap:
+                head, tail = ends_within(text, cap, partial(read_field, self.message, self.stored, name, text))
+                cuts.append({"part": self.stored.id, "field": name, "head": head, "tail": tail})
+        return cuts
 
 
 def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = False) -> list[Item]:
@@ -139,7 +138,9 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = Fals
     """
     parts = [_pieces(entry.message) for entry in entries]
     pieces = list(chain.from_iterable(parts))
-    kept = _newest_within(pieces, room) or (pieces[-1:] if keep_one else [])
+    totals = accumulate(piece.smallest for piece in reversed(pieces))
+    count = sum(1 for total in totals if total <= room)
+    kept = pieces[len(pieces) - count :] or (pieces[-1:] if keep_one else [])
     cap = common_cap([size for piece in kept for size in piece.sizes], room - sum(piece.frame for piece in kept))
     stays = {piece.stored.id for piece in kept}
     items = [_squeezed(entry, own, stays, cap) for entry, own in zip(entries, parts, strict=True)]
@@ -154,12 +155,6 @@ def _pieces(message: StoredMessage) -> list[_Piece]:
             sizes = _sizes(fields)
             pieces.append(_Piece(message=message, stored=stored, fields=fields, sizes=sizes, frame=frame_of(stored)))
     return pieces
-
-
-def _newest_within(pieces: Sequence[_Piece], room: int) -> list[_Piece]:
-    totals = accumulate(piece.smallest for piece in reversed(pieces))
-    count = sum(1 for total in totals if total <= room)
-    return list(pieces[len(pieces) - count :])
 
 
 def common_cap(sizes: Sequence[int], room: int) -> int:

@@ -36,12 +36,12 @@ def _are_ranges(value: object) -> bool:
     return all(map(_is_number, ends)) and ends == sorted(ends)
 
 
-Shape = Mapping[str, Callable[[object], bool]]
-_ENDS: Shape = {"head": _is_number, "tail": _is_number}
-_CUT: Shape = {"part": _is_text, "field": _is_text, **_ENDS}
+Schema = Mapping[str, Callable[[object], bool]]
+_ENDS: Schema = {"head": _is_number, "tail": _is_number}
+_CUT: Schema = {"part": _is_text, "field": _is_text, **_ENDS}
 # A key -> the keys that come with it.
-_OPTIONAL: Mapping[str, Shape] = {"head": _ENDS, "naming": {"naming": _are_texts}, "prompt": {"prompt": _is_text}}
-_SHAPES: Mapping[str, Shape] = {
+_OPTIONAL: Mapping[str, Schema] = {"head": _ENDS, "naming": {"naming": _are_texts}, "prompt": {"prompt": _is_text}}
+_SCHEMAS: Mapping[str, Schema] = {
     "system": {"id": _is_text},
     "tools": {"names": _are_texts},
     "summary": {"id": _is_text, "first_seq": _is_number, "last_seq": _is_number},
@@ -72,21 +72,15 @@ def read_manifest(stored: object) -> list[Row]:
     if not isinstance(stored, list):
         raise ValueError("the manifest is no list")
     for place, row in enumerate(stored, start=1):
-        if not _is_row(row):
+        schema = _SCHEMAS.get(str(row.get("kind"))) if isinstance(row, dict) else None
+        optional = [fields for key, fields in _OPTIONAL.items() if isinstance(row, dict) and key in row]
+        if schema is None or not all(_has(row, fields) for fields in (schema, *optional)):
             raise ValueError(f"row {place} of the manifest is none that a prompt can be made of")
     return stored
 
 
-def _is_row(row: Any) -> bool:
-    shape = _SHAPES.get(str(row.get("kind"))) if isinstance(row, dict) else None
-    if shape is None:
-        return False
-    optional = {name: fits for key, fields in _OPTIONAL.items() if key in row for name, fits in fields.items()}
-    return _has(row, {**shape, **optional})
-
-
-def _has(value: object, shape: Shape) -> bool:
-    return isinstance(value, dict) and all(name in value and fits(value[name]) for name, fits in shape.items())
+def _has(value: object, schema: Schema) -> bool:
+    return isinstance(value, dict) and all(name in value and fits(value[name]) for name, fits in schema.items())
 
 
 Sources = Mapping[str, ContextEntry]  # by id

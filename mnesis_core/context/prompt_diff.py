@@ -116,19 +116,15 @@ def _opening(before: _Side, after: _Side, is_first: bool) -> Iterator[Difference
 
 def _left(row: Row, after: _Side, replaced: Mapping[str, str]) -> Difference:
     what = {"kind": row["kind"], "id": row["id"]}
-    standing = _covering(row, after)
-    if standing is not None and row["kind"] == "summary" and _span(standing) == _span(row):
+    first, last = _span(row)
+    summaries = (other for other in after.items.values() if other["kind"] == "summary")
+    standing = next((other for other in summaries if _span(other)[0] <= first and last <= _span(other)[1]), None)
+    if standing is not None and row["kind"] == "summary" and _span(standing) == (first, last):
         return Difference(change="left", reason="revised", by=standing["id"], **what)
     by = standing["id"] if standing is not None else replaced.get(row["id"], "")
     if by:
         return Difference(change="summarised", reason="summarised", by=by, **what)
     return Difference(change="left", reason="over_budget", **what)
-
-
-def _covering(row: Row, after: _Side) -> Row | None:
-    first, last = _span(row)
-    summaries = (other for other in after.items.values() if other["kind"] == "summary")
-    return next((other for other in summaries if _span(other)[0] <= first and last <= _span(other)[1]), None)
 
 
 def _span(row: Row) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from about 160,000 usable tokens on), and an output that is smaller than its tom
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -17,7 +17,7 @@ from mnesis_core.context.budget import Budget
 from mnesis_core.context.entries import ContextEntry, MessageEntry, in_order
 from mnesis_core.files.references import with_output_files
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import StoredMessage, StoredPart, ToolPart, ToolState
+from mnesis_core.messages import ToolPart, ToolState
 
 MARKER_TOKENS = 32  # the most tokens of a tombstone without the files that it names
 LARGEST_WINDOW_SHARE = 4  # The protected window is at most this part of usable.
@@ -43,7 +43,7 @@ def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Bud
     ``minimum_tokens``.
     """
     prune = config.prune
-    parts = list(_scanned(entries, prune.protect_turns)) if prune.enabled else []
+    parts = list(_tool_parts(entries, prune.protect_turns)) if prune.enabled else []
     window = min(prune.protect_tokens, budget.usable // LARGEST_WINDOW_SHARE)
     chosen = list(_beyond_window(parts, prune, window))
     tokens = sum(size for _, size in chosen)
@@ -52,47 +52,31 @@ def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Bud
     return PruneChoice(part_ids=tuple(part_id for part_id, _ in chosen), tokens=tokens, scanned=len(parts))
 
 
-def _scanned(entries: Sequence[ContextEntry], protect_turns: int) -> Iterator[tuple[str, ToolPart]]:
+def _tool_parts(entries: Sequence[ContextEntry], protect_turns: int) -> Iterator[tuple[str, ToolPart]]:
     newest_first = takewhile(lambda entry: isinstance(entry, MessageEntry), reversed(in_order(entries)))
     users = 0
     for message in (entry.message for entry in newest_first if isinstance(entry, MessageEntry)):
         users += message.role == "user"
-        if users >= protect_turns:
-            yield from _until_tombstone(message)
-
-
-def _until_tombstone(message: StoredMessage) -> Iterator[tuple[str, ToolPart]]:
-    for stored, part in _tool_parts(reversed(message.parts)):
-        yield stored.id, part
-        if part.compacted_at is not None:
-            return
-
-
-def _tool_parts(parts: Iterable[StoredPart]) -> Iterator[tuple[StoredPart, ToolPart]]:
-    for stored in parts:
-        if isinstance(stored.part, ToolPart):
-            yield stored, stored.part
+        if users < protect_turns:
+            continue
+        for stored in reversed(message.parts):
+            if isinstance(stored.part, ToolPart):
+                yield stored.id, stored.part
+                if stored.part.compacted_at is not None:
+                    break
 
 
 def _beyond_window(parts: Sequence[tuple[str, ToolPart]], prune: PruneConfig, window: int) -> Iterator[tuple[str, int]]:
     seen = 0
     for part_id, part in parts:
-        size = _output_tokens(part, prune)
+        is_prunable = part.state is ToolState.COMPLETED and part.compacted_at is None
+        if not is_prunable or part.tool_name in prune.protected_tools:
+            continue
+        size = estimate_text(part.output or "")
         seen += size
-        if seen > window and size > MARKER_TOKENS and size > _tombstone_tokens(part_id, part):
+        # The files that the output names stay in its tombstone.
+        if seen > window and size > MARKER_TOKENS + estimate_text(with_output_files("", part, part_id)):
             yield part_id, size
-
-
-def _tombstone_tokens(part_id: str, part: ToolPart) -> int:
-    """Return the tokens of what replaces an output, with the files that it names."""
-    return MARKER_TOKENS + estimate_text(with_output_files("", part, part_id))
-
-
-def _output_tokens(part: ToolPart, prune: PruneConfig) -> int:
-    """Return the tokens that a tombstone would take out of the context; 0 for an output that may not be pruned."""
-    if part.state is not ToolState.COMPLETED or part.compacted_at is not None:
-        return 0
-    return 0 if part.tool_name in prune.protected_tools else estimate_text(part.output or "")
 
 
 # What of a long tool output stays in the conversation: its two ends, and where the whole of it is

@@ -30,7 +30,7 @@ from mnesis_core.messages import (
     ToolPart,
     ToolState,
 )
-from mnesis_core.text import quote
+from mnesis_core.text import quote, refuse_constant
 
 SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)  # the parts that a model is sent
 
@@ -52,31 +52,25 @@ def is_object(text: str) -> bool:
     return _is_short_object(text) if len(text) < SHORT else _is_object(text)
 
 
-@lru_cache(maxsize=4096)
-def _is_short_object(text: str) -> bool:
-    return _is_object(text)
-
-
 def _is_object(text: str) -> bool:
     try:
         return isinstance(orjson.loads(text), dict)
     except ValueError:  # orjson is stricter than we are about numbers, lone surrogates and depth.
         pass
     try:
-        return isinstance(json.loads(text, parse_constant=_refuse_constant), dict)
+        return isinstance(json.loads(text, parse_constant=refuse_constant), dict)
     except (ValueError, RecursionError):
         return False
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+# Every call of a session asks the same of the same inputs again.
+_is_short_object = lru_cache(maxsize=4096)(_is_object)
 
 
 def fields_of(part: Part, *, tombstoned: bool, naming: str = "") -> dict[str, str]:
-    """Return the whole texts of a part that a model is sent and that may be shortened: ``text``, or ``input`` and
-    ``output``.
+    """Return the whole texts of a part that a model is sent: ``text``, or ``input`` and ``output``.
 
-    Reasoning, steps, markers and unknown imported data have none. ``naming`` is the part's id where a tombstone also
+    These are the texts that may be shortened. Reasoning, steps, markers and unknown imported data have none. ``naming`` is the part's id where a tombstone also
     names the files of the output.
     """
     match part:
@@ -179,8 +173,7 @@ def with_middle_left_out(text: str, head: int, tail: int, source: str) -> str:
 
 
 def ends_within(text: str, limit: int, reading: Callable[[int, int], str]) -> tuple[int, int]:
-    """Return how many characters of head and tail to keep so that ``reading(head, tail)`` takes at most ``limit``
-    tokens.
+    """Return the characters of head and tail with which ``reading(head, tail)`` takes at most ``limit`` tokens.
 
     ``(0, 0)`` when nothing fits beside the note; the note itself is then all that is left.
     """
