@@ -9,7 +9,7 @@ from typing import Any
 
 from mnesis_core.values import dataclass as frozen_dataclass
 
-LARGEST_COUNT = 2**53
+MOST_TOKENS = 2**53
 _TOO_LONG = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum context|maximum (?:supported )?(?:prompt|input|model|sequence) length"
     r"|(?:prompt|input) (?:is )?too (?:long|large)|too many (?:input )?tokens|input token count|model token limit"
@@ -102,7 +102,7 @@ def _first(patterns: tuple[re.Pattern[str], ...], words: str) -> int | None:
     if found is None:
         return None
     count = sum(int(digits.replace(",", "")[:17]) for digits in found.groups(default="0"))
-    return count if 0 < count <= LARGEST_COUNT else None
+    return count if 0 < count <= MOST_TOKENS else None
 
 
 # How a model's own counts of tokens correct our estimates, and how far off these are
@@ -116,7 +116,6 @@ SMALLEST_WINDOW = 512  # A provider that claims to take fewer tokens is not beli
 NEWEST_WEIGHT = 0.2  # the least weight of the newest report
 LARGEST_ERROR = 10.0  # Larger errors of an estimate count as this.
 SMALLEST_CHANGE = 0.01  # A smaller change of a model's shared ratio is not worth a write.
-MOST_TOKENS = 2**53
 
 
 class CountSource(StrEnum):
@@ -289,10 +288,12 @@ def _read_calibration(stored: Any) -> Calibration | None:
         case {"ratio": float(ratio), "samples": int(samples), "error": float() | None as error}:
             is_sound = SMALLEST_RATIO <= ratio <= LARGEST_REFUSED and 0 <= samples <= MOST_TOKENS
             if is_sound and 0 <= (error or 0) <= LARGEST_ERROR:
-                is_borrowed = stored.get("is_borrowed") is True
                 window = _read_tokens(stored.get("window"))
-                window_said = window if window >= SMALLEST_WINDOW else None
                 return Calibration(
-                    ratio=ratio, samples=samples, error=error, is_borrowed=is_borrowed, window=window_said
+                    ratio=ratio,
+                    samples=samples,
+                    error=error,
+                    is_borrowed=stored.get("is_borrowed") is True,
+                    window=window if window >= SMALLEST_WINDOW else None,
                 )
     return None

@@ -103,7 +103,12 @@ class PartialAnswer:
     def add_fragment(self, *, index: int, id: str, name: str, arguments: str) -> None:
         """Add a piece of a tool call. Only the first piece of a call has an id and a name."""
         call = self._current.get(index)
-        if call is None or _is_another(call, id, name):
+        # Some servers number every call 0: another id, or without ids a name after whole arguments, begins a new one.
+        if call is not None and (id or call.id):
+            is_new = bool(id) and id != call.id
+        else:
+            is_new = call is None or (bool(name and call.name) and is_json("".join(call.arguments)))
+        if call is None or is_new:
             call = _Fragments(id=id, name="")
             self._calls.append(call)
             self._current[index] = call
@@ -128,13 +133,18 @@ class PartialAnswer:
         """
         calls, cut = self._whole_calls()
         outcome, error = self._judge(finish_reason, failure, cut)
+        if usage is None:
+            arguments = [piece for call in self._calls for piece in call.arguments]
+            written = "".join([*self._text, *self._reasoning, *arguments])
+            sent = request_tokens if self.has_begun or finish_reason else 0
+            usage = Usage(input_tokens=sent, output_tokens=estimate_text(written))
         return Reply(
             text="".join(self._text),
             reasoning="".join(self._reasoning),
             # What an answer that is not whole asks for may be half of what was meant.
             tool_calls=() if error else calls,
             finish_reason=finish_reason[:LONGEST_FINISH_REASON],
-            usage=usage or self._estimated_usage(request_tokens if self.has_begun or finish_reason else 0),
+            usage=usage,
             usage_said=usage_said[:LONGEST_USAGE],
             outcome=outcome,
             error=error,
@@ -149,7 +159,10 @@ class PartialAnswer:
         if failure and not finish_reason:
             return (Outcome.BROKEN if self.has_begun else Outcome.FAILED), failure
         if cut:
-            return Outcome.INCOMPLETE, _cut_call(cut[0])
+            name, arguments = cut[0].name, "".join(cut[0].arguments)
+            text = f"The call of the tool '{name}' broke off: its arguments are not whole JSON. It was not run."
+            details = {"tool_name": name, "arguments": arguments[:LONGEST_CUT_ARGUMENTS]}
+            return Outcome.INCOMPLETE, ModelReplyIncomplete(text, reason="cut_tool_call", **details)
         if not finish_reason:
             return Outcome.INCOMPLETE, (ModelReplyIncomplete() if self.has_begun else no_answer())
         return Outcome.COMPLETE, None
@@ -166,28 +179,14 @@ class PartialAnswer:
         for call in self._calls:
             # A model that has no arguments to give may write nothing at all, which means an empty object.
             arguments = "".join(call.arguments) or "{}"
-            if call.name and not _is_cut(arguments):
-                whole.append(ToolCall(id=_own_id(call.id, taken), name=call.name, arguments=arguments))
-            else:
+            if not call.name or _is_cut(arguments):
                 cut.append(call)
+                continue
+            is_usable = 0 < len(call.id) <= LONGEST_CALL_ID and call.id.isascii() and call.id.isprintable()
+            call_id = call.id if is_usable and call.id not in taken else f"call_{secrets.token_hex(12)}"
+            taken.add(call_id)
+            whole.append(ToolCall(id=call_id, name=call.name, arguments=arguments))
         return tuple(whole), cut
-
-    def _estimated_usage(self, input_tokens: int) -> Usage:
-        written = "".join([*self._text, *self._reasoning, *(piece for call in self._calls for piece in call.arguments)])
-        return Usage(input_tokens=input_tokens, output_tokens=estimate_text(written))
-
-
-def _is_another(call: _Fragments, id: str, name: str) -> bool:
-    if id or call.id:
-        return bool(id) and id != call.id
-    return bool(name) and call.name != "" and is_json("".join(call.arguments))
-
-
-def _own_id(id: str, taken: set[str]) -> str:
-    is_usable = 0 < len(id) <= LONGEST_CALL_ID and id.isascii() and id.isprintable()
-    own = id if is_usable and id not in taken else f"call_{secrets.token_hex(12)}"
-    taken.add(own)
-    return own
 
 
 def believable_usage(*, prompt: Any, answer: Any, cache_read: Any = 0, cache_write: Any = 0) -> Usage | None:
@@ -239,16 +238,6 @@ def no_answer() -> ModelReplyIncomplete:
         "The server sent no answer: an empty reply, or something that is not a model's stream, such as a web page. "
         "Check the model's address; many end in /v1.",
         reason="no_answer",
-    )
-
-
-def _cut_call(call: _Fragments) -> ModelReplyIncomplete:
-    arguments = "".join(call.arguments)
-    return ModelReplyIncomplete(
-        f"The call of the tool '{call.name}' broke off: its arguments are not whole JSON. It was not run.",
-        reason="cut_tool_call",
-        tool_name=call.name,
-        arguments=arguments[:LONGEST_CUT_ARGUMENTS],
     )
 
 

@@ -18,14 +18,16 @@ _ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.a
 # Providers whose requests are known to go where the address says, through clients that check it (``pinned_transport``).
 AT_ANY_ADDRESS = frozenset(
     {
-        "anthropic",
-        "docker_model_runner",
-        "gemini",
-        "hosted_vllm",
-        "llamafile",
-        "lm_studio",
-        "ollama",
-        "ollama_chat",
+        *(
+            "anthropic",
+            "docker_model_runner",
+            "gemini",
+            "hosted_vllm",
+            "llamafile",
+            "lm_studio",
+            "ollama",
+            "ollama_chat",
+        ),
         "openai",
     }
 )
@@ -68,7 +70,8 @@ def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
     """
     if spec.refusal:
         raise ModelNotAllowed(spec.refusal, model=spec.alias)
-    if spec.api_base and not _is_web_address(spec.api_base):
+    is_web_address = spec.api_base.lower().startswith(("http://", "https://")) and host_of(spec.api_base)
+    if spec.api_base and not is_web_address:
         raise ModelNotConfigured(
             f"The address of the model '{spec.alias}' is no web address. It begins with http:// or https://.",
             model=spec.alias,
@@ -86,10 +89,6 @@ def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
         "model's entry names. If its server needs no key, set it to any word.",
         model=spec.alias,
     )
-
-
-def _is_web_address(address: str) -> bool:
-    return address.lower().startswith(("http://", "https://")) and bool(host_of(address))
 
 
 def _is_local(address: str) -> bool:

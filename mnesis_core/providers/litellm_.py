@@ -75,12 +75,14 @@ class LiteLLMModel:
         failure: ModelError | None = None
         try:
             key, address = key_and_address(self.spec)
-            litellm = await _loaded()
+            litellm = await warm_up()
             deadline = deadline_of(self.spec, request)
-            upstream = await before(deadline, self._asking(litellm.acompletion(**self._options(request, key, address))))
-            while (
-                not answer.is_cut and (chunk := await before(deadline, self._asking(anext(upstream, None)))) is not None
-            ):
+            call = litellm.acompletion(**self._options(request, key, address))
+            upstream = await before(deadline, self._with_listed_addresses(call))
+            while not answer.is_cut:
+                chunk = await before(deadline, self._with_listed_addresses(anext(upstream, None)))
+                if chunk is None:
+                    break
                 usage.take(upstream)
                 for delta in _deltas(chunk, answer):
                     yield delta
@@ -92,7 +94,11 @@ class LiteLLMModel:
         except Exception as error:  # A model never raises for something the provider did.
             failure = model_error(error, self.spec, has_begun=answer.has_begun)
         finally:
-            await _close(upstream)
+            # Otherwise the connection stays open, and the provider goes on writing and billing.
+            if hasattr(upstream, "aclose"):
+                with suppress(Exception):
+                    async with asyncio.timeout(CLOSE_SECONDS):
+                        await upstream.aclose()
         yield answer.finish(
             # Internal: what the provider said. The finish reason of the last chunk may be made up.
             finish_reason=printable(str(getattr(upstream, "received_finish_reason", None) or "")),
@@ -102,7 +108,7 @@ class LiteLLMModel:
             failure=failure,
         )
 
-    async def _asking(self, awaitable: Awaitable[T]) -> T:
+    async def _with_listed_addresses(self, awaitable: Awaitable[T]) -> T:
         """Await ``awaitable``, whose requests go only where this model's may."""
         token = _LISTED.set(self.spec.listed_addresses)
         try:
@@ -188,31 +194,11 @@ def _deltas(chunk: Any, answer: PartialAnswer) -> Iterator[TextDelta | Reasoning
             )
 
 
-async def _close(upstream: Any) -> None:
-    # Without this the connection stays open, and the provider goes on writing and billing.
-    if upstream is None or not hasattr(upstream, "aclose"):
-        return
-    with suppress(Exception):
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await upstream.aclose()
-
-
 @cache
 def load_litellm() -> Any:
     """Return litellm, configured to use no network and no environment of its own. The first call takes seconds."""
     os.environ.update(_ENVIRONMENT)
     os.environ.setdefault("LITELLM_LOG", "ERROR")
-    litellm = _import_all()
-    litellm.telemetry = False
-    litellm.suppress_debug_info = True  # Otherwise coloured advice is printed to stdout.
-    litellm.disable_hf_tokenizer_download = True  # Otherwise names like llama-3 cost a 23 s stall offline.
-    litellm.disable_token_counter = True  # We count ourselves.
-    litellm.drop_params = True
-    _watch_clients()
-    return litellm
-
-
-def _import_all() -> Any:
     # What litellm would put off to its first call, where it would hold up the event loop for a second. pydantic
     # warns of some of its types; where warnings are errors, they would break that call and every later one.
     with warnings.catch_warnings():
@@ -223,50 +209,45 @@ def _import_all() -> Any:
         litellm.ModelResponse(stream=False)
         litellm.ModelResponseStream()
         litellm.Usage()
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True  # Otherwise coloured advice is printed to stdout.
+    litellm.disable_hf_tokenizer_download = True  # Otherwise names like llama-3 cost a 23 s stall offline.
+    litellm.disable_token_counter = True  # We count ourselves.
+    litellm.drop_params = True
+    _pin_clients()
     return litellm
 
 
-def _watch_clients() -> None:
+def _pin_clients() -> None:
     # Internal: these three make every HTTP client of litellm, and none takes an option. A redirect would carry the
     # conversation to an address that no one entered, such as one inside our own network.
     from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler, HTTPHandler
     from litellm.llms.openai.common_utils import BaseOpenAILLM
 
-    make_openai, make_other, make_blocking = (
-        BaseOpenAILLM._get_async_http_client,
-        AsyncHTTPHandler.create_client,
-        HTTPHandler.create_client,
-    )
-
-    def for_openai(*args: Any, **options: Any) -> Any:
-        return _watched(make_openai(*args, **options), _look_at)
-
-    def for_others(*args: Any, **options: Any) -> Any:
-        return _watched(make_other(*args, **options), _look_at)
-
-    def for_blocking(*args: Any, **options: Any) -> Any:
-        return _watched(make_blocking(*args, **options), _look_at_blocking)
-
     openai_clients: Any = BaseOpenAILLM
-    openai_clients._get_async_http_client = staticmethod(for_openai)
     other_clients: Any = AsyncHTTPHandler
-    other_clients.create_client = for_others
     blocking_clients: Any = HTTPHandler
-    blocking_clients.create_client = for_blocking
+    openai_clients._get_async_http_client = staticmethod(_pinned(BaseOpenAILLM._get_async_http_client, _pin_async))
+    other_clients.create_client = _pinned(AsyncHTTPHandler.create_client, _pin_async)
+    blocking_clients.create_client = _pinned(HTTPHandler.create_client, _pin)
 
 
-def _watched(client: Any, look: Callable[[Any], Any]) -> Any:
-    if client is not None:
-        client.follow_redirects = False
-        client.event_hooks["request"].append(look)
-    return client
+def _pinned(make: Callable[..., Any], hook: Callable[[Any], Any]) -> Callable[..., Any]:
+    def make_pinned(*args: Any, **options: Any) -> Any:
+        client = make(*args, **options)
+        if client is not None:
+            client.follow_redirects = False
+            client.event_hooks["request"].append(hook)
+        return client
+
+    return make_pinned
 
 
-async def _look_at(request: Any) -> None:
-    await asyncio.to_thread(_look_at_blocking, request)
+async def _pin_async(request: Any) -> None:
+    await asyncio.to_thread(_pin, request)
 
 
-def _look_at_blocking(request: Any) -> None:
+def _pin(request: Any) -> None:
     import httpx
 
     listed = _LISTED.get()
@@ -278,14 +259,11 @@ def _look_at_blocking(request: Any) -> None:
         raise httpx.ConnectError(str(error), request=request) from error
 
 
-async def _loaded() -> Any:
+async def warm_up() -> Any:
+    """Return litellm, imported in a thread if it was not imported yet."""
     if load_litellm.cache_info().currsize:
         return load_litellm()
     return await asyncio.to_thread(load_litellm)
-
-
-async def warm_up() -> None:
-    await _loaded()
 
 
 async def close_connections() -> None:
@@ -314,11 +292,16 @@ def stated_limits(litellm_model: str) -> StatedLimits | None:
     window = entry.get("max_input_tokens") or entry.get("max_tokens")
     if not window:
         return None
+    prices = None
+    costs = [entry.get(name) for name in _PRICES]
+    if costs[:2] != [None, None]:
+        micros = [None if cost is None else round(cost * 10**12) for cost in costs]
+        prices = Prices(input=micros[0] or 0, output=micros[1] or 0, cache_read=micros[2], cache_write=micros[3])
     return StatedLimits(
         source=LimitSource.LITELLM,
         context_window=int(window),
         max_output_tokens=int(entry.get("max_output_tokens") or entry.get("max_tokens") or window),
-        prices=_prices(entry),
+        prices=prices,
     )
 
 
@@ -351,17 +334,6 @@ def _entry_of(litellm_model: str) -> dict[str, Any]:
     """Return a chat model's entry in litellm's own table; empty where there is none."""
     provider, table = provider_of(litellm_model), load_litellm().model_cost
     entry: dict[str, Any] = table.get(litellm_model) or table.get(litellm_model.removeprefix(f"{provider}/")) or {}
-    return entry if entry.get("mode") in ("chat", "responses") and _is_of(provider, entry) else {}
-
-
-def _is_of(provider: str, entry: dict[str, Any]) -> bool:
     # Some names stand in the table without their provider, and may belong to another one.
-    return str(entry.get("litellm_provider", "")).startswith(provider)
-
-
-def _prices(entry: dict[str, Any]) -> Prices | None:
-    per_token = [entry.get(name) for name in _PRICES]
-    if per_token[:2] == [None, None]:
-        return None
-    micros = [None if price is None else round(price * 10**12) for price in per_token]
-    return Prices(input=micros[0] or 0, output=micros[1] or 0, cache_read=micros[2], cache_write=micros[3])
+    is_of_provider = str(entry.get("litellm_provider", "")).startswith(provider)
+    return entry if entry.get("mode") in ("chat", "responses") and is_of_provider else {}

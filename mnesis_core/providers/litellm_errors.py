@@ -33,9 +33,6 @@ LONGEST_QUOTE = 300  # characters of a provider's own words that a message repea
 LONGEST_CHAIN = 20
 LONGEST_RETRY_AFTER = 40  # Characters of the header: an HTTP date has 29.
 
-# Internal: litellm says so when it knows no such provider; its status is a plain 400.
-_UNKNOWN_PROVIDER = "LLM Provider NOT provided"
-
 _PREFIX = re.compile(r"^(?:litellm\.|\w+Error: |\w*Exception - |\w+: (?=\w+Error|\w*Exception))+")
 _KEY_SHAPED = re.compile(r"\b(?:Bearer\s+\S+|(?:sk|pk|rk|gsk|xai|AIza|hf)[-_][\w*.-]{6,})", re.IGNORECASE)
 _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}  # OpenAI's code, and llama.cpp's type
@@ -47,7 +44,9 @@ def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelE
     if refusal := next((cause for cause in causes if isinstance(cause, NotListed)), None):
         return ModelNotAllowed(refusal.message, model=spec.alias)
     if _is_unreachable(causes):
-        return _unreachable(spec)
+        host = host_of(spec.api_base)
+        where = f"No model server answers at {host}." if host else "The model's server cannot be reached."
+        return ModelUnreachable(f"{where} Check the model's address, and that its server runs.", model=spec.alias)
     if _is_silence(causes):
         text = f"The model said nothing for {spec.timeout_seconds:g} seconds."
         return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
@@ -59,9 +58,13 @@ def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelE
     status = _status(causes)
     if status is None and _is_cut_connection(causes):
         return ModelUnreachable("The model's server closed the connection without an answer.", model=spec.alias)
-    if status in _NO_CREDIT or _is_quota(causes):
-        return ModelRefusedRequest(_sentence(_NO_CREDIT[402], says), model=spec.alias, status=status)
-    return _refusal(status, says, spec, headers=_headers(causes), is_context=_is_context_error(causes, status, says))
+    if status == 402 or any(
+        "insufficient_quota" in (_body(each).get("code"), _body(each).get("type")) for each in causes
+    ):
+        start = "The provider says that the account has no credit left. Look at its plan and billing."
+        return ModelRefusedRequest(_sentence(start, says), model=spec.alias, status=status)
+    is_context = _is_context_error(causes, status, says)
+    return _refusal(status, says, spec, {"model": spec.alias, "status": status, **_retry_after(causes)}, is_context)
 
 
 def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTimeout:
@@ -69,10 +72,7 @@ def out_of_time(spec: ModelSpec, seconds: float, *, has_begun: bool) -> ModelTim
     return ModelTimeout(f"{text} {_what_next(has_begun)}", model=spec.alias)
 
 
-def _refusal(
-    status: int | None, says: str, spec: ModelSpec, *, headers: dict[str, str], is_context: bool
-) -> ModelError:
-    details: dict[str, Any] = {"model": spec.alias, "status": status, **_retry_after(headers)}
+def _refusal(status: int | None, says: str, spec: ModelSpec, details: dict[str, Any], is_context: bool) -> ModelError:
     if status is None:
         return ModelError(f"The model call failed on this server, before or after the provider: {says}", **details)
     if is_context:
@@ -84,10 +84,17 @@ def _refusal(
         return ModelRateLimited(_sentence(start, says), **details)
     if status in _AUTHENTICATION:
         return ModelAuthenticationFailed(_AUTHENTICATION[status], **details)
-    return _unknown_provider(spec) if _UNKNOWN_PROVIDER in says else _refused(status, says, spec, details)
+    return _refused(status, says, spec, details)
 
 
-def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -> ModelRefusedRequest:
+def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -> ModelError:
+    # Internal: litellm says so when it knows no such provider; its status is a plain 400.
+    if "LLM Provider NOT provided" in says:
+        return ModelNotConfigured(
+            f"No provider is known by the name '{spec.litellm_model}'. Write the model as provider/name, such as "
+            "openai/gpt-4o, or openai/… with an address for any server that speaks OpenAI's protocol.",
+            model=spec.alias,
+        )
     if status == 404:
         start = f"The provider does not know the model '{spec.litellm_model}' at this address."
         return ModelRefusedRequest(_sentence(start, says, "Check the model's name and its address."), **details)
@@ -98,27 +105,11 @@ def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -
 
 
 _MAY_PASS = (408, 425)  # Request timeout, too early: the server asks for the same again.
-_NO_CREDIT = {402: "The provider says that the account has no credit left. Look at its plan and billing."}
-
 # Without the provider's own words, which tend to repeat parts of the key.
 _AUTHENTICATION = {
     401: "The provider refused the key. Check the key that this model's entry names.",
     403: "The provider says that this key may not use this model. Check the key's rights, or choose another model.",
 }
-
-
-def _unknown_provider(spec: ModelSpec) -> ModelNotConfigured:
-    return ModelNotConfigured(
-        f"No provider is known by the name '{spec.litellm_model}'. Write the model as provider/name, such as "
-        "openai/gpt-4o, or openai/… with an address for any server that speaks OpenAI's protocol.",
-        model=spec.alias,
-    )
-
-
-def _unreachable(spec: ModelSpec) -> ModelUnreachable:
-    host = host_of(spec.api_base)
-    where = f"No model server answers at {host}." if host else "The model's server cannot be reached."
-    return ModelUnreachable(f"{where} Check the model's address, and that its server runs.", model=spec.alias)
 
 
 def _what_broke(causes: tuple[BaseException, ...]) -> str:
@@ -192,6 +183,7 @@ def _status(causes: tuple[BaseException, ...]) -> int | None:
     """Return the HTTP status that really came, or the one that an error inside a stream names."""
     import httpx
     import openai
+    from litellm.exceptions import APIConnectionError, MidStreamFallbackError
 
     for cause in reversed(causes):
         if isinstance(cause, httpx.HTTPStatusError):
@@ -201,14 +193,9 @@ def _status(causes: tuple[BaseException, ...]) -> int | None:
             return _as_status(_body(cause).get("code")) or 500
     if _is_cut_connection(causes):
         return None
-    named = (getattr(cause, "status_code", None) for cause in causes if not _is_made_up(cause))
-    return next((status for value in named if (status := _as_status(value))), None)
-
-
-def _is_made_up(error: BaseException) -> bool:
-    from litellm.exceptions import APIConnectionError, MidStreamFallbackError
-
-    return isinstance(error, APIConnectionError | MidStreamFallbackError)
+    # litellm wraps whatever it did not expect in these two, with a status that means nothing.
+    named = [each for each in causes if not isinstance(each, APIConnectionError | MidStreamFallbackError)]
+    return next((status for each in named if (status := _as_status(getattr(each, "status_code", None)))), None)
 
 
 def _as_status(value: object) -> int | None:
@@ -222,20 +209,12 @@ def _body(error: object) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _headers(causes: tuple[BaseException, ...]) -> dict[str, str]:
+def _retry_after(causes: tuple[BaseException, ...]) -> dict[str, str]:
     for cause in causes:
         headers = getattr(getattr(cause, "response", None), "headers", None)
         if headers and "retry-after" in headers:
-            return {"retry-after": str(headers["retry-after"])}
+            return {"retry_after": str(headers["retry-after"])[:LONGEST_RETRY_AFTER]}
     return {}
-
-
-def _retry_after(headers: dict[str, str]) -> dict[str, str]:
-    return {"retry_after": headers["retry-after"][:LONGEST_RETRY_AFTER]} if "retry-after" in headers else {}
-
-
-def _is_quota(causes: tuple[BaseException, ...]) -> bool:
-    return any("insufficient_quota" in (_body(cause).get("code"), _body(cause).get("type")) for cause in causes)
 
 
 def _provider_says(causes: tuple[BaseException, ...], api_key: str) -> str:

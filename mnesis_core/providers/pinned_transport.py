@@ -44,12 +44,8 @@ def pin(request: Request, listed: Sequence[Network]) -> None:
             raise address_not_listed(address)
     if not addresses:
         raise OSError(f"{host} has no address")
-    request.extensions = {**request.extensions, "sni_hostname": host} if not _is_address(host) else request.extensions
-    request.url = request.url.copy_with(host=addresses[0])
-
-
-def _is_address(host: str) -> bool:
     try:
-        return bool(ip_address(host))
-    except ValueError:
-        return False
+        ip_address(host)
+    except ValueError:  # It is a name, which the certificate is for.
+        request.extensions = {**request.extensions, "sni_hostname": host}
+    request.url = request.url.copy_with(host=addresses[0])

@@ -80,7 +80,7 @@ class ScriptedModel:
 
     async def stream(self, request: Request) -> AsyncIterator[TextDelta | ReasoningDelta | Reply]:
         self.requests.append(request)
-        step = self._refusal(request) or self._next_step(request)
+        step = (self.counting and self.counting.refusal(request)) or self._next_step(request)
         answer = PartialAnswer(limit=request.max_characters or StreamConfig().max_answer_characters)
         deadline = deadline_of(self.spec, request)
         is_whole = False
@@ -97,16 +97,11 @@ class ScriptedModel:
             step = replace(step, tool_calls=(), error=ModelTimeout())
         finally:
             self.abandoned += not is_whole
-        yield _reply(self._with_usage(step, request), answer, request)
-
-    def _refusal(self, request: Request) -> Step | None:
-        return None if self.counting is None else self.counting.refusal(request)
-
-    def _with_usage(self, step: Step, request: Request) -> Step:
-        if self.counting is None or step.usage is not None or step.error is not None:
-            return step
-        counted = self.counting.count(request)
-        return replace(step, usage=Usage(input_tokens=counted, output_tokens=len(step.text), source=Source.PROVIDER))
+        if self.counting is not None and step.usage is None and step.error is None:
+            counted = self.counting.count(request)
+            usage = Usage(input_tokens=counted, output_tokens=len(step.text), source=Source.PROVIDER)
+            step = replace(step, usage=usage)
+        yield _reply(step, answer, request)
 
     def _next_step(self, request: Request) -> Step:
         scripted = self.replies
