@@ -34,14 +34,12 @@ class WaitsFor(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRecord:
-    """Why something failed: a code of the registry, and words."""
-
-    code: str
+    code: str  # of ``mnesis_core.errors``
     message: str
 
 
 class HasError:
-    """What may have failed, with an ``error_code`` of the registry and an ``error_message``."""
+    """A record of something that may have failed."""
 
     __slots__ = ()
     error_code: str | None

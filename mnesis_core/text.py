@@ -47,7 +47,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(value: Any) -> Any:
-    """``printable`` on every string inside a JSON value, keys included."""
+    """Apply ``printable`` to every string inside a JSON value, keys included."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
