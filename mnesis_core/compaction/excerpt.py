@@ -36,13 +36,13 @@ def message_quotables(messages: Sequence[StoredMessage]) -> tuple[Quotable, ...]
     for message in messages:
         for part in (stored.part for stored in message.parts):
             if isinstance(part, TextPart) and part.text.strip():
-                label, text, is_user = message.role, part.text.strip(), message.role == "user"
+                label, text, is_user = f"{message.seq} {message.role}", part.text.strip(), message.role == "user"
             elif isinstance(part, ToolPart):
                 text = f"{part.input} {part.output or ''} {part.error or ''}".strip()
-                label, is_user = f"tool {part.tool_name[:40]}", False
+                label, is_user = f"{message.seq} tool {part.tool_name[:40]}", False
             else:
                 continue
-            found.append(Quotable(order=len(found), label=f"{message.seq} {label}", text=text, is_user=is_user))
+            found.append(Quotable(order=len(found), label=label, text=text, is_user=is_user))
     return tuple(found)
 
 
