@@ -20,7 +20,7 @@ from agents_app.maps.schemas import AgenticMapIn, MapIn
 from agents_app.schemas import InboxIn
 from agents_app.tools.memory import describing, reading
 from agents_app.tools.memory import reading as expanding
-from agents_app.tools.memory.describing import told
+from agents_app.tools.memory.describing import describe_operator_run
 from agents_app.tools.memory.reach import find_own
 from agents_app.turns import lifecycle
 from agents_app.turns.overview import AnswerOut, SessionRead
@@ -283,7 +283,7 @@ def read_session(session_id: str, *, owner_id: int) -> dict[str, Any]:
 
 async def _run_map(asked: service.MapRequest, caller: Caller, seconds: float) -> str:
     begun = await db(service.start, asked, owner_id=caller.owner_id)
-    return await db(told, await service.wait(begun.id, owner_id=caller.owner_id, seconds=seconds))
+    return await db(describe_operator_run, await service.wait(begun.id, owner_id=caller.owner_id, seconds=seconds))
 
 
 def _newest_turn(session_id: str, *, owner_id: int) -> TurnRecord:

@@ -21,7 +21,7 @@ from agents_app.maps.executor import Begun, Ended, Ready, hopeless_item, put_bac
 from agents_app.maps.items import lines_of_items
 from agents_app.maps.llm_map import failed_try
 from agents_app.subagents.delegate import end_turn, last_text, launched
-from agents_app.tools.memory.describing import told
+from agents_app.tools.memory.describing import describe_operator_run
 from agents_app.turns import lifecycle
 from agents_app.turns.claim import claim_turn
 from agents_app.turns.overview import used_by_tree
@@ -207,7 +207,7 @@ class AgenticTries:
             return Task(message=prompt, child_id=item.child_session_id)
         judged, own = {one.child_turn_id for one in tries}, (turns[0].idempotency_key or "").startswith(self.run.id)
         is_left = own and turns[0].id not in judged and turns[0].state not in _CUT_SHORT
-        message = "\n\n".join([next_message(tries), *map(told, _asked_for_by(turns[0]))])
+        message = "\n\n".join([next_message(tries), *map(describe_operator_run, _asked_for_by(turns[0]))])
         return Task(message=message, child_id=item.child_session_id, left=turns[0] if is_left else None)
 
     def _turns_of(self, child_id: str) -> list[TurnRecord] | None:

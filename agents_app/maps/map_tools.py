@@ -12,7 +12,7 @@ from typing import Any
 
 from agents_app.maps import service
 from agents_app.tools import ToolContext, tool
-from agents_app.tools.memory.describing import told
+from agents_app.tools.memory.describing import describe_operator_run
 from agents_app.tools.memory.reach import find, load_family, wanted_id
 from agents_app.turns.runner import runner
 from files_app.queries import load_file_reference
@@ -116,7 +116,7 @@ async def _run(context: ToolContext, asked: service.MapRequest, wait_seconds: fl
     except asyncio.CancelledError:
         await _end_with_turn(context, begun)
         raise
-    return await db(told, run)
+    return await db(describe_operator_run, run)
 
 
 async def _end_with_turn(context: ToolContext, begun: asyncio.Future[RunRecord]) -> None:

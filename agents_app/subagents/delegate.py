@@ -1,11 +1,15 @@
-"""Turns of sub-agents, whoever launches them: each has an end, whatever becomes of who waits for it."""
+"""A turn hands tasks to sub-agents and waits for their answers (LCM paper, ``Task`` and ``Tasks``).
+
+Each sub-agent is a session like any other, with its task as the first message and a turn of its own. It does not
+outlive the call that launched it: whatever ends the waiting interrupts the turn. Permits are counted by depth, and only
+a deeper sub-agent is ever waited for, so no wait is circular; a waiting turn holds no slot of its process.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
@@ -47,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 async def launched(launch: Callable[P, TurnRecord], *args: P.args, **kwargs: P.kwargs) -> TurnRecord:
-    """The turn that a function claims in a database thread; where this is cancelled meanwhile, the turn is ended."""
+    """Return the turn that a function claims in a database thread. A turn claimed despite a cancellation is ended."""
     launching = asyncio.ensure_future(db(launch, *args, **kwargs))
     try:
         return await asyncio.shield(launching)
@@ -57,7 +61,7 @@ async def launched(launch: Callable[P, TurnRecord], *args: P.args, **kwargs: P.k
 
 
 async def _take_back(launching: asyncio.Future[TurnRecord]) -> None:
-    """The thread goes on after a cancellation: what it claims must have an end, and not by its lease running out."""
+    # The thread goes on after a cancellation: what it claims must have an end, and not by its lease running out.
     try:
         turn = await launching
         await db(transactions.finish_turn, turn, TurnEnd(state=TurnState.CANCELLED), step=None, usage=UsageRecord())
@@ -67,9 +71,16 @@ async def _take_back(launching: asyncio.Future[TurnRecord]) -> None:
 
 
 async def end_turn(turn: TurnRecord, *, owner_id: int) -> None:
-    """End a sub-agent's turn, wherever it runs, and wait for its end where that is here. Never raises."""
+    """End a sub-agent's turn, wherever it runs, and wait for its end if it runs here. Never raises."""
+
+    def interrupt() -> None:
+        found = open_turn(turn.session_id)
+        if found is None or found[0] != turn.id:  # another turn may run in the session by now
+            raise SessionNotRunning(session_id=turn.session_id)
+        lifecycle.interrupt(turn.session_id, owner_id=owner_id)
+
     try:
-        await db(_interrupt, turn, owner_id=owner_id)
+        await db(interrupt)
     except (SessionNotRunning, SessionNotFoundError):
         return
     except Exception:
@@ -79,39 +90,22 @@ async def end_turn(turn: TurnRecord, *, owner_id: int) -> None:
     await runner.wait(turn.id)
 
 
-def _interrupt(turn: TurnRecord, *, owner_id: int) -> None:
-    """:raises SessionNotRunning: the turn has ended, though another one may run in its session by now."""
-    found = open_turn(turn.session_id)
-    if found is None or found[0] != turn.id:
-        raise SessionNotRunning(session_id=turn.session_id)
-    lifecycle.interrupt(turn.session_id, owner_id=owner_id)
-
-
 def last_text(turn: TurnRecord) -> str:
-    """What a turn said last; empty where it said nothing."""
     last = load_messages_by_ids(turn.message_ids[-1:], session_id=turn.session_id)
     said = [message for message in last if message.role == "assistant"]
     return "\n".join(text_of(tuple(stored.part for stored in message.parts)) for message in said)
 
 
-# Story: a turn hands tasks to sub-agents and waits for their answers (LCM paper, ``Task`` and ``Tasks``).
-#
-# Each sub-agent is a session like any other, with its task as the first message and a turn of its own. It does not outlive
-# the call that launched it: whatever ends the waiting interrupts the turn. Permits are counted by depth, and only a deeper sub-agent is
-# ever waited for, so nobody waits in a circle; of the permits of people's turns a waiting one holds none.
-
-TITLE = 60
-"""Characters of a session's title that is made from its task."""
+TITLE = 60  # characters of a session's title that is made from its task
+# Semaphores by depth, for each event loop, since a semaphore belongs to one: a process has one loop, the tests many.
+_PERMITS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of one task."""
-
     session_id: str
     turn: TurnRecord
-    text: str
-    """The turn's last message."""
+    text: str  # the turn's last message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,41 +164,31 @@ async def _run_all(parent: _Parent, handovers: Sequence[Handover]) -> list[Answe
 
 
 async def _run(parent: _Parent, handover: Handover, launching: asyncio.Lock) -> Answer:
-    async with _permit(parent.delegator.depth + 1):
+    depth = parent.delegator.depth + 1
+    permits = _PERMITS.setdefault(asyncio.get_running_loop(), {})
+    async with permits.setdefault(depth, asyncio.Semaphore(site_config().turn.capacity)):
         async with launching:
             turn = await launched(_launch, parent, handover)
-        ended = await _finished(parent, turn)
-    return await db(_answer_of, parent, ended)
-
-
-async def _finished(parent: _Parent, turn: TurnRecord) -> TurnRecord:
-    """Set a sub-agent's turn going and wait for its end; it ends with whoever waits."""
-    with runner.release_slot(turn.id):
-        runner.start(turn)
-        try:
-            return await _ended(parent, turn)
-        except BaseException:
-            await end_turn(turn, owner_id=parent.session.owner_id)
-            raise
-
-
-@asynccontextmanager
-async def _permit(depth: int) -> AsyncIterator[None]:
-    """Room for one more sub-agent of this depth; waits for it."""
-    loop = asyncio.get_running_loop()
-    by_depth = _PERMITS.setdefault(loop, {})
-    if depth not in by_depth:
-        by_depth[depth] = asyncio.Semaphore(site_config().turn.capacity)
-    async with by_depth[depth]:
-        yield
+        with runner.release_slot(turn.id):
+            runner.start(turn)
+            try:
+                ended = await _wait_for_end(parent, turn)
+            except BaseException:
+                await end_turn(turn, owner_id=parent.session.owner_id)
+                raise
+    return await db(_load_answer, parent, ended)
 
 
 def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
-    """The sub-agent's session, its claimed turn and the parent's event, in one transaction."""
     owner = get_user_model().objects.get(pk=parent.session.owner_id)
     config = _config_of_child(parent, handover)
     with change(parent.session.id) as record:
-        _check_still(parent)
+        # Checked again under the parent's lock: calls beside this one have launched some, or the turn has ended.
+        turn_id = parent.context.turn_id
+        if open_turn(parent.session.id) != (turn_id, TurnState.RUNNING):
+            raise Conflict("the turn that hands this over has ended")
+        launched = len(launched_by_turn(parent.session.id, turn_id))
+        check_room(replace(parent.delegator, launched=launched), 1, parent.config.delegation)
         child_id = session_store.create_session(
             owner=owner,
             model=parent.session.model,
@@ -222,21 +206,12 @@ def _launch(parent: _Parent, handover: Handover) -> TurnRecord:
             message=handover.message(),
             lease_owner=runner.owner,
         )
-        _tell(record, EventType.DELEGATION_STARTED, parent, started.turn)
+        _publish(record, EventType.DELEGATION_STARTED, parent, started.turn)
     return started.turn
 
 
-def _check_still(parent: _Parent) -> None:
-    """Under the lock of the parent: calls that run side by side have launched some meanwhile, or the turn has ended."""
-    turn_id = parent.context.turn_id
-    if open_turn(parent.session.id) != (turn_id, TurnState.RUNNING):
-        raise Conflict("the turn that hands this over has ended")
-    launched = len(launched_by_turn(parent.session.id, turn_id))
-    check_room(replace(parent.delegator, launched=launched), 1, parent.config.delegation)
-
-
 def _config_of_child(parent: _Parent, handover: Handover) -> dict[str, Any]:
-    """The parent's configuration; for an explorer with those of its tools that only read, now and at each of its turns."""
+    # The parent's; an explorer has only those of its tools that read, now and at each of its turns.
     own, names = parent.session.config, parent.config.turn.tools
     turn = own.get("turn", {})
     if handover.agent is AgentKind.EXPLORE:
@@ -246,43 +221,32 @@ def _config_of_child(parent: _Parent, handover: Handover) -> dict[str, Any]:
     return own | {"turn": turn | {"tools": list(names)}}
 
 
-async def _ended(parent: _Parent, turn: TurnRecord) -> TurnRecord:
-    """The turn when it has ended; the parent's ledger says when it waits for a person."""
+async def _wait_for_end(parent: _Parent, turn: TurnRecord) -> TurnRecord:
+    def publish(type: EventType, **values: Any) -> None:
+        with change(parent.session.id) as record:
+            _publish(record, type, parent, turn, **values)
+
     while True:
         now = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=parent.session.owner_id)
         if now.state != TurnState.SUSPENDED:
             return now
-        waiting = [call.part_id for call in now.waits_for]
-        await db(_publish, EventType.DELEGATION_SUSPENDED, parent, now, child_part_ids=waiting)
-        await _resumed(now)
-        await db(_publish, EventType.DELEGATION_RESUMED, parent, now)
+        # The parent's ledger says that its sub-agent waits for a person.
+        await db(publish, EventType.DELEGATION_SUSPENDED, child_part_ids=[call.part_id for call in now.waits_for])
+        with hub.follow(turn.session_id) as follower:
+            while (await db(load_turn, turn.id, session_id=turn.session_id)).state == TurnState.SUSPENDED:
+                await follower.news(seconds=lifecycle.LOOK_AGAIN_SECONDS)
+        await db(publish, EventType.DELEGATION_RESUMED)
 
 
-async def _resumed(turn: TurnRecord) -> None:
-    with hub.follow(turn.session_id) as follower:
-        while (await db(load_turn, turn.id, session_id=turn.session_id)).state == TurnState.SUSPENDED:
-            await follower.news(seconds=lifecycle.LOOK_AGAIN_SECONDS)
-
-
-def _publish(type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
-    with change(parent.session.id) as record:
-        _tell(record, type, parent, turn, **values)
-
-
-def _tell(record: Change, type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
+def _publish(record: Change, type: EventType, parent: _Parent, turn: TurnRecord, **values: Any) -> None:
     part_id = parent.context.part_id
     record.publish(type, part_id=part_id, child_id=turn.session_id, child_turn_id=turn.id, **values)
 
 
-def _answer_of(parent: _Parent, turn: TurnRecord) -> Answer:
-    """What the turn said last."""
+def _load_answer(parent: _Parent, turn: TurnRecord) -> Answer:
     with change(parent.session.id) as record:
-        _tell(record, EventType.DELEGATION_ENDED, parent, turn, state=turn.state)
+        _publish(record, EventType.DELEGATION_ENDED, parent, turn, state=turn.state)
         is_archived = record.archived
     if is_archived:  # since the turn began: what it launches afterwards belongs to it too
         lifecycle.archive_session(turn.session_id, owner_id=parent.session.owner_id)
     return Answer(session_id=turn.session_id, turn=turn, text=last_text(turn))
-
-
-_PERMITS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Semaphore]] = WeakKeyDictionary()
-"""Of each event loop, since a semaphore belongs to one; a process has one, the tests have many."""

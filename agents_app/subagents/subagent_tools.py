@@ -1,6 +1,6 @@
-"""The tools ``task`` and ``tasks``: doors of delegation, as the REST calls are doors of turns.
+"""The tools ``task``, ``tasks``, ``send_message`` and ``list_peers``: one session works with others of its owner.
 
-They stand apart from the other tools because their story starts turns, which run tools; the app's start registers them.
+They stand apart from the other tools because they start turns, which run tools; the app's start registers them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ async def task(
     handover = Handover(
         prompt=prompt, agent=AgentKind(agent), title=title, delegated_scope=delegated_scope, kept_work=kept_work
     )
-    return _said(await delegate(context, handover))
+    answer = await delegate(context, handover)
+    if not answer.text.strip() or answer.turn.state not in (TurnState.COMPLETED, TurnState.INCOMPLETE):
+        raise DelegationFailed(_describe(answer))
+    return _describe(answer)
 
 
 @tool(timeout_seconds=None)
@@ -64,28 +67,16 @@ async def tasks(context: ToolContext, tasks: list[Task]) -> str:
     """
     handovers = [Handover(prompt=one.prompt, agent=AgentKind(one.agent), title=one.title) for one in tasks]
     answers = await delegate_side_by_side(context, handovers)
-    return "\n\n".join(f"## Task {number}\n{_told(answer)}" for number, answer in enumerate(answers, start=1))
+    return "\n\n".join(f"## Task {number}\n{_describe(answer)}" for number, answer in enumerate(answers, start=1))
 
 
-def _said(answer: Answer) -> str:
-    if not answer.text.strip() or answer.turn.state not in (TurnState.COMPLETED, TurnState.INCOMPLETE):
-        raise DelegationFailed(_told(answer))
-    return _told(answer)
-
-
-def _told(answer: Answer) -> str:
-    """An answer, and where it comes from; of a turn that did not end well, what is known of its end."""
+def _describe(answer: Answer) -> str:
     turn = answer.turn
     error = f", {turn.error_code}: {turn.error_message}" if turn.error_code else ""
     return f"{answer.text or 'There is no answer.'}\n[sub-agent {answer.session_id}, its turn is {turn.state}{error}]"
 
 
-# The tools ``send_message`` and ``list_peers``: a session in host mode talks to the other ones of its owner.
-#
-# They stand apart from the other tools because a message calls the runner, which runs tools; the app's start registers them.
-
-TITLE = 80
-"""Characters of a title that are listed."""
+TITLE = 80  # characters of a title that are listed
 PeerMessageKind = Literal["message", "request", "response"]
 
 
@@ -98,7 +89,7 @@ async def send_message(
     It reads the message when it is idle; an answer comes into your inbox as a message of its own, after this turn has
     ended, so do not wait for it. Kind request asks for an answer, response gives one to the message in_reply_to names.
     """
-    session = await db(_addressed, to, context)
+    session = await db(_find_peer, to, context)
     draft = Draft(
         text=text,
         kind=MessageKind(kind),
@@ -120,23 +111,20 @@ def list_peers(context: ToolContext) -> str:
     return "\n".join(lines) or "No agent takes messages."
 
 
-def _addressed(to: str, context: ToolContext) -> SessionRecord:
-    """The session that a name or an id stands for; one of the same owner.
+def _find_peer(to: str, context: ToolContext) -> SessionRecord:
+    """Return the session of the same owner that a name or an id stands for.
 
     :raises PeerNotFoundError: no session has this name; the message says which there are.
     """
-    wanted = to.strip()
-    found = [load_session(wanted, owner_id=context.owner_id)] if is_id(wanted) else _named(wanted, context)
+    name = to.strip()
+    if is_id(name):
+        found = [load_session(name, owner_id=context.owner_id)]
+    else:
+        found = find_peers(owner_id=context.owner_id, name=name)
+    if not found:
+        others = [peer for peer in find_peers(owner_id=context.owner_id) if peer.id != context.session_id]
+        names = ", ".join(peer.peer_name for peer in others) or "none"
+        raise PeerNotFoundError(f"no agent is called {name[:100]!r}; there are: {names}", peer=name[:100])
     if found[0].id == context.session_id:
         raise InvalidRequest("that is you yourself", field="to")
     return found[0]
-
-
-def _named(name: str, context: ToolContext) -> list[SessionRecord]:
-    found = find_peers(owner_id=context.owner_id, name=name)
-    if not found:
-        names = ", ".join(
-            peer.peer_name for peer in find_peers(owner_id=context.owner_id) if peer.id != context.session_id
-        )
-        raise PeerNotFoundError(f"no agent is called {name[:100]!r}; there are: {names or 'none'}", peer=name[:100])
-    return found

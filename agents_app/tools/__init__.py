@@ -1,8 +1,7 @@
 """Tools that a model may call. Importing the package registers the ones that are shipped."""
 
 from agents_app.tools import arithmetic, memory
-from agents_app.tools.calling import call_tool
-from agents_app.tools.definition import SHIPPED
+from agents_app.tools.definition import SHIPPED, call_tool
 from agents_app.tools.registry import (
     Tool,
     ToolContext,

@@ -1,4 +1,4 @@
-"""Tools, and the servers that bring some of them, as every door shows them."""
+"""Tools and the MCP servers that bring some of them: as JSON, and the pages on which administrators attach servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ninja import Schema
 from agents_app import store
 from agents_app.models import McpServer
 from agents_app.queries import audiences_of, list_servers, load_server
-from agents_app.tools import SHIPPED, Tool, list_tools
+from agents_app.tools import SHIPPED, list_tools
 from agents_app.tools.mcp.admin import McpServerForm, attach_server, list_again, mark_read_only
 from mnesis_core.errors import MnesisError, ToolServerNotFound
 from mnesis_core.text import excerpt
@@ -58,31 +58,28 @@ class ToolList(Schema):
 
 
 def show_tools(*, user_id: int | None) -> list[dict[str, Any]]:
-    """Every tool there is for a person's sessions, by name."""
     default = set(site_config().turn.tools)
-    return [_tool_out(tool, is_default=tool.spec.name in default) for tool in list_tools(user_id=user_id)]
-
-
-def _tool_out(tool: Tool, *, is_default: bool) -> dict[str, Any]:
-    return {
-        **asdict(tool.spec),
-        "scope": tool.scope.value,
-        "timeout_seconds": tool.timeout_seconds,
-        "read_only": tool.read_only,
-        "needs_approval": tool.needs_approval,
-        "source": tool.source,
-        "is_default": is_default,
-        "unreachable_since": tool.unreachable_since,
-    }
+    return [
+        {
+            **asdict(tool.spec),
+            "scope": tool.scope.value,
+            "timeout_seconds": tool.timeout_seconds,
+            "read_only": tool.read_only,
+            "needs_approval": tool.needs_approval,
+            "source": tool.source,
+            "is_default": tool.spec.name in default,
+            "unreachable_since": tool.unreachable_since,
+        }
+        for tool in list_tools(user_id=user_id)
+    ]
 
 
 def show_servers(*, user_id: int | None) -> list[dict[str, Any]]:
-    """Every server that is attached for a person's sessions, by name."""
     return [server_out(server) for server in list_servers(user_id=user_id)]
 
 
 def server_out(server: AttachedServer) -> dict[str, Any]:
-    """A server as its administrator sees it. Secrets are names of variables; their values are known to nobody here."""
+    # Secrets are names of environment variables: their values are never read here.
     return {
         "id": server.id,
         **asdict(server.address),
@@ -97,38 +94,37 @@ def server_out(server: AttachedServer) -> dict[str, Any]:
     }
 
 
-# The page of tools, and on it the servers that bring some: attached, changed, asked again and removed by administrators.
-
 ADD, CHANGE = "agents_app.add_mcpserver", "agents_app.change_mcpserver"
-LONGEST_QUERY = 100
-"""Characters."""
+LONGEST_QUERY = 100  # characters
 SCOPES = {"session": "", "root": "not for sub-agents", "sub_agent": "for sub-agents only"}
 
 
 @signed_in
 def tools(request: HttpRequest) -> HttpResponse:
-    """Every tool that sessions may be offered, by who brings it."""
     query = request.GET.get("q", "").strip()[:LONGEST_QUERY]
     everything = show_tools(user_id=reader_of(request))
     found = [tool for tool in everything if query.lower() in f"{tool['name']} {tool['description']}".lower()]
     found.sort(key=lambda tool: (tool["source"] != SHIPPED, tool["source"], tool["name"]))
-    by_source = groupby(found, key=itemgetter("source"))
-    groups = [_group(source, list(items)) for source, items in by_source]
+    groups = [
+        {
+            "source": "Built in" if source == SHIPPED else source,
+            "unreachable_since": items[0]["unreachable_since"],
+            "tools": [_tool_view(item) for item in items],
+        }
+        for source, items in ((source, list(items)) for source, items in groupby(found, key=itemgetter("source")))
+    ]
     context = {"query": show_invisible(query), "groups": groups, "found": len(found), "count": len(everything)}
-    return render(request, "agents_app/tools.html", context | _servers(request, query))
-
-
-def _servers(request: HttpRequest, query: str) -> dict[str, Any]:
-    """For administrators the servers that are attached; for everybody else those that have nothing to show yet."""
     if may_administer(request, CHANGE):
-        return {"servers": [] if query else _attached(), "manages": True, "may_add": may_administer(request, ADD)}
-    # A search does not find those that have nothing to show.
-    servers = [] if query else show_servers(user_id=reader_of(request))
-    return {"silent": [server for server in servers if not server["tools"]]}
+        servers = [] if query else _attached_servers()
+        context |= {"servers": servers, "manages": True, "may_add": may_administer(request, ADD)}
+    else:
+        # Servers without tools would else not show at all; a search does not find them.
+        attached = [] if query else show_servers(user_id=reader_of(request))
+        context["silent"] = [server for server in attached if not server["tools"]]
+    return render(request, "agents_app/tools.html", context)
 
 
-def _attached() -> list[tuple[AttachedServer, dict[str, Any]]]:
-    """Return every server that is attached, by name, with whose sessions may be offered its tools."""
+def _attached_servers() -> list[tuple[AttachedServer, dict[str, Any]]]:
     servers = list_servers()
     audiences = audiences_of([server.id for server in servers])
     return [
@@ -140,15 +136,7 @@ def _attached() -> list[tuple[AttachedServer, dict[str, Any]]]:
     ]
 
 
-def _group(source: str, items: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "source": "Built in" if source == SHIPPED else source,
-        "unreachable_since": items[0]["unreachable_since"],
-        "tools": [_shown(item) for item in items],
-    }
-
-
-def _shown(tool: dict[str, Any]) -> dict[str, Any]:
+def _tool_view(tool: dict[str, Any]) -> dict[str, Any]:
     description = show_invisible(tool["description"])
     first, _, rest = description.partition("\n")
     schema = show_invisible(json.dumps(tool["parameters"], indent=2, ensure_ascii=False))
@@ -158,20 +146,17 @@ def _shown(tool: dict[str, Any]) -> dict[str, Any]:
 
 @administrators(ADD)
 def server_add(request: HttpRequest) -> HttpResponse:
-    """Attach a server, and ask it for its tools."""
     return _entered_server(request, McpServerForm(request.POST if request.method == "POST" else None))
 
 
 @administrators(CHANGE)
 def server_change(request: HttpRequest, name: str) -> HttpResponse:
-    """Attach a server anew; its name stays."""
     row = _row(name)
     return _entered_server(request, McpServerForm(request.POST if request.method == "POST" else None, instance=row))
 
 
 @administrators(CHANGE, methods=("POST",))
 def server_refresh(request: HttpRequest, name: str) -> HttpResponse:
-    """Ask a server for its tools again: what it answers is offered from now on."""
     try:
         server = waiting_for(list_again)(name)
     except ToolServerNotFound:
@@ -185,7 +170,6 @@ def server_refresh(request: HttpRequest, name: str) -> HttpResponse:
 
 @administrators(CHANGE)
 def server_tools(request: HttpRequest, name: str) -> HttpResponse:
-    """Say which tools of a server change nothing, each as it is listed."""
     try:
         server = load_server(name)
     except ToolServerNotFound:
@@ -193,7 +177,7 @@ def server_tools(request: HttpRequest, name: str) -> HttpResponse:
     if request.method != "POST":
         return render(request, "agents_app/server_tools.html", {"server": server})
     seen = set(request.POST.getlist("read_only"))
-    # By what was shown: what is listed otherwise since then was not looked at.
+    # By digest: a tool that is listed otherwise by now is not the one that the administrator has seen.
     marked = [tool for tool in server.listing.tools if tool.digest in seen]
     mark_read_only(name, [tool.remote_name for tool in marked])
     if len(marked) < len(seen):
@@ -205,7 +189,6 @@ def server_tools(request: HttpRequest, name: str) -> HttpResponse:
 
 @administrators(CHANGE)
 def server_remove(request: HttpRequest, name: str) -> HttpResponse:
-    """Take a server away, when somebody has said yes to it."""
     row = _row(name)
     if request.method != "POST":
         return render(request, "agents_app/server_remove.html", {"name": row.name})

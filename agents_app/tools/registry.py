@@ -9,10 +9,12 @@ def word_count(context: ToolContext, text: str) -> str:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, create_model
+from django.apps import AppConfig
+from django.core.checks import Error
+from pydantic import ConfigDict, create_model
 
 from agents_app.tools.definition import Tool, ToolContext, ToolScope
 from agents_app.tools.mcp.tools import attached_tools
@@ -20,6 +22,7 @@ from mnesis_core.config import TurnConfig
 from mnesis_core.errors import InvalidRequest, MnesisError, PermissionDenied, ToolNotFoundError
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.turns.mcp_servers import SEPARATOR
+from sessions_app.conf import site_config
 
 __all__ = [
     "Tool",
@@ -37,9 +40,7 @@ __all__ = [
 ]
 
 Function = TypeVar("Function", bound=Callable[..., str | Awaitable[str]])
-EVERY = "*"
-"""``server__*``: every tool of a server."""
-
+EVERY = "*"  # server__*: every tool of a server
 
 _TOOLS: dict[str, Tool] = {}
 
@@ -54,8 +55,13 @@ def tool(
     """Register a function whose first parameter is the ``ToolContext``; its docstring tells the model what it does."""
 
     def register(function: Function) -> Function:
-        arguments = _arguments_of(function)
-        schema = _inlined(arguments.model_json_schema())
+        hints = get_type_hints(function)
+        fields: dict[str, Any] = {
+            parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
+            for parameter in list(inspect.signature(function).parameters.values())[1:]
+        }
+        arguments = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+        schema = _inline_definitions(arguments.model_json_schema())
         schema.pop("title", None)
         _TOOLS[function.__name__] = Tool(
             spec=ToolSpec(name=function.__name__, description=inspect.getdoc(function) or "", parameters=schema),
@@ -71,18 +77,8 @@ def tool(
     return register
 
 
-def _arguments_of(function: Callable[..., Any]) -> type[BaseModel]:
-    hints = get_type_hints(function)
-    parameters = list(inspect.signature(function).parameters.values())[1:]
-    fields: dict[str, Any] = {
-        parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
-        for parameter in parameters
-    }
-    return create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-
-
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema with its definitions in their places: not every provider follows references."""
+def _inline_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    # Not every provider follows references.
     definitions = schema.pop("$defs", {})
 
     def resolve(value: Any) -> Any:
@@ -98,42 +94,41 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def shipped_tools() -> frozenset[str]:
-    """The names of the tools that this program brings."""
     return frozenset(_TOOLS)
 
 
 def list_tools(*, user_id: int | None) -> list[Tool]:
-    """Every tool there is for a person's sessions, by name. Reads the database: call it in a database thread."""
+    """Return every tool there is for a person's sessions, by name. Reads the database."""
     everything = _TOOLS | attached_tools(user_id=user_id)
     return [everything[name] for name in sorted(everything)]
 
 
 def find_tool(name: str) -> Tool:
-    """The tool of this name. Reads the database for one that an MCP server brings: call it in a database thread.
+    """Return the tool of this name. Reads the database for one that an MCP server brings.
 
     :raises ToolNotFoundError: there is none.
     """
-    found = _named([name], _attached_of([name], user_id=None)).get(name)
+    found = _select([name], _attached_of([name], user_id=None)).get(name)
     if found is None:
         raise ToolNotFoundError(f"no tool is called {name!r}; there are: {', '.join(sorted(_TOOLS))}")
     return found
 
 
 def offered_tools(names: Iterable[str], *, user_id: int | None, depth: int = 0) -> dict[str, Tool]:
-    """The tools of these names that a session of this depth may be offered, in this order; ``server__*`` is all of a server.
+    """Return the tools of these names that a session of this depth may be offered, in this order.
 
-    Unknown names are left out, so that a removed tool breaks no session, and with them what is not for its owner.
-    Reads the database, as ``find_tool`` does.
+    ``server__*`` stands for all tools of a server. Unknown names are left out, so that a removed tool breaks no
+    session, and so are tools that are not for the owner. Reads the database, as ``find_tool`` does.
 
-    :param user_id: whose session it is; ``None``: the site itself asks
+    :param user_id: the session's owner; ``None``: the site itself asks
     """
     wanted = tuple(names)
-    found = _named(wanted, _attached_of(wanted, user_id=user_id))
+    found = _select(wanted, _attached_of(wanted, user_id=user_id))
     return {name: tool for name, tool in found.items() if tool.is_for(depth)}
 
 
 def permitted_tools(tools: Mapping[str, Tool], config: TurnConfig) -> dict[str, Tool]:
-    """Those of the tools that a session's turns may call as it is configured, whoever asks: reading ones, or unattended."""
+    """Return the tools that a session's configuration permits: only reading ones, only those that need no approval."""
     return {
         name: found
         for name, found in tools.items()
@@ -143,13 +138,13 @@ def permitted_tools(tools: Mapping[str, Tool], config: TurnConfig) -> dict[str, 
 
 
 def check_tools(names: Iterable[str], *, user_id: int | None) -> None:
-    """Refuse names that are no tool's now, for this person's sessions. Reads the database.
+    """Refuse names of tools that this person's sessions cannot be offered now. Reads the database.
 
     :raises InvalidRequest: there are such names; the message says which.
     """
     wanted = tuple(dict.fromkeys(names))
     attached = _attached_of(wanted, user_id=user_id)
-    unknown = [name for name in wanted if not _named([name], attached)]
+    unknown = [name for name in wanted if not _select([name], attached)]
     if unknown:
         raise InvalidRequest(
             f"turn.tools: no tool is called {', '.join(unknown)}; GET /api/tools lists the ones there are",
@@ -157,8 +152,23 @@ def check_tools(names: Iterable[str], *, user_id: int | None) -> None:
         )
 
 
+def check_tool_names(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
+    """System check ``mnesis.E010``: ``turn.tools`` or ``turn.ask_before`` names a tool that does not exist."""
+    turn, known = site_config().turn, shipped_tools()
+    # Tools of MCP servers are not checked: a server that was removed must not keep the site from starting.
+    wrong = [name for name in (*turn.tools, *turn.ask_before) if SEPARATOR not in name and name not in known]
+    return [
+        Error(
+            f"The configuration (MNESIS_CONFIG) names the tool {name!r}, and there is none.",
+            hint=f"There are: {', '.join(sorted(known))}, and those of MCP servers as server__tool.",
+            id="mnesis.E010",
+        )
+        for name in dict.fromkeys(wrong)
+    ]
+
+
 def not_offered(name: str, offered: Iterable[str]) -> MnesisError:
-    """What to say of a call to a tool that the session is not offered."""
+    """Return the error with which a call to a tool is answered that the session is not offered."""
     known = _TOOLS.get(name)
     if known is not None and known.scope is ToolScope.SUB_AGENT:
         return PermissionDenied(f"{name} is for sub-agents, who have a context of their own. Delegate with task.")
@@ -166,18 +176,16 @@ def not_offered(name: str, offered: Iterable[str]) -> MnesisError:
 
 
 def tool_specs(names: Iterable[str]) -> tuple[ToolSpec, ...]:
-    """How a model sees the tools of these names; unknown names are left out."""
     return tuple(found.spec for found in offered_tools(names, user_id=None).values())
 
 
 def _attached_of(names: Iterable[str], *, user_id: int | None) -> dict[str, Tool]:
-    """The tools of all servers that these names may be about. The database is asked only if there are any."""
+    """Return all tools of the servers that these names are about. The database is asked only if there are any."""
     servers = {name.partition(SEPARATOR)[0] for name in names if name not in _TOOLS and SEPARATOR in name}
     return attached_tools(servers, user_id=user_id) if servers else {}
 
 
-def _named(names: Iterable[str], attached: Mapping[str, Tool]) -> dict[str, Tool]:
-    """The tools of these names, in this order."""
+def _select(names: Iterable[str], attached: Mapping[str, Tool]) -> dict[str, Tool]:
     found: dict[str, Tool] = {}
     for name in names:
         if name in _TOOLS:

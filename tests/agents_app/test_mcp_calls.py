@@ -17,8 +17,7 @@ import pytest_asyncio
 
 from agents_app.tools.mcp import connections as mcp_connections
 from agents_app.tools.mcp import transport
-from agents_app.tools.mcp.connections import Connection, connections
-from agents_app.tools.mcp.requests import call_tool
+from agents_app.tools.mcp.connections import Connection, call_tool, connections
 from agents_app.tools.mcp.tools import ask_for_tools
 from mnesis_core.errors import ToolFailed, ToolServerUnreachable
 from mnesis_core.turns.mcp_servers import ServerAddress, take_listing
@@ -184,7 +183,7 @@ time.sleep(60)
 
 
 async def test_when_we_are_killed_so_is_the_program(tmp_path):
-    argv = [str(transport.KEEPER), "1000", *hostile("stays", str(tmp_path / "pids")).argv]
+    argv = [str(transport.SUPERVISOR), "1000", *hostile("stays", str(tmp_path / "pids")).argv]
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, *argv)
     await until(lambda: len(_pids(tmp_path / "pids")) == 2)
     pids = _pids(tmp_path / "pids")

@@ -15,7 +15,7 @@ from agents_app.map_queries import load_run
 from agents_app.maps import service
 from agents_app.maps.output import output_lines, readable_run, table_rows
 from agents_app.maps.schemas import MapRunList, MapRunRead, run_page
-from agents_app.tools.memory.describing import told
+from agents_app.tools.memory.describing import describe_operator_run
 from files_app.ingest import CHUNK_BYTES, chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, InvalidSchema
 from mnesis_core.maps.throughput import Pace, progress_line
@@ -157,7 +157,7 @@ class Command(DoorCommand):
         if options["as_json"]:
             self.print_json(MapRunRead.model_validate(run).dict())
         else:
-            self.stdout.write(self.readable(told(run)))
+            self.stdout.write(self.readable(describe_operator_run(run)))
 
 
 def _request(options: dict[str, Any], owner_id: int) -> service.MapRequest:

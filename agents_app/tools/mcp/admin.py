@@ -1,4 +1,4 @@
-"""Attaching servers of the Model Context Protocol: what an administrator does, in the admin or at the terminal."""
+"""Attach MCP servers: the use cases of an administrator, on a page or at the terminal, and the page's form."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ async def attach_server(
 ) -> AttachedServer:
     """Attach a server, in place of the one with this name, and ask it for its tools.
 
-    One that cannot be asked is attached all the same, without tools; its ``problem`` says why.
+    A server that cannot be asked is attached all the same, without tools; its ``problem`` says why.
 
-    :param put: writes it; by ``store.enter_server`` with who may be offered its tools, which else stays
+    :param put: writes it; ``store.enter_server`` also writes who may be offered its tools
     :raises InvalidRequest: a value is missing or out of its bounds.
     """
     await db(put, address)
@@ -43,7 +43,7 @@ async def attach_server(
 
 
 def mark_read_only(name: str, tools: Collection[str]) -> AttachedServer:
-    """Say which tools of a server change nothing, as they are listed now; of all others that is not known from now on.
+    """Mark the tools of a server that change nothing, as they are listed now, and remove the mark from all others.
 
     :param tools: the server's own names, or ours (``server__tool``)
     :raises ToolServerNotFound: none that is attached has this name.
@@ -80,17 +80,12 @@ async def list_again(name: str, *, errors: TextIO | int = subprocess.DEVNULL) ->
     return await db(load_server, name)
 
 
-# The form in which an administrator attaches a server of tools, in the administration and on the page of tools.
-
 SECRETS = ("secrets", "url", "program")
 CHOICES = (forms.CheckboxInput, forms.CheckboxSelectMultiple, forms.RadioSelect)
-FIELD_OF = {"argv": "program"}
-"""Where the form calls a value by another name than the address does."""
 
 
 class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
-    """How to reach a server, with the mistakes caught that would otherwise show at its first call."""
-
+    # It catches mistakes that would otherwise show at the server's first call.
     program = forms.CharField(
         required=False,
         widget=forms.TextInput(attrs={"size": 80}),
@@ -134,44 +129,35 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
             # Another name would be another server.
             del self.fields["name"]
         self.fields["url"].required = False
-        self._say_what_is_listed()
-        for field in self.fields.values():
-            if not isinstance(field.widget, CHOICES):
-                field.widget.attrs["class"] = "input"
-
-    def _say_what_is_listed(self) -> None:
         lists = host_lists()
         offer_programs(self.fields["program"], lists, current=self.initial["program"])
         say_variables(self.fields["secrets"], lists)
         say_addresses(self.fields["url"], lists)
+        for field in self.fields.values():
+            if not isinstance(field.widget, CHOICES):
+                field.widget.attrs["class"] = "input"
 
     def clean_name(self) -> str:
-        """A server that is attached is changed, not added again."""
         name = str(self.cleaned_data["name"])
         if list_servers([name]):
             raise forms.ValidationError("A server of this name is attached already. Change that one, or remove it.")
         return name
 
     def clean(self) -> dict[str, Any]:
-        """The same rules as everywhere."""
         values = super().clean() or {}
         self.check_audience(values)
         if not self.errors:
-            self._check_address(values)
+            try:
+                values["address"] = self._read_address(values)
+                check_address(values["address"])
+                check_entered(values["address"])
+            except (InvalidRequest, NotListed) as error:
+                field = str(error.details["field"]).replace("argv", "program")
+                self.add_error(field if field in self.fields else None, error.message)
         forget_refused(self, SECRETS)
         return values
 
-    def _check_address(self, values: dict[str, Any]) -> None:
-        try:
-            values["address"] = self._address(values)
-            check_address(values["address"])
-            check_entered(values["address"])
-        except (InvalidRequest, NotListed) as error:
-            named = str(error.details["field"])
-            field = FIELD_OF.get(named, named)
-            self.add_error(field if field in self.fields else None, error.message)
-
-    def _address(self, values: dict[str, Any]) -> ServerAddress:
+    def _read_address(self, values: dict[str, Any]) -> ServerAddress:
         try:
             argv = tuple(shlex.split(values["program"]))
         except ValueError as error:
@@ -189,6 +175,5 @@ class McpServerForm(forms.ModelForm, AudienceFields):  # type: ignore[type-arg]
 
     @property
     def address(self) -> ServerAddress:
-        """How it is reached; only of a form that is valid."""
         address: ServerAddress = self.cleaned_data["address"]
         return address

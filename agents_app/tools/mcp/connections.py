@@ -1,38 +1,53 @@
-"""Open connections of this process to servers of the Model Context Protocol: made at the first call, closed when idle.
+"""Connections of this process to MCP servers: made at the first call, closed when idle; the questions sent over them.
 
-Each belongs to one task, which opens and closes it (the SDK's cancel scopes may not change hands); calls come from any task of
-its loop. Imported only when a server is asked: the SDK takes more than a second.
+Each belongs to one task, which opens and closes it (the SDK's cancel scopes may not change hands); calls come from any
+task of its loop. Imported only when a server is asked: the SDK takes more than a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import logging
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED
+from mcp_types import (
+    CONNECTION_CLOSED,
+    AudioContent,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ListToolsRequest,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 from pydantic import ValidationError
 
 from agents_app.tools.mcp.transport import CONNECT_SECONDS, Errors, reach, watched
 from mnesis_core.errors import MnesisError, ToolFailed, ToolServerUnreachable
-from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress
+from mnesis_core.turns.mcp_servers import MOST_TOOLS, AttachedServer, ListedTool, ServerAddress
 
-IDLE_SECONDS = 300.0
-"""A connection that nobody used so long is closed, and its program ended."""
-CLOSE_SECONDS = 8.0
-"""More than the SDK takes to end a program that does not want to."""
+IDLE_SECONDS = 300.0  # a connection without calls for so long is closed, and its program ended
+CLOSE_SECONDS = 8.0  # more than the SDK takes to end a program that does not want to
 ENDING_SECONDS = 0.5
 ENDED = "it ended without an answer"
-LONGEST_REASON = 500
-"""Characters of what went wrong: it may be the server's own words."""
+LONGEST_REASON = 500  # characters of an error: it may be the server's own words
+# The SDK says so when a server over HTTP was restarted and knows us no more: it has not run the call.
 SESSION_GONE = "Session terminated"
-"""What the SDK says when a server over HTTP was restarted and knows us no more: it has not run the call."""
+LIST_SECONDS = 30.0
+MOST_PAGES = 20  # of a list of tools; a server may always name one more
+MOST_LISTED = 4 * MOST_TOOLS  # tools that are read at all; of these the first MOST_TOOLS good ones are taken
+_HINTS = {"read_only_hint", "destructive_hint", "idempotent_hint", "open_world_hint"}
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
@@ -42,10 +57,9 @@ class ConnectionGone(ToolServerUnreachable):
 
 
 class Connection:
-    """One server, connected to from one event loop."""
+    """A connection of one event loop to one server, which begins to connect when it is made."""
 
     def __init__(self, address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> None:
-        """Begin to connect. ``errors`` gets what a program says on standard error."""
         self.loop = asyncio.get_running_loop()
         self._address, self._errors = address, errors
         self._ready: asyncio.Future[Client] = self.loop.create_future()
@@ -57,7 +71,6 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether a call may be made, as far as is known."""
         return not self._closing.is_set()
 
     async def ask(self, question: Callable[[Client], Awaitable[Result]]) -> Result:
@@ -70,12 +83,12 @@ class Connection:
         try:
             return await question(await asyncio.shield(self._ready))
         except asyncio.CancelledError:
-            # Out of time, or nobody wants to know: if no other call waits for this server, it may be stuck.
+            # Out of time, or the call was given up: if no other call waits for this server, it may be stuck.
             if self._calls == 1:
                 self._closing.set()
             raise
         except MCPError as error:
-            raise await self._translated(error) from None
+            raise await self._translate(error) from None
         except ValidationError:
             raise ToolFailed(f"{self._address.name} answers with what the protocol does not know") from None
         finally:
@@ -83,13 +96,12 @@ class Connection:
             self._used_at = self.loop.time()
 
     async def close(self) -> None:
-        """End the connection, and wait until it has ended."""
         self._closing.set()
         if not self._ready.done():
             self._task.cancel()
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
 
-    async def _translated(self, error: MCPError) -> MnesisError:
+    async def _translate(self, error: MCPError) -> MnesisError:
         if error.message == SESSION_GONE:
             self._closing.set()
             return ConnectionGone(f"{self._address.name} has forgotten us")
@@ -102,35 +114,24 @@ class Connection:
 
     async def _hold(self) -> None:
         try:
-            async with self._connected() as client:
+            transport = reach(self._address, errors=self._errors)
+            client = Client(watched(transport, ended=self._closing.set), cache=None)
+            async with asyncio.timeout(CONNECT_SECONDS) as limit, client:
+                limit.reschedule(None)
                 self._ready.set_result(client)
-                await self._until_unused()
+                await self._wait_until_unused()
         except asyncio.CancelledError:
             self._fail(ToolServerUnreachable(f"{self._address.name}: the connection was closed"))
             raise
         except MnesisError as error:
             self._fail(error)
         except Exception as error:
-            self._problem = _reason(error)
+            self._problem = _reason_of(error)
             self._fail(ToolServerUnreachable(f"{self._address.name}: {self._problem}"))
         finally:
             self._closing.set()
 
-    def _fail(self, error: MnesisError) -> None:
-        if not self._ready.done():
-            self._ready.set_exception(error)
-            # Perhaps nobody waits any more.
-            self._ready.exception()
-
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Client]:
-        transport = reach(self._address, errors=self._errors)
-        client = Client(watched(transport, ended=self._closing.set), cache=None)
-        async with asyncio.timeout(CONNECT_SECONDS) as limit, client:
-            limit.reschedule(None)
-            yield client
-
-    async def _until_unused(self) -> None:
+    async def _wait_until_unused(self) -> None:
         while self._calls or self.loop.time() - self._used_at < IDLE_SECONDS:
             try:
                 async with asyncio.timeout(IDLE_SECONDS):
@@ -139,12 +140,27 @@ class Connection:
                 continue
             return
 
+    def _fail(self, error: MnesisError) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            # Read once, or asyncio logs an error that was never retrieved: perhaps no call waits any more.
+            self._ready.exception()
+
+
+def _reason_of(error: BaseException) -> str:
+    # The SDK's groups say only how many errors they hold.
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {CONNECT_SECONDS:g} seconds"
+    if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+        return ENDED
+    return f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+
 
 class Connections:
-    """One connection a server, of this process."""
-
     def __init__(self) -> None:
-        self._open: dict[str, Connection] = {}
+        self._open: dict[str, Connection] = {}  # by the id of the server
 
     async def ask(self, server: AttachedServer, question: Callable[[Client], Awaitable[Result]]) -> Result:
         """Ask a server something, over the connection that is open or a new one.
@@ -158,7 +174,7 @@ class Connections:
             return await self._connection(server).ask(question)
 
     async def close(self) -> None:
-        """End all connections of this loop, and their programs."""
+        """End all connections of this event loop, and their programs."""
         loop = asyncio.get_running_loop()
         ours = {id: connection for id, connection in self._open.items() if connection.loop is loop}
         self._open = {id: connection for id, connection in self._open.items() if id not in ours}
@@ -175,12 +191,74 @@ class Connections:
 connections = Connections()
 
 
-def _reason(error: BaseException) -> str:
-    """What went wrong, in a line: of a group the first error, without our own inner workings."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, TimeoutError):
-        return f"it did not answer within {CONNECT_SECONDS:g} seconds"
-    if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
-        return ENDED
-    return f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+async def list_tools(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> list[ListedTool]:
+    """Connect to a server anew, ask for its tools and end the connection.
+
+    :raises ToolServerUnreachable: it cannot be connected to, or does not answer in time.
+    :raises ToolFailed: it answers with an error, or with what is no list.
+    """
+    connection = Connection(address, errors=errors)
+    try:
+        async with asyncio.timeout(LIST_SECONDS):
+            return await connection.ask(_list_all_pages)
+    except TimeoutError:
+        raise ToolServerUnreachable(f"{address.name} did not list its tools within {LIST_SECONDS:g} seconds") from None
+    finally:
+        await connection.close()
+
+
+async def _list_all_pages(client: Client) -> list[ListedTool]:
+    found: list[ListedTool] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        # Not client.list_tools, which keeps every schema to check answers by (see call_tool).
+        request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+        page = await client.session.send_request(request, ListToolsResult)
+        found += [
+            ListedTool(
+                name=tool.name,
+                description=tool.description or "",
+                schema=tool.input_schema,
+                hints=tool.annotations.model_dump(by_alias=True, include=_HINTS, exclude_none=True)
+                if tool.annotations
+                else {},
+            )
+            for tool in page.tools
+        ]
+        cursor = page.next_cursor
+        if not cursor or len(found) > MOST_LISTED:
+            break
+    return found[:MOST_LISTED]
+
+
+async def call_tool(server: AttachedServer, name: str, arguments: dict[str, Any]) -> str:
+    """Call a tool by the server's own name for it, and return its output as text.
+
+    :raises ToolFailed: the tool or the server says that it failed, or answers with what is no answer.
+    :raises ToolServerUnreachable: the server cannot be connected to, or the connection ended.
+    """
+    # Not client.call_tool: it checks the answer by the server's own schema, whose patterns can take for ever.
+    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+    result = await connections.ask(server, lambda client: client.session.send_request(request, CallToolResult))
+    texts = [text for block in result.content if (text := _text_of(block)) is not None]
+    if not texts and result.structured_content is not None:
+        texts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    if result.is_error:
+        raise ToolFailed("\n".join(texts) or "The tool failed and does not say why.")
+    return "\n".join(texts)
+
+
+def _text_of(block: Any) -> str | None:
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.mime_type}, {len(block.data) * 3 // 4:,} bytes: not shown]"
+        case ResourceLink():
+            return f"[resource {block.uri}: {block.name}]"
+        case EmbeddedResource(resource=TextResourceContents() as resource):
+            return f"[resource {resource.uri}]\n{resource.text}"
+        case EmbeddedResource(resource=resource):
+            return f"[resource {resource.uri}, {len(resource.blob) * 3 // 4:,} bytes: not shown]"
+        case _:
+            return None

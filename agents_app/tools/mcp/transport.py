@@ -1,4 +1,4 @@
-"""How a server of the Model Context Protocol is reached: a process of ours, or HTTP. What it may send is bounded here.
+"""The transport to an MCP server: a process of ours, or HTTP. What the server may send is bounded here.
 
 Imported only when a server is asked: the SDK takes more than a second.
 """
@@ -24,19 +24,14 @@ from mnesis_core.providers.pinned_transport import pin
 from mnesis_core.turns.mcp_servers import ServerAddress
 from sessions_app.conf import host_lists
 
-MOST_BYTES = 24_000_000
-"""Of one answer: what is kept of an output, 20 million characters, and what is around it."""
+MOST_BYTES = 24_000_000  # of one answer: the 20 million characters that are kept of an output, and what is around them
 CONNECT_SECONDS = 15.0
 SUPERVISOR = Path(__file__).with_name("stdio_supervisor.py")
-AUTHORIZATION = "authorization"
-
-
-Errors = TextIO | int
-"""Where a program's standard error goes: a file, or ``DEVNULL``."""
+Errors = TextIO | int  # where a program's standard error goes: a file, or ``DEVNULL``
 
 
 def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> AbstractAsyncContextManager[Any]:
-    """The SDK's transport to a server, not opened yet.
+    """Return the SDK's transport to a server, not opened yet.
 
     :raises ToolServerUnreachable: a variable that it needs is not set, the program is not there, or no command on the
         host entered it and the host's lists do not hold it: they may be shorter now than they were then.
@@ -46,15 +41,14 @@ def reach(address: ServerAddress, *, errors: Errors = subprocess.DEVNULL) -> Abs
             host_lists().check_server(address.argv, address.url, address.secrets)
     except NotListed as error:
         raise ToolServerUnreachable(f"{address.name}: {error.message}") from None
-    secrets = {name: _value_of(variable, address.name) for name, variable in address.secrets.items()}
+    secrets = {name: os.environ.get(variable, "") for name, variable in address.secrets.items()}
+    for name, value in secrets.items():
+        if not value:
+            variable = address.secrets[name]
+            raise ToolServerUnreachable(
+                f"{address.name} needs the environment variable {variable}, which is not set here"
+            )
     return _http(address, secrets) if address.url else _stdio(address, secrets, errors)
-
-
-def _value_of(variable: str, server_name: str) -> str:
-    value = os.environ.get(variable, "")
-    if not value:
-        raise ToolServerUnreachable(f"{server_name} needs the environment variable {variable}, which is not set here")
-    return value
 
 
 def _stdio(address: ServerAddress, secrets: dict[str, str], errors: Errors) -> AbstractAsyncContextManager[Any]:
@@ -62,7 +56,7 @@ def _stdio(address: ServerAddress, secrets: dict[str, str], errors: Errors) -> A
     if shutil.which(address.argv[0], path=environment.get("PATH")) is None:
         raise ToolServerUnreachable(f"{address.name}: there is no program {address.argv[0]} here")
     server = StdioServerParameters(
-        # Isolated, without site packages: it is up in some milliseconds, and nothing of the environment steers it.
+        # Isolated, without site packages: it starts in some milliseconds, and the environment does not steer it.
         command=sys.executable,
         args=["-I", "-S", str(SUPERVISOR), str(MOST_BYTES), *address.argv],
         env=secrets,
@@ -76,14 +70,18 @@ def _stdio(address: ServerAddress, secrets: dict[str, str], errors: Errors) -> A
 
 @asynccontextmanager
 async def _http(address: ServerAddress, secrets: dict[str, str]) -> AsyncGenerator[Any, None]:
-    headers = {name: _credentials(name, value) for name, value in secrets.items()}
+    headers = {
+        # A token by itself is a bearer's.
+        name: f"Bearer {value}" if name.lower() == "authorization" and " " not in value else value
+        for name, value in secrets.items()
+    }
     client = httpx2.AsyncClient(
         headers=headers,
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=address.timeout_seconds),
         transport=_Bounded(httpx2.AsyncHTTPTransport()),
-        # A redirect would need a look of its own.
+        # A redirect would have to be checked by itself.
         follow_redirects=False,
-        event_hooks={} if address.entered_on_host else {"request": [_look_at]},
+        event_hooks={} if address.entered_on_host else {"request": [_pin_address]},
     )
     async with (
         client,
@@ -92,7 +90,7 @@ async def _http(address: ServerAddress, secrets: dict[str, str]) -> AsyncGenerat
         yield streams
 
 
-async def _look_at(request: httpx2.Request) -> None:
+async def _pin_address(request: httpx2.Request) -> None:
     try:
         await asyncio.to_thread(pin, request, host_lists().addresses)
     except NotListed as error:
@@ -101,29 +99,21 @@ async def _look_at(request: httpx2.Request) -> None:
         raise httpx2.ConnectError(str(error), request=request) from error
 
 
-def _credentials(name: str, value: str) -> str:
-    """A token by itself is a bearer's."""
-    return f"Bearer {value}" if name.lower() == AUTHORIZATION and " " not in value else value
-
-
 @asynccontextmanager
 async def watched(
     transport: AbstractAsyncContextManager[Any], *, ended: Callable[[], None]
 ) -> AsyncGenerator[Any, None]:
-    """A transport that tells when the server's side has ended: nothing else would, before the next call fails."""
+    # Without it, only the next call would notice that the server's side has ended.
     async with transport as (answers, questions):
         yield _Watched(answers, ended), questions
 
 
 class _Watched:
-    """A stream of answers, in the shape that the SDK reads from."""
-
     def __init__(self, inner: Any, ended: Callable[[], None]) -> None:
         self._inner, self._ended = inner, ended
 
     @property
     def last_context(self) -> Any:
-        """What the SDK asks streams over HTTP for."""
         return getattr(self._inner, "last_context", None)
 
     def __aiter__(self) -> _Watched:
@@ -137,11 +127,9 @@ class _Watched:
             raise
 
     async def receive(self) -> Any:
-        """The next answer."""
         return await self._inner.receive()
 
     async def aclose(self) -> None:
-        """Read no more."""
         await self._inner.aclose()
 
     async def __aenter__(self) -> _Watched:
@@ -153,8 +141,6 @@ class _Watched:
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
-    """Breaks off a response that is longer than any answer may be."""
-
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
         self._inner = inner
 

@@ -1,6 +1,6 @@
 """Memory tools (LCM paper 2.4): the model reaches what has left its context, and every id that it is shown.
 
-``lcm_expand`` is for sub-agents only, who have a context of their own to fill (decision 23).
+``lcm_expand`` is for sub-agents only, which have a context of their own to fill (decision 23).
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from agents_app.tools.memory import describing, grepping, reading
-from agents_app.tools.memory import grepping as file_grepping
-from agents_app.tools.memory import reading as expanding
-from agents_app.tools.memory.reach import Family, Found, find, load_family, wanted_id
+from agents_app.tools.memory.reach import Found, find, load_family, wanted_id
 from agents_app.tools.registry import ToolContext, ToolScope, tool
 from mnesis_core.errors import NotFound
 
@@ -38,9 +36,7 @@ def lcm_grep(
     """
     family = load_family(context)
     if scope == "files" or file_id.strip():
-        return file_grepping.grep_files(
-            family, pattern, mode=mode, file_id=wanted_id(file_id), limit=limit, cursor=cursor
-        )
+        return grepping.grep_files(family, pattern, mode=mode, file_id=wanted_id(file_id), limit=limit, cursor=cursor)
     return grepping.grep(family, pattern, mode=mode, summary_id=summary_id, limit=limit, cursor=cursor)
 
 
@@ -71,23 +67,17 @@ def lcm_expand(context: ToolContext, summary_id: str, cursor: int = 0) -> str:
 
     For sub-agents only, within an allowance of tokens: lcm_grep with the summary's id finds a detail for less.
     """
-    return expanding.expand_for_sub_agent(context, summary_id, cursor=cursor)
+    return reading.expand_for_sub_agent(context, summary_id, cursor=cursor)
 
 
 def _answer(context: ToolContext, text: str, tell: Callable[[Found], str]) -> str:
-    """What there is to tell of an id; where it names nothing, where it was said: no id in a context is a dead end."""
     family, id = load_family(context), wanted_id(text)
     try:
         return tell(find(family, id))
     except NotFound:
-        if told := _mentions(family, id):
-            return told
-        raise
-
-
-def _mentions(family: Family, id: str) -> str:
-    hits = grepping.find_mentions(family, id)
-    if not hits:
-        return ""
-    head = "Nothing that is kept here has this id; it is only named in:"
-    return "\n".join([head, *map(grepping.describe_hit, hits)])
+        # No id in a context is a dead end: where nothing has it, the tool answers where it was said.
+        hits = grepping.find_mentions(family, id)
+        if not hits:
+            raise
+        head = "Nothing that is kept here has this id; it is only named in:"
+        return "\n".join([head, *map(grepping.describe_hit, hits)])

@@ -1,6 +1,6 @@
-"""What a session's memory tools may see: the session, those above it, and what any of them has launched.
+"""The sessions that memory tools may see: the session itself, those above it, and what any of them has launched.
 
-Never another person's, whoever names its id: to them it is not there (decision 26).
+Sessions of other people are not there for them, whatever id is named (decision 26).
 """
 
 from __future__ import annotations
@@ -43,30 +43,23 @@ _ERRORS: dict[str, type[NotFound]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Something of the record that has an id."""
-
-    kind: str
-    """The id's prefix: ``msg``, ``part``, ``sum``, ``file``, ``run``, ``map``, ``turn``, ``call`` or ``sess``."""
+    kind: str  # the id's prefix: msg, part, sum, file, run, map, turn, call or sess
     id: str
     session_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One session and its relations."""
-
     owner_id: int
-    line: tuple[Kin, ...]
-    """The session, its parent, and so on upwards."""
+    line: tuple[Kin, ...]  # the session, its parent, and so on upwards
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """The sessions that are searched, nearest first; not what a fork has copied."""
+        # Nearest first, and nothing twice: a fork holds a copy of its parent.
         copied = {kin.parent_id for kin in self.line if kin.is_copy}
         return tuple(kin.id for kin in self.line if kin.id not in copied)
 
     def holds(self, session_id: str) -> bool:
-        """Whether a session is one of the line, or was launched by one of it, however many steps down."""
         own = {kin.id for kin in self.line}
         try:
             line = load_line(session_id, owner_id=self.owner_id)
@@ -81,20 +74,17 @@ class Family:
 
 
 def load_family(context: ToolContext) -> Family:
-    """The family on whose behalf a tool runs.
-
-    :raises SessionNotFoundError: the session is not there, or belongs to somebody else.
-    """
+    """:raises SessionNotFoundError: the session is not there, or belongs to another person."""
     return Family(owner_id=context.owner_id, line=load_line(context.session_id, owner_id=context.owner_id))
 
 
 def wanted_id(text: str) -> str:
-    """The id that a text names: the first of ours in it, as in a pasted line; else all of it."""
+    """Return the first of our ids in a text, such as a pasted line; else the whole text."""
     return next(iter(find_ids(text)), text.strip())
 
 
 def find(family: Family, id: str) -> Found:
-    """What an id names; also a provider's id of a tool call, and what an import calls a file.
+    """Return what an id names. A provider's id of a tool call and an imported name of a file name their parts.
 
     :raises NotFound: nothing of the family has it; the error of its kind.
     """
@@ -102,14 +92,14 @@ def find(family: Family, id: str) -> Found:
     session_id = _session_of(kind, id, family.owner_id)
     if session_id is not None and family.holds(session_id):
         return Found(kind=kind, id=id, session_id=session_id)
-    found = _find_foreign(family, id)
-    if found is None:
-        raise _ERRORS.get(kind, NotFound)("Nothing of this conversation has this id.")
-    return found
+    for kin in family.line if id else ():
+        if part_id := find_part_of_call(kin.id, id) or find_file_part(id, session_id=kin.id):
+            return Found(kind="part", id=part_id, session_id=kin.id)
+    raise _ERRORS.get(kind, NotFound)("Nothing of this conversation has this id.")
 
 
 def find_own(id: str, *, owner_id: int) -> Found:
-    """What an id names anywhere in a person's sessions: for whoever acts for the person, not for one session.
+    """Return what an id names in any of a person's sessions, for a caller that acts for the person.
 
     :raises NotFound: nothing of theirs has it; the error of its kind.
     """
@@ -141,14 +131,4 @@ def _session_of(kind: str, id: str, owner_id: int) -> str | None:
                 return session_of(id)
     except NotFound:
         pass
-    return None
-
-
-def _find_foreign(family: Family, id: str) -> Found | None:
-    """The part that shows an id which is not of ours; a prompt shows such ids of parts only."""
-    if not id:
-        return None
-    for kin in family.line:
-        if part_id := find_part_of_call(kin.id, id) or find_file_part(id, session_id=kin.id):
-            return Found(kind="part", id=part_id, session_id=kin.id)
     return None

@@ -1,4 +1,4 @@
-"""The original of something that left the context, or stands in it shortened: page by page."""
+"""Read the original of what left the context, or stands in it shortened, page by page; and open a summary one step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from compaction_app.queries import load_summary
 from files_app.lines import MOST_LINES, read_lines
 from files_app.queries import load_file_reference, read_range
 from mnesis_core.errors import FileContentNotFound, InvalidRequest, PermissionDenied
-from mnesis_core.files.lines import FileLine
 from mnesis_core.llm.tokens import characters_within, estimate_text
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, StoredPart, ToolPart
 from mnesis_core.records import FileReference, SummaryRecord
@@ -21,14 +20,12 @@ from sessions_app.conf import session_config
 from sessions_app.record.message_queries import load_message, load_messages, load_part
 from sessions_app.record.session_queries import load_session, tool_outputs
 
-PAGE, LARGEST_PAGE = 8_000, 40_000
-"""Characters: enough to read, too little to flood the context."""
-LINE = 120
-"""Characters of a neighbour that are shown."""
+PAGE, LARGEST_PAGE = 8_000, 40_000  # characters: enough to read, too little to flood the context
+LINE = 120  # characters of a neighbour that are shown
 
 
 def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
-    """A stretch of a text, ``limit`` characters from ``offset`` on; of a file also from a line on, counted from 1.
+    """Return ``limit`` characters of a text from ``offset`` on; of a file, bytes, or lines from ``first_line`` (1) on.
 
     :raises InvalidRequest: what has this id holds no text, or no lines.
     """
@@ -52,7 +49,6 @@ def read(found: Found, *, offset: int, limit: int, first_line: int = 0) -> str:
 
 
 def read_file(found: Found, *, offset: int, limit: int) -> str:
-    """A stretch of a file's content, counted in bytes; of a file that is not kept here, what is known of it."""
     size = min(max(limit, LONGEST_CHARACTER), LARGEST_PAGE)
     try:
         stretch = read_range(found.id, offset=max(offset, 0), limit=size, session_id=found.session_id)
@@ -65,13 +61,13 @@ def read_file(found: Found, *, offset: int, limit: int) -> str:
 
 
 def read_numbered(found: Found, *, first_line: int, limit: int) -> str:
-    """Lines of a file with their numbers, as many as fit into so many characters.
+    """Return numbered lines of a file, as many as fit into ``limit`` characters, but always one.
 
     :raises FileNotText: it has no lines.
     """
     page = read_lines(found.id, first_line=first_line, lines=MOST_LINES, session_id=found.session_id)
     room = min(max(limit, 1), LARGEST_PAGE)
-    # The first is shown always: what asks for less than a line would never come further.
+    # The first line is always shown: a model that asks for less than a line would never get further.
     sizes = accumulate(len(line.text) + len(str(line.number)) + 2 for line in page.lines)
     shown = [line for at, (line, size) in enumerate(zip(page.lines, sizes, strict=True)) if at == 0 or size <= room]
     of = "?" if page.total is None else page.total
@@ -80,16 +76,14 @@ def read_numbered(found: Found, *, first_line: int, limit: int) -> str:
         return f"[no line {first_line}: the file has {of} lines{more}]"
     last = shown[-1].number
     more = f"; read on with first_line={last + 1}" if page.total is None or last < page.total else ""
-    return "\n".join([*map(_numbered, shown), f"[lines {shown[0].number} to {last} of {of}{more}]"])
-
-
-def _numbered(line: FileLine) -> str:
-    cut = f" [cut; lcm_read with offset={line.offset} has all of it]" if line.is_cut else ""
-    return f"{line.number}: {line.text}{cut}"
+    lines = [
+        f"{line.number}: {line.text}{f' [cut; lcm_read with offset={line.offset} has all of it]' if line.is_cut else ''}"
+        for line in shown
+    ]
+    return "\n".join([*lines, f"[lines {shown[0].number} to {last} of {of}{more}]"])
 
 
 def about_file(file: FileReference) -> str:
-    """A file's facts and its exploration summary."""
     return (
         f"file {file.id}: {file.path or 'no path'}\ntype {file.file_type}, {file.token_count} tokens, "
         f"SHA-256 {file.content_id}, added {file.created_at:%Y-%m-%d %H:%M} UTC\n{file.exploration_summary}"
@@ -97,14 +91,12 @@ def about_file(file: FileReference) -> str:
 
 
 def text_of_message(message: StoredMessage) -> str:
-    """Everything a message holds; where that are several parts, each under a line with its id."""
     if len(message.parts) == 1:
         return text_of_part(message.parts[0])
     return "\n".join(f"[{stored.id} {stored.part.type}]\n{text_of_part(stored)}" for stored in message.parts)
 
 
 def text_of_part(stored: StoredPart) -> str:
-    """Everything a part holds: of a tool call the input and the whole output, tombstoned or not."""
     part: Part = stored.part
     match part:
         case ToolPart():
@@ -120,7 +112,6 @@ def text_of_part(stored: StoredPart) -> str:
 
 
 def neighbours(session_id: str, message: StoredMessage) -> str:
-    """The messages before and after one, a line each."""
     before = load_messages(session_id, before=message.seq, limit=1, newest=True)
     after = load_messages(session_id, after=message.seq, limit=1)
     lines = [f"before: {_line(other)}" for other in before] + [f"after: {_line(other)}" for other in after]
@@ -128,7 +119,6 @@ def neighbours(session_id: str, message: StoredMessage) -> str:
 
 
 def place_of(message: StoredMessage) -> str:
-    """Which message it is, who said it and when."""
     return f"message {message.seq} ({message.id}, {message.role}, {message.created_at:%Y-%m-%d %H:%M} UTC)"
 
 
@@ -147,14 +137,9 @@ def _stretch(text: str, offset: int, limit: int) -> str:
     return f"{piece}\n[characters {start} to {end} of {len(text)}{more}]"
 
 
-# A summary opened one step, for a sub-agent and within its allowance of tokens.
-
-PAGE_TOKENS = 4_000
-"""Of one answer: what a small window holds beside everything else."""
-MESSAGES = 50
-"""Read at a time."""
-LEFT_OVER = 64
-"""Tokens of an answer that are kept for the lines around its texts."""
+PAGE_TOKENS = 4_000  # of one answer: what a small window holds beside everything else
+MESSAGES = 50  # read at a time
+LEFT_OVER = 64  # tokens of an answer that are kept for the lines around its texts
 
 MAIN_AGENT = (
     "lcm_expand is for sub-agents, since what it returns may fill a context. Delegate with task: say what to look for "
@@ -163,7 +148,7 @@ MAIN_AGENT = (
 
 
 def expand_for_sub_agent(context: ToolContext, summary_id: str, *, cursor: int) -> str:
-    """A page of what a summary was made of.
+    """Return a page of the sources of a summary, within the sub-agent's allowance of tokens.
 
     :raises PermissionDenied: the session is no sub-agent's.
     :raises InvalidRequest: the allowance is used up, or the id is no summary's.
@@ -178,7 +163,6 @@ def expand_for_sub_agent(context: ToolContext, summary_id: str, *, cursor: int) 
 
 
 def expand(found: Found, *, cursor: int, tokens: int) -> str:
-    """Texts of a summary's sources from the ``cursor``-th on, as many as fit into ``tokens``, but always one."""
     summary = load_summary(found.id, session_id=found.session_id)
     start = max(cursor, 0)
     shown: list[str] = []
@@ -187,7 +171,10 @@ def expand(found: Found, *, cursor: int, tokens: int) -> str:
         size = estimate_text(text)
         if shown and size > room:
             return "\n\n".join([*shown, f"[go on with cursor={start + len(shown)}]"])
-        shown.append(text if size <= room else _cut(text, id, room))
+        if size > room:
+            kept = text[: characters_within(text, max(room, 1))]
+            text = f"{kept}\n[cut at {len(kept)} of {len(text)} characters; lcm_read of {id} reads all of it]"
+        shown.append(text)
         room -= min(size, room)
     return "\n\n".join(shown) or f"[{summary.id} has no source from {start} on]"
 
@@ -205,13 +192,8 @@ def _sources(summary: SummaryRecord, start: int) -> Iterator[tuple[str, str]]:
         offset = page.next_offset
 
 
-def _cut(text: str, id: str, tokens: int) -> str:
-    kept = text[: characters_within(text, max(tokens, 1))]
-    return f"{kept}\n[cut at {len(kept)} of {len(text)} characters; lcm_read of {id} reads all of it]"
-
-
 def _allowance_left(context: ToolContext) -> int:
-    """Tokens that the sub-agent may still read. Calls that run beside this one are counted as full pages."""
+    # A call that runs beside this one is counted as a full page, and so is this one, which may have its own page.
     allowance = session_config(load_session(context.session_id).config).delegation.expand_tokens
     calls = tool_outputs(context.session_id, "lcm_expand")
     left = allowance - sum(PAGE_TOKENS if tokens is None else tokens for tokens in calls.values())
