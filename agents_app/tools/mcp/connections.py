@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     AudioContent,
+    BlobResourceContents,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
@@ -258,7 +259,7 @@ def _text_of(block: Any) -> str | None:
             return f"[resource {block.uri}: {block.name}]"
         case EmbeddedResource(resource=TextResourceContents() as resource):
             return f"[resource {resource.uri}]\n{resource.text}"
-        case EmbeddedResource(resource=resource):
+        case EmbeddedResource(resource=BlobResourceContents() as resource):
             return f"[resource {resource.uri}, {len(resource.blob) * 3 // 4:,} bytes: not shown]"
         case _:
             return None
