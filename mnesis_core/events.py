@@ -13,8 +13,6 @@ from typing import Any
 
 
 class DirectoryType(StrEnum):
-    """Every type of entry in the site's directory of sessions."""
-
     SESSION_CREATED = "session.created"
     SESSION_IMPORTED = "session.imported"
     SESSION_ENTERED = "session.entered"  # It existed before the directory did.
@@ -23,8 +21,6 @@ class DirectoryType(StrEnum):
 
 
 class EventType(StrEnum):
-    """Every type of event in a session's ledger."""
-
     SESSION_CREATED = "session.created"
     SESSION_UPDATED = "session.updated"
     SESSION_ARCHIVED = "session.archived"

@@ -64,8 +64,6 @@ class ToolPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRefPart:
-    """A file outside the context, by reference."""
-
     type: ClassVar[str] = "file_ref"
     file_id: str
     path: str = ""

@@ -26,8 +26,6 @@ class TurnState(StrEnum):
 
 
 class WaitsFor(StrEnum):
-    """Who must answer a tool call of a suspended turn."""
-
     APPROVAL = "approval"
     CALLER = "caller"  # the program that started the turn and runs the tool itself
 
@@ -39,8 +37,6 @@ class ErrorRecord:
 
 
 class HasError:
-    """A record of something that may have failed."""
-
     __slots__ = ()
     error_code: str | None
     error_message: str | None
@@ -150,15 +146,12 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kin:
-    """A session in its tree."""
-
     id: str
     parent_id: str | None
     origin: str
 
     @property
     def is_copy(self) -> bool:
-        """Return whether it is a fork, which begins with a copy of its parent's messages."""
         return self.origin == FORK
 
     @property
@@ -168,8 +161,6 @@ class Kin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A tool call that a suspended turn waits for."""
-
     part_id: str
     tool_call_id: str
     tool_name: str
@@ -199,8 +190,6 @@ class TurnRecord(HasError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEnd:
-    """What is written once at the end of a message."""
-
     model: str = ""
     finish_reason: str | None = None
     outcome: str | None = None
@@ -272,8 +261,6 @@ class PartPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReference:
-    """A file outside the context."""
-
     id: str
     session_id: str
     content_id: str  # SHA-256 of its bytes, 64 hexadecimal digits
@@ -305,7 +292,6 @@ class FileRange:
 
     @property
     def text(self) -> str:
-        """Return the bytes as text, with U+FFFD for what is not UTF-8."""
         return text_of_bytes(self.data)
 
 

@@ -51,8 +51,6 @@ class _Bases(dict[int, str]):
 
 
 class _Fold(dict[int, str]):
-    """Map each character to the lower case of its base."""
-
     def __missing__(self, code: int) -> str:
         base = _BASES[code]
         # Some small letters fold too: the last sigma of a Greek word is a sigma.
@@ -80,17 +78,13 @@ class IndexWord:
 
 
 class Query(Protocol):
-    """What a ``readable`` text is compared with."""
-
     @property
     def words(self) -> tuple[IndexWord, ...]:
         """Return what every matching text has in the index; empty when no index helps."""
 
-    def rate(self, text: str) -> float:
-        """Return how well a text matches, 0 when it does not."""
+    def rate(self, text: str) -> float: ...
 
-    def places(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where the matches are, in order."""
+    def places(self, text: str) -> Iterator[tuple[int, int]]: ...
 
 
 def readable(text: str) -> str:
@@ -170,7 +164,6 @@ class _Term:
 
     @property
     def needs_proof(self) -> bool:
-        """Return whether a match in the index is not enough: it knows which words a text has, not where."""
         return len(self.words) > 1 or len(self.pieces[0]) > LONGEST_WORD
 
     @cached_property
@@ -279,10 +272,7 @@ def parse_pattern(text: str) -> PatternQuery:
 
 
 def refuse_long(text: str) -> None:
-    """Refuse a search that is empty or too long.
-
-    :raises InvalidRequest: it is.
-    """
+    """:raises InvalidRequest: a search is empty or too long."""
     if not text.strip():
         raise InvalidRequest("The search is empty.", field="q")
     if len(text) > LONGEST_QUERY:
@@ -290,7 +280,6 @@ def refuse_long(text: str) -> None:
 
 
 def snippet(text: str, query: Query) -> Snippet:
-    """Return the piece of a text around its first match, on one line."""
     text = text.translate(_BLANK)
     places = query.places(text)
     first = next(places, (0, 0))

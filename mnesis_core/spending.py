@@ -107,8 +107,7 @@ def busy_seconds(stretches: Iterable[tuple[datetime, datetime]]) -> float:
 
 
 def settled_until(calls: Sequence[PaidCall], before: datetime) -> datetime | None:
-    """Return the time up to which no call can change any more, since all that began by then have ended with their
-    tools.
+    """Return the time up to which no call can change, since all that began by then have ended.
 
     :param before: a call that began later may still be about to be written
     """
@@ -136,8 +135,6 @@ def highest_of(tokens: int, cost_micros: int | None) -> Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """The limits of one scope, and what was spent of them."""
-
     scope: str
     limits: TurnLimits
     spent: Spent
@@ -145,8 +142,6 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One limit, and how much of it is used."""
-
     scope: str
     measure: str
     limit: float
@@ -166,7 +161,6 @@ class Line:
         return f"{self.amount(self.spent)} of {self.amount(self.limit)} {_UNIT[self.measure]} {_PER[self.scope]}"
 
     def amount(self, value: float) -> str:
-        """Return an amount of what is measured, without its unit."""
         if self.measure == "cost_micros":
             return f"{value / 1_000_000:,.6f}".rstrip("0").rstrip(".")
         return f"{value:,.1f}".removesuffix(".0")
@@ -183,7 +177,6 @@ _PER: dict[str, str] = {
 
 
 def lines_of(allowances: Iterable[Allowance]) -> list[Line]:
-    """Return every limit there is, in the order of the scopes."""
     return [
         Line(scope=allowance.scope, measure=measure, limit=limit, spent=getattr(allowance.spent, measure))
         for allowance in allowances
@@ -207,7 +200,6 @@ def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> Line | None:
 
 
 def shortest_time(allowances: Iterable[Allowance]) -> Line | None:
-    """Return the limit of time with the least left, or ``None``."""
     lines = [line for line in lines_of(allowances) if line.measure == "seconds"]
     return min(lines, key=lambda line: line.left, default=None)
 

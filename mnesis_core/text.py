@@ -165,7 +165,6 @@ class Run:
 
 
 def visible_runs(text: str) -> list[Run]:
-    """Divide text into what can be shown as it is and marks for what cannot."""
     runs, end = [], 0
     for found in _HIDDEN.finditer(text):
         if found.start() > end:
@@ -188,7 +187,6 @@ def visible_text(text: str) -> str:
 
 
 def without_hidden(text: str) -> str:
-    """Remove what a reader could not see or would be misled by."""
     return _HIDDEN.sub("", text)
 
 
@@ -223,10 +221,6 @@ def read_json(text: str | bytes) -> Any:
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Refuse NaN and Infinity as ``parse_constant`` of ``json.loads``.
-
-    :raises ValueError: always.
-    """
     raise ValueError(f"{name} is not JSON")
 
 

@@ -20,8 +20,6 @@ Span = tuple[int, int]  # first and last ``seq`` of some neighbouring messages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A summary without its text."""
-
     id: str
     kind: str  # ``leaf`` over messages, ``condensed`` over summaries
     depth: int
@@ -48,8 +46,6 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What some summaries took, and what they say."""
-
     summaries: int
     leaves: int
     messages: int  # messages that the leaves stand for
@@ -60,8 +56,6 @@ class Cost:
 
 
 class Graph:
-    """The summaries of one session."""
-
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes: Mapping[str, Node] = {node.id: node for node in nodes}
         self._later = {node.revises_id: node.id for node in self.nodes.values() if node.revises_id is not None}
@@ -83,11 +77,9 @@ class Graph:
         return self.revisions(id)[-1]
 
     def revisions(self, id: str) -> list[Node]:
-        """Return a summary and its later revisions, in order."""
         return [self.find(one) for one in self._chain(id)]
 
     def history(self, id: str) -> list[Node]:
-        """Return every revision of a summary, the oldest first."""
         seen = {id}
         while (earlier := self.find(id).revises_id) is not None and earlier not in seen:
             id = earlier
@@ -95,11 +87,9 @@ class Graph:
         return self.revisions(id)
 
     def sources(self, id: str) -> list[Node]:
-        """Return the summaries one step down in their newest revisions, in order; none for a leaf."""
         return [self.newest(source) for source in self.find(id).sources]
 
     def parents(self, id: str) -> list[Node]:
-        """Return the summaries one step up in their newest revisions."""
         return self._parents[self._chain(id)[-1]]
 
     def above(self, id: str) -> list[Node]:
@@ -128,7 +118,6 @@ class Graph:
         return [node for _, node in self.below(id) if node.kind == "leaf"]
 
     def cost(self, id: str) -> Cost:
-        """Return what a summary and all under it took."""
         return cost_of([node for _, node in self.below(id)])
 
     def roots(self) -> list[Node]:
@@ -160,7 +149,6 @@ class Graph:
 
 
 def cost_of(nodes: Collection[Node]) -> Cost:
-    """Return what these summaries took together."""
     leaves = [node for node in nodes if node.kind == "leaf"]
     return Cost(
         summaries=len(nodes),

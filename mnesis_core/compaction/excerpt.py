@@ -22,8 +22,6 @@ _ELLIPSIS = " […] "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotable:
-    """A text whose ends an excerpt may quote."""
-
     order: int
     label: str
     text: str
@@ -47,7 +45,6 @@ def message_quotables(messages: Sequence[StoredMessage]) -> tuple[Quotable, ...]
 
 
 def summary_quotables(summaries: Sequence[SummaryEntry]) -> tuple[Quotable, ...]:
-    """Return the texts of summaries without footers."""
     return tuple(
         Quotable(order=order, label=f"{entry.first_seq}-{entry.last_seq}", text=without_footer(entry.text))
         for order, entry in enumerate(summaries)

@@ -28,8 +28,6 @@ LINE_CHARACTERS = 1_600  # The rest of a summary is for what was counted.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """The first bytes of a text."""
-
     length: int  # bytes
     text: str  # quoted as data
 
@@ -40,8 +38,6 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a model is asked about a content."""
-
     content_id: str
     beginning: Beginning
     prompt: SummaryPrompt
@@ -53,7 +49,6 @@ class Question:
 
     @property
     def manifest(self) -> list[dict[str, Any]]:
-        """Return JSON rows from which the same payload can be made again."""
         return [
             {"kind": "prompt", "id": self.prompt.version, "target": TARGET_TOKENS},
             {"kind": "file", "content_id": self.content_id, "offset": 0, "bytes": self.beginning.length},
@@ -87,9 +82,8 @@ def question_about(
 def rebuild_question(
     manifest: Sequence[Mapping[str, Any]], prompt: SummaryPrompt, *, read: Callable[[str, int, int], bytes]
 ) -> dict[str, Any]:
-    """Return the payload of a stored question again.
+    """Return the payload of a stored question again; ``read`` gives the bytes of a content, from an offset on.
 
-    :param read: gives the bytes of a content, from an offset on
     :raises ValueError: the manifest is not one of a question, or the content is shorter than it says.
     """
     rows = {row["kind"]: row for row in manifest}

@@ -53,9 +53,7 @@ class Prompts:
 
 
 def read_prompt(path: Path) -> SummaryPrompt:
-    """Read the prompt in a file.
-
-    :raises OSError: the file cannot be read.
+    """:raises OSError: the file cannot be read.
     :raises ValueError: it is not UTF-8, or does not have the schema of a prompt.
     """
     try:
@@ -170,8 +168,6 @@ CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer tha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question, ready to be asked."""
-
     level: int
     prompt: SummaryPrompt
     target: int  # tokens that the summary is asked to keep to
@@ -189,8 +185,6 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """One attempt at one piece."""
-
     level: int
     accepted: bool
     # A reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code; empty when
@@ -207,8 +201,6 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The reply to a question with what was recorded of it."""
-
     try_id: str  # The recorder's id of this attempt, for the question that merges its draft.
     attempt: Try
     reply: Reply | None  # None when the question was not allowed
@@ -220,9 +212,7 @@ Judge = Callable[[Reply], str | None]  # Return why a reply may not be a summary
 class Recorder(Protocol):
     """Asks a model and keeps each attempt. ``Unrecorded`` only asks."""
 
-    async def ask(self, question: Question, judge: Judge) -> Answer:
-        """Ask, judge, and keep both."""
-        ...
+    async def ask(self, question: Question, judge: Judge) -> Answer: ...
 
     async def excerpt(self, attempt: Try, text: str) -> str:
         """Keep a level-3 excerpt and return the id of its attempt."""
@@ -230,17 +220,12 @@ class Recorder(Protocol):
 
 
 class Unrecorded:
-    """Asks and keeps nothing."""
-
     def __init__(self, model: Model | None) -> None:
         self._model = model
         self._tries = 0
 
     async def ask(self, question: Question, judge: Judge) -> Answer:
-        """Ask and judge.
-
-        :raises ValueError: there is no model.
-        """
+        """:raises ValueError: there is no model."""
         if self._model is None:
             raise ValueError("there is no model to ask")
         reply = await complete(self._model, question.request)
@@ -255,7 +240,6 @@ class Unrecorded:
 
 
 def try_of(question: Question, reply: Reply, reason: str | None) -> Try:
-    """Return the attempt of a question that was answered."""
     return Try(
         level=question.level,
         accepted=reason is None,
@@ -271,7 +255,6 @@ def try_of(question: Question, reply: Reply, reason: str | None) -> Try:
 
 
 def refused(question: Question, reason: str) -> Try:
-    """Return the attempt of a question that was not allowed, which cost nothing."""
     return Try(
         level=question.level,
         accepted=False,

@@ -32,8 +32,6 @@ SMALLEST_SOURCE = SUMMARY_FRAME + 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a round of compaction decides on."""
-
     entries: Sequence[ContextEntry]
     config: Config
     budget: Budget
@@ -46,8 +44,6 @@ class Situation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Whole turns that one leaf is to stand for."""
-
     messages: tuple[StoredMessage, ...]  # neighbours in the context, oldest first
     tokens: int  # What they take in the context now, by our own estimate: a summary in its frame must be smaller.
 
@@ -73,7 +69,6 @@ class Span:
 
     @property
     def named(self) -> Named:
-        """Return every file that is named in them."""
         return Named(files=file_ids_of(self.messages))
 
 
@@ -127,8 +122,6 @@ FEWEST = 2  # summaries that may become one when the context is too full for the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condensation:
-    """Neighbouring summaries that one condensed summary is to stand for."""
-
     summaries: tuple[SummaryEntry, ...]
     tokens: int  # what they take in the context now, by our own estimate
 
@@ -229,7 +222,6 @@ def kind_of(chosen: Span | Condensation) -> SummaryKind:
 
 
 def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str], tuple[Quotable, ...]]:
-    """Return what is read for a summary, whole and in pieces, and what level 3 may quote."""
     if isinstance(chosen, Span):
         return transcript_pieces(chosen.messages, limit_tokens), message_quotables(chosen.messages)
     return summary_pieces(chosen.summaries, limit_tokens), summary_quotables(chosen.summaries)

@@ -65,8 +65,6 @@ class _TooLong(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryResult:
-    """An accepted summary and what it took."""
-
     text: str  # with its footer of ids
     token_count: int
     level: int  # the highest that any of its pieces needed
@@ -136,8 +134,6 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """One text to summarise, and what its summary must keep to."""
-
     text: str
     kind: SummaryKind
     tokens: int  # A summary must be smaller.
@@ -150,8 +146,6 @@ class _Piece:
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """One call of ``summarise``."""
-
     recorder: Recorder
     model: Model | None  # None once it is not to be asked any more
     config: Config
@@ -223,7 +217,6 @@ class _Run:
         )
 
     def excerpt_limit(self) -> int:
-        """Return the most tokens of an excerpt."""
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
 
     def _is_accepted(self, text: str, target: int) -> bool:

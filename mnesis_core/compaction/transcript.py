@@ -28,7 +28,6 @@ SMALLEST_LIMIT = 64
 
 
 def piece_limit(spec: ModelSpec, config: Config) -> int:
-    """Return how many tokens of text one call to the summarising model may read."""
     window = config.context_window if 0 < config.context_window < spec.context_window else spec.context_window
     return max(SMALLEST_PIECE, int(window * config.compaction.input_share) - PROMPT_TOKENS)
 

@@ -183,7 +183,6 @@ class _Selection:
             self.room -= item.tokens
 
     def take(self, items: Sequence[Item]) -> bool:
-        """Put all of them if all fit."""
         if sum(item.tokens for item in items) > self.room:
             return False
         self.put(items)
@@ -211,11 +210,11 @@ def assemble(
     budget: Budget,
     calibration: float = 1.0,
 ) -> Assembled:
-    """Return the prompt that these entries make.
+    """Return the prompt of these entries; the same entries give the same prompt, and a longer history only appends.
 
-    ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). The same entries
-    give the same prompt, and as long as nothing is cut a further message only appends. A budget of 200 usable tokens or
-    more is kept to, whatever the entries are.
+    ``calibration`` is the ratio of the model's own counts to our estimates (``Calibration.ratio``). Once something is
+    cut, more than the end of the prompt may change. A budget of 200 usable tokens or more is kept to, whatever the
+    entries are.
     """
     everything = [whole(entry) for entry in in_order(entries)]
     items = [item for item in everything if item.cost]

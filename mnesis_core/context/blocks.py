@@ -34,8 +34,6 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One piece of a prompt."""
-
     kind: BlockKind
     role: str
     # (name, text) as the model reads it: ``text``, or ``input`` and ``output`` of a tool call.

@@ -35,8 +35,6 @@ class Pressure(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a compaction is due or not."""
-
     SOFT = "soft"
     HARD = "hard"
     BELOW_SOFT = "below_soft"
@@ -50,8 +48,6 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """The newest compaction that has ended."""
-
     tokens: int  # of the context at its end, as far as that is known
     failed: bool
 
@@ -94,7 +90,6 @@ def pressure(used: int, budget: Budget) -> Pressure:
 
 
 def pressure_between(used: int, *, soft: int, hard: int) -> Pressure:
-    """Return the pressure of a context of ``used`` tokens between two thresholds; at one counts as above it."""
     if used >= hard:
         return Pressure.HARD
     return Pressure.SOFT if used >= soft else Pressure.NONE
@@ -132,8 +127,6 @@ def should_compact(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """The size of a whole context, system prompt and tools included."""
-
     tokens: int
     source: CountSource  # ``provider`` for its count of the last prompt with our estimate of what came since
 

@@ -35,8 +35,6 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Something of the context that the prompt does not hold."""
-
     id: str
     kind: str  # ``system``, ``tool`` (its id is its name), ``summary``, ``message`` or ``part``
     reason: str  # ``over_budget``, or ``nothing_to_send`` for a message that holds nothing a model is sent
@@ -57,8 +55,6 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What a renderer translates."""
-
     messages: tuple[ContextMessage, ...]  # the system prompt first, if there is one
     tools: tuple[ToolSpec, ...]  # The tools that fit: all of them unless the budget is very small.
 
@@ -99,8 +95,6 @@ class SummaryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEntry:
-    """A message that stands in the context verbatim."""
-
     position: int
     message: StoredMessage
 
@@ -110,8 +104,6 @@ ContextEntry = SummaryEntry | MessageEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRows:
-    """What stands in a context at one moment."""
-
     messages: list[MessageEntry]  # in order
     summaries: dict[str, int]  # Positions by id; a summary never changes, so its text can be read later.
     event_seq: int | None  # The session's last event at that moment; None for an empty context.
@@ -133,7 +125,6 @@ def message_runs(entries: Sequence[ContextEntry]) -> list[list[StoredMessage]]:
 
 
 def summary_runs(entries: Sequence[ContextEntry]) -> list[list[SummaryEntry]]:
-    """Return the stretches of adjacent summaries, oldest first."""
     groups = groupby(in_order(entries), key=lambda entry: isinstance(entry, SummaryEntry))
     return [[entry for entry in group if isinstance(entry, SummaryEntry)] for is_summary, group in groups if is_summary]
 

@@ -65,7 +65,6 @@ def _sum(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _part_cost(stored: StoredPart) -> tuple[str, int]:
-    """Return a part's category and its tokens."""
     part = stored.part
     if isinstance(part, TextPart):
         tokens = MESSAGE_FRAMING + _believed(stored.token_estimate, len(part.text), part.text) if part.text else 0
@@ -91,7 +90,6 @@ def frame_of(stored: StoredPart) -> int:
 
 
 def _sizes(fields: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the tokens of each field as the model would read it."""
     return tuple(estimate_text(valid_arguments(text) if name == "input" else text) for name, text in fields.items())
 
 
@@ -117,7 +115,6 @@ class _Piece:
         return self.frame + sum(min(size, SHORTEST_FIELD) for size in self.sizes)
 
     def within(self, cap: int) -> int:
-        """Return the tokens with no field longer than ``cap``."""
         return self.frame + sum(min(size, cap) for size in self.sizes)
 
     def cuts(self, cap: int) -> list[dict[str, Any]]:

@@ -91,10 +91,7 @@ def sources_of(entries: Iterable[ContextEntry]) -> Sources:
 
 
 def find_summary(sources: Sources, summary_id: str) -> SummaryEntry:
-    """Return a summary that a prompt holds.
-
-    :raises SummaryNotFoundError: it is not there.
-    """
+    """:raises SummaryNotFoundError: the prompt's sources do not hold it."""
     entry = sources.get(summary_id)
     if not isinstance(entry, SummaryEntry):
         raise SummaryNotFoundError(f"the prompt holds summary {summary_id}, which is not there", id=summary_id)
@@ -102,10 +99,7 @@ def find_summary(sources: Sources, summary_id: str) -> SummaryEntry:
 
 
 def find_message(sources: Sources, message_id: str) -> StoredMessage:
-    """Return a message that a prompt holds.
-
-    :raises MessageNotFoundError: it is not there.
-    """
+    """:raises MessageNotFoundError: the prompt's sources do not hold it."""
     entry = sources.get(message_id)
     if not isinstance(entry, MessageEntry):
         raise MessageNotFoundError(f"the prompt holds message {message_id}, which is not there", id=message_id)

@@ -43,8 +43,6 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One difference of the later prompt."""
-
     change: Change
     kind: str  # ``system``, ``tool``, ``summary``, ``message`` or ``part``
     id: str  # A tool's is its name; the system prompt has none.
@@ -54,8 +52,6 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One manifest by what it names."""
-
     system: Row | None
     tools: tuple[str, ...]
     items: dict[str, Row]  # messages and summaries by id, in order
@@ -142,7 +138,6 @@ def _why_entered(row: Row, before: _Side, is_first: bool) -> Reason:
 
 
 def _reread(before: Row, after: Row) -> Iterator[Difference]:
-    """Yield what of the parts of a message that both prompts show reads differently."""
     if after["parts"] > before["parts"]:
         yield Difference(change="grew", kind="message", id=after["id"], reason="more_parts")
     for part in _new(before["tombstoned"], after["tombstoned"]):

@@ -24,8 +24,6 @@ class Item(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Projection:
-    """What a session's events come to."""
-
     message_seq: int = 0
     turn_seq: int = 0
     items: dict[str, Item] = field(default_factory=dict)  # by the id of the message or summary
@@ -66,8 +64,6 @@ class Projection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing on which ledger and rows disagree."""
-
     what: str  # the name of a field of ``Projection``
     id: str  # empty for a counter
     ledger: Any

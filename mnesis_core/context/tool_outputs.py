@@ -26,8 +26,6 @@ LARGEST_MINIMUM_SHARE = 8  # The minimum is at most this part of usable.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneChoice:
-    """What to tombstone."""
-
     part_ids: tuple[str, ...]  # newest first
     tokens: int  # of their outputs
     scanned: int  # tool parts that were looked at

@@ -157,7 +157,6 @@ def read_summary(entry: SummaryEntry) -> ContextMessage:
 
 
 def read_gap(row: Mapping[str, Any]) -> ContextMessage:
-    """Return the visible note about what the context holds and the prompt does not."""
     text = (
         f"[Left out here for lack of room: {row['messages']} messages and {row['summaries']} summaries between seq "
         f"{row['first_seq']} and {row['last_seq']}. Nothing is lost: lcm_grep and lcm_read find them.]"
@@ -166,7 +165,6 @@ def read_gap(row: Mapping[str, Any]) -> ContextMessage:
 
 
 def with_middle_left_out(text: str, head: int, tail: int, source: str) -> str:
-    """Return ``text`` with a visible note in place of its middle."""
     missing = len(text) - head - tail
     note = f"\n[… {missing:,} of {len(text):,} characters left out here: {source} …]\n"
     return text[:head] + note + text[len(text) - tail :]
@@ -188,7 +186,6 @@ def ends_within(text: str, limit: int, reading: Callable[[int, int], str]) -> tu
 
 
 def read_field(message: StoredMessage, stored: StoredPart, name: str, text: str, head: int, tail: int) -> str:
-    """Return a shortened field as the model reads it."""
     source = f"message {message.id} part {stored.id}, lcm_read or lcm_grep reads the rest"
     shortened = with_middle_left_out(text, head, tail, source)
     return valid_arguments(shortened) if name == "input" else shortened

@@ -82,7 +82,6 @@ class Overflow:
 
 
 def is_too_long(words: str) -> bool:
-    """Return whether these words of a provider refuse a prompt as too long."""
     return _TOO_LONG.search(words) is not None or any(pattern.search(words) for pattern in _EXCESSES)
 
 
@@ -119,8 +118,6 @@ SMALLEST_CHANGE = 0.01  # A smaller change of a model's shared ratio is not wort
 
 
 class CountSource(StrEnum):
-    """What corrects our estimates of tokens."""
-
     PROVIDER = "provider"  # what the provider reported in this session
     MODEL = "model"  # what it reported in other sessions with the same model
     ESTIMATED = "estimated"
@@ -164,7 +161,6 @@ def words_of(*, source: str, ratio: float, samples: int, error: float | None) ->
 
 
 def first_calibration(shared_ratio: float | None) -> Calibration:
-    """Return the calibration of a new session, from what other sessions have learnt of its model."""
     if shared_ratio is None:
         return Calibration()
     return Calibration(ratio=_bounded(shared_ratio), is_borrowed=True)

@@ -18,8 +18,6 @@ from mnesis_core.values import dataclass
 
 
 class Source(StrEnum):
-    """Where a number comes from."""
-
     PROVIDER = "provider"
     ESTIMATED = "estimated"
     IMPORTED = "imported"
@@ -27,8 +25,6 @@ class Source(StrEnum):
 
 
 class LimitSource(StrEnum):
-    """Where a model's limits or prices come from."""
-
     CONFIGURED = "configured"  # the model's entry, or the session's configuration
     LITELLM = "litellm"  # litellm's own table
     DEFAULT = "default"  # assumed
@@ -59,8 +55,6 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """What is needed to reach a model and to budget for it."""
-
     alias: str  # the name that people use
     litellm_model: str  # what litellm calls it, such as ``openai/gpt-4o`` or ``demo/chat``
     api_base: str = ""
@@ -88,8 +82,6 @@ DEEPEST_SCHEMA = 100  # Objects and lists inside each other in a tool's paramete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as the model sees it."""
-
     name: str
     description: str
     parameters: dict[str, Any]  # JSON Schema of the arguments
@@ -125,8 +117,6 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one call."""
-
     input_tokens: int  # The whole prompt, including what the provider's cache took or gave.
     output_tokens: int
     cache_read_tokens: int = 0
@@ -202,7 +192,6 @@ def cost_micros(spec: ModelSpec, usage: Usage) -> int | None:
 
 
 async def complete(model: Model, request: Request) -> Reply:
-    """Ask, and return the whole answer."""
     async for item in model.stream(request):
         if isinstance(item, Reply):
             return item

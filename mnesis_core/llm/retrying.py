@@ -22,8 +22,6 @@ _DIGITS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How often and after how long a call is attempted again."""
-
     max_retries: int
     base_seconds: float  # The first pause; each later one is twice as long.
     longest_seconds: float  # A provider that asks for a longer pause is not asked again.
@@ -39,8 +37,6 @@ def patience_of(config: TurnConfig) -> Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A call that failed and is to be made again."""
-
     attempt: int  # the number of the attempt that failed, from 1
     error: ModelError
     pause_seconds: float

@@ -170,5 +170,4 @@ def estimate_call(part: ToolPart) -> int:
 
 
 def estimate_message(parts: tuple[Part, ...]) -> int:
-    """Return the tokens of a message with these parts, its framing included."""
     return MESSAGE_FRAMING + sum(map(estimate_part, parts))

@@ -31,7 +31,6 @@ class DeadlinePassed(Exception): ...
 
 
 def seconds_of(spec: ModelSpec, request: Request) -> float:
-    """Return how long a whole call may take: what the model's entry allows, and no longer than the caller has time."""
     if request.seconds is None:
         return spec.total_timeout_seconds
     return max(0.0, min(request.seconds, spec.total_timeout_seconds))
@@ -242,7 +241,6 @@ def no_answer() -> ModelReplyIncomplete:
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is whole JSON."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):

@@ -63,8 +63,6 @@ T = TypeVar("T")
 
 
 class LiteLLMModel:
-    """A model behind litellm. See ``mnesis_core.llm.interface.Model``."""
-
     def __init__(self, spec: ModelSpec, *, max_answer_characters: int = StreamConfig().max_answer_characters) -> None:
         self.spec = spec
         self._limit = max_answer_characters
@@ -155,7 +153,6 @@ class _UsageCount:
             upstream.response_uptil_now = ""
 
     def believed(self) -> Usage | None:
-        """Return the usage, unless there was none or it cannot be true."""
         return believable_usage(
             prompt=self._counts.get("prompt"),
             answer=self._counts.get("answer", 0),

@@ -39,7 +39,6 @@ _TOO_LONG_CODES = {"context_length_exceeded", "exceed_context_size_error"}  # Op
 
 
 def model_error(error: Exception, spec: ModelSpec, *, has_begun: bool) -> ModelError:
-    """Return our error for an exception that litellm raised, before or in the middle of an answer."""
     causes = tuple(_chain(error))
     if refusal := next((cause for cause in causes if isinstance(cause, NotListed)), None):
         return ModelNotAllowed(refusal.message, model=spec.alias)

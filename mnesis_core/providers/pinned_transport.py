@@ -16,7 +16,7 @@ from mnesis_core.network.hosts import Network, address_not_listed, may_reach
 
 
 class Request(Protocol):
-    """What the two generations of httpx have in common."""
+    """What both generations of httpx have."""
 
     url: Any
     extensions: Any

@@ -48,7 +48,6 @@ class Counting:
         return int(estimate_payload(request.payload) * self.ratio)
 
     def refusal(self, request: Request) -> Step | None:
-        """Return the refusal of a request that is too long, or None."""
         prompt = self.count(request)
         if prompt + request.max_output_tokens <= self.window and not self.refuses_all:
             return None

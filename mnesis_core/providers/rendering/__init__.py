@@ -25,10 +25,7 @@ RENDERERS: Mapping[str, Callable[[Prompt], dict[str, Any]]] = {
 
 
 def render(prompt: Prompt, *, provider: str = "openai_chat") -> dict[str, Any]:
-    """Return the payload of a prompt.
-
-    :raises InvalidRequest: there is no such format.
-    """
+    """:raises InvalidRequest: there is no such format."""
     if provider not in RENDERERS:
         raise InvalidRequest(f"no format {provider!r}; known: {', '.join(RENDERERS)}", field="format")
     return RENDERERS[provider](prompt)

@@ -78,7 +78,6 @@ def system_apart(messages: Sequence[ContextMessage]) -> tuple[str, Sequence[Cont
 
 
 def answered_calls(message: ContextMessage) -> Iterator[tuple[ToolCall, ToolResult]]:
-    """Yield the calls of a message in order, each with its one result."""
     results = {result.call_id: result for result in message.tool_results}
     for call in message.tool_calls:
         missing = ToolResult(call_id=call.id, name=call.name, text=INTERRUPTED, is_error=True)
