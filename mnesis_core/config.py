@@ -14,18 +14,23 @@ from typing import Any, get_type_hints
 from mnesis_core.errors import InvalidRequest
 
 
+def bounded(default: float, low: float, high: float) -> Any:
+    """Return the field of a number with its default and its bounds, both allowed."""
+    return field(default=default, metadata={"bounds": (low, high)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetConfig:
     """How much of a model's window the context may take."""
 
     # Left free for the work of compaction (seed 000); at most an eighth of what the answer leaves.
-    compaction_reserve_tokens: int = 20_000
+    compaction_reserve_tokens: int = bounded(20_000, 0, 1_000_000)
     # The largest share of the window that the answer may reserve, so that small models stay usable.
-    reserved_output_share: float = 0.25
+    reserved_output_share: float = bounded(0.25, 0.01, 0.9)
     # Of usable: above it a compaction is requested after the turn (seed 000).
-    soft_threshold_fraction: float = 0.6
+    soft_threshold_fraction: float = bounded(0.6, 0.1, 0.95)
     # Of usable: compaction goes down to this, so that one is not followed by another at once.
-    target_fraction: float = 0.3
+    target_fraction: float = bounded(0.3, 0.05, 0.9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +38,11 @@ class PruneConfig:
     """Which tool outputs become tombstones. Defaults of seed 000."""
 
     enabled: bool = True
-    protect_tokens: int = 40_000  # The newest outputs up to this stay; at most a quarter of usable.
+    # The newest outputs up to this stay; at most a quarter of usable.
+    protect_tokens: int = bounded(40_000, 0, 1_000_000)
     # Less than this is not worth a change of the prompt's prefix; at most an eighth of usable.
-    minimum_tokens: int = 20_000
-    protect_turns: int = 2
+    minimum_tokens: int = bounded(20_000, 0, 1_000_000)
+    protect_turns: int = bounded(2, 1, 1_000)
     protected_tools: tuple[str, ...] = ("skill",)
 
 
@@ -45,134 +51,152 @@ class CompactionConfig:
     """When and how spans become summaries."""
 
     auto: bool = True
-    protect_turns: int = 2  # The last user turns stay verbatim whatever the pressure (seed 000).
+    protect_turns: int = bounded(2, 2, 1_000)  # The last user turns stay verbatim whatever the pressure (seed 000).
     level2_enabled: bool = True
-    summary_target_tokens: int = 2_000  # The most that a level 1 summary may have; level 2 gets half (LCM paper 2.3).
+    # The most that a level 1 summary may have; level 2 gets half (LCM paper 2.3).
+    summary_target_tokens: int = bounded(2_000, 64, 20_000)
     # The most that level 3 writes (LCM paper 2.3), except for the names of many merged summaries.
-    level3_tokens: int = 512
-    spacing_fraction: float = 0.1  # Of usable: what must be new since the last compaction before a soft one runs again.
+    level3_tokens: int = bounded(512, 64, 512)
+    # Of usable: what must be new since the last compaction before a soft one runs again.
+    spacing_fraction: float = bounded(0.1, 0.0, 0.9)
     # The most text that one leaf stands for, so that a long history becomes many leaves; never more than the
     # summarising model reads in one call, and exactly that at 0.
-    leaf_chunk_tokens: int = 20_000
-    condense_fan_in: int = 8  # The most summaries that one condensed summary stands for, so that the DAG gets depth.
+    leaf_chunk_tokens: int = bounded(20_000, 0, 1_000_000)
+    # The most summaries that one condensed summary stands for, so that the DAG gets depth; no more than level 3 can name.
+    condense_fan_in: int = bounded(8, 2, 20)
     # The fewest of them below the soft threshold: merging two at a time would read everything again and again.
-    condense_min_fan_in: int = 4
-    input_share: float = 0.6  # Of the summarising model's window: longer spans are read in several pieces, never cut.
+    condense_min_fan_in: int = bounded(4, 2, 20)
+    # Of the summarising model's window: longer spans are read in several pieces, never cut.
+    input_share: float = bounded(0.6, 0.1, 0.9)
     # The most summaries that one compaction writes (seed 000); the next compaction does what is left.
-    max_compaction_rounds: int = 10
+    max_compaction_rounds: int = bounded(10, 1, 50)
     model: str = ""  # Alias of the model that summarises; empty for the session's own.
-    model_timeout_seconds: float = 180.0  # For one call to the summarising model; after that level 3 does it.
-    run_timeout_seconds: float = (
-        900.0  # For the model calls of one attempt; what is left after that is done at level 3.
-    )
+    # For one call to the summarising model; after that level 3 does it.
+    model_timeout_seconds: float = bounded(180.0, 0.01, 3_600)
+    # For the model calls of one attempt; what is left after that is done at level 3.
+    run_timeout_seconds: float = bounded(900.0, 0.01, 86_400)
     # The most that all summaries of a session, or of one person since midnight UTC, may cost, in millionths of the
     # currency unit; 0 for no limit. Above it level 3 does it.
-    spend_limit_session_micros: int = 0
-    spend_limit_day_micros: int = 0
-    lease_seconds: float = 120.0  # How long a worker may be silent before another one takes its compaction over.
-    max_attempts: int = 5  # A compaction whose workers died this often is given up: each attempt may cost a model call.
+    spend_limit_session_micros: int = bounded(0, 0, 10**15)
+    spend_limit_day_micros: int = bounded(0, 0, 10**15)
+    # How long a worker may be silent before another one takes its compaction over.
+    lease_seconds: float = bounded(120.0, 0.05, 86_400)
+    # A compaction whose workers died this often is given up: each attempt may cost a model call.
+    max_attempts: int = bounded(5, 1, 100)
     # How long a turn at the hard threshold waits for a compaction that another process runs. After that it asks with
     # what fits.
-    wait_seconds: float = 90.0
+    wait_seconds: float = bounded(90.0, 0, 3_600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnConfig:
     """Limits of one turn."""
 
-    max_steps: int = 50  # Model calls.
+    max_steps: int = bounded(50, 1, 10_000)  # Model calls.
     # Names of the tools that the model is offered.
     tools: tuple[str, ...] = ("lcm_grep", "lcm_describe", "lcm_read", "lcm_expand", "task", "tasks", "calculator")
     # Names of tools that a person is asked about before each call, in addition to those that always ask.
     ask_before: tuple[str, ...] = ()
     read_only: bool = False  # Offer only the tools that change nothing.
     unattended: bool = False  # No person can be asked: tools that ask before each call are not offered.
-    doom_loop_threshold: int = 3  # Identical consecutive tool calls (seed 000).
+    doom_loop_threshold: int = bounded(3, 2, 10)  # Identical consecutive tool calls (seed 000).
     # What follows when there are too many: with ``continue`` the model is told and goes on, with ``stop`` the turn ends.
     on_doom_loop: str = "continue"
-    lease_seconds: float = 15.0
-    heartbeat_seconds: float = 0.25  # How often leases are renewed and interrupts read.
-    tool_timeout_seconds: float = 60.0
+    lease_seconds: float = bounded(15.0, 0.05, 86_400)
+    heartbeat_seconds: float = bounded(0.25, 0.01, 3_600)  # How often leases are renewed and interrupts read.
+    tool_timeout_seconds: float = bounded(60.0, 0.01, 86_400)
     # Characters of one tool output that stay in the conversation, about 25,000 tokens (LCM paper: large files). A
     # longer output is kept whole in a file.
-    tool_output_inline: int = 100_000
-    tool_output_limit: int = 20_000_000  # Characters of one tool output that are kept; a longer one says it was cut.
-    max_retries: int = 2  # Of a call that failed before its first token, for errors that may pass.
-    retry_base_seconds: float = 0.5  # Before the first retry; twice as long before each later one.
+    tool_output_inline: int = bounded(100_000, 200, 20_000_000)
+    # Characters of one tool output that are kept; a longer one says it was cut.
+    tool_output_limit: int = bounded(20_000_000, 1, 20_000_000)
+    max_retries: int = bounded(2, 0, 20)  # Of a call that failed before its first token, for errors that may pass.
+    retry_base_seconds: float = bounded(0.5, 0, 600)  # Before the first retry; twice as long before each later one.
     # The longest pause before a retry. A provider that asks for a longer one is not asked again: people do not watch a
     # silent turn for longer than this.
-    retry_longest_seconds: float = 60.0
-    capacity: int = 200  # Turns that one web process runs at a time. Only the site's value counts, as in the next one.
+    retry_longest_seconds: float = bounded(60.0, 0, 3_600)
+    # Turns that one web process runs at a time. Only the site's value counts, as in the next one.
+    capacity: int = bounded(200, 1, 1_000_000)
     # Turns of one person that one web process runs at a time. Turns of sub-agents, of operators' runs and those that
     # begin with an inbox message are not counted: each of these has limits of its own.
-    most_at_once: int = 100
+    most_at_once: int = bounded(100, 1, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationConfig:
     """What a turn may hand to sub-agents."""
 
-    max_depth: int = 3  # Sub-agents below one another; together with scope reduction it ends every delegation.
-    max_siblings: int = 8  # Sub-agents of one call of ``tasks``, which run at the same time.
-    max_children: int = 32  # Sub-agents that one turn may launch, however many calls it takes.
+    # Sub-agents below one another; together with scope reduction it ends every delegation.
+    max_depth: int = bounded(3, 0, 10)
+    max_siblings: int = bounded(8, 1, 100)  # Sub-agents of one call of ``tasks``, which run at the same time.
+    max_children: int = bounded(32, 0, 1_000)  # Sub-agents that one turn may launch, however many calls it takes.
     # How long a turn waits for one call's sub-agents, waiting for a person included; then they are interrupted.
-    timeout_seconds: float = 3_600.0
-    expand_tokens: int = 40_000  # What one sub-agent may read by ``lcm_expand``: about ten pages.
+    timeout_seconds: float = bounded(3_600.0, 0.01, 86_400)
+    # What one sub-agent may read by ``lcm_expand``: about ten pages.
+    expand_tokens: int = bounded(40_000, 0, 10_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxConfig:
     """What a session in host mode takes from its peers."""
 
-    waiting: int = 100  # Messages that may wait; one more is refused.
-    message_characters: int = 50_000  # Of one message, and of all that one turn reads together: about 12,000 tokens.
+    waiting: int = bounded(100, 0, 10_000)  # Messages that may wait; one more is refused.
+    # Of one message, and of all that one turn reads together: about 12,000 tokens.
+    message_characters: int = bounded(50_000, 1, 1_000_000)
     # Messages of agents in a row, each an answer to the one before: two agents that thank each other must stop.
-    max_hops: int = 16
+    max_hops: int = bounded(16, 0, 1_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
     """How a streamed answer is made durable."""
 
-    journal_seconds: float = 0.25
-    journal_bytes: int = 2_048
-    coalesce_seconds: float = 0.03  # Pause between two frames to one client, so that fast models cost no frame a token.
-    max_answer_characters: int = 8_000_000
+    journal_seconds: float = bounded(0.25, 0, 60)
+    journal_bytes: int = bounded(2_048, 1, 10_000_000)
+    # Pause between two frames to one client, so that fast models cost no frame a token.
+    coalesce_seconds: float = bounded(0.03, 0, 10)
+    max_answer_characters: int = bounded(8_000_000, 1, 100_000_000)
     # How often a stream checks that its reader still may read: half of the minute within which access must end.
-    recheck_seconds: float = 30.0
-    slow_seconds: float = 20.0  # How long a client may leave frames unread before its stream is closed.
+    recheck_seconds: float = bounded(30.0, 0.05, 60)
+    # How long a client may leave frames unread before its stream is closed.
+    slow_seconds: float = bounded(20.0, 0.1, 600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebConfig:
     """What the web server accepts before it knows who asks. Only the site's values count."""
 
-    anonymous_bytes: int = 65_536  # The largest body without a valid API key or session cookie, such as a sign-in form.
-    body_seconds: float = 20.0  # How long a body may keep the server waiting, plus the time that its bytes earn:
-    body_bytes_per_second: int = 500  # the slowest that a body may come in. A telephone on a bad line is faster.
+    # The largest body without a valid API key or session cookie, such as a sign-in form.
+    anonymous_bytes: int = bounded(65_536, 4_096, 2**40)
+    # How long a body may keep the server waiting, plus the time that its bytes earn at the next value.
+    body_seconds: float = bounded(20.0, 0.1, 3_600)
+    # The slowest that a body may come in. A telephone on a bad line is faster.
+    body_bytes_per_second: int = bounded(500, 1, 10**9)
     # From the opening of a connection, or the first byte of a later request, to the end of the request's headers.
-    header_seconds: float = 20.0
-    idle_seconds: float = 75.0  # Between two requests: longer than the 60 seconds of most reverse proxies.
+    header_seconds: float = bounded(20.0, 0.1, 3_600)
+    # Between two requests: longer than the 60 seconds of most reverse proxies.
+    idle_seconds: float = bounded(75.0, 0.1, 86_400)
     # Connections of one address that have sent no whole request; one more closes the oldest of them. 0 for no limit.
-    waiting_connections: int = 256
+    waiting_connections: int = bounded(256, 0, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingConfig:
     """The most that may be spent; 0 for no limit. A site knows its models and people, so it has none by default."""
 
-    tokens: int = 0  # Of prompts and answers, summaries included.
-    cost_micros: int = 0  # Millionths of the currency unit. A model without a known price counts as 0, visibly.
-    seconds: float = 0.0  # While models are asked and tools run; waiting for people takes none.
-    tool_calls: int = 0
+    tokens: int = bounded(0, 0, 10**15)  # Of prompts and answers, summaries included.
+    # Millionths of the currency unit. A model without a known price counts as 0, visibly.
+    cost_micros: int = bounded(0, 0, 10**15)
+    seconds: float = bounded(0.0, 0, 10**12)  # While models are asked and tools run; waiting for people takes none.
+    tool_calls: int = bounded(0, 0, 10**15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitConfig:
     """What an endpoint accepts, and what may be spent. A session may tighten what its site allows, never loosen it."""
 
-    message_characters: int = 5_000_000
-    title_characters: int = 200
+    message_characters: int = bounded(5_000_000, 1, 100_000_000)
+    title_characters: int = bounded(200, 1, 200)
     turn: SpendingConfig = field(default_factory=SpendingConfig)  # One turn with the sessions that it launches.
     session: SpendingConfig = field(default_factory=SpendingConfig)  # A session with the sessions that it launched.
     user: SpendingConfig = field(default_factory=SpendingConfig)  # All sessions of one person.
@@ -183,14 +207,17 @@ class LimitConfig:
 class FileConfig:
     """Files beside the conversation (seed 000, large file handling)."""
 
-    inline_threshold: int = 10_000  # Tokens: a shorter text goes into the conversation whole, other files by reference.
-    largest_bytes: int = 4_294_967_296
-    quota_bytes: int = 21_474_836_480  # Of all files of one person, each content once; 0 for no limit.
-    import_bytes: int = 500_000_000  # Of the files of one import, as they are sent.
-    import_unpacked_bytes: int = 2_000_000_000
-    wait_seconds: float = 20.0  # How long a turn waits for the exploration of a file that it is given.
-    exploration_seconds: float = 60.0
-    exploration_memory_bytes: int = 2_147_483_648  # Address space: some libraries reserve much more than they use.
+    # Tokens: a shorter text goes into the conversation whole, other files by reference.
+    inline_threshold: int = bounded(10_000, 0, 1_000_000)
+    largest_bytes: int = bounded(4_294_967_296, 0, 2**50)
+    # Of all files of one person, each content once; 0 for no limit.
+    quota_bytes: int = bounded(21_474_836_480, 0, 2**60)
+    import_bytes: int = bounded(500_000_000, 0, 2**40)  # Of the files of one import, as they are sent.
+    import_unpacked_bytes: int = bounded(2_000_000_000, 0, 2**42)
+    wait_seconds: float = bounded(20.0, 0, 600)  # How long a turn waits for the exploration of a file that it is given.
+    exploration_seconds: float = bounded(60.0, 0.1, 3_600)
+    # Address space: some libraries reserve much more than they use.
+    exploration_memory_bytes: int = bounded(2_147_483_648, 268_435_456, 2**40)
     # Alias of the model that describes prose, text and Markdown, ahead of what is counted; empty for none.
     model: str = ""
 
@@ -199,23 +226,28 @@ class FileConfig:
 class OperatorConfig:
     """Runs over the lines of a file. For limits that all workers share only the site's values count."""
 
-    per_run: int = 16  # Items of one run in flight, over all workers (LCM paper, Appendix C.2).
-    per_run_agentic: int = 4  # The same where each item is a sub-agent.
-    per_model: int = 64  # Items in flight that ask the same model.
-    per_provider: int = 128  # Items in flight that ask models of the same provider.
-    per_owner: int = 64  # Items in flight of one person's runs.
-    max_retries: int = 2  # Attempts at an item after its first. The run may say otherwise, as in the next three.
-    timeout_seconds: float = 120.0  # For one attempt.
-    timeout_agentic_seconds: float = 1_800.0  # For one turn of a sub-agent.
-    max_turns: int = 20  # Model calls of one turn of a sub-agent.
-    most_items: int = 1_000_000
-    line_bytes: int = 4_000_000
-    lease_seconds: float = 15.0  # How long a worker may be silent before another one takes its items over.
-    heartbeat_seconds: float = 1.0  # How often leases are renewed, and pauses and cancellations read.
-    flush_seconds: float = 0.25  # How long results gather before they are written together.
-    slice_seconds: float = 20.0  # How long a worker stays with runs before other work of the queue gets its turn.
-    retry_base_seconds: float = 0.5  # Before the first retry of a failed call; twice as long before each later one.
-    retry_longest_seconds: float = 60.0
+    per_run: int = bounded(16, 1, 10_000)  # Items of one run in flight, over all workers (LCM paper, Appendix C.2).
+    per_run_agentic: int = bounded(4, 1, 1_000)  # The same where each item is a sub-agent.
+    per_model: int = bounded(64, 1, 100_000)  # Items in flight that ask the same model.
+    per_provider: int = bounded(128, 1, 100_000)  # Items in flight that ask models of the same provider.
+    per_owner: int = bounded(64, 1, 100_000)  # Items in flight of one person's runs.
+    # Attempts at an item after its first. The run may say otherwise, as in the next three.
+    max_retries: int = bounded(2, 0, 20)
+    timeout_seconds: float = bounded(120.0, 0.01, 3_600)  # For one attempt.
+    timeout_agentic_seconds: float = bounded(1_800.0, 0.01, 86_400)  # For one turn of a sub-agent.
+    max_turns: int = bounded(20, 1, 10_000)  # Model calls of one turn of a sub-agent.
+    most_items: int = bounded(1_000_000, 1, 10**9)
+    line_bytes: int = bounded(4_000_000, 1, 100_000_000)
+    # How long a worker may be silent before another one takes its items over.
+    lease_seconds: float = bounded(15.0, 0.05, 86_400)
+    # How often leases are renewed, and pauses and cancellations read.
+    heartbeat_seconds: float = bounded(1.0, 0.01, 60)
+    flush_seconds: float = bounded(0.25, 0, 60)  # How long results gather before they are written together.
+    # How long a worker stays with runs before other work of the queue gets its turn.
+    slice_seconds: float = bounded(20.0, 0.01, 3_600)
+    # Before the first retry of a failed call; twice as long before each later one.
+    retry_base_seconds: float = bounded(0.5, 0, 600)
+    retry_longest_seconds: float = bounded(60.0, 0, 3_600)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,19 +257,21 @@ class SignInConfig:
     Only the site's values count. Attempts with the right password are not counted.
     """
 
-    pair_tries: int = 5  # For one account from one address: people mistype, and then look the password up.
-    pair_seconds: float = 60.0
+    # For one account from one address: people mistype, and then look the password up.
+    pair_tries: int = bounded(5, 1, 100_000)
+    pair_seconds: float = bounded(60.0, 0.01, 86_400)
     # From one address (IPv6: one network of 64 bits), whatever the account: a whole office may have one address.
-    address_tries: int = 30
-    address_seconds: float = 10.0
+    address_tries: int = bounded(30, 1, 100_000)
+    address_seconds: float = bounded(10.0, 0.01, 86_400)
     # For one account from all addresses together, except for devices that have signed in to it before.
-    account_tries: int = 20
-    account_seconds: float = 120.0  # 720 a day: an uncommon password of ten characters outlasts its owner.
+    account_tries: int = bounded(20, 1, 100_000)
+    # 720 a day: an uncommon password of ten characters outlasts its owner.
+    account_seconds: float = bounded(120.0, 0.01, 86_400)
     # For one account from a device that has signed in to it before; and for the old password when it is changed.
-    device_tries: int = 10
-    device_seconds: float = 30.0
+    device_tries: int = bounded(10, 1, 100_000)
+    device_seconds: float = bounded(30.0, 0.01, 86_400)
     # Passwords that wait to be hashed in one web process; one more is refused. A hash takes about a quarter of a second.
-    waiting: int = 3
+    waiting: int = bounded(3, 1, 10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,18 +281,18 @@ class RequestConfig:
     Only the site's values count. Pages are not counted.
     """
 
-    per_second: float = 50.0
-    burst: int = 200  # Requests at once, after a pause.
+    per_second: float = bounded(50.0, 0.01, 1_000_000)
+    burst: int = bounded(200, 1, 1_000_000)  # Requests at once, after a pause.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceConfig:
     """Prices of a million tokens in millionths of the currency unit; -1 for what the model's entry says."""
 
-    input: int = -1
-    output: int = -1
-    cache_read: int = -1
-    cache_write: int = -1
+    input: int = bounded(-1, -1, 10**12)
+    output: int = bounded(-1, -1, 10**12)
+    cache_read: int = bounded(-1, -1, 10**12)
+    cache_write: int = bounded(-1, -1, 10**12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,109 +316,19 @@ class Config:
     # Aliases of the models that are asked, in this order, when the session's own gives nothing. Empty for those that
     # its entry names; the session's own model alone means none.
     fallbacks: tuple[str, ...] = ()
-    context_window: int = 0  # Tokens; overrides the model's window when above 0.
-    max_output_tokens: int = 0  # Tokens; overrides the model's longest answer when above 0.
+    context_window: int = bounded(0, 0, 10_000_000)  # Tokens; overrides the model's window when above 0.
+    max_output_tokens: int = bounded(0, 0, 10_000_000)  # Tokens; overrides the model's longest answer when above 0.
 
 
-# The smallest and the largest value of every number, both allowed.
-BOUNDS: dict[str, tuple[float, float]] = {
-    "budget.compaction_reserve_tokens": (0, 1_000_000),
-    "budget.reserved_output_share": (0.01, 0.9),
-    "budget.soft_threshold_fraction": (0.1, 0.95),
-    "budget.target_fraction": (0.05, 0.9),
-    "prune.protect_tokens": (0, 1_000_000),
-    "prune.minimum_tokens": (0, 1_000_000),
-    "prune.protect_turns": (1, 1_000),
-    "compaction.protect_turns": (2, 1_000),
-    "compaction.summary_target_tokens": (64, 20_000),
-    "compaction.level3_tokens": (64, 512),
-    "compaction.spacing_fraction": (0.0, 0.9),
-    "compaction.leaf_chunk_tokens": (0, 1_000_000),
-    # No more than level 3 can name in its 512 tokens.
-    "compaction.condense_fan_in": (2, 20),
-    "compaction.condense_min_fan_in": (2, 20),
-    "compaction.input_share": (0.1, 0.9),
-    "compaction.max_compaction_rounds": (1, 50),
-    "compaction.model_timeout_seconds": (0.01, 3_600),
-    "compaction.run_timeout_seconds": (0.01, 86_400),
-    "compaction.spend_limit_session_micros": (0, 10**15),
-    "compaction.spend_limit_day_micros": (0, 10**15),
-    "compaction.lease_seconds": (0.05, 86_400),
-    "compaction.max_attempts": (1, 100),
-    "compaction.wait_seconds": (0, 3_600),
-    "turn.max_steps": (1, 10_000),
-    "turn.doom_loop_threshold": (2, 10),
-    "turn.lease_seconds": (0.05, 86_400),
-    "turn.heartbeat_seconds": (0.01, 3_600),
-    "turn.tool_timeout_seconds": (0.01, 86_400),
-    "turn.tool_output_inline": (200, 20_000_000),
-    "turn.tool_output_limit": (1, 20_000_000),
-    "turn.max_retries": (0, 20),
-    "turn.retry_base_seconds": (0, 600),
-    "turn.retry_longest_seconds": (0, 3_600),
-    "turn.capacity": (1, 1_000_000),
-    "turn.most_at_once": (1, 1_000_000),
-    "requests.per_second": (0.01, 1_000_000),
-    "requests.burst": (1, 1_000_000),
-    "delegation.max_depth": (0, 10),
-    "delegation.max_siblings": (1, 100),
-    "delegation.max_children": (0, 1_000),
-    "delegation.timeout_seconds": (0.01, 86_400),
-    "delegation.expand_tokens": (0, 10_000_000),
-    "inbox.waiting": (0, 10_000),
-    "inbox.message_characters": (1, 1_000_000),
-    "inbox.max_hops": (0, 1_000),
-    "stream.journal_seconds": (0, 60),
-    "stream.journal_bytes": (1, 10_000_000),
-    "stream.coalesce_seconds": (0, 10),
-    "stream.max_answer_characters": (1, 100_000_000),
-    "stream.recheck_seconds": (0.05, 60),
-    "stream.slow_seconds": (0.1, 600),
-    "web.anonymous_bytes": (4_096, 2**40),
-    "web.body_seconds": (0.1, 3_600),
-    "web.body_bytes_per_second": (1, 10**9),
-    "web.header_seconds": (0.1, 3_600),
-    "web.idle_seconds": (0.1, 86_400),
-    "web.waiting_connections": (0, 1_000_000),
-    "limits.message_characters": (1, 100_000_000),
-    "limits.title_characters": (1, 200),
-    **{
-        f"limits.{scope}.{measure}": (0, 10**12 if measure == "seconds" else 10**15)
-        for scope in ("turn", "session", "user", "day")
-        for measure in ("tokens", "cost_micros", "seconds", "tool_calls")
-    },
-    "files.inline_threshold": (0, 1_000_000),
-    "files.largest_bytes": (0, 2**50),
-    "files.quota_bytes": (0, 2**60),
-    "files.import_bytes": (0, 2**40),
-    "files.import_unpacked_bytes": (0, 2**42),
-    "files.wait_seconds": (0, 600),
-    "files.exploration_seconds": (0.1, 3_600),
-    "files.exploration_memory_bytes": (268_435_456, 2**40),
-    "operators.per_run": (1, 10_000),
-    "operators.per_run_agentic": (1, 1_000),
-    "operators.per_model": (1, 100_000),
-    "operators.per_provider": (1, 100_000),
-    "operators.per_owner": (1, 100_000),
-    "operators.max_retries": (0, 20),
-    "operators.timeout_seconds": (0.01, 3_600),
-    "operators.timeout_agentic_seconds": (0.01, 86_400),
-    "operators.max_turns": (1, 10_000),
-    "operators.most_items": (1, 10**9),
-    "operators.line_bytes": (1, 100_000_000),
-    "operators.lease_seconds": (0.05, 86_400),
-    "operators.heartbeat_seconds": (0.01, 60),
-    "operators.flush_seconds": (0, 60),
-    "operators.slice_seconds": (0.01, 3_600),
-    "operators.retry_base_seconds": (0, 600),
-    "operators.retry_longest_seconds": (0, 3_600),
-    **{f"sign_in.{bucket}_tries": (1, 100_000) for bucket in ("pair", "address", "account", "device")},
-    **{f"sign_in.{bucket}_seconds": (0.01, 86_400) for bucket in ("pair", "address", "account", "device")},
-    "sign_in.waiting": (1, 10_000),
-    "context_window": (0, 10_000_000),
-    "max_output_tokens": (0, 10_000_000),
-    **{f"prices.{item.name}": (-1, 10**12) for item in fields(PriceConfig)},
-}
+def _bounds(kind: Any, path: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
+    for item in fields(kind):
+        if "bounds" in item.metadata:
+            yield f"{path}{item.name}", item.metadata["bounds"]
+        elif is_dataclass(item.default_factory):
+            yield from _bounds(item.default_factory, f"{path}{item.name}.")
+
+
+BOUNDS = dict(_bounds(Config))
 CHOICES = {"turn.on_doom_loop": ("continue", "stop")}
 LONGEST_TEXT = 200  # characters
 LONGEST_LIST = 100  # values
