@@ -19,7 +19,7 @@ from mnesis_core.context.replay import Projection
 from mnesis_core.errors import CompactionNotFoundError, PreviewNotFoundError, SummaryNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.files.references import find_file_ids
-from mnesis_core.records import RunRecord, SummaryRecord, TryRecord, UsageRecord
+from mnesis_core.records import AttemptRecord, RunRecord, SummaryRecord, UsageRecord
 from mnesis_core.text import decode_text
 from sessions_app.database.fast_sql import fetch
 from sessions_app.fields import Head
@@ -28,7 +28,7 @@ from sessions_app.record.context_queries import load_events_at, newest_summary
 from sessions_app.record.lease import expired
 
 _RUN_COLUMNS = [field.name for field in fields(RunRecord) if field.name not in ("tries", "summary_ids")]
-_TRY_COLUMNS = [field.name for field in fields(TryRecord)]
+_TRY_COLUMNS = [field.name for field in fields(AttemptRecord)]
 
 
 def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
@@ -145,14 +145,14 @@ def stale_runs(now: datetime) -> list[tuple[str, str]]:
     return list(rows.filter(session__deleted_at__isnull=True).values_list("session_id", "id")[:100])
 
 
-def _tries(run_ids: Sequence[str]) -> dict[str, list[TryRecord]]:
-    tries: dict[str, list[TryRecord]] = defaultdict(list)
+def _tries(run_ids: Sequence[str]) -> dict[str, list[AttemptRecord]]:
+    tries: dict[str, list[AttemptRecord]] = defaultdict(list)
     for values in SummaryTry.objects.filter(run_id__in=run_ids).order_by("created_at", "id").values(*_TRY_COLUMNS):
-        tries[values["run_id"]].append(TryRecord(**values))
+        tries[values["run_id"]].append(AttemptRecord(**values))
     return tries
 
 
-def _run(row: CompactionRun, tries: Sequence[TryRecord]) -> RunRecord:
+def _run(row: CompactionRun, tries: Sequence[AttemptRecord]) -> RunRecord:
     values = {name: getattr(row, name) for name in _RUN_COLUMNS}
     return RunRecord(**values, tries=tuple(tries), summary_ids=row.summary_ids or [])
 
@@ -516,16 +516,16 @@ def later_revisions(ids: Sequence[str]) -> dict[str, str]:
     return dict(SummaryNode.objects.filter(revises_id__in=ids).values_list("revises_id", "id"))
 
 
-def load_tries(summary_id: str, *, session_id: str, limit: int) -> list[TryRecord]:
+def load_tries(summary_id: str, *, session_id: str, limit: int) -> list[AttemptRecord]:
     """The attempts at one summary, in order, the rejected ones among them."""
     rows = SummaryTry.objects.filter(session_id=session_id, summary_id=summary_id).order_by("number")
-    return [TryRecord(**values) for values in rows.values(*_TRY_COLUMNS)[:limit]]
+    return [AttemptRecord(**values) for values in rows.values(*_TRY_COLUMNS)[:limit]]
 
 
-def tries_of_calls(call_ids: Sequence[str], *, session_id: str) -> dict[str, TryRecord]:
+def tries_of_calls(call_ids: Sequence[str], *, session_id: str) -> dict[str, AttemptRecord]:
     """The attempts for which these calls of a session were made, by call; one that has not ended has none."""
     rows = SummaryTry.objects.filter(session_id=session_id, call_id__in=call_ids)
-    return {values["call_id"]: TryRecord(**values) for values in rows.values(*_TRY_COLUMNS)}
+    return {values["call_id"]: AttemptRecord(**values) for values in rows.values(*_TRY_COLUMNS)}
 
 
 def load_reply(try_id: str, *, session_id: str) -> Reply:

@@ -21,7 +21,7 @@ from compaction_app.models import (
     SummaryTry,
 )
 from compaction_app.queries import load_graph
-from mnesis_core.compaction.requests import Try
+from mnesis_core.compaction.requests import Attempt
 from mnesis_core.errors import (
     CompactionAbandoned,
     MnesisError,
@@ -54,7 +54,7 @@ class NewTry:
     run_id: str | None
     summary_id: str
     kind: str
-    attempt: Try
+    attempt: Attempt
     call_id: str | None
     target: int | None
     prompt_version: str

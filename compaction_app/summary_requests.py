@@ -19,7 +19,15 @@ from compaction_app.context import ContextState
 from compaction_app.queries import compaction_micros, compaction_micros_of_owner
 from compaction_app.store import NewTry
 from mnesis_core.compaction.excerpt import VERSION
-from mnesis_core.compaction.requests import Answer, Judge, Question, Try, question_manifest, refused, try_of
+from mnesis_core.compaction.requests import (
+    Answer,
+    Attempt,
+    Judge,
+    Question,
+    attempt_of,
+    question_manifest,
+    refused_attempt,
+)
 from mnesis_core.compaction.selection import own_allowances, refusal
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import CompactionConfig
@@ -118,11 +126,11 @@ class RecordedTries:
         try:
             return await SummaryCalls(self, question, judge).ask_model()
         except BudgetExhausted as error:
-            attempt = refused(question, str(error.details["reason"]))
+            attempt = refused_attempt(question, str(error.details["reason"]))
             try_id = await in_waiting_thread(self._refuse)(question, attempt)
             return Answer(try_id=try_id, attempt=attempt, reply=None)
 
-    async def excerpt(self, attempt: Try, text: str) -> str:
+    async def excerpt(self, attempt: Attempt, text: str) -> str:
         """Keep a level-3 excerpt, for which no model was asked."""
         return await in_waiting_thread(self._record)(self.new_try(attempt, text=text, prompt_version=VERSION))
 
@@ -154,7 +162,7 @@ class RecordedTries:
             seconds=time.monotonic() - self.began,
         )
 
-    def _refuse(self, question: Question, attempt: Try) -> str:
+    def _refuse(self, question: Question, attempt: Attempt) -> str:
         with self.attempt.held() as record:
             try_id = store.record_try(record, self.new_try(attempt, question=question))
             record.publish(EventType.BUDGET_EXHAUSTED, run_id=self.attempt.run_id, try_id=try_id, reason=attempt.reason)
@@ -166,7 +174,7 @@ class RecordedTries:
 
     def new_try(
         self,
-        attempt: Try,
+        attempt: Attempt,
         *,
         question: Question | None = None,
         call_id: str | None = None,
@@ -231,7 +239,7 @@ class SummaryCalls(ModelCaller[Answer]):
         return self.tries.seconds(math.inf if call.time_limit is None else call.time_limit.left)
 
     async def finish(self, call: RunningCall, reply: Reply) -> Answer:
-        attempt = try_of(self.question, reply, self.judge(reply))
+        attempt = attempt_of(self.question, reply, self.judge(reply))
         end = end_of_reply(reply, call.planned.spec)
         new = self.tries.new_try(
             attempt, question=self.question, call_id=call.id, reply=reply, cost=end.usage.cost_micros

@@ -18,7 +18,14 @@ from django.utils import timezone
 from files_app.contents import on_disk, read_content
 from files_app.queries import find_exploration, is_waiting, load_file_reference
 from files_app.store import finish_exploration
-from mnesis_core.compaction.file_prose import KINDS, READ_BYTES, Question, problem_of, question_about, with_description
+from mnesis_core.compaction.file_prose import (
+    KINDS,
+    READ_BYTES,
+    FileQuestion,
+    problem_of,
+    question_about,
+    with_description,
+)
 from mnesis_core.config import Config
 from mnesis_core.errors import (
     BudgetExhausted,
@@ -157,7 +164,7 @@ class Asked:
     """What came of one call."""
 
     alias: str
-    question: Question
+    question: FileQuestion
     reply: Reply
     problem: str
     ending: Ending
@@ -250,12 +257,12 @@ class FileCalls(ModelCaller[Asked]):
         return True
 
     @property
-    def _question(self) -> Question:
+    def _question(self) -> FileQuestion:
         if self.question is None:
             raise ValueError("there is nothing to ask")
         return self.question
 
-    def _next_question(self) -> Question | None:
+    def _next_question(self) -> FileQuestion | None:
         """Leave out the models for which the file is not worth a question."""
         prompt, config = site_prompts().prose, self.describer.config
         while self._models:

@@ -145,7 +145,7 @@ class SessionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kin:
+class SessionNode:
     id: str
     parent_id: str | None
     origin: str
@@ -306,7 +306,7 @@ class LiveText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TryRecord:
+class AttemptRecord:
     """One attempt at a summary or at a piece of one, without its text."""
 
     id: str
@@ -337,7 +337,7 @@ class RunRecord(HasError):
     attempts: int
     outcome: str | None  # A value of ``compaction.Outcome``; None for a run that failed or is running.
     level: int | None
-    tries: tuple[TryRecord, ...]  # in order
+    tries: tuple[AttemptRecord, ...]  # in order
     tokens_before: int | None
     tokens_after: int | None
     summary_ids: list[str]

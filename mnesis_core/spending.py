@@ -116,7 +116,7 @@ def settled_until(calls: Sequence[PaidCall], before: datetime) -> datetime | Non
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class SpendingSum:
     """The stored sum of a scope up to a moment, and its warnings."""
 
     until: datetime | None = None
@@ -141,7 +141,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LimitUse:
     scope: str
     measure: str
     limit: float
@@ -176,16 +176,16 @@ _PER: dict[str, str] = {
 }
 
 
-def lines_of(allowances: Iterable[Allowance]) -> list[Line]:
+def lines_of(allowances: Iterable[Allowance]) -> list[LimitUse]:
     return [
-        Line(scope=allowance.scope, measure=measure, limit=limit, spent=getattr(allowance.spent, measure))
+        LimitUse(scope=allowance.scope, measure=measure, limit=limit, spent=getattr(allowance.spent, measure))
         for allowance in allowances
         for measure, limit in asdict(allowance.limits).items()
         if limit is not None
     ]
 
 
-def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> Line | None:
+def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> LimitUse | None:
     """Return the first limit that ``coming`` would pass, or ``None``."""
     for line in lines_of(allowances):
         more = getattr(coming, line.measure)
@@ -199,7 +199,7 @@ def passed_by(coming: Spent, allowances: Iterable[Allowance]) -> Line | None:
     return None
 
 
-def shortest_time(allowances: Iterable[Allowance]) -> Line | None:
+def shortest_time(allowances: Iterable[Allowance]) -> LimitUse | None:
     lines = [line for line in lines_of(allowances) if line.measure == "seconds"]
     return min(lines, key=lambda line: line.left, default=None)
 

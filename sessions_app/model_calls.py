@@ -24,7 +24,7 @@ from mnesis_core.errors import ModelCallAbandoned, ModelNotFoundError
 from mnesis_core.llm.interface import Model, ModelSpec, Outcome, Reply, Request, Usage, complete, cost_micros
 from mnesis_core.llm.retrying import Patience, Retry, fallbacks_of, is_too_long, may_ask_another, pause_before_retry
 from mnesis_core.records import SessionRecord
-from mnesis_core.spending import Line, Spent, highest_of
+from mnesis_core.spending import LimitUse, Spent, highest_of
 from sessions_app.conf import get_model, get_spec_to_read
 from sessions_app.rate_limit_pauses import find_pause
 from sessions_app.record import call_store
@@ -67,7 +67,7 @@ class RunningCall:
     planned: PlannedCall
     message_id: str | None
     """The message that the answer becomes, in a turn."""
-    time_limit: Line | None
+    time_limit: LimitUse | None
     """The spending limit on the time that the call may take."""
     attempts: int = 1
 

@@ -13,7 +13,7 @@ from agents_app.turns.progress import OpenCall, Progress
 from agents_app.turns.transactions import Step
 from compaction_app.compact import compact_before_call
 from compaction_app.context import BuiltContext, Frame, load_frame, read_state
-from mnesis_core.context.budget import Asked, Pressure, Size, pressure, size_now
+from mnesis_core.context.budget import LastPrompt, Pressure, Size, pressure, size_now
 from mnesis_core.errors import ModelNotFoundError
 from mnesis_core.llm.calibration import LARGEST_RATIO, Calibration, calibrate, share_ratio
 from mnesis_core.llm.interface import Model, Reply, Request, Source, ToolCall, ToolSpec, cost_micros, write_tools
@@ -77,7 +77,7 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         self.step: Step | None = None
         """The call that runs; it stays when it is cut off."""
         self.learnt = Calibration()
-        self.asked: Asked | None = None
+        self.asked: LastPrompt | None = None
         self.grown = 0
         """Estimated tokens that have come into the context since the model was asked."""
         self._built: BuiltContext | None = None
@@ -235,7 +235,7 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         if pressure(size.tokens, self.home.budget) is Pressure.HARD and self.config.compaction.auto:
             await compact_before_call(self.session.id, size=size)
             context = await patiently(self._build)
-        self.asked = Asked(whole=context.whole_tokens, sent=context.estimated_tokens)
+        self.asked = LastPrompt(whole=context.whole_tokens, sent=context.estimated_tokens)
         self.grown = 0
         return context
 

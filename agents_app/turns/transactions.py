@@ -22,7 +22,7 @@ from mnesis_core.llm.interface import Outcome, Reply, Usage, cost_micros
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ToolPart
 from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord
-from mnesis_core.spending import ONE_TOOL_CALL, Line
+from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
 from mnesis_core.turns.recording import end_of_reply, usage_record
 from sessions_app.catalogue import model_store
 from sessions_app.model_calls import RunningCall
@@ -92,7 +92,9 @@ def end_step(turn: TurnRecord, step: Step, reply: Reply) -> list[OpenCall]:
     return [OpenCall(call=call, part_id=part_id) for call, part_id in made]
 
 
-def start_tool(turn: TurnRecord, part_id: str, *, limits: Sequence[SpendingLimit], repeats: int | None) -> Line | None:
+def start_tool(
+    turn: TurnRecord, part_id: str, *, limits: Sequence[SpendingLimit], repeats: int | None
+) -> LimitUse | None:
     """Mark a tool call as running; return the limit of the time that it may take, if there is one.
 
     :param repeats: set when the model goes round in circles (seed 000 "doom loop")

@@ -21,7 +21,7 @@ from mnesis_core.compaction.dag import Node
 from mnesis_core.compaction.transcript import pieces_of_message
 from mnesis_core.context.manifest import read_manifest
 from mnesis_core.ledger import MAX_INTEGER
-from mnesis_core.records import TryRecord
+from mnesis_core.records import AttemptRecord
 from sessions_app.pages.permissions import Inspected, address_of, inspected
 from sessions_app.pages.transcript import MessageView, load_message
 from sessions_app.pages.views import signed_in
@@ -54,7 +54,7 @@ class Reading:
     call: CallHeading
     number: int
     """Among all calls of the session."""
-    attempt: TryRecord | None
+    attempt: AttemptRecord | None
     """What came of it; ``None``: it goes on, or nobody saw its end."""
     summary: SummaryHead | None
     """The one that it was asked for, whatever this attempt gave to it; ``None``: there is none."""
@@ -98,7 +98,7 @@ def _readings(session_id: str, ids: list[str]) -> list[Reading]:
     return [_read(call, numbers[call.id], tries.get(call.id), heads) for call in calls]
 
 
-def _read(call: CallHeading, number: int, attempt: TryRecord | None, heads: Mapping[str, SummaryHead]) -> Reading:
+def _read(call: CallHeading, number: int, attempt: AttemptRecord | None, heads: Mapping[str, SummaryHead]) -> Reading:
     summary = heads.get(attempt.summary_id) if attempt else None
     return Reading(call=call, number=number, attempt=attempt, summary=summary)
 

@@ -16,7 +16,7 @@ from compaction_app import lineage, queries
 from compaction_app.queries import load_graph, load_run, load_sources, models_of_summaries
 from mnesis_core.compaction.dag import Cost, Graph, Node, Span
 from mnesis_core.errors import CompactionNotFoundError
-from mnesis_core.records import ContextItemRecord, RunRecord, SummaryRecord, TryRecord
+from mnesis_core.records import AttemptRecord, ContextItemRecord, RunRecord, SummaryRecord
 from mnesis_core.text import excerpt
 from sessions_app.pages.markdown import MARKDOWN_LIMIT, render_markdown, show_invisible
 from sessions_app.pages.permissions import Inspected
@@ -165,7 +165,7 @@ class SummaryView:
     stay: ContextItemRecord | None
     """When it came into the context and left it."""
     run: RunRecord | None
-    tries: list[TryRecord]
+    tries: list[AttemptRecord]
     cost: Cost
     """Of all under it and itself."""
 

@@ -37,7 +37,7 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class FileQuestion:
     content_id: str
     beginning: Beginning
     prompt: SummaryPrompt
@@ -68,7 +68,7 @@ def read_beginning(data: bytes, *, limit: int) -> Beginning:
 
 def question_about(
     content_id: str, data: bytes, *, prompt: SummaryPrompt, spec: ModelSpec, config: Config
-) -> Question | None:
+) -> FileQuestion | None:
     """Return what to ask about a content that begins with ``data``, or ``None`` where it is too short to be worth it."""
     beginning = read_beginning(data, limit=min(READ_TOKENS, piece_limit(spec, config)))
     if beginning.tokens <= TARGET_TOKENS:
@@ -76,7 +76,7 @@ def question_about(
     wanted = min(TARGET_TOKENS + REPLY_SLACK, max(TARGET_TOKENS, spec.context_window // 4))
     most = min(wanted, spec.max_output_tokens) if spec.max_output_tokens > 0 else wanted
     request = Request(payload=_payload(prompt, beginning.text, TARGET_TOKENS), max_output_tokens=most)
-    return Question(content_id=content_id, beginning=beginning, prompt=prompt, request=request)
+    return FileQuestion(content_id=content_id, beginning=beginning, prompt=prompt, request=request)
 
 
 def rebuild_question(

@@ -184,7 +184,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
+class Attempt:
     level: int
     accepted: bool
     # A reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code; empty when
@@ -202,7 +202,7 @@ class Try:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     try_id: str  # The recorder's id of this attempt, for the question that merges its draft.
-    attempt: Try
+    attempt: Attempt
     reply: Reply | None  # None when the question was not allowed
 
 
@@ -214,7 +214,7 @@ class Recorder(Protocol):
 
     async def ask(self, question: Question, judge: Judge) -> Answer: ...
 
-    async def excerpt(self, attempt: Try, text: str) -> str:
+    async def excerpt(self, attempt: Attempt, text: str) -> str:
         """Keep a level-3 excerpt and return the id of its attempt."""
         ...
 
@@ -229,9 +229,9 @@ class Unrecorded:
         if self._model is None:
             raise ValueError("there is no model to ask")
         reply = await complete(self._model, question.request)
-        return Answer(try_id=self._next(), attempt=try_of(question, reply, judge(reply)), reply=reply)
+        return Answer(try_id=self._next(), attempt=attempt_of(question, reply, judge(reply)), reply=reply)
 
-    async def excerpt(self, attempt: Try, text: str) -> str:
+    async def excerpt(self, attempt: Attempt, text: str) -> str:
         return self._next()
 
     def _next(self) -> str:
@@ -239,8 +239,8 @@ class Unrecorded:
         return str(self._tries)
 
 
-def try_of(question: Question, reply: Reply, reason: str | None) -> Try:
-    return Try(
+def attempt_of(question: Question, reply: Reply, reason: str | None) -> Attempt:
+    return Attempt(
         level=question.level,
         accepted=reason is None,
         reason=reason or "",
@@ -254,8 +254,8 @@ def try_of(question: Question, reply: Reply, reason: str | None) -> Try:
     )
 
 
-def refused(question: Question, reason: str) -> Try:
-    return Try(
+def refused_attempt(question: Question, reason: str) -> Attempt:
+    return Attempt(
         level=question.level,
         accepted=False,
         reason=reason,

@@ -17,11 +17,11 @@ from mnesis_core.compaction.excerpt import VERSION, Quotable, excerpt
 from mnesis_core.compaction.requests import (
     JOINT,
     SHIPPED,
+    Attempt,
     Prompts,
     Question,
     Recorder,
     SummaryPrompt,
-    Try,
     Unrecorded,
     cleaned,
     failure_of,
@@ -68,7 +68,7 @@ class SummaryResult:
     text: str  # with its footer of ids
     token_count: int
     level: int  # the highest that any of its pieces needed
-    tries: tuple[Try, ...]
+    tries: tuple[Attempt, ...]
     usage: Usage  # of all attempts together
     prompt_version: str  # Of the prompt whose answer it is, such as ``level1.1``; ``excerpt.1`` at level 3.
     # A file to keep together with the summary, whose footer names it.
@@ -155,7 +155,7 @@ class _Run:
     named: Named
     prompts: Prompts
     limit: int  # tokens of a piece
-    tries: list[Try] = field(default_factory=list)
+    tries: list[Attempt] = field(default_factory=list)
 
     async def write(
         self, pieces: Sequence[str], kind: SummaryKind, cut: Callable[[int], Sequence[str]] | None
@@ -224,7 +224,7 @@ class _Run:
         return judge(whole, source="", source_tokens=self.largest, target=target, named=self.named) is None
 
     async def _excerpted(self, text: str, number: int = 1, count: int = 1) -> _Draft:
-        attempt = Try(
+        attempt = Attempt(
             level=3,
             accepted=True,
             reason="",

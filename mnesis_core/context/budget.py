@@ -132,7 +132,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class LastPrompt:
     """A context as a model was last asked about it, in tokens, estimated and not corrected."""
 
     whole: int  # everything that stood in the context
@@ -140,7 +140,7 @@ class Asked:
     reported: int = 0  # what the provider counted in the prompt, or 0
 
 
-def size_now(whole: int, calibration: Calibration, last: Asked | None) -> Size:
+def size_now(whole: int, calibration: Calibration, last: LastPrompt | None) -> Size:
     """Return the size of a context of ``whole`` tokens, estimated and not corrected.
 
     The provider's count stands for what was sent, within the bounds in which it is believed; what was left out then,

@@ -11,7 +11,7 @@ from mnesis_core.maps.prompts import correction, judge
 from mnesis_core.maps.schema import OutputSchema
 from mnesis_core.maps.values import ErrorKind, ItemRecord, RunRecord, TryRecord
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord
-from mnesis_core.spending import Allowance, Line, Scope, Spent, TurnLimits, lines_of
+from mnesis_core.spending import Allowance, LimitUse, Scope, Spent, TurnLimits, lines_of
 from mnesis_core.turns.options import read_options
 
 SYSTEM_PROMPT = """You are a sub-agent: one of many that work, each for itself, on the items of one list. The first message states
@@ -90,7 +90,7 @@ def is_of_turn(exhausted: BudgetExhausted, turn: TurnRecord, run: RunRecord) -> 
     )
 
 
-def used_up(run: RunRecord) -> Line | None:
+def used_up(run: RunRecord) -> LimitUse | None:
     """The limit of a run of which nothing is left; ``None`` where something is left of all."""
     return next((line for line in lines_of([allowance_of(run)]) if line.measure in _SHARED and not line.left), None)
 

@@ -24,7 +24,7 @@ from mnesis_core.errors import (
     TurnNotFoundError,
 )
 from mnesis_core.messages import FileRefPart
-from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, Kin, SessionRecord
+from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord
 from mnesis_core.text import encode_text
 from sessions_app.database.fast_sql import Asked, CompiledQuery
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
@@ -240,7 +240,7 @@ _ERRORS: dict[str, tuple[type[NotFound], str]] = {
 _ROWS: dict[str, Any] = {"msg": Message, "part": MessagePart, "turn": Turn, "call": ModelCall}
 
 
-def load_line(session_id: str, *, owner_id: int) -> tuple[Kin, ...]:
+def load_line(session_id: str, *, owner_id: int) -> tuple[SessionNode, ...]:
     """A session, its parent, and so on upwards: one person's sessions, as far as they may be seen; a read for each.
 
     :raises SessionNotFoundError: the session is not there, or belongs to somebody else.
@@ -251,13 +251,13 @@ def load_line(session_id: str, *, owner_id: int) -> tuple[Kin, ...]:
     return line
 
 
-def _upwards(session_id: str | None, owner_id: int) -> Iterator[Kin]:
+def _upwards(session_id: str | None, owner_id: int) -> Iterator[SessionNode]:
     rows = visible_sessions().filter(owner_id=owner_id)
     for _ in range(LONGEST_LINE):
         found = rows.filter(id=session_id or "").values_list("id", "parent_id", "origin").first()
         if found is None:
             return
-        yield Kin(id=found[0], parent_id=found[1], origin=found[2])
+        yield SessionNode(id=found[0], parent_id=found[1], origin=found[2])
         session_id = found[1]
 
 
@@ -267,11 +267,11 @@ def load_depth(session: SessionRecord) -> int:
     return sum(1 for _ in takewhile(lambda kin: kin.is_sub_agent, line))
 
 
-def load_children(session_id: str) -> list[Kin]:
+def load_children(session_id: str) -> list[SessionNode]:
     """The sessions that one launched, and those that were forked from it, oldest first."""
     rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
     found = rows.values_list("id", "parent_id", "origin")
-    return [Kin(id=id, parent_id=parent_id, origin=origin) for id, parent_id, origin in found]
+    return [SessionNode(id=id, parent_id=parent_id, origin=origin) for id, parent_id, origin in found]
 
 
 def load_launched(session_id: str) -> list[str]:

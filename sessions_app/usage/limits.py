@@ -23,10 +23,10 @@ from mnesis_core.events import EventType
 from mnesis_core.records import FORK, SessionRecord, TurnRecord
 from mnesis_core.spending import (
     Allowance,
-    Kept,
-    Line,
+    LimitUse,
     PaidCall,
     Scope,
+    SpendingSum,
     Spent,
     TurnLimits,
     configured_limits,
@@ -114,7 +114,7 @@ def limits_for_person(owner_id: int) -> tuple[SpendingLimit, ...]:
     )
 
 
-def draw(record: Change, limits: Sequence[SpendingLimit], coming: Spent) -> Line | None:
+def draw(record: Change, limits: Sequence[SpendingLimit], coming: Spent) -> LimitUse | None:
     """Make sure that what comes may be spent, at its highest; return the limit of the time that it may take, if any.
 
     Write what comes in the same change: until it has ended no other process draws on the same limits.
@@ -149,11 +149,11 @@ class TurnSpending:
 
     def __init__(self, limits: Sequence[SpendingLimit]) -> None:
         self.limits = limits
-        self._time: Line | None = None
+        self._time: LimitUse | None = None
         # Not timeout(None), which needs a running loop: this is made in a database thread.
         self._timer = asyncio.Timeout(None)
 
-    def start_timer(self, time_limit: Line | None) -> None:
+    def start_timer(self, time_limit: LimitUse | None) -> None:
         """Set the timer to the time that ``draw`` says is left."""
         self._time = time_limit
         if time_limit is not None:
@@ -174,7 +174,7 @@ class TurnSpending:
             raise exhausted_at(replace(self._time, spent=self._time.limit)) from None
 
 
-def exhausted_at(line: Line, *, needed: float = 0) -> BudgetExhausted:
+def exhausted_at(line: LimitUse, *, needed: float = 0) -> BudgetExhausted:
     """Return the error that names a limit.
 
     :param needed: what the next call may take, if that is too much and not what was spent
@@ -189,7 +189,7 @@ def exhausted_at(line: Line, *, needed: float = 0) -> BudgetExhausted:
     return BudgetExhausted(said, reason=f"budget_{line.scope}", **event_body(line))
 
 
-def event_body(line: Line) -> dict[str, str | int]:
+def event_body(line: LimitUse) -> dict[str, str | int]:
     """Return a limit as an event tells of it: whole numbers only."""
     if line.measure != "seconds":
         return {"scope": str(line.scope), "measure": line.measure, "limit": int(line.limit), "spent": int(line.spent)}
@@ -231,10 +231,10 @@ def _ancestors(session: SessionRecord) -> Iterator[SessionRecord]:
 
 def _look(limits: Sequence[SpendingLimit], *, keep: bool) -> list[Allowance]:
     kept, now = load_kept([limit.mark_id for limit in limits]), timezone.now()
-    return [_allowance(limit, kept.get(limit.mark_id, Kept()), now, keep=keep) for limit in limits]
+    return [_allowance(limit, kept.get(limit.mark_id, SpendingSum()), now, keep=keep) for limit in limits]
 
 
-def _allowance(limit: SpendingLimit, kept: Kept, now: datetime, *, keep: bool) -> Allowance:
+def _allowance(limit: SpendingLimit, kept: SpendingSum, now: datetime, *, keep: bool) -> Allowance:
     calls, apart = limit.paid_calls(kept.until), limit.owner_id is not None
     spent = kept.spent + sum_of(calls, now=now, apart=apart)
     if keep and sum(call.count for call in calls) > KEEP_AFTER_CALLS:
@@ -242,7 +242,7 @@ def _allowance(limit: SpendingLimit, kept: Kept, now: datetime, *, keep: bool) -
     return Allowance(scope=limit.scope, limits=limit.limits, spent=spent)
 
 
-def _keep(limit: SpendingLimit, kept: Kept, calls: Sequence[PaidCall], now: datetime) -> None:
+def _keep(limit: SpendingLimit, kept: SpendingSum, calls: Sequence[PaidCall], now: datetime) -> None:
     until = settled_until(calls, before=now - SETTLES)
     if until is not None:
         settled = sum_of((call for call in calls if call.began <= until), now=now, apart=limit.owner_id is not None)
@@ -252,7 +252,7 @@ def _keep(limit: SpendingLimit, kept: Kept, calls: Sequence[PaidCall], now: date
 def _warn(record: Change, limits: Iterable[SpendingLimit], allowances: Iterable[Allowance]) -> None:
     kept = load_kept([limit.mark_id for limit in limits])
     for limit, allowance in zip(limits, allowances, strict=True):
-        warned = dict(kept.get(limit.mark_id, Kept()).warned)
+        warned = dict(kept.get(limit.mark_id, SpendingSum()).warned)
         near = [line for line in lines_of([allowance]) if line.is_near and warned.get(line.measure) != line.limit]
         for line in near:
             record.publish(EventType.BUDGET_WARNING, subject=limit.subject, **event_body(line))

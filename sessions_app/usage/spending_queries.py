@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection
 
-from mnesis_core.spending import Kept, PaidCall, Spent
+from mnesis_core.spending import PaidCall, SpendingSum, Spent
 from sessions_app.database.fast_sql import fetch, select_columns, time_of
 from sessions_app.models import AccountLimit, MessagePart, ModelCall, Session, SpendingMark
 
@@ -43,12 +43,12 @@ def load_paid_calls(
     return list(_calls(rows))
 
 
-def load_kept(ids: Collection[str]) -> dict[str, Kept]:
+def load_kept(ids: Collection[str]) -> dict[str, SpendingSum]:
     """What is kept of sums and warnings, by the id of its row."""
     return {mark.id: _kept(mark) for mark in SpendingMark.objects.filter(id__in=ids)}
 
 
-def _kept(mark: SpendingMark) -> Kept:
+def _kept(mark: SpendingMark) -> SpendingSum:
     spent = Spent(
         tokens=mark.tokens,
         cost_micros=mark.cost_micros,
@@ -56,7 +56,7 @@ def _kept(mark: SpendingMark) -> Kept:
         tool_calls=mark.tool_calls,
         unpriced_calls=mark.unpriced_calls,
     )
-    return Kept(until=mark.until, spent=spent, warned=mark.warned)
+    return SpendingSum(until=mark.until, spent=spent, warned=mark.warned)
 
 
 def load_account_limits(owner_id: int) -> dict[str, Any]:

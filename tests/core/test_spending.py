@@ -13,7 +13,7 @@ from mnesis_core.config import LimitConfig, SpendingConfig
 from mnesis_core.spending import (
     ONE_TOOL_CALL,
     Allowance,
-    Line,
+    LimitUse,
     PaidCall,
     Scope,
     Spent,
@@ -63,7 +63,7 @@ def test_what_comes_counts_with_the_highest_it_can_take(spent: Spent, coming: Sp
 def test_the_narrowest_scope_is_the_one_that_is_named() -> None:
     turn = Allowance(scope=Scope.TURN, limits=TurnLimits(tokens=5), spent=Spent())
     line = passed_by(highest_of(101, 0), [turn, day(Spent())])
-    assert line == Line(scope="turn", measure="tokens", limit=5, spent=0)
+    assert line == LimitUse(scope="turn", measure="tokens", limit=5, spent=0)
 
 
 def test_without_limits_nothing_is_refused_and_nothing_is_shown() -> None:

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from mnesis_core.errors import BudgetExhausted, InvalidRequest
-from mnesis_core.spending import ONE_TOOL_CALL, Line, TurnLimits, lines_of
+from mnesis_core.spending import ONE_TOOL_CALL, LimitUse, TurnLimits, lines_of
 from mnesis_core.turns.options import TurnOptions, write_options
 from sessions_app.models import ModelCall, SpendingMark
 from sessions_app.record import message_store, session_store
@@ -36,7 +36,7 @@ def alice(db: None) -> User:
     return make_user("alice")
 
 
-def lines(session_id: str) -> list[Line]:
+def lines(session_id: str) -> list[LimitUse]:
     return lines_of(spending.look(spending.limits_for(load_session(session_id))))
 
 

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from compaction_app import store as compaction_store
 from compaction_app.store import NewTry, Revision, RunResult
-from mnesis_core.compaction.requests import Try
+from mnesis_core.compaction.requests import Attempt
 from mnesis_core.llm.interface import Source
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, NewSummary, TurnState, UsageRecord
@@ -185,7 +185,7 @@ def add_try(
     call_id: str | None = None,
 ) -> str:
     """An attempt at a summary, accepted unless there is a reason why not; returns its id."""
-    attempt = Try(
+    attempt = Attempt(
         level=level, accepted=not reason, reason=reason, input_tokens=900, output_tokens=120, source=Source.PROVIDER
     )
     new = NewTry(

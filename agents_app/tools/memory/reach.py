@@ -23,7 +23,7 @@ from mnesis_core.errors import (
     SummaryNotFoundError,
     TurnNotFoundError,
 )
-from mnesis_core.records import Kin
+from mnesis_core.records import SessionNode
 from mnesis_core.values import find_ids
 from sessions_app.record.message_queries import find_part_of_call
 from sessions_app.record.session_queries import find_file_part, load_line, load_session, session_of
@@ -51,7 +51,7 @@ class Found:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     owner_id: int
-    line: tuple[Kin, ...]  # the session, its parent, and so on upwards
+    line: tuple[SessionNode, ...]  # the session, its parent, and so on upwards
 
     @property
     def searched(self) -> tuple[str, ...]:
