@@ -35,10 +35,7 @@ class SummaryPrompt:
     def messages(self, source: str, target: int) -> list[dict[str, Any]]:
         """Return the two messages of a request; ``source`` is already quoted."""
         before, after = self.user.replace("{{target}}", str(target)).split("{{source}}")
-        return [
-            {"role": "system", "content": self.system},
-            {"role": "user", "content": f"{before}{source}{after}"},
-        ]
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": f"{before}{source}{after}"}]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

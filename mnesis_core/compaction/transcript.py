@@ -10,15 +10,7 @@ from mnesis_core.config import Config
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.tokens import MOST_CHARACTERS_PER_TOKEN, characters_within, estimate_text
-from mnesis_core.messages import (
-    FileRefPart,
-    Part,
-    PatchPart,
-    ReasoningPart,
-    StoredMessage,
-    TextPart,
-    ToolPart,
-)
+from mnesis_core.messages import FileRefPart, Part, PatchPart, ReasoningPart, StoredMessage, TextPart, ToolPart
 from mnesis_core.text import quote
 
 PROMPT_TOKENS = 500  # what the instructions around a piece take at the most

@@ -68,8 +68,4 @@ def _result(call_id: str, result: ToolResult) -> dict[str, Any]:
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {
-        "name": tool_name(tool.name),
-        "description": outgoing(tool.description),
-        "input_schema": tool.parameters,
-    }
+    return {"name": tool_name(tool.name), "description": outgoing(tool.description), "input_schema": tool.parameters}
