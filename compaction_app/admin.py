@@ -26,7 +26,7 @@ from compaction_app.rebuild import rebuild_payload
 from mnesis_core.compaction.dag import Node, difference
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.errors import CallNotFoundError, SessionNotFoundError
-from mnesis_core.llm.calibration import words_of
+from mnesis_core.llm.calibration import describe_count
 from mnesis_core.records import CallRecord, ContextItemRecord
 from mnesis_core.text import excerpt
 from sessions_app.admin.read_only import (
@@ -371,7 +371,7 @@ def _measured(session_id: str) -> str:
     return (
         f"Window {spec.context_window:,} ({spec.context_window_source}), "
         f"answer up to {spec.max_output_tokens:,} ({spec.max_output_source}), usable {frame.budget.usable:,}. "
-        f"{words_of(**frame.calibration.as_dict())}"
+        f"{describe_count(**frame.calibration.as_dict())}"
     )
 
 

@@ -20,7 +20,6 @@ from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import Attempt, act_on, claim, request_compaction, trigger_of
 from compaction_app.store import RunResult
 from compaction_app.summary_requests import RecordedTries, prepare_manifest, summarisers_of
-from mnesis_core.compaction.requests import messages_row, summary_rows
 from mnesis_core.compaction.selection import (
     Condensation,
     Situation,
@@ -30,6 +29,7 @@ from mnesis_core.compaction.selection import (
     next_round,
     outcome,
     reading_of,
+    source_rows,
 )
 from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import piece_limit
@@ -255,7 +255,6 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
 
 
 def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> RecordedTries:
-    sources = summary_rows(chosen.summaries) if isinstance(chosen, Condensation) else [messages_row(chosen.messages)]
     return RecordedTries(
         attempt=task.attempt,
         began=task.began,
@@ -265,7 +264,7 @@ def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> R
         summarisers=summarisers_of(state, task.model) if task.model else (),
         config=state.config.compaction,
         patience=patience_of(state.config.turn),
-        sources=list(sources),
+        sources=source_rows(chosen),
         context_seq=state.session.event_seq,
     )
 

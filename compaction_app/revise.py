@@ -16,8 +16,8 @@ from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
 from compaction_app.summary_requests import RecordedTries, prepare_manifest, summarisers_of
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work
-from mnesis_core.compaction.requests import Prompts, SummaryPrompt, messages_row, summary_rows
-from mnesis_core.compaction.selection import Condensation, Span, kind_of, reading_of
+from mnesis_core.compaction.requests import Prompts, SummaryPrompt
+from mnesis_core.compaction.selection import Condensation, Span, kind_of, reading_of, source_rows
 from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.entries import SummaryEntry
@@ -198,7 +198,6 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
 
 
 def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> RecordedTries:
-    sources = summary_rows(chosen.summaries) if isinstance(chosen, Condensation) else [messages_row(chosen.messages)]
     return RecordedTries(
         attempt=_Asking(session_id=task.state.session.id),
         began=time.monotonic(),
@@ -208,7 +207,7 @@ def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> Reco
         summarisers=summarisers_of(task.state, task.model),
         config=task.state.config.compaction,
         patience=patience_of(task.state.config.turn),
-        sources=list(sources),
+        sources=source_rows(chosen),
         context_seq=task.state.context_seq,
     )
 

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 
 from compaction_app.context import Meter, load_frame, load_meter, load_state
 from compaction_app.queries import SummaryHead, list_runs, list_runs_between, load_heads, written_by
-from mnesis_core.llm.calibration import words_of
+from mnesis_core.llm.calibration import describe_count
 from mnesis_core.providers.rendering import digest
 from mnesis_core.providers.rendering import render as render_prompt
 from mnesis_core.records import RunRecord
@@ -201,7 +201,7 @@ def view_meter(meter: Meter) -> MeterView:
         soft_x=_place(meter.soft_tokens, scale),
         hard_x=_place(meter.hard_tokens, scale),
         used_width=_place(meter.used_tokens, scale),
-        counted=words_of(source=meter.source, ratio=meter.ratio, samples=meter.samples, error=meter.error),
+        counted=describe_count(source=meter.source, ratio=meter.ratio, samples=meter.samples, error=meter.error),
     )
 
 

@@ -118,7 +118,17 @@ class Graph:
         return [node for _, node in self.below(id) if node.kind == "leaf"]
 
     def cost(self, id: str) -> Cost:
-        return cost_of([node for _, node in self.below(id)])
+        nodes = [node for _, node in self.below(id)]
+        leaves = [node for node in nodes if node.kind == "leaf"]
+        return Cost(
+            summaries=len(nodes),
+            leaves=len(leaves),
+            messages=sum(node.message_count for node in leaves),
+            token_count=sum(node.token_count for node in nodes),
+            tokens_input=sum(node.tokens_input for node in nodes),
+            tokens_output=sum(node.tokens_output for node in nodes),
+            cost_micros=sum(node.cost_micros for node in nodes),
+        )
 
     def roots(self) -> list[Node]:
         """Return the summaries that no other one stands for, in the order of their messages."""
@@ -146,19 +156,6 @@ class Graph:
             id = later
             chain[id] = None
         return list(chain)
-
-
-def cost_of(nodes: Collection[Node]) -> Cost:
-    leaves = [node for node in nodes if node.kind == "leaf"]
-    return Cost(
-        summaries=len(nodes),
-        leaves=len(leaves),
-        messages=sum(node.message_count for node in leaves),
-        token_count=sum(node.token_count for node in nodes),
-        tokens_input=sum(node.tokens_input for node in nodes),
-        tokens_output=sum(node.tokens_output for node in nodes),
-        cost_micros=sum(node.cost_micros for node in nodes),
-    )
 
 
 def slices_of(leaves: Sequence[Node], *, offset: int, limit: int) -> list[tuple[str, int, int]]:

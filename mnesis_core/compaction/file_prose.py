@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mnesis_core.compaction.requests import SummaryPrompt, cleaned, failure_of, judge
-from mnesis_core.compaction.summarise import REPLY_SLACK
+from mnesis_core.compaction.requests import SummaryPrompt, cleaned, failure_of, judge, reply_limit
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import Config
 from mnesis_core.files.explore import fitting
@@ -73,9 +72,8 @@ def question_about(
     beginning = read_beginning(data, limit=min(READ_TOKENS, piece_limit(spec, config)))
     if beginning.tokens <= TARGET_TOKENS:
         return None
-    wanted = min(TARGET_TOKENS + REPLY_SLACK, max(TARGET_TOKENS, spec.context_window // 4))
-    most = min(wanted, spec.max_output_tokens) if spec.max_output_tokens > 0 else wanted
-    request = Request(payload=_payload(prompt, beginning.text, TARGET_TOKENS), max_output_tokens=most)
+    payload = _payload(prompt, beginning.text, TARGET_TOKENS)
+    request = Request(payload=payload, max_output_tokens=reply_limit(spec, TARGET_TOKENS))
     return FileQuestion(content_id=content_id, beginning=beginning, prompt=prompt, request=request)
 
 

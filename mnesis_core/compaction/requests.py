@@ -6,7 +6,7 @@ Prompts are text files with a version. A site may replace any of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from mnesis_core.compaction.transcript import summary_pieces, text_pieces, trans
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.errors import ModelTimeout
 from mnesis_core.files.footers import NO_IDS, Named, without_footer
-from mnesis_core.llm.interface import Model, Reply, Request, Source, complete
+from mnesis_core.llm.interface import Model, ModelSpec, Reply, Request, Source, complete
 from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import StoredMessage
 from mnesis_core.text import printable
@@ -160,6 +160,7 @@ def _useless(body: str) -> str | None:
 # One question to a summarising model: what it reads, how it is asked, and how it is rebuilt from the record
 
 JOINT = "\n\n"  # between the drafts that are merged
+REPLY_SLACK = 1_024  # tokens beside the summary that a call may write
 CUT_OFF = frozenset({"length", "max_tokens"})  # finish reasons of an answer that is not whole
 
 
@@ -186,10 +187,10 @@ class Attempt:
     accepted: bool
     # A reason of ``judge`` or ``spending``, ``tool_call``, ``cut_off``, ``timeout`` or a model's error code; empty when
     # accepted.
-    reason: str
-    input_tokens: int
-    output_tokens: int
-    source: Source  # who counted the tokens
+    reason: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    source: Source = Source.ESTIMATED  # who counted the tokens
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     piece: int = 1
@@ -252,16 +253,7 @@ def attempt_of(question: Question, reply: Reply, reason: str | None) -> Attempt:
 
 
 def refused_attempt(question: Question, reason: str) -> Attempt:
-    return Attempt(
-        level=question.level,
-        accepted=False,
-        reason=reason,
-        input_tokens=0,
-        output_tokens=0,
-        source=Source.ESTIMATED,
-        piece=question.piece,
-        pieces=question.pieces,
-    )
+    return Attempt(level=question.level, accepted=False, reason=reason, piece=question.piece, pieces=question.pieces)
 
 
 def failure_of(reply: Reply) -> str | None:
@@ -275,6 +267,12 @@ def failure_of(reply: Reply) -> str | None:
     return "cut_off" if reply.finish_reason in CUT_OFF else None
 
 
+def reply_limit(spec: ModelSpec, target: int) -> int:
+    """Return how many tokens a reply may take that is asked to keep to ``target``: some models think first."""
+    wanted = min(target + REPLY_SLACK, max(target, spec.context_window // 4))
+    return min(wanted, spec.max_output_tokens) if spec.max_output_tokens > 0 else wanted
+
+
 def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any]:
     """Return exactly what the model is sent."""
     return {"messages": prompt.messages(printable(source), target)}
@@ -286,7 +284,7 @@ def payload_of(prompt: SummaryPrompt, source: str, target: int) -> dict[str, Any
 def question_manifest(question: Question, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return JSON rows from which the same payload can be made again.
 
-    ``sources`` are the rows of what the summary stands for, ``messages_row`` or ``summary_rows``.
+    ``sources`` are the rows of what the summary stands for (``selection.source_rows``).
     """
     prompt = {"kind": "prompt", "id": question.prompt.version, "target": question.target}
     piece = {"kind": "piece", "number": question.piece, "count": question.pieces, "limit": question.limit}
@@ -303,11 +301,6 @@ def messages_row(messages: Sequence[StoredMessage]) -> dict[str, Any]:
         else:
             ranges.append([message.seq, message.seq])
     return {"kind": "messages", "ranges": ranges}
-
-
-def summary_rows(summaries: Sequence[SummaryEntry]) -> Iterator[dict[str, Any]]:
-    for entry in summaries:
-        yield {"kind": "summary", "id": entry.id, "first_seq": entry.first_seq, "last_seq": entry.last_seq}
 
 
 def rebuild_question(

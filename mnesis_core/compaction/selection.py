@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
+from typing import Any
 
 from mnesis_core.compaction.excerpt import Quotable, message_quotables, summary_quotables
+from mnesis_core.compaction.requests import messages_row
 from mnesis_core.compaction.transcript import reading_tokens, summary_pieces, transcript_pieces
 from mnesis_core.config import CompactionConfig, Config
 from mnesis_core.context.budget import Budget, Pressure, pressure
@@ -21,6 +23,7 @@ from mnesis_core.context.entries import (
     whole_turns,
 )
 from mnesis_core.context.fitting import SUMMARY_FRAME, whole
+from mnesis_core.context.wording import summary_row
 from mnesis_core.files.footers import ManifestName, Named, files_in_footer
 from mnesis_core.files.references import file_ids_of, find_file_ids
 from mnesis_core.messages import StoredMessage
@@ -225,6 +228,13 @@ def reading_of(chosen: Span | Condensation, limit_tokens: int) -> tuple[list[str
     if isinstance(chosen, Span):
         return transcript_pieces(chosen.messages, limit_tokens), message_quotables(chosen.messages)
     return summary_pieces(chosen.summaries, limit_tokens), summary_quotables(chosen.summaries)
+
+
+def source_rows(chosen: Span | Condensation) -> list[dict[str, Any]]:
+    """Return the manifest rows of what a summary stands for."""
+    if isinstance(chosen, Span):
+        return [messages_row(chosen.messages)]
+    return [summary_row(entry) for entry in chosen.summaries]
 
 
 def must_go_on(situation: Situation) -> bool:

@@ -27,6 +27,7 @@ from mnesis_core.compaction.requests import (
     failure_of,
     judge,
     payload_of,
+    reply_limit,
 )
 from mnesis_core.compaction.transcript import SMALLEST_LIMIT, piece_limit, text_pieces
 from mnesis_core.config import Config
@@ -55,7 +56,6 @@ SMALLEST_TARGET = 48  # tokens
 # Summaries of full length that have room below the low mark: with fewer, each compaction would have to merge some.
 SIDE_BY_SIDE = 4
 JOINT_TOKENS = 2  # between the summaries of two pieces
-REPLY_SLACK = 1_024  # Tokens beside the summary that a call may write: some models think first.
 SHORTER_TRIES = 3  # how often the pieces are halved
 
 
@@ -186,7 +186,8 @@ class _Run:
         joined = JOINT.join(draft.text for draft in drafts)
         if all(draft.level == 3 for draft in drafts):
             return None
-        if self._is_accepted(joined, target):
+        text = with_footer(joined, self.named)
+        if judge(text, source="", source_tokens=self.largest, target=target, named=self.named) is None:
             version = next(draft.version for draft in drafts if draft.level < 3)
             return replace(drafts[0], text=joined, level=level, version=version)
         again = text_pieces(joined, self.limit)
@@ -219,21 +220,8 @@ class _Run:
     def excerpt_limit(self) -> int:
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
 
-    def _is_accepted(self, text: str, target: int) -> bool:
-        whole = with_footer(text, self.named)
-        return judge(whole, source="", source_tokens=self.largest, target=target, named=self.named) is None
-
     async def _excerpted(self, text: str, number: int = 1, count: int = 1) -> _Draft:
-        attempt = Attempt(
-            level=3,
-            accepted=True,
-            reason="",
-            input_tokens=0,
-            output_tokens=0,
-            source=Source.ESTIMATED,
-            piece=number,
-            pieces=count,
-        )
+        attempt = Attempt(level=3, accepted=True, piece=number, pieces=count)
         self.tries.append(attempt)
         return _Draft(text=text, level=3, version=VERSION, try_id=await self.recorder.excerpt(attempt, text))
 
@@ -276,8 +264,6 @@ class _Run:
         return None
 
     def _question(self, model: Model, level: int, prompt: SummaryPrompt, piece: _Piece, target: int) -> Question:
-        wanted = min(target + REPLY_SLACK, max(target, model.spec.context_window // 4))
-        most = model.spec.max_output_tokens
         return Question(
             level=level,
             prompt=prompt,
@@ -287,8 +273,7 @@ class _Run:
             pieces=piece.count,
             merges=piece.merges,
             request=Request(
-                payload=payload_of(prompt, piece.text, target),
-                max_output_tokens=min(wanted, most) if most > 0 else wanted,
+                payload=payload_of(prompt, piece.text, target), max_output_tokens=reply_limit(model.spec, target)
             ),
         )
 

@@ -146,7 +146,7 @@ class Calibration:
         return {"source": self.source.value, "ratio": self.ratio, "samples": self.samples, "error": self.error}
 
 
-def words_of(*, source: str, ratio: float, samples: int, error: float | None) -> str:
+def describe_count(*, source: str, ratio: float, samples: int, error: float | None) -> str:
     """Return for people how tokens were counted, and how well."""
     correction = f"{100 * (ratio - 1):+.0f}\N{NO-BREAK SPACE}%"
     if source == CountSource.PROVIDER:
