@@ -1,6 +1,6 @@
-"""System checks: what would let the record change, or lose what was acknowledged, is an error.
+"""System checks: a configuration that lets the record change, or loses what was acknowledged, is an error.
 
-* ``mnesis.E001`` a guard is missing, differs or is switched off, or something that is not declared acts on a table
+* ``mnesis.E001`` a guard is missing, differs or is switched off, or something undeclared acts on a table
 * ``mnesis.E002`` the database is neither SQLite nor PostgreSQL
 * ``mnesis.E003`` SQLite's transactions do not begin ``IMMEDIATE``
 * ``mnesis.E004`` SQLite does not log ahead (WAL) or does not sync every commit (FULL)
@@ -8,7 +8,7 @@
 * ``mnesis.E006`` connections are kept between requests
 * ``mnesis.E007`` a database role has other rights than those declared
 
-E001, E004 and E007 ask the database, so ``manage.py check`` runs them only with ``--database default``.
+E001, E004 and E007 query the database, so ``manage.py check`` runs them only with ``--database default``.
 """
 
 from __future__ import annotations
@@ -25,18 +25,16 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from sessions_app.guards.rights import grant_differences
 from sessions_app.guards.triggers import DIALECTS, guard_differences
 
-SYNCED = (2, 3)
-"""``PRAGMA synchronous``: FULL and EXTRA."""
+SYNCED = (2, 3)  # PRAGMA synchronous: FULL and EXTRA
 
 
 def register_checks() -> None:
-    """Add these checks to Django's."""
     register(check_settings)
     register(check_databases, Tags.database)
 
 
 def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
-    """What the settings alone show: E002, E003, E005, E006."""
+    """Run the checks of the settings alone: E002, E003, E005, E006."""
     found = [error for alias in connections for error in connection_errors(alias, connections[alias])]
     return [*found, *queue_errors(settings.Q_CLUSTER)]
 
@@ -44,14 +42,14 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Er
 def check_databases(
     app_configs: Sequence[AppConfig] | None, databases: Iterable[str] | None = None, **_: Any
 ) -> list[Error]:
-    """What only the databases can say: E001, E004, E007."""
+    """Run the checks that query the databases: E001, E004, E007."""
     asked = [connections[alias] for alias in databases or () if connections[alias].vendor in DIALECTS]
     questions = (guard_errors, grant_errors, durability_errors)
     return [error for connection in asked for question in questions for error in question(connection)]
 
 
 def connection_errors(alias: str, connection: BaseDatabaseWrapper) -> Iterator[Error]:
-    """E002, E003 and E006, from the connection's settings."""
+    """Yield E002, E003 and E006."""
     entry = connection.settings_dict
     if connection.vendor not in DIALECTS:
         yield Error(
@@ -74,7 +72,7 @@ def connection_errors(alias: str, connection: BaseDatabaseWrapper) -> Iterator[E
 
 
 def queue_errors(queue: Mapping[str, Any]) -> Iterator[Error]:
-    """E005, from ``Q_CLUSTER``."""
+    """Yield E005."""
     timeout, retry = queue.get("timeout"), queue.get("retry", 60)  # django-q's own defaults: none, and a minute
     if not timeout or retry <= timeout:
         yield Error(
@@ -85,19 +83,19 @@ def queue_errors(queue: Mapping[str, Any]) -> Iterator[Error]:
 
 
 def guard_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:
-    """E001, one for each difference."""
+    """Yield E001 for each difference."""
     hint = "Find out who changed it. manage.py migrate restores guards; the owner of the tables drops what is foreign."
     return (Error(difference, hint=hint, id="mnesis.E001") for difference in guard_differences(connection))
 
 
 def grant_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:
-    """E007, one for each difference."""
+    """Yield E007 for each difference."""
     hint = "manage.py roles, run by the owner of the tables, puts it right."
     return (Error(difference, hint=hint, id="mnesis.E007") for difference in grant_differences(connection))
 
 
 def durability_errors(connection: BaseDatabaseWrapper) -> Iterator[Error]:
-    """E004: with less, a power cut takes messages that were acknowledged."""
+    """Yield E004: with less, a power cut loses messages that were acknowledged."""
     if connection.vendor != "sqlite":
         return
     with connection.cursor() as cursor:

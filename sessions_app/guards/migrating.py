@@ -1,4 +1,4 @@
-"""What ``migrate`` makes sure of first: that it runs alone, never undoes the record, and fills no lost database anew."""
+"""The safeguards of ``migrate``: it runs alone, never undoes the record and never refills a lost database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.utils import CursorWrapper
 from django.db.migrations import Migration
 from django.db.migrations.recorder import MigrationRecorder
 
@@ -28,30 +27,30 @@ WAY_OUT = (
     "The record is never taken back. To return to an earlier version, restore a backup made with it; "
     "to get rid of the record, drop the database with the database's own tools."
 )
-MIGRATING = 7_663_913
-"""The advisory lock held while a PostgreSQL database is migrated. Each advisory lock of the site has its own number."""
-SECONDS_BEFORE_SAYING = 1.0
-SECONDS_BETWEEN_LOOKS = 0.1
+# Held while a PostgreSQL database is migrated. Each advisory lock of the site has its own number.
+MIGRATION_LOCK = 7_663_913
+NOTICE_AFTER_SECONDS = 1.0
+POLL_INTERVAL_SECONDS = 0.1
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def record_apps() -> frozenset[str]:
-    """The apps that hold tables of the record, and those that hold what its rows refer to: accounts."""
+    """Return the apps that hold tables of the record, and those that its rows refer to (accounts)."""
     models = guarded_models()
     referred = (field.related_model for model in models for field in model._meta.concrete_fields if field.is_relation)
     return frozenset(model._meta.app_label for model in [*models, *referred] if not isinstance(model, str | None))
 
 
 def unapplied(plan: Iterable[tuple[Migration, bool]], apps: Collection[str]) -> list[str]:
-    """The migrations of some apps that a plan would undo; each step of a plan is (migration, backwards)."""
+    """Return the migrations of these apps that a plan of (migration, backwards) steps would undo."""
     steps = [migration for migration, backwards in plan if backwards]
     return [f"{migration.app_label}.{migration.name}" for migration in steps if migration.app_label in apps]
 
 
 def refuse_to_unapply(*, plan: Iterable[tuple[Migration, bool]] = (), **_: Any) -> None:
-    """Before migrations.
+    """Refuse a plan that goes backwards over a table of the record, faked or not.
 
-    :raises CommandError: the plan goes backwards over a table of the record, faked or not.
+    :raises CommandError: the plan does.
     """
     if names := unapplied(plan, record_apps()):
         more = f" and {len(names) - 1} more migrations" if len(names) > 1 else ""
@@ -60,20 +59,20 @@ def refuse_to_unapply(*, plan: Iterable[tuple[Migration, bool]] = (), **_: Any) 
 
 @contextmanager
 def one_at_a_time(connection: BaseDatabaseWrapper, say: Callable[[str], object]) -> Iterator[None]:
-    """Migrate alone: wait for another process that does, and keep others waiting. A process that dies gives way."""
-    with _way_in(connection) as enter:
-        said, started = False, time.monotonic()
-        while not enter():
-            if not said and time.monotonic() - started > SECONDS_BEFORE_SAYING:
+    """Wait until no other process migrates this database, and keep others out. The lock of a process that dies is freed."""
+    with _lock(connection) as acquire:
+        noticed, started = False, time.monotonic()
+        while not acquire():
+            if not noticed and time.monotonic() - started > NOTICE_AFTER_SECONDS:
                 say(f"Waiting for another process that migrates {connection.settings_dict['NAME']}.")
-                said = True
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+                noticed = True
+            time.sleep(POLL_INTERVAL_SECONDS)
         yield
 
 
 @contextmanager
 def known(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Refuse to fill the site's own database anew where it was lost, and note down that it holds a record.
+    """Refuse to fill the site's own database if its record was lost, and remember that it holds one.
 
     :raises CommandError: it held a record and has no migrations now.
     """
@@ -89,7 +88,7 @@ def known(connection: BaseDatabaseWrapper) -> Iterator[None]:
     try:
         remember(entry, directory)
     except OSError as error:
-        logger.warning("Its loss would not be noticed: %s", error)
+        logger.warning("The loss of this database would not be noticed: %s", error)
 
 
 @contextmanager
@@ -107,20 +106,24 @@ def damage_told(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 @contextmanager
-def _way_in(connection: BaseDatabaseWrapper) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tries, without waiting, to take the lock, which is then held until the block ends."""
+def _lock(connection: BaseDatabaseWrapper) -> Iterator[Callable[[], bool]]:
     if connection.vendor == "sqlite":
-        # Never removed: who still waits for a removed file and who makes a new one would both be let in.
+        # The file is never removed: a process waiting for a removed one and one that creates a new one would both enter.
         with Path(f"{connection.settings_dict['NAME']}.lock").open("a") as file:
-            yield lambda: _locked(file.fileno())
+            yield lambda: _try_file_lock(file.fileno())
         return
-    # One of its own, since that of the migrations may be in a transaction that fails; nor one of a pool, whose sessions
-    # outlive us.
+    # A separate connection, because the transaction of the migrations may fail, and not one of a pool, whose
+    # sessions outlive this process.
     own = connection.copy()
     own.settings_dict["OPTIONS"].pop("pool", None)
+
+    def try_advisory_lock() -> bool:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [MIGRATION_LOCK])
+        return bool(cursor.fetchone()[0])
+
     try:
         with own.cursor() as cursor:
-            yield lambda: _taken(cursor)
+            yield try_advisory_lock
     finally:
         own.close()
 
@@ -129,12 +132,7 @@ def _is_migrated(connection: BaseDatabaseWrapper) -> bool:
     return MigrationRecorder.Migration._meta.db_table in connection.introspection.table_names()
 
 
-def _taken(cursor: CursorWrapper) -> bool:
-    cursor.execute("SELECT pg_try_advisory_lock(%s)", [MIGRATING])
-    return bool(cursor.fetchone()[0])
-
-
-def _locked(descriptor: int) -> bool:
+def _try_file_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,8 +1,4 @@
-"""Guards on PostgreSQL.
-
-The condition is in ``WHEN``, so a permitted update never enters plpgsql, and one function for all only raises.
-``ENABLE ALWAYS``, or ``session_replication_role = replica`` would switch the triggers off.
-"""
+"""Guards on PostgreSQL (``triggers.Dialect``)."""
 
 from __future__ import annotations
 
@@ -13,11 +9,22 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models import JSONField
 
-from sessions_app.guards.rules import Column, Guard, Model, Refusal, literal, quoted, removal_refusal, update_refusals
+from sessions_app.guards.rules import (
+    Column,
+    Guard,
+    Model,
+    TriggerSpec,
+    literal,
+    quoted,
+    removal_refusal,
+    update_refusals,
+)
 
 BODY = "BEGIN RAISE EXCEPTION USING ERRCODE = 'restrict_violation', MESSAGE = TG_ARGV[0]; END"
+_PRINTED = re.compile(r'"|::\w+')
 PREPARATION = f"CREATE OR REPLACE FUNCTION guard_refuse() RETURNS trigger LANGUAGE plpgsql AS $${BODY}$$"
 
+# The condition is in WHEN, so that a permitted update never enters plpgsql; one function for all of them only raises.
 FOREIGN = """
     WITH held AS (SELECT * FROM pg_class WHERE relname = ANY(%s) AND pg_table_is_visible(oid))
     SELECT relname || ' has a trigger that is not declared: ' || tgname || '.'
@@ -45,27 +52,24 @@ FOREIGN = """
         SELECT FROM pg_depend WHERE classid = 'pg_event_trigger'::regclass AND objid = pg_event_trigger.oid AND deptype = 'e'
     )
     ORDER BY 1"""
-"""Sentences about event triggers, except those that belong to an extension."""
 
 
-def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]:
-    """Everything that is refused for one table."""
+def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[TriggerSpec]:
     yield from update_refusals(model, _changed)
     yield from removal_refusal(model, "DELETE")
     yield from removal_refusal(model, "TRUNCATE")
 
 
-def guard(table: str, refusal: Refusal) -> Guard:
-    """The trigger for one refusal."""
+def guard(table: str, refusal: TriggerSpec) -> Guard:
     name = f"guard_{table}_{refusal.rule}"
     scope = "STATEMENT" if refusal.event == "TRUNCATE" else "ROW"
     when = f" WHEN ({refusal.condition})" if refusal.condition else ""
     trigger = f'CREATE TRIGGER "{name}" BEFORE {refusal.event} ON "{table}" FOR EACH {scope}{when}'
-    return _enabled(name, table, f"{trigger} EXECUTE FUNCTION guard_refuse({literal(refusal.words)})")
+    return _enable(name, table, f"{trigger} EXECUTE FUNCTION guard_refuse({literal(refusal.words)})")
 
 
 def installed(cursor: CursorWrapper) -> list[Guard]:
-    """The guards that the database has; one that is switched off, or calls another function, lacks a statement."""
+    """Return the installed guards; one that is switched off or calls another function lacks a statement."""
     cursor.execute(
         "SELECT tgname, relname, pg_get_triggerdef(pg_trigger.oid, true), tgenabled = 'A' AND prosrc = %s"
         " FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_proc ON pg_proc.oid = tgfoid"
@@ -73,37 +77,31 @@ def installed(cursor: CursorWrapper) -> list[Guard]:
         [BODY],
     )
     return [
-        _enabled(name, table, trigger) if effective else Guard(name=name, table=table, sql=trigger)
+        _enable(name, table, trigger) if effective else Guard(name=name, table=table, sql=trigger)
         for name, table, trigger, effective in cursor.fetchall()
     ]
 
 
 def same(found: Guard, declared: Guard) -> bool:
-    """Whether an installed guard is the declared one."""
-    return _plain(found.sql) == _plain(declared.sql)
+    # PostgreSQL changes case, quotes and casts when it stores a definition.
+    return _PRINTED.sub("", found.sql.lower()) == _PRINTED.sub("", declared.sql.lower())
 
 
 def drop(guard: Guard) -> str:
-    """The statement that drops a guard."""
     return f'DROP TRIGGER "{guard.name}" ON "{guard.table}"'
 
 
 def foreign(cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
-    """What acts on these tables, or stands in their place, and is neither a guard nor declared: sentences."""
     cursor.execute(FOREIGN, [[*tables]])
     return [sentence for [sentence] in cursor.fetchall()]
 
 
-def _enabled(name: str, table: str, trigger: str) -> Guard:
+def _enable(name: str, table: str, trigger: str) -> Guard:
+    # ENABLE ALWAYS, because session_replication_role = replica would switch ordinary triggers off.
     return Guard(name=name, table=table, sql=f'{trigger}; ALTER TABLE "{table}" ENABLE ALWAYS TRIGGER "{name}"')
 
 
 def _changed(field: Column) -> str:
-    # As text: jsonb holds 1 and 1.0 for equal, and what was written down is not.
+    # Compared as text, because jsonb takes 1 and 1.0 for equal although they were written differently.
     cast = "::text" if isinstance(field, JSONField) else ""
     return f"OLD.{quoted(field)}{cast} IS DISTINCT FROM NEW.{quoted(field)}{cast}"
-
-
-def _plain(sql: str) -> str:
-    """Without what PostgreSQL changes when it writes a definition down: case, quotes and casts."""
-    return re.sub(r'"|::\w+', "", sql.lower())

@@ -1,7 +1,7 @@
 """From ``Rules`` to rights: what the site (web, workers, commands) may do to the rows of each table.
 
-One answer for both databases: ``grants`` makes it a PostgreSQL role's grants, and ``authorizer`` gives it to SQLite
-whenever a statement is prepared. Only who owns the database may do more: ``migrate`` changes the schema.
+On PostgreSQL the rights become a role's grants; on SQLite an authorizer decides whenever a statement is prepared. Only
+the owner of the database may do more: ``migrate`` changes the schema.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sessions_app.guards.rules import Model
 from sessions_app.guards.triggers import guarded_models
+
+# ruff: noqa: S608 - table names come from the catalogue, and the names of roles were checked.
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What may be done to the rows of one table."""
-
     select: bool = True
     insert: bool = True
-    update: frozenset[str] | None = None
-    """The columns; ``None`` for all there are."""
+    update: frozenset[str] | None = None  # the columns; None for all
     delete: bool = True
 
     def permit(self, privilege: str, column: str = "") -> bool:
-        """Whether a privilege, in SQL's word for it, is among them; ``column`` is asked about for UPDATE only."""
+        """``privilege`` is SQL's word for it; ``column`` is used for UPDATE only."""
         if privilege == "UPDATE":
             return self.update is None or column in self.update
         return {"SELECT": self.select, "INSERT": self.insert, "DELETE": self.delete}.get(privilege, False)
@@ -48,36 +48,25 @@ NOTHING = Rights(select=False, insert=False, update=frozenset(), delete=False)
 
 
 def site_rights(table: str) -> Rights:
-    """What the site may do: with the record what its rules permit, with everything else whatever it likes."""
     return _site_rights().get(table, EVERYTHING)
 
 
 def auditor_rights(table: str) -> Rights:
-    """What an auditor may do: read the record, and nothing of passwords, sign-ins or the queue."""
     return READ_ONLY if table in _site_rights() else NOTHING
 
 
 @cache
 def _site_rights() -> dict[str, Rights]:
-    # Which migrations were applied is for 'migrate' to write down.
-    return {model._meta.db_table: _rights_of(model) for model in guarded_models()} | {"django_migrations": READ_ONLY}
+    rights = {"django_migrations": READ_ONLY}  # only 'migrate' records which migrations were applied
+    for model in guarded_models():
+        columns = (field.column for field in model._meta.concrete_fields if field.name in model.rules.changeable)
+        rights[model._meta.db_table] = Rights(update=frozenset(map(str, columns)), delete=model.rules.deletable)
+    return rights
 
 
-def _rights_of(model: Model) -> Rights:
-    columns = (field.column for field in model._meta.concrete_fields if field.name in model.rules.changeable)
-    return Rights(update=frozenset(map(str, columns)), delete=model.rules.deletable)
-
-
-# PostgreSQL roles that may do no more than the rules permit: the site's, and an auditor's that only reads.
-#
-# The owner of the database makes them (``manage.py roles``). Triggers stop everybody who uses the tables; the site's
-# role, besides, can neither take a trigger away nor empty a table, nor hide one behind a temporary table of its name.
-
-# ruff: noqa: S608 - the names in these statements are the catalogue's own, and roles' whose names were looked at.
-
-
-logger = logging.getLogger(__name__)
-
+# PostgreSQL roles that may do no more than the rules permit: the site's, and an auditor's that only reads. The owner of
+# the database makes them (``manage.py roles``). Unlike the owner, the site's role can neither drop a trigger nor truncate
+# a table nor hide one behind a temporary table of the same name.
 ROLE_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 IN_SCHEMA = "relkind IN ('r', 'p') AND relnamespace = current_schema()::regnamespace"
 HELD_BY_COLUMN = f"""
@@ -101,6 +90,7 @@ BEYOND_TABLES = """
     UNION ALL SELECT 'set the counter ' || relname FROM pg_class
     WHERE relnamespace = current_schema()::regnamespace
     AND CASE relkind WHEN 'S' THEN has_sequence_privilege(%(role)s, pg_class.oid, 'UPDATE') END"""
+# Whether a role, or one that it may become, owns a table or may do everything: grants do not bind it then.
 UNBOUND = f"""
     SELECT EXISTS (
         SELECT FROM pg_roles WHERE pg_has_role(%(role)s, oid, 'MEMBER') AND (
@@ -108,49 +98,37 @@ UNBOUND = f"""
             OR oid IN (SELECT relowner FROM pg_class WHERE {IN_SCHEMA})
         )
     )"""
-"""Whether a role, or one that it may become, owns a table or may do everything: no grant binds it then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One role of the database and what it is for."""
-
     name: str
-    rights: Callable[[str], Rights]
-    """Of a table, by its name."""
+    rights: Callable[[str], Rights]  # by the table's name
     reads_only: bool = False
 
 
 def site_role(name: str) -> Role:
-    """The role of web, workers and commands."""
     return Role(name=name, rights=site_rights)
 
 
 def auditor_role(name: str) -> Role:
-    """The role of somebody who reads the record."""
     return Role(name=name, rights=auditor_rights, reads_only=True)
 
 
 def configured_roles() -> list[Role]:
-    """The roles that the settings name."""
     names = settings.MNESIS
     made = [(names["APP_ROLE"], site_role), (names["AUDITOR_ROLE"], auditor_role)]
     return [make(name) for name, make in made if name]
 
 
 def role_statements(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
-    """The SQL that makes a role, or gives the one that is there exactly its rights.
-
-    It says nothing about a password: that is between the owner and the role.
-    """
+    """Return the SQL that creates a role, or gives an existing one exactly its rights; passwords are left to the owner."""
     [[schema, database]] = _rows(connection, "SELECT current_schema(), current_database()")
     name = f'"{role.name}"'
-    made = [] if _exists(connection, role.name) else [f"CREATE ROLE {name} LOGIN"]
-    reads_only = [f"ALTER ROLE {name} SET default_transaction_read_only = on"] if role.reads_only else []
     return [
-        *made,
-        *reads_only,
-        # Else a table made for one connection only could stand before the real one.
+        *([] if _exists(connection, role.name) else [f"CREATE ROLE {name} LOGIN"]),
+        *([f"ALTER ROLE {name} SET default_transaction_read_only = on"] if role.reads_only else []),
+        # Otherwise a temporary table could hide the real one.
         f'REVOKE TEMPORARY, CREATE ON DATABASE "{database}" FROM PUBLIC, {name}',
         f'REVOKE CREATE ON SCHEMA "{schema}" FROM PUBLIC, {name}',
         f'REVOKE ALL ON ALL TABLES IN SCHEMA "{schema}" FROM PUBLIC, {name}',
@@ -162,7 +140,7 @@ def role_statements(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
 
 
 def apply_role(connection: BaseDatabaseWrapper, role: Role) -> None:
-    """Make a role as declared: in one transaction, so that its rights are never seen to be gone."""
+    """Create or correct a role in one transaction, so that its rights are never seen to be gone."""
     statements = role_statements(connection, role)
     with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         for statement in statements:
@@ -170,10 +148,10 @@ def apply_role(connection: BaseDatabaseWrapper, role: Role) -> None:
 
 
 def grant_differences(connection: BaseDatabaseWrapper) -> list[str]:
-    """What the site's role may do against what is declared: a sentence for each difference, none when all is well.
+    """Return a sentence for each right that the site's role has or lacks against what is declared.
 
-    The site's role is the one that the settings name, else the one that is connected, unless it owns the tables:
-    a site whose owner serves it has triggers and no grants. On SQLite there are no roles.
+    That role is the one that the settings name, otherwise the connected one unless it owns the tables: a site that is
+    served by the owner has triggers and no grants. SQLite has no roles.
     """
     if connection.vendor != "postgresql":
         return []
@@ -186,7 +164,7 @@ def grant_differences(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def connection_differences(connection: BaseDatabaseWrapper) -> list[str]:
-    """A sentence when a server is not connected as the role that the settings name."""
+    """Return a sentence if a server is not connected as the role that the settings name."""
     if connection.vendor != "postgresql" or not (name := settings.MNESIS["APP_ROLE"]):
         return []
     [[connected]] = _rows(connection, "SELECT current_user")
@@ -196,17 +174,26 @@ def connection_differences(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def role_differences(connection: BaseDatabaseWrapper, role: Role) -> list[str]:
-    """What one role may do against what is declared for it."""
     if not _exists(connection, role.name):
         return [f"There is no role {role.name}: 'manage.py roles' makes it."]
     if _is_unbound(connection, role.name):
         return [f"No grant binds {role.name}: it owns tables or administers the server, or may become who does."]
+    sentences = []
+    wrong: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
+    for query in (HELD_BY_COLUMN, HELD_BY_TABLE):
+        for table, privilege, column, held in _rows(connection, query, role=role.name):
+            if held != role.rights(table).permit(privilege, column):
+                wrong[table, privilege, held].append(column)
+    for (table, privilege, held), columns in wrong.items():
+        listed = f" ({', '.join(columns)})" if columns[0] else ""
+        verb, why = ("may", "which is not declared") if held else ("may not", "which it needs")
+        sentences.append(f"{role.name} {verb} {privilege} {table}{listed}, {why}.")
     beyond = _rows(connection, BEYOND_TABLES, role=role.name)
-    return [*_table_differences(connection, role), *(f"{role.name} may {right}." for [right] in beyond)]
+    return [*sentences, *(f"{role.name} may {right}." for [right] in beyond)]
 
 
 def restore_grants(*, using: str, **_: object) -> None:
-    """After migrations: new tables and columns get their grants, where the settings name a role."""
+    """Give new tables and columns their grants after migrations, for the roles that the settings name."""
     connection = connections[using]
     if connection.vendor != "postgresql":
         return
@@ -217,23 +204,9 @@ def restore_grants(*, using: str, **_: object) -> None:
             apply_role(connection, role)
 
 
-def _table_differences(connection: BaseDatabaseWrapper, role: Role) -> Iterator[str]:
-    wrong: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
-    for query in (HELD_BY_COLUMN, HELD_BY_TABLE):
-        for table, privilege, column, held in _rows(connection, query, role=role.name):
-            if held != role.rights(table).permit(privilege, column):
-                wrong[table, privilege, held].append(column)
-    for (table, privilege, held), columns in wrong.items():
-        listed = f" ({', '.join(columns)})" if columns[0] else ""
-        verb, why = ("may", "which is not declared") if held else ("may not", "which it needs")
-        yield f"{role.name} {verb} {privilege} {table}{listed}, {why}."
-
-
 def _grants(connection: BaseDatabaseWrapper, role: Role) -> Iterator[tuple[str, list[str]]]:
-    """Each table with what is granted on it, where that is anything.
-
-    A column that is not there yet, because migrations are half way, gets its grant when it is.
-    """
+    """Yield each table that gets grants, with those grants."""
+    # A column that does not exist yet, because migrations are half way, gets its grant once it does.
     for table, columns in _rows(connection, TABLES):
         rights = role.rights(table)
         granted = [privilege for privilege in ("SELECT", "INSERT", "DELETE") if rights.permit(privilege)]
@@ -260,12 +233,9 @@ def _rows(connection: BaseDatabaseWrapper, query: str, **values: Any) -> list[An
         return list(cursor.fetchall())
 
 
-# SQLite has no roles, so each connection of ours asks here what its statements may do.
-#
-# SQLite asks when it prepares a statement; prepared ones are kept, so it costs nothing to speak of. Whatever is not
-# listed is refused: changing the schema, attaching files, temporary tables, pragmas that set something. It binds our
-# own connections, no other program's: it stops injected SQL and our mistakes, not somebody who has the file.
-
+# SQLite has no roles; each connection of the site asks an authorizer instead, whenever it prepares a statement (prepared
+# ones are kept, so the cost is negligible). Everything that is not listed is refused: changing the schema, attaching
+# files, temporary tables, pragmas that set something. It stops injected SQL and our own mistakes, not other programs.
 WRITES = {sqlite3.SQLITE_INSERT: "INSERT", sqlite3.SQLITE_UPDATE: "UPDATE", sqlite3.SQLITE_DELETE: "DELETE"}
 ALWAYS = {
     sqlite3.SQLITE_READ,
@@ -275,16 +245,14 @@ ALWAYS = {
     sqlite3.SQLITE_TRANSACTION,
     sqlite3.SQLITE_SAVEPOINT,
 }
+# Pragmas whose argument says what to read; every other argument sets something.
 READING_PRAGMAS = {
     *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
     *("foreign_key_list", "foreign_key_check", "integrity_check", "quick_check"),
 }
-"""Those whose argument says what to read; every other argument sets something."""
 
 
-class _Lifted(threading.local):
-    """The databases whose authorizer is off, in this thread: a connection belongs to one."""
-
+class _Lifted(threading.local):  # of this thread, to which a connection belongs
     aliases: frozenset[str] = frozenset()
 
 
@@ -293,7 +261,7 @@ _lifted = _Lifted()
 
 @contextmanager
 def lifted(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """Act as the owner of the database for a while: for commands that change its schema, and for tests."""
+    """Act as the owner of the database in the block: for commands that change its schema, and for tests."""
     before = _lifted.aliases
     _lifted.aliases = before | {connection.alias}
     authorize(connection)
@@ -305,18 +273,19 @@ def lifted(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def authorize(connection: BaseDatabaseWrapper, **_: object) -> None:
-    """Bind a connection to the site's rights; called for each new one. PostgreSQL has roles instead."""
+    """Bind a new SQLite connection to the site's rights; PostgreSQL has roles instead."""
     if connection.vendor != "sqlite" or connection.connection is None:
         return
     connection.connection.set_authorizer(None if connection.alias in _lifted.aliases else decide)
 
 
 def decide(action: int, first: str | None, second: str | None, *_: Any) -> int:
-    """SQLite's question: ``first`` is the table or pragma, ``second`` the column or the pragma's argument."""
+    """Answer SQLite: ``first`` is the table or pragma, ``second`` the column or the pragma's argument."""
     if action in ALWAYS:
         permitted = True
     elif action == sqlite3.SQLITE_PRAGMA:
-        permitted = _is_reading(str(first), second)
+        # An empty argument is one: it would switch foreign keys off. Django says ON if it said OFF before.
+        permitted = second is None or first in READING_PRAGMAS or (first, second) == ("foreign_keys", "ON")
     else:
         permitted = action in WRITES and _rights(str(first)).permit(WRITES[action], second or "")
     return sqlite3.SQLITE_OK if permitted else sqlite3.SQLITE_DENY
@@ -325,11 +294,6 @@ def decide(action: int, first: str | None, second: str | None, *_: Any) -> int:
 def _rights(table: str) -> Rights:
     if table == "sqlite_master":
         # A virtual table (the search index) declares its columns by an UPDATE when a connection first uses it.
-        # Anybody else's UPDATE of the schema is refused by SQLite itself, as long as PRAGMA writable_schema is off.
+        # SQLite itself refuses every other UPDATE of the schema, as long as PRAGMA writable_schema is off.
         return Rights(insert=False, delete=False)
     return READ_ONLY if table.startswith("sqlite_") else site_rights(table)
-
-
-def _is_reading(pragma: str, argument: str | None) -> bool:
-    # An empty argument is one: it would switch foreign keys off. Django says ON whenever it said OFF before.
-    return argument is None or pragma in READING_PRAGMAS or (pragma, argument) == ("foreign_keys", "ON")

@@ -1,9 +1,9 @@
-"""Rows that are written once: one declaration per model, all guards made from it.
+"""Rows that are written once: one declaration per model, from which all guards are made.
 
 1. ``save()``, ``delete()`` and the query methods refuse in words (``ImmutableFieldError``).
-2. Triggers on both databases refuse whatever gets past that: the real boundary (``sessions_app.guards``).
-3. The site's rights end where the rules do, so that it cannot take a trigger away either (``sessions_app.rights``).
-4. ``checks``, ``/readyz`` and ``up`` compare triggers and rights with what is declared here.
+2. Triggers on both databases refuse everything that gets past that (``triggers``): they are the real boundary.
+3. The site's rights end where the rules do, so that it cannot drop a trigger either (``rights``).
+4. ``checks``, ``/readyz`` and ``up`` compare triggers and rights with the rules.
 
 A column that is not named in ``Rules`` is frozen, so a new column is frozen until its rule is declared.
 """
@@ -21,35 +21,25 @@ from mnesis_core.errors import ImmutableFieldError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How a row of one table may change after its insert."""
+    """How a row of one table may change after its insert; each tuple names columns."""
 
-    once: tuple[str, ...] = ()
-    """Columns that go from NULL to a value, once."""
-    steps: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    """State columns, each with its permitted (from, to) pairs."""
-    free: tuple[str, ...] = ()
-    """Columns that may change at any time: counters, leases, titles."""
+    once: tuple[str, ...] = ()  # from NULL to a value, once
+    steps: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)  # the permitted (from, to) of states
+    free: tuple[str, ...] = ()  # at any time: counters, leases, titles
+    # Columns that no commitment covers: leases, and what the ledger says in clear or proves by its length.
     unproven: tuple[str, ...] = ()
-    """Columns that no commitment covers: leases, and what the ledger says in clear or proves by its length."""
+    # False for rows that the ledger proves in another way: itself, and what can be rebuilt from its events.
     bound: bool = True
-    """False for rows that the ledger proves in another way: itself, and what can be rebuilt from its events."""
-    deletable: bool = False
-    """True for the one table whose rows are deleted after they are folded: the stream journal."""
+    deletable: bool = False  # true for the stream journal, whose rows are deleted after they are folded
 
     @property
     def changeable(self) -> tuple[str, ...]:
-        """Every column that may ever change."""
         return (*self.once, *self.steps, *self.free)
 
 
 class AppendOnlyQuerySet(models.QuerySet[Any]):
-    """Refuses, in words, what the triggers would refuse anyway."""
-
     def update(self, **values: Any) -> int:
-        """Update columns that the model's rules let change.
-
-        :raises ImmutableFieldError: a column is frozen.
-        """
+        """:raises ImmutableFieldError: a column is frozen."""
         refuse_frozen(self.model, values)
         return super().update(**values)
 
@@ -68,8 +58,6 @@ AppendOnlyManager = models.Manager.from_queryset(AppendOnlyQuerySet)
 
 
 class AppendOnlyModel(models.Model):
-    """Base of every table of the record."""
-
     rules: ClassVar[Rules] = Rules()
     objects = AppendOnlyManager()
 
@@ -108,52 +96,43 @@ def refuse_delete(model: type[models.Model]) -> None:
         raise ImmutableFieldError(f"a {model.__name__} is part of the record and is never deleted")
 
 
-# From ``Rules`` to refusals: what one table does not permit, in SQL over the rows OLD and NEW, and in words.
-
 Column: TypeAlias = "models.Field[Any, Any]"
 Model: TypeAlias = type[AppendOnlyModel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class TriggerSpec:
     """Something that the rules of one table do not permit."""
 
-    rule: str
-    """Its short name, the end of the trigger's."""
-    event: str
-    """UPDATE, DELETE, INSERT or TRUNCATE."""
-    moment: str = "BEFORE"
-    """BEFORE or AFTER the event."""
-    condition: str = ""
-    """When it is refused; empty for always."""
-    words: str
-    """What the error says."""
+    rule: str  # the end of the trigger's name
+    event: str  # UPDATE, DELETE, INSERT or TRUNCATE
+    moment: str = "BEFORE"  # or AFTER
+    condition: str = ""  # SQL over the rows OLD and NEW; empty for always
+    words: str  # of the error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """One trigger, made from one refusal."""
+    """One trigger, made from one ``TriggerSpec``."""
 
     name: str
     table: str
     sql: str
-    """The statements that make it."""
 
     @property
     def rule(self) -> str:
-        """The short name of what it refuses."""
         return self.name.removeprefix(f"guard_{self.table}_")
 
 
-def update_refusals(model: Model, changed: Callable[[Column], str]) -> Iterator[Refusal]:
-    """The updates that the rules do not permit; ``changed`` is a database's SQL for "this column changes".
+def update_refusals(model: Model, changed: Callable[[Column], str]) -> Iterator[TriggerSpec]:
+    """Yield the updates that the rules do not permit; ``changed`` is a database's SQL for "this column changes".
 
     :raises FieldDoesNotExist: a rule names a column that the model does not have.
     """
     table, rules, fields = model._meta.db_table, model.rules, model._meta.concrete_fields
     ruled = [model._meta.get_field(name) for name in rules.changeable]
     frozen = [field for field in fields if field not in ruled]
-    yield Refusal(
+    yield TriggerSpec(
         rule="frozen",
         event="UPDATE",
         condition=" OR ".join(changed(field) for field in frozen),
@@ -161,43 +140,39 @@ def update_refusals(model: Model, changed: Callable[[Column], str]) -> Iterator[
     )
     once = [field for field in fields if field.name in rules.once]
     if once:
-        yield Refusal(
+        yield TriggerSpec(
             rule="once",
             event="UPDATE",
             condition=" OR ".join(f"OLD.{quoted(field)} IS NOT NULL AND {changed(field)}" for field in once),
             words=f"{table}: {_listed(once)} are set once and then keep their value",
         )
     for column in fields:
-        if column.name in rules.steps:
-            yield _step_refusal(table, column, rules.steps[column.name], changed(column))
+        if column.name not in rules.steps:
+            continue
+        state, steps = quoted(column), rules.steps[column.name]
+        listed = " OR ".join(f"OLD.{state} = {literal(old)} AND NEW.{state} = {literal(new)}" for old, new in steps)
+        yield TriggerSpec(
+            rule=str(column.column),
+            event="UPDATE",
+            # IS NOT TRUE: with a NULL on either side the list is neither true nor false, and NOT would let it pass.
+            condition=f"{changed(column)} AND ({listed}) IS NOT TRUE",
+            words=f"{table}: {column.column} goes only from " + ", from ".join(f"{old} to {new}" for old, new in steps),
+        )
 
 
-def _step_refusal(table: str, field: Column, steps: Iterable[tuple[str, str]], changed: str) -> Refusal:
-    state = quoted(field)
-    listed = " OR ".join(f"OLD.{state} = {literal(old)} AND NEW.{state} = {literal(new)}" for old, new in steps)
-    return Refusal(
-        rule=str(field.column),
-        event="UPDATE",
-        # IS NOT TRUE: with a NULL on either side the list is neither true nor false, and NOT would let it pass.
-        condition=f"{changed} AND ({listed}) IS NOT TRUE",
-        words=f"{table}: {field.column} goes only from " + ", from ".join(f"{old} to {new}" for old, new in steps),
-    )
-
-
-def removal_refusal(model: Model, event: str) -> Iterator[Refusal]:
-    """DELETE or TRUNCATE, unless the rows of this table may go."""
+def removal_refusal(model: Model, event: str) -> Iterator[TriggerSpec]:
+    """Yield the refusal of DELETE or TRUNCATE, unless the rows of this table are deletable."""
     if not model.rules.deletable:
         words = f"{model._meta.db_table}: a row is part of the record and is never deleted"
-        yield Refusal(rule=event.lower(), event=event, words=words)
+        yield TriggerSpec(rule=event.lower(), event=event, words=words)
 
 
 def quoted(field: Column) -> str:
-    """The column's name in SQL, the same on both databases."""
     return f'"{field.column}"'
 
 
 def literal(text: str) -> str:
-    """A text in SQL, for statements that take no parameters."""
+    """Return a text as an SQL literal, for statements that take no parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,10 +1,9 @@
-"""Guards on SQLite.
+"""Guards on SQLite (``triggers.Dialect``).
 
-Never ``UPDATE OF column``: that fires when a column is only mentioned, and a full save mentions them all. And
-``OR REPLACE`` deletes the rows that are in the way without firing their delete triggers, so there is a guard
-before the insert (and before an update, for keys that may change) that looks for such rows.
+``OR REPLACE`` deletes conflicting rows without firing their delete triggers, so there is a guard before the insert
+(and before an update, for keys that may change) that looks for such rows.
 """
-# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+# ruff: noqa: S608 - the names in these statements come from the models.
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models import UniqueConstraint
 
-from sessions_app.guards.rules import Guard, Model, Refusal, literal, quoted, removal_refusal, update_refusals
+from sessions_app.guards.rules import Guard, Model, TriggerSpec, literal, quoted, removal_refusal, update_refusals
 
 PREPARATION = "SELECT 1"
 FOREIGN = """
@@ -31,15 +30,14 @@ FOREIGN = """
     FROM main.sqlite_master AS made, pragma_table_xinfo(made.name) AS held
     WHERE made.type = 'table' AND held.hidden IN (2, 3)
     ORDER BY 1, 2"""
-"""A table and what is to be said of it. SQLite does not tell small letters from capitals in a table's name."""
 
 
-def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]:
-    """Everything that is refused for one table."""
+def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[TriggerSpec]:
     table, keys = model._meta.db_table, list(_keys(connection, model))
+    # Never UPDATE OF column: that fires when a column is only mentioned, and a full save mentions all of them.
     yield from update_refusals(model, lambda field: f"OLD.{quoted(field)} IS NOT NEW.{quoted(field)}")
     yield from removal_refusal(model, "DELETE")
-    yield Refusal(
+    yield TriggerSpec(
         rule="rowid",
         event="UPDATE",
         condition="OLD.rowid IS NOT NEW.rowid",
@@ -47,12 +45,12 @@ def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]
     )
     words = f"{table}: a row with this key is there already, and a row is never replaced"
     taken = [_taken(table, f"{same} AND rowid <> OLD.rowid", condition) for same, condition in keys]
-    yield Refusal(rule="replace", event="UPDATE", condition=" OR ".join(taken), words=words)
-    # An insert may choose its rowid too. Where it does not, NEW.rowid is -1 at this point, which no row has.
+    yield TriggerSpec(rule="replace", event="UPDATE", condition=" OR ".join(taken), words=words)
+    # An insert may choose its rowid too. If it does not, NEW.rowid is -1 at this point, which no row has.
     taken = [_taken(table, same, condition) for same, condition in [("rowid = NEW.rowid", ""), *keys]]
-    yield Refusal(rule="insert", event="INSERT", condition=" OR ".join(taken), words=words)
-    # So that none has it: it would stand in the way of every later insert. Only afterwards a chosen -1 can be told.
-    yield Refusal(
+    yield TriggerSpec(rule="insert", event="INSERT", condition=" OR ".join(taken), words=words)
+    # A row with rowid -1 would block every later insert. A chosen -1 can only be recognised after the insert.
+    yield TriggerSpec(
         rule="negative",
         event="INSERT",
         moment="AFTER",
@@ -61,8 +59,7 @@ def refusals(connection: BaseDatabaseWrapper, model: Model) -> Iterator[Refusal]
     )
 
 
-def guard(table: str, refusal: Refusal) -> Guard:
-    """The trigger for one refusal."""
+def guard(table: str, refusal: TriggerSpec) -> Guard:
     name = f"guard_{table}_{refusal.rule}"
     when = f" WHEN {refusal.condition}" if refusal.condition else ""
     trigger = f'CREATE TRIGGER "{name}" {refusal.moment} {refusal.event} ON "{table}"{when}'
@@ -70,29 +67,25 @@ def guard(table: str, refusal: Refusal) -> Guard:
 
 
 def installed(cursor: CursorWrapper) -> list[Guard]:
-    """The guards that the database has."""
     cursor.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger' AND name GLOB 'guard_*'")
     return [Guard(name=name, table=table, sql=sql) for name, table, sql in cursor.fetchall()]
 
 
 def same(found: Guard, declared: Guard) -> bool:
-    """Whether an installed guard is the declared one; SQLite keeps the text of a trigger as it was given."""
-    return found == declared
+    return found == declared  # SQLite keeps the text of a trigger as it was given
 
 
 def drop(guard: Guard) -> str:
-    """The statement that drops a guard."""
     return f'DROP TRIGGER "{guard.name}"'
 
 
 def foreign(cursor: CursorWrapper, tables: Collection[str]) -> list[str]:
-    """What acts on these tables, or stands in their place, and is neither a guard nor declared: sentences."""
-    cursor.execute(FOREIGN, [])
-    return [f"{table}{said}" for table, said in cursor.fetchall() if table in tables]
+    cursor.execute(FOREIGN, [])  # in lower case: SQLite ignores the case of a table's name
+    return [f"{table}{sentence}" for table, sentence in cursor.fetchall() if table in tables]
 
 
 def _keys(connection: BaseDatabaseWrapper, model: Model) -> Iterator[tuple[str, str]]:
-    """Each key of the table: when a row has the same key as NEW, and the condition of a partial key."""
+    """Yield each key of the table: when a row has the same key as NEW, and the condition of a partial key."""
     for field in model._meta.concrete_fields:
         if field.unique:
             yield _same(model, [field.name]), ""
@@ -110,10 +103,10 @@ def _same(model: Model, key: Sequence[str]) -> str:
 
 
 def _taken(table: str, same: str, condition: str) -> str:
-    """A row that ``OR REPLACE`` would delete; with a partial key both rows have to meet its condition."""
+    """Match a row that ``OR REPLACE`` would delete; with a partial key both rows have to meet its condition."""
     if not condition:
         return f'EXISTS (SELECT 1 FROM "{table}" WHERE {same})'
-    # As a subquery, NEW can be asked in the very words of the key.
+    # A subquery over NEW lets the condition be used as it is written.
     columns = dict.fromkeys(re.findall(r'"\w+"', condition))
     new = ", ".join(f"NEW.{column} AS {column}" for column in columns)
     return (
