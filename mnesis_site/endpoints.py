@@ -15,7 +15,7 @@ from mnesis_core.errors import NotSignedIn, RequestTooLarge
 from mnesis_site.api import StrictParser
 from mnesis_site.auth.callers import KeyAuth, caller_of
 from mnesis_site.errors import answer_errors, with_pause
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 
 JSON = "application/json"
@@ -44,7 +44,7 @@ def read_body(request: HttpRequest) -> bytes:
 
 def refusal(exception: Exception) -> HttpResponse:
     """What is wrong before any request was read has HTTP's status too."""
-    error = as_error(exception, asked="POST /rpc")
+    error = to_error(exception, asked="POST /rpc")
     response = HttpResponse(jsonrpc.write(jsonrpc.failure(None, error)), content_type=JSON, status=error.status)
     if isinstance(error, NotSignedIn):
         response.headers["WWW-Authenticate"] = "Bearer"

@@ -28,7 +28,7 @@ from mnesis_core.errors import (
     RequestTooLarge,
     StorageFull,
 )
-from sessions_app.database.outages import as_error, invalid_fields, log_outage, outage_of
+from sessions_app.database.outages import invalid_fields, log_outage, outage_of, to_error
 from sessions_app.database.threads import drop_broken
 
 R = TypeVar("R", bound=HttpResponse)
@@ -111,7 +111,7 @@ def error_for(request: HttpRequest, problem: Exception) -> MnesisError:
         return invalid_fields((field_of(item["loc"]), str(item["msg"])) for item in problem.errors)
     if isinstance(problem, HttpError):
         return _refused(problem)
-    return as_error(problem, asked=f"{request.method} {request.path}")
+    return to_error(problem, asked=f"{request.method} {request.path}")
 
 
 def field_of(location: tuple[Any, ...]) -> str:

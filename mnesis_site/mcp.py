@@ -18,7 +18,7 @@ from mnesis_site.auth.callers import Application, Receive, Scope, Send, headers_
 from mnesis_site.errors import pause_header
 from sessions_app.callers import Caller
 from sessions_app.database import threads
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 
 PATHS = ("/mcp", "/mcp/")
@@ -43,7 +43,7 @@ class McpDoor:
         try:
             caller = await _admit(scope)
         except Exception as exception:
-            await _refuse(as_error(exception, asked="MCP"), send)
+            await _refuse(to_error(exception, asked="MCP"), send)
             return
         if scope["method"] != "POST":
             await _refuse(InvalidRequest("Only POST is answered here."), send, status=405, headers={"Allow": "POST"})

@@ -14,7 +14,7 @@ from ninja import Router, Schema
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import TurnRecord
 from sessions_app.callers import Asker, owner_id
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.live.access import check_of, viewer_of
 from sessions_app.live.feed import follow
 from sessions_app.operations import by_name
@@ -261,5 +261,5 @@ async def _lines(frames: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
             yield f"{identity}event: {frame['type']}\ndata: {json.dumps(frame)}\n\n"
     except Exception as exception:
         # A server may leave the connection of a failed generator open for ever.
-        error = as_error(exception, asked="a stream of events")
+        error = to_error(exception, asked="a stream of events")
         yield f"event: error\ndata: {json.dumps({'type': 'error', 'error': error.as_dict()})}\n\n"

@@ -22,7 +22,7 @@ from mnesis_core.llm.interface import LimitSource, Model, ModelSpec, Prices
 from mnesis_core.llm.limits import settle_limits
 from mnesis_core.network.hosts import HostLists
 from mnesis_core.providers.credentials import check_provider
-from sessions_app.database.fast_sql import Asked, CompiledQuery
+from sessions_app.database.fast_sql import CompiledQuery, Param
 from sessions_app.models import LanguageModel, ModelGrant
 
 DEMO = ModelSpec(
@@ -33,7 +33,7 @@ DEMO = ModelSpec(
     max_output_tokens=1_000,
 )
 
-_BY_ALIAS = CompiledQuery(lambda: LanguageModel.objects.filter(alias=Asked("alias")))
+_BY_ALIAS = CompiledQuery(lambda: LanguageModel.objects.filter(alias=Param("alias")))
 
 
 @cache

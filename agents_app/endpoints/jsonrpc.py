@@ -26,7 +26,7 @@ from mnesis_core.records import TurnRecord
 from mnesis_core.text import read_json
 from sessions_app import api as sessions_api
 from sessions_app.callers import Caller
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.operations import OPERATIONS, Operations, operation, perform
 from sessions_app.schemas import JSONEncoder, TurnOut
@@ -192,7 +192,7 @@ async def _call(asked: dict[str, Any], caller: Caller, methods: Operations) -> d
         result = await perform(wanted, asked.get("params", {}), caller)
         return {"jsonrpc": "2.0", "id": identity, "result": result}
     except Exception as exception:
-        return failure(identity, as_error(exception, asked=f"JSON-RPC {name}"))
+        return failure(identity, to_error(exception, asked=f"JSON-RPC {name}"))
 
 
 def failure(identity: Id, error: MnesisError, number: int = 0) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from mnesis_core.errors import InvalidRequest, MnesisError, NotFound, ToolNotFou
 from mnesis_core.text import printable
 from sessions_app.api import session_page
 from sessions_app.callers import Caller
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live.access import check_caller
 from sessions_app.operations import perform
@@ -105,7 +105,7 @@ async def run_tool(name: str, arguments: dict[str, Any], caller: Caller) -> type
     try:
         result = await perform(known, arguments, caller)
     except Exception as exception:
-        error = as_error(exception, asked=f"MCP {name}")
+        error = to_error(exception, asked=f"MCP {name}")
         return _told(f"{error.code}: {error.message}", _plain({"error": error.as_dict()}), is_error=True)
     if isinstance(result, str):
         return _told(result)
@@ -160,7 +160,7 @@ async def read_resource(uri: str, caller: Caller) -> types.ReadResourceResult:
         kind, id = _parse(uri)
         text = await db(_read, kind, id, caller.owner_id)
     except Exception as exception:
-        raise protocol_error(as_error(exception, asked=f"MCP resource {uri[:100]}")) from None
+        raise protocol_error(to_error(exception, asked=f"MCP resource {uri[:100]}")) from None
     mime_type = JSON if kind == "sessions" else TEXT
     return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime_type, text=text)])
 

@@ -56,7 +56,7 @@ from mnesis_core.text import text_digest
 from mnesis_core.turns.options import TurnOptions
 from sessions_app.callers import owner_id
 from sessions_app.conf import get_spec, list_models, users_are_sessions
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live.access import Viewer, check_of, viewer_of
 from sessions_app.live.feed import Frame, follow
@@ -530,7 +530,7 @@ async def _chunks(
         yield DONE
     except Exception as problem:
         # A server may leave the connection of a failed generator open for ever.
-        yield _event(read_error(as_error(problem, asked=f"the stream of turn {head.turn_id}")))
+        yield _event(read_error(to_error(problem, asked=f"the stream of turn {head.turn_id}")))
 
 
 def _event(value: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from mnesis_core.records import TurnRecord
 from mnesis_core.text import read_json
 from sessions_app.callers import check_may_write, count_request
 from sessions_app.conf import site_config
-from sessions_app.database.outages import as_error, log_outage
+from sessions_app.database.outages import log_outage, to_error
 from sessions_app.database.threads import AWAY, db
 from sessions_app.live.access import check_viewer, viewer_of_socket
 from sessions_app.live.feed import Frame, follow
@@ -79,7 +79,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._authorise()
             await self._act(frame)
         except Exception as exception:
-            error = as_error(exception, asked="websocket frame")
+            error = to_error(exception, asked="websocket frame")
             await self._send({"type": "error", "id": reference, "error": error.as_dict()})
 
     async def _act(self, frame: dict[str, Any]) -> None:

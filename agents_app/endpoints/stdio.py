@@ -18,7 +18,7 @@ from mnesis_core.errors import InvalidRequest, RequestTooLarge
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.text import read_json
 from sessions_app.callers import Caller
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live.access import Viewer, check_caller, check_of
 from sessions_app.live.feed import follow
@@ -123,7 +123,7 @@ class Connection:
                 async for frame in frames:
                     await self._notify(session_id, frame)
         except Exception as exception:
-            error = as_error(exception, asked="a subscription")
+            error = to_error(exception, asked="a subscription")
             await self._notify(session_id, {"type": "error", "error": error.as_dict()})
 
     async def _notify(self, session_id: str, event: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ from mnesis_core.messages import ToolPart, ToolState
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.records import TurnRecord, TurnState
 from mnesis_core.text import excerpt, printable
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 from sessions_app.live.feed import Frame, follow
 from sessions_app.pages.markdown import show_invisible
@@ -64,7 +64,7 @@ class DoorCommand(BaseCommand):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(1) from None
         except Exception as exception:
-            error = as_error(exception, asked=f"the command {self.__module__.rpartition('.')[2]}")
+            error = to_error(exception, asked=f"the command {self.__module__.rpartition('.')[2]}")
             if options.get("as_json"):
                 self.print_json({"error": error.as_dict()})
             raise failed(error) from None

@@ -31,7 +31,7 @@ from mnesis_core.maps.lines import input_lines
 from mnesis_core.maps.values import ItemRecord, NewItem, RunRecord, RunState, StopReason
 from mnesis_core.providers.credentials import provider_of
 from sessions_app.conf import site_config
-from sessions_app.database.threads import AWAY, Hand
+from sessions_app.database.threads import AWAY, DedicatedThread
 from sessions_app.record.change import Change, change
 
 ITEMS_A_CHANGE = 2_000
@@ -115,7 +115,7 @@ class RunWork:
         self._owner = owner
         self._config = config
         self._trying = trying
-        self._hand = Hand()
+        self._hand = DedicatedThread()
         self._permits = 0
         self._mode = Mode.GO
         self._news = asyncio.Event()

@@ -44,7 +44,7 @@ from mnesis_core.maps.values import OperatorKind, RunRecord, RunState, StopReaso
 from mnesis_core.providers.litellm_ import close_connections
 from sessions_app.conf import site_config
 from sessions_app.database.outages import log_failure
-from sessions_app.database.threads import AWAY, Hand
+from sessions_app.database.threads import AWAY, DedicatedThread
 from sessions_app.rate_limit_pauses import RateLimitPause, drop_pauses, keep_pause
 from sessions_app.record.change import change
 from sessions_app.record.lease import new_owner
@@ -134,8 +134,8 @@ class Worker:
     owner: str = field(default_factory=new_owner)
     _works: dict[str, RunWork] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _hand: Hand = field(default_factory=Hand)
-    _heartbeat_hand: Hand = field(default_factory=Hand)
+    _hand: DedicatedThread = field(default_factory=DedicatedThread)
+    _heartbeat_hand: DedicatedThread = field(default_factory=DedicatedThread)
     """Another one: leases must not wait while an output is written."""
     _pauses: dict[str, RateLimitPause] = field(default_factory=dict)
     """By the aliases of models."""

@@ -16,7 +16,7 @@ from django.db import connections
 from django.db.models.query import QuerySet
 
 from mnesis_core.ledger import GENESIS, entry_hash, row_commitment, row_key
-from sessions_app.database.commitments import SALT, Binding, binding_of, time_in_sql
+from sessions_app.database.commitments import SALT, Commitments, commitments_of, time_in_sql
 from sessions_app.database.fast_sql import fetch
 from sessions_app.database.threads import snapshot
 from sessions_app.guards.triggers import guarded_models
@@ -187,7 +187,7 @@ class BoundRows:
             yield from self._unexplained(table)
         yield from self._untold()
 
-    def _compare(self, binding: Binding, ids: list[str], claims: dict[str, list[Claim]]) -> Iterator[Finding]:
+    def _compare(self, binding: Commitments, ids: list[str], claims: dict[str, list[Claim]]) -> Iterator[Finding]:
         table, rows = binding.table, self._read(binding, ids)
         for row in rows:
             id, told = row[_ID], 0
@@ -205,7 +205,7 @@ class BoundRows:
             missing = sorted(set(ids) - {row[_ID] for row in rows})
             yield from (Finding(seq, "missing", f"{table} {id}") for id in missing for seq, _, _ in claims[id])
 
-    def _account(self, binding: Binding, row: Sequence[Any], claims: list[Claim], told: int) -> None:
+    def _account(self, binding: Commitments, row: Sequence[Any], claims: list[Claim], told: int) -> None:
         id, later = row[_ID], row[len(binding.frozen) : _ID]
         is_inserted = not claims[0][2].later or not all(cut.later for _, _, cut in claims)
         if is_inserted:
@@ -235,7 +235,7 @@ class BoundRows:
             ids = {id for (id,) in fetch(f"SELECT id {among}", [self._session_id], using=self._using)}
             yield from (Finding(0, "unexplained", f"{table} {id}") for id in sorted(ids - claimed))
 
-    def _read(self, binding: Binding, ids: Sequence[str]) -> list[Sequence[Any]]:
+    def _read(self, binding: Commitments, ids: Sequence[str]) -> list[Sequence[Any]]:
         """Proven columns, id, salt and session of those of the rows that are the session's."""
         vendor = connections[self._using].vendor
         rows = fetch(_select(binding, vendor, len(ids)), [ids] if vendor == "postgresql" else ids, using=self._using)
@@ -243,7 +243,7 @@ class BoundRows:
 
 
 @lru_cache(maxsize=1_000)
-def _select(binding: Binding, vendor: str, ids: int) -> str:
+def _select(binding: Commitments, vendor: str, ids: int) -> str:
     columns = (binding.in_sql(vendor), "id", SALT if binding.has_salt else "NULL", _owner(binding))
     among = "= ANY(%s)" if vendor == "postgresql" else f"IN ({', '.join(['%s'] * ids)})"
     # Not WHERE session_id = …: SQLite would walk through the whole session for each of the ids.
@@ -251,11 +251,11 @@ def _select(binding: Binding, vendor: str, ids: int) -> str:
 
 
 @cache
-def _bindings() -> dict[str, Binding]:
-    return {model._meta.db_table: binding_of(model) for model in guarded_models() if model.rules.bound}
+def _bindings() -> dict[str, Commitments]:
+    return {model._meta.db_table: commitments_of(model) for model in guarded_models() if model.rules.bound}
 
 
-def _owner(binding: Binding) -> str:
+def _owner(binding: Commitments) -> str:
     return "id" if binding.table == "sessions" else "session_id"
 
 

@@ -30,7 +30,7 @@ from mnesis_core.transcripts import FORMATS, NamedSource, ParseResult, detect_fo
 from mnesis_core.transcripts.session_file import FORMAT, MAX_LINE_BYTES
 from mnesis_core.values import is_id, new_id
 from sessions_app.conf import site_config
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.record.import_transcript import store_transcripts
 
 TASK = "audit_app.tasks.bring_in"
@@ -238,7 +238,7 @@ def bring_in(import_id: str) -> None:
         try:
             work.run()
         except Exception as exception:
-            error = as_error(_in_words(exception), asked=f"import {import_id}")
+            error = to_error(_in_words(exception), asked=f"import {import_id}")
             end_import(work.about, state="failed", error=error.as_dict(), session_ids=tuple(work.session_ids))
             return
         end_import(work.about, state="done", session_ids=tuple(work.session_ids), notes=tuple(work.notes[:MOST_NOTES]))

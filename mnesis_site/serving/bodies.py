@@ -25,7 +25,7 @@ from mnesis_site.auth.callers import Application, Receive, Scope, Send, headers_
 from mnesis_site.endpoints import refusal
 from mnesis_site.errors import PROGRAM_PATHS, json_error
 from sessions_app.conf import site_config
-from sessions_app.database.outages import as_error
+from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 
 GONE = {"type": "http.disconnect"}
@@ -77,7 +77,7 @@ class BoundedBody:
         try:
             return await self._next_piece()
         except Exception as error:
-            self.refusal = as_error(error, asked=f"{self._scope['method']} {self._scope['path']}")
+            self.refusal = to_error(error, asked=f"{self._scope['method']} {self._scope['path']}")
             return GONE
 
     async def send(self, message: dict[str, Any]) -> None:

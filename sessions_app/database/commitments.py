@@ -1,9 +1,8 @@
-"""What an event says of a row: a commitment to columns, salted, so that it proves them and tells nothing about them.
+"""What an event says of a row: a salted commitment to columns, which proves them and reveals nothing.
 
-From each model's ``Rules``: an insert is bound with all frozen columns, a later change with the columns it sets. States
-need none of it: their steps are the events themselves, in clear.
-A column that holds nothing (NULL, or its default) is not part of a commitment, so a column that is added later
-leaves the old ones whole. Both databases give the same values for the same row, so a chain can be moved.
+From each model's ``Rules``: an insert commits to all frozen columns, a later change to the columns it sets. States need
+no commitment, since their steps are events in clear. A column that holds nothing (NULL or its default) is left out, so
+adding a column keeps old commitments valid. Both databases give the same values for the same row, so a ledger can be moved.
 """
 
 from __future__ import annotations
@@ -19,24 +18,21 @@ from django.db import models
 from mnesis_core.ledger import row_commitment, row_key
 from sessions_app.guards.rules import AppendOnlyModel, literal
 
-SALT = "salt"
-"""The column that is the key of a commitment and no part of it."""
+SALT = "salt"  # the column that is the key of a commitment and not part of it
 
-Bound = list[Any]
-"""As it stands in an event's body: table, id, commitment and, for changeable columns, their names."""
+Commitment = list[Any]  # as in an event's body: table, id, commitment and, for changeable columns, their names
 
 
 class Column(NamedTuple):
-    """A column of a commitment."""
+    """A column that a commitment covers."""
 
     name: str
     default: Any
-    plain: Callable[[Any], str | int] | None
-    """Makes what is committed to of a value; ``None`` where it is the value itself."""
+    plain: Callable[[Any], str | int] | None  # makes the value committed to; None if it is the value itself
 
 
-class Binding:
-    """How the rows of one model are bound."""
+class Commitments:
+    """The commitments to rows of one model."""
 
     def __init__(self, model: type[AppendOnlyModel]) -> None:
         fields = sorted(model._meta.concrete_fields, key=lambda field: str(field.column))
@@ -60,40 +56,61 @@ class Binding:
             if isinstance(field, models.JSONField)
         ]
 
-    def inserted(self, row: Mapping[str, Any], *, salt: str) -> list[Bound]:
-        """What binds a new row: its frozen columns, and what else it holds from the start."""
+    def inserted(self, row: Mapping[str, Any], *, salt: str) -> list[Commitment]:
+        """Return the commitments to a new row: to its frozen columns, and to what else it holds from the start."""
         key = row_key(salt, table=self.table, id=row["id"])
         bound = [[self.table, row["id"], row_commitment(key, _held(row, self._frozen))]]
         once = [column for column in self._once if row[column.name] not in (None, column.default)]
         free = [column for column in self._free if row[column.name] not in (None, column.default)]
         return bound + self._later(row, row["id"], key, once, free) if once or free else bound
 
-    def changed(self, id: str, values: Mapping[str, Any], *, salt: str) -> list[Bound]:
-        """What binds new values of a row; nothing, when none of them is for the ledger to prove."""
+    def changed(self, id: str, values: Mapping[str, Any], *, salt: str) -> list[Commitment]:
+        """Return the commitments to new values of a row: empty if the ledger proves none of them."""
         once = [column for column in self._once if column.name in values]
         free = [column for column in self._free if column.name in values]
         return self._later(values, id, row_key(salt, table=self.table, id=id), once, free) if once or free else []
 
     def in_sql(self, vendor: str) -> str:
-        """An expression for each of ``fields``: what is committed to of it, or NULL where the column holds nothing.
+        """Return an SQL expression for each of ``fields``: the value committed to, or NULL if the column holds nothing.
 
-        JSON, which each database writes in its own way, is its text there; ``plain`` does the rest.
+        JSON comes as its text, which each database writes in its own way; ``plain`` does the rest.
         """
-        return ", ".join(_held_in_sql(field, vendor) for field in self.fields.values())
+        expressions = []
+        for field in self.fields.values():
+            column, default = f'"{field.column}"', field.get_default()
+            if isinstance(field, models.DateTimeField):
+                expressions.append(time_in_sql(column, vendor))
+                continue
+            if isinstance(field, models.JSONField):
+                expressions.append(column if vendor == "sqlite" else f"{column}::text")
+                continue
+            if isinstance(field, models.BooleanField):
+                column = f"CAST({column} AS integer)"
+            if default is not None:
+                held = str(int(default)) if isinstance(default, int) else literal(str(default))
+                column = f"NULLIF({column}, {held})"
+            expressions.append(column)
+        return ", ".join(expressions)
 
     def plain(self, values: Sequence[Any]) -> Sequence[Any]:
-        """What is committed to of each of ``fields``, from what the database has for ``in_sql``."""
+        """Return the values committed to for ``fields``, from what the database returned for ``in_sql``."""
         if not self._json:
             return values
         plain = list(values)
         for place, default in self._json:
-            plain[place] = _plain_json(plain[place], default)
+            if (text := plain[place]) is None:
+                continue
+            try:
+                value = json.loads(text)
+                plain[place] = None if value is None or value == default else json_text(value)
+            except (ValueError, RecursionError):
+                plain[place] = {"unreadable": text}  # equals no value that was ever committed to
         return plain
 
     def _later(
         self, row: Mapping[str, Any], id: str, key: bytes, once: list[Column], free: list[Column]
-    ) -> list[Bound]:
-        """One entry for what is set once, and one for each column that may be set again and then stands for itself."""
+    ) -> list[Commitment]:
+        # One commitment to what is set once, and one to each column that may be set again.
         groups = ([once] if once else []) + [[column] for column in free]
         return [
             [self.table, id, row_commitment(key, _held(row, group)), [column.name for column in group]]
@@ -111,9 +128,8 @@ def _held(row: Mapping[str, Any], columns: Iterable[Column]) -> dict[str, str | 
 
 
 @cache
-def binding_of(model: type[AppendOnlyModel]) -> Binding:
-    """The binding of a model's rows."""
-    return Binding(model)
+def commitments_of(model: type[AppendOnlyModel]) -> Commitments:
+    return Commitments(model)
 
 
 def _columns(model: type[AppendOnlyModel], names: Iterable[str]) -> list[str]:
@@ -121,46 +137,23 @@ def _columns(model: type[AppendOnlyModel], names: Iterable[str]) -> list[str]:
     return [str(field.column) for field in model._meta.concrete_fields if field.name in chosen]
 
 
-def _column(field: models.Field[Any, Any]) -> Column:
-    target = getattr(field, "target_field", field)  # a foreign key holds what the key is
-    for kinds, plain in _PLAIN:
-        if isinstance(target, kinds):
-            return Column(str(field.column), field.get_default(), plain)
-    raise TypeError(f"{field} is of a kind that no commitment can be made to")
-
-
 @lru_cache(maxsize=256)
 def time_text(time: datetime) -> str:
-    """A time in UTC to the microsecond, as both databases write it."""
+    """Return a time in UTC to the microsecond, as both databases write it."""
     return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
-def _held_in_sql(field: models.Field[Any, Any], vendor: str) -> str:
-    column, default = f'"{field.column}"', field.get_default()
-    if isinstance(field, models.DateTimeField):
-        return time_in_sql(column, vendor)
-    if isinstance(field, models.JSONField):
-        return column if vendor == "sqlite" else f"{column}::text"
-    if isinstance(field, models.BooleanField):
-        column = f"CAST({column} AS integer)"
-    return column if default is None else f"NULLIF({column}, {_literal(default)})"
-
-
 def time_in_sql(column: str, vendor: str) -> str:
-    """``time_text`` of a column, as an expression."""
-    if vendor == "sqlite":  # where a whole second has no fraction
+    """Return ``time_text`` of a column as an SQL expression."""
+    if vendor == "sqlite":  # which writes a whole second without a fraction
         return f"CASE length({column}) WHEN 19 THEN {column} || '.000000' ELSE {column} END"
     return f"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
 
 
-def _literal(value: Any) -> str:
-    return str(int(value)) if isinstance(value, int) else literal(str(value))
-
-
 def json_text(value: Any) -> str:
-    """A JSON value in one way: PostgreSQL keeps neither the order of keys nor the form of numbers."""
+    """Return one text for equal JSON values: PostgreSQL keeps neither the order of keys nor the form of numbers."""
     text = _dumped(value)
-    # Python writes every float that is an integer with one of these; looking is quicker than walking through it all.
+    # Python writes every integral float with one of these; searching is faster than walking the value.
     return _dumped(_with_integers(value)) if ".0" in text or "e+" in text else text
 
 
@@ -176,14 +169,12 @@ _PLAIN: tuple[tuple[tuple[type, ...], Callable[[Any], str | int] | None], ...] =
 )
 
 
-def _plain_json(text: str | None, default: Any) -> Any:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-        return None if value is None or value == default else json_text(value)
-    except (ValueError, RecursionError):
-        return {"unreadable": text}  # like nothing that was ever committed to
+def _column(field: models.Field[Any, Any]) -> Column:
+    target = getattr(field, "target_field", field)
+    for kinds, plain in _PLAIN:
+        if isinstance(target, kinds):
+            return Column(str(field.column), field.get_default(), plain)
+    raise TypeError(f"{field} is of a kind that no commitment can be made to")
 
 
 def _with_integers(value: Any) -> Any:

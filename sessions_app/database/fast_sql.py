@@ -1,6 +1,6 @@
 """Plain SQL for the hot statements of the record: the ORM takes about five times as long for the same rows.
 
-Columns and defaults are the models' own, so a new column is written without a change here. Everything that is not
+Columns and defaults come from the models, so a new column is written without a change here. Everything that is not
 hot stays with the ORM.
 """
 
@@ -16,38 +16,32 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, models, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from django.db.models.expressions import Expression
 
 from mnesis_core.text import encode_text
-from sessions_app.database.commitments import binding_of
+from sessions_app.database.commitments import commitments_of
 from sessions_app.fields import EncodedField
 from sessions_app.guards.rules import AppendOnlyModel, refuse_frozen
 
-# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
-
+# ruff: noqa: S608 - the names in these statements come from the models.
 
 ROWS_A_STATEMENT = 500
-"""One statement for many rows is one round trip; the limit is SQLite's 32,766 variables."""
-MOST_VARIABLES = 32_766
-"""Of one statement (SQLITE_MAX_VARIABLE_NUMBER)."""
+MOST_VARIABLES = 32_766  # of one statement (SQLITE_MAX_VARIABLE_NUMBER)
 
 
 class Table:
-    """One model's table."""
-
     def __init__(self, model: type[AppendOnlyModel]) -> None:
         self.model = model
         self.name = model._meta.db_table
-        self.binding = binding_of(model)
+        self.commitments = commitments_of(model)
         changeable = model.rules.changeable
         self._changeable = frozenset(
             str(field.column) for field in model._meta.concrete_fields if field.name in changeable
         )
         fields = [field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)]
         # A column without a constant default (NOT_PROVIDED is callable too) starts as NULL, so that the database
-        # refuses a row for which nobody names it.
+        # refuses a row that does not name it.
         self._defaults = {str(field.column): None if callable(field.default) else field.default for field in fields}
         self._adapt = {str(field.column): adapt for field in fields if (adapt := _adapter(field)) is not None}
         self._adapted = [(place, self._adapt[name]) for place, name in enumerate(self._defaults) if name in self._adapt]
@@ -58,44 +52,45 @@ class Table:
         self._inserts: dict[int, str] = {}
 
     def row(self, **values: Any) -> SimpleNamespace:
-        """A row to be inserted: the columns named here, and the defaults of all others."""
+        """Return a row to insert: the columns named here, and the defaults of all others."""
         return self.stored_row(**self.stored(values))
 
     def stored_row(self, **columns: Any) -> SimpleNamespace:
-        """Likewise, of columns whose texts are encoded already."""
+        """Return a row to insert from columns whose texts are already encoded."""
         return SimpleNamespace(**self._defaults | columns)
 
     def stored(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Columns as they are stored: their texts encoded (``sessions_app.fields``), which must be done once."""
+        """Return columns as they are stored, their texts encoded (``sessions_app.fields``). Encoding twice corrupts them."""
         stored = self._stored
         return {name: stored[name](value) if name in stored else value for name, value in values.items()}
 
     def insert(self, cursor: CursorWrapper, rows: Sequence[SimpleNamespace]) -> None:
-        """Insert rows that ``row`` has made.
+        """Insert rows made by ``row``.
 
         :raises IntegrityError: a key is taken, or a required column was not named.
         """
         for start in range(0, len(rows), ROWS_A_STATEMENT):
             some = rows[start : start + ROWS_A_STATEMENT]
-            values = [value for row in some for value in self._values(row)]
-            run(cursor, self._insert_of(len(some)), values)
-
-    def _insert_of(self, rows: int) -> str:
-        if rows not in self._inserts:
-            self._inserts[rows] = self._insert + ", ".join([self._places] * rows)
-        return self._inserts[rows]
+            values: list[Any] = []
+            for row in some:
+                own = list(vars(row).values())
+                for place, adapt in self._adapted:
+                    own[place] = adapt(own[place])
+                values += own
+            if len(some) not in self._inserts:
+                self._inserts[len(some)] = self._insert + ", ".join([self._places] * len(some))
+            run(cursor, self._inserts[len(some)], values)
 
     def update(self, cursor: CursorWrapper, values: dict[str, Any], **where: Any) -> int:
-        """Change the rows whose columns equal ``where`` (``None`` is NULL); returns how many there were.
+        """Update the rows whose columns equal ``where`` (``None`` is NULL) and return their number.
 
         :raises ImmutableFieldError: a column is frozen.
         """
         self.check(values)
         changes = ", ".join(f"{column} = %s" for column in values)
         condition, wanted = _condition(where)
-        adapted = [self._adapt[name](value) if name in self._adapt else value for name, value in values.items()]
         statement = f"UPDATE {self.name} SET {changes} WHERE {condition}"
-        return int(run(cursor, statement, [*adapted, *wanted]).rowcount)
+        return int(run(cursor, statement, [*self._adapted_values(values, values), *wanted]).rowcount)
 
     def update_each(
         self,
@@ -106,7 +101,7 @@ class Table:
         add: Sequence[str] = (),
         **where: Any,
     ) -> set[Any]:
-        """Give each row its own new values, many rows in one statement; returns the keys of those that were there.
+        """Give each row its own new values, many rows in one statement, and return the keys of the rows that exist.
 
         :param rows: the new values by ``key``; the columns are the same for all
         :param add: columns to which the value is added
@@ -132,7 +127,8 @@ class Table:
         self, vendor: str, key: str, columns: Sequence[str], add: Sequence[str], rows: int, condition: str
     ) -> str:
         names = [key, *columns]
-        places = ", ".join("%s" + self._cast(name, vendor) for name in names)
+        # PostgreSQL takes a parameter among VALUES for a text unless it is cast.
+        places = ", ".join(f"%s::{self._types[name]}" if vendor == "postgresql" else "%s" for name in names)
         changes = ", ".join(
             f"{name} = {self.name}.{name} + new_{name}" if name in add else f"{name} = new_{name}" for name in columns
         )
@@ -142,15 +138,11 @@ class Table:
             f"{condition and f' AND {condition}'} RETURNING {key}"
         )
 
-    def _cast(self, column: str, vendor: str) -> str:
-        # PostgreSQL takes a parameter among VALUES for a text where nothing says otherwise.
-        return f"::{self._types[column]}" if vendor == "postgresql" else ""
-
-    def _adapted_values(self, columns: Sequence[str], row: Mapping[str, Any]) -> list[Any]:
+    def _adapted_values(self, columns: Iterable[str], row: Mapping[str, Any]) -> list[Any]:
         return [self._adapt[name](row[name]) if name in self._adapt else row[name] for name in columns]
 
     def find(self, cursor: CursorWrapper, *columns: str, **where: Any) -> tuple[Any, ...] | None:
-        """These columns of a row whose columns equal ``where``, or ``None`` where there is no such row."""
+        """Return columns of a row whose columns equal ``where``, or ``None`` if there is none."""
         condition, wanted = _condition(where)
         found = run(cursor, f"SELECT {', '.join(columns)} FROM {self.name} WHERE {condition} LIMIT 1", wanted)
         row: tuple[Any, ...] | None = found.fetchone()
@@ -165,90 +157,78 @@ class Table:
     def _types(self) -> dict[str, str | None]:
         return {name: field.db_type(connection) for name, field in self._fields.items()}
 
-    def _values(self, row: SimpleNamespace) -> list[Any]:
-        values = list(vars(row).values())
-        for place, adapt in self._adapted:
-            values[place] = adapt(values[place])
-        return values
-
 
 def run(cursor: CursorWrapper, sql: str, values: Sequence[Any] = ()) -> Any:
-    """Execute one statement and return the cursor that has its result.
-
-    Past Django's own cursor, which costs more than the statement, unless somebody counts or watches queries.
-    """
+    """Execute one statement and return the cursor that has its result."""
+    # Django's own cursor costs more than the statement, so it is only used while queries are counted or watched.
     try:
         if cursor.db.queries_logged:
             cursor.execute(sql, values)
             return cursor
         with cursor.db.wrap_database_errors:
-            return _driver(cursor.db).execute(_own(sql, cursor.db.vendor), values)
+            raw = cursor.db.connection
+            if cursor.db.vendor == "sqlite":
+                return raw.cursor(sqlite3.Cursor).execute(_qmark(sql), values)
+            return psycopg.Cursor(raw).execute(sql, values)  # binds and prepares on the server
     except DatabaseError:
-        # As in the ORM: whoever catches it, nothing of this transaction can be committed any more.
+        # As in the ORM: even if the error is caught, nothing of this transaction can be committed.
         if cursor.db.in_atomic_block:
             transaction.set_rollback(True, using=cursor.db.alias)
         raise
 
 
 def fetch(sql: str, values: Sequence[Any] = (), *, using: str = "default") -> list[tuple[Any, ...]]:
-    """All rows that a query finds."""
     with connections[using].cursor() as cursor:
         if not cursor.db.execute_wrappers:
             found: list[tuple[Any, ...]] = run(cursor, sql, values).fetchall()
             return found
-        cursor.execute(sql, values)  # inside a change, whose rows wait until Django's cursor is asked for something
+        cursor.execute(sql, values)  # inside a change, whose pending rows are written when Django's cursor executes
         return list(cursor.fetchall())
 
 
 @cache
 def select_columns(model: type[models.Model], alias: str, names: tuple[str, ...]) -> str:
-    """Columns for a SELECT; the times among them come as ``time_of`` takes them."""
+    """Return columns for a SELECT, whose times ``time_of`` reads."""
+    # Times come as text, because Django's converters take several times as long as ``time_of``. SQLite's driver calls
+    # them by a column's declared type, which an expression does not have; PostgreSQL's makes times by itself.
+    is_sqlite = connection.vendor == "sqlite"
+    raw = (models.DateTimeField, models.BooleanField) if is_sqlite else (models.DateTimeField,)
+    before, after = ("+", "") if is_sqlite else ("", "::text")
     fields = {str(field.column): field for field in model._meta.concrete_fields}
-    return ", ".join(_selected(fields[name], f"{alias}.{name}") for name in names)
+    return ", ".join(
+        f"{before}{alias}.{name}{after}" if isinstance(fields[name], raw) else f"{alias}.{name}" for name in names
+    )
 
 
-def _selected(field: models.Field[Any, Any], column: str) -> str:
-    # A time as text: Django's converters take several times as long as ``time_of``. SQLite's driver calls them by a
-    # column's declared type, which an expression has not; PostgreSQL's makes times by itself.
-    if connection.vendor == "sqlite":
-        return f"+{column}" if isinstance(field, models.DateTimeField | models.BooleanField) else column
-    return f"{column}::text" if isinstance(field, models.DateTimeField) else column
-
-
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=8192)  # every turn reads the times of its context again
 def time_of(text: str) -> datetime:
-    """A time of the record, from a column that ``select_columns`` named. Every turn reads those of its context again."""
+    """Return a time from a column of ``select_columns``."""
     time = datetime.fromisoformat(text)
     return time if time.tzinfo else time.replace(tzinfo=UTC)  # SQLite keeps no zone
 
 
-def _driver(database: BaseDatabaseWrapper) -> Any:
-    """The driver's own cursor on the same connection; on PostgreSQL one that binds, and prepares, on the server."""
-    raw = database.connection
-    return raw.cursor(sqlite3.Cursor) if database.vendor == "sqlite" else psycopg.Cursor(raw)
-
-
 @lru_cache(maxsize=256)
-def _own(sql: str, vendor: str) -> str:
-    return sql.replace("%s", "?") if vendor == "sqlite" else sql
+def _qmark(sql: str) -> str:
+    return sql.replace("%s", "?")
 
 
 def _condition(where: dict[str, Any]) -> tuple[str, list[Any]]:
-    # A state of ours stands in the statement itself: a prepared one cannot use a partial index for a value that
-    # comes later, and would read a session's every turn to find the one that runs.
-    written = {column: _written(value) for column, value in where.items()}
-    conditions = [f"{column} = %s" if text is None else f"{column} {text}" for column, text in written.items()]
-    return " AND ".join(conditions), [value for column, value in where.items() if written[column] is None]
-
-
-def _written(value: Any) -> str | None:
-    if value is None:
-        return "IS NULL"
-    return f"= '{value.value}'" if isinstance(value, Enum) else None
+    # A state is written into the statement: a prepared statement cannot use a partial index for a parameter, and
+    # would read every turn of a session to find the running one.
+    conditions, values = [], []
+    for column, value in where.items():
+        if value is None:
+            conditions.append(f"{column} IS NULL")
+        elif isinstance(value, Enum):
+            conditions.append(f"{column} = '{value.value}'")
+        else:
+            conditions.append(f"{column} = %s")
+            values.append(value)
+    return " AND ".join(conditions), values
 
 
 def _adapter(field: models.Field[Any, Any]) -> Callable[[Any], Any] | None:
-    """What turns a value of this column into the driver's, where that takes more than handing it over."""
+    """Return what converts a value of this column for the driver, or ``None`` if the driver takes it as it is."""
     if isinstance(field, models.DateTimeField):
         return lambda value: None if value is None else _time(value)
     if isinstance(field, models.JSONField):
@@ -261,42 +241,40 @@ def _time(value: datetime) -> Any:
     return connection.ops.adapt_datetimefield_value(value)
 
 
-# Queries of the ORM that are compiled once and asked with other values.
-#
-# Putting an ordinary query together and compiling it takes several times as long as asking it. What each turn reads is
-# written here once: the rows come as the same objects, with the ORM's own conversions.
-
 M = TypeVar("M", bound=models.Model)
 
 
-class Asked(Expression):
-    """A value that a compiled query is asked with, by name."""
+class Param(Expression):
+    """A parameter of a compiled query, by name."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[Any, ...]]:
-        """A place for the value, and this in place of it."""
         return "%s", (self,)
 
 
 class CompiledQuery(Generic[M]):
-    """A query in which some values are left open (``Asked``)."""
+    """A query that is compiled once and run with different parameters (``Param``).
+
+    Building and compiling an ordinary query takes several times as long as running it. Rows come as the same instances,
+    with the ORM's own conversions.
+    """
 
     def __init__(self, make: Callable[[], models.QuerySet[M]]) -> None:
         """:param make: makes the query; called once, when models and database are there"""
         self._make = make
 
     def one(self, **values: Any) -> M | None:
-        """The first row for these values, or ``None``."""
+        """Return the first row for these parameters, or ``None``."""
         return next(iter(self.all(**values)), None)
 
     def all(self, **values: Any) -> list[M]:
-        """The rows for these values, as instances; with the annotations that the query has."""
+        """Return the rows for these parameters as instances, with the query's annotations."""
         query = self._compiled
         values = {name: encode_text(value) if isinstance(value, str) else value for name, value in values.items()}
-        params = [values[param.name] if isinstance(param, Asked) else param for param in query.params]
+        params = [values[param.name] if isinstance(param, Param) else param for param in query.params]
         return [query.instance(row) for row in query.converted(fetch(query.sql, params))]
 
     @cached_property
@@ -305,8 +283,6 @@ class CompiledQuery(Generic[M]):
 
 
 class _Compiled(Generic[M]):
-    """The statement of a query, and what makes instances of its rows."""
-
     def __init__(self, rows: models.QuerySet[M]) -> None:
         compiler = rows.query.get_compiler(using=rows.db)
         self.sql, self.params = compiler.as_sql()
@@ -319,11 +295,10 @@ class _Compiled(Generic[M]):
         self._names = [column.target.attname for column in columns[:first]]
 
     def converted(self, rows: list[tuple[Any, ...]]) -> Iterable[Sequence[Any]]:
-        """Rows as the ORM has them: times, JSON and the like."""
+        """Return rows converted as the ORM does."""
         return self._compiler.apply_converters(rows, self._converters) if self._converters else rows
 
     def instance(self, row: Sequence[Any]) -> M:
-        """A converted row as an instance."""
         made = self._model.from_db(DEFAULT_DB_ALIAS, self._names, row[: len(self._names)])
         for name, place in self._annotations.items():
             setattr(made, name, row[place])

@@ -1,4 +1,4 @@
-"""What is away for a while (the database, room on a disk, Redis): how callers are told, and the log, once a minute."""
+"""Outages (of the database, disk space, Redis): what callers are told, and what the log says once a minute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 import redis
@@ -22,27 +22,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 logger = logging.getLogger(__name__)
 
-SAY_AGAIN_SECONDS = 60.0
-PATIENCE_SECONDS = 60.0
-"""How long a running turn waits for the database."""
-TRY_AGAIN_SECONDS = 1.0
-DISK_FULL = "53100"
-"""PostgreSQL's state of a statement for which its disk has no room."""
-_said: dict[tuple[str, str], float] = {}
-"""When each sentence was last said."""
+LOG_INTERVAL_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0  # of a running turn
+RETRY_SECONDS = 1.0
+DISK_FULL = "53100"  # PostgreSQL's SQLSTATE
+_logged_at: dict[tuple[str, str], float] = {}
 
 
 def outage_of(exception: BaseException | None) -> NotReady | None:
-    """The error that callers get for what is away; ``None``: the exception is about something else."""
-    if any(_is_full(cause) for cause in _causes(exception)):
-        return StorageFull()
+    """Return the error that callers get during an outage, or ``None`` if the exception is about something else."""
+    cause = exception
+    while cause is not None:
+        if _is_full(cause):
+            return StorageFull()
+        cause = cause.__cause__
     return DatabaseUnavailable() if isinstance(exception, AWAY) else None
 
 
 async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Like ``db``, but tries again for a minute while the server cannot be reached and so was asked nothing.
+    """Run a function as ``db`` does, and repeat it for a minute while the server cannot be reached.
 
-    For what a running turn reads and writes. A call that broke off half way is not repeated: it may have been committed.
+    This is for what a running turn reads and writes. A call that broke off half way is not repeated: it may have been committed.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -52,11 +52,11 @@ async def patiently(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
             if not isinstance(error.__cause__, (ServerUnreachable, PoolTimeout)) or time.monotonic() > deadline:
                 raise
             log_outage(logger, "Running turns wait for the database", error)
-        await asyncio.sleep(TRY_AGAIN_SECONDS)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 def log_outage(logger: logging.Logger, sentence: str, error: BaseException) -> None:
-    """One line without a traceback, each sentence once a minute: thousands of requests fail by the same."""
+    """Log one line without a traceback, each sentence once a minute: thousands of requests fail for the same reason."""
     if not _is_due(logger.name, sentence):
         return
     reason = (str(error).strip() or "no reason given").splitlines()[0]
@@ -64,7 +64,7 @@ def log_outage(logger: logging.Logger, sentence: str, error: BaseException) -> N
 
 
 def log_failure(logger: logging.Logger, sentence: str, error: BaseException) -> None:
-    """An outage as ``log_outage`` does; anything else is a mistake, with its traceback."""
+    """Log an outage as ``log_outage`` does, and anything else with its traceback."""
     if outage_of(error) is not None or isinstance(error, redis.RedisError):
         log_outage(logger, sentence, error)
     else:
@@ -72,26 +72,19 @@ def log_failure(logger: logging.Logger, sentence: str, error: BaseException) -> 
 
 
 class OnceAMinute(logging.Filter):
-    """For a logger of a library that says the same at every try."""
+    """A filter for loggers of libraries that repeat themselves at every attempt."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
         return _is_due(record.name, str(record.msg))
 
 
 def _is_due(name: str, sentence: str) -> bool:
     now = time.monotonic()
-    said_at = _said.get((name, sentence))
-    if said_at is not None and now - said_at < SAY_AGAIN_SECONDS:
+    logged_at = _logged_at.get((name, sentence))
+    if logged_at is not None and now - logged_at < LOG_INTERVAL_SECONDS:
         return False
-    _said[name, sentence] = now
+    _logged_at[name, sentence] = now
     return True
-
-
-def _causes(exception: BaseException | None) -> Iterator[BaseException]:
-    while exception is not None:
-        yield exception
-        exception = exception.__cause__
 
 
 def _is_full(error: BaseException) -> bool:
@@ -101,18 +94,13 @@ def _is_full(error: BaseException) -> bool:
     return is_of_disk or getattr(error, "sqlstate", None) == DISK_FULL
 
 
-# What a door answers for any exception: errors of ours as they are, a database that is away, hostile values, mistakes.
-
-LONGEST_FIELD = 200
-"""Characters of a field's path that are repeated: a caller may have written a key of any length."""
-Wrong = tuple[str, str]
-"""The path of a field as the caller wrote it, and what is wrong with it."""
+LONGEST_FIELD = 200  # characters of a path that are repeated: a caller may have written a key of any length
 
 
-def as_error(exception: Exception, *, asked: str) -> MnesisError:
-    """The error that a caller may see; ``asked`` says in the log what they wanted.
+def to_error(exception: Exception, *, asked: str) -> MnesisError:
+    """Return the error that a caller may see; ``asked`` says in the log what was requested.
 
-    Of an unexpected exception the log has everything and the caller nothing.
+    An unexpected exception is logged in full, and the caller learns nothing of it.
     """
     if isinstance(exception, MnesisError):
         return exception
@@ -130,8 +118,11 @@ def as_error(exception: Exception, *, asked: str) -> MnesisError:
     return MnesisError()
 
 
-def invalid_fields(wrong: Iterable[Wrong]) -> InvalidRequest:
-    """Names each field that is wrong, and why; never repeats the value, which may be large or secret."""
+def invalid_fields(wrong: Iterable[tuple[str, str]]) -> InvalidRequest:
+    """Return an error that names each wrong field (its path as the caller wrote it) and the problem.
+
+    It never repeats the value, which may be large or secret.
+    """
     named = [{"field": field[:LONGEST_FIELD], "problem": problem} for field, problem in wrong]
     sentence = "; ".join(f"{item['field']}: {item['problem']}" for item in named[:3])
     return InvalidRequest(f"The request is not valid. {sentence}", errors=named)

@@ -1,4 +1,4 @@
-"""What a web process's pool of PostgreSQL connections does when none can be made. For the settings: imports no framework."""
+"""What a web process's PostgreSQL pool does when no connection can be made. Settings import it: no framework here."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from psycopg import OperationalError
 
 
 class ServerUnreachable(OperationalError):
-    """No connection could be made, so nothing was asked of the database."""
+    """No connection could be made, so the database received nothing."""
 
 
 def fail_waiting(pool: Any) -> None:
-    """Tell those who wait for a connection that none comes, where none is left whose return they could wait for.
+    """Fail the pending requests for a connection if the pool has none left that could be returned.
 
-    Without it each of them waits for the pool's whole timeout, which is made for a pool that is busy.
+    Otherwise each of them waits for the pool's whole timeout, which is meant for a busy pool.
     """
     if pool.get_stats()["pool_size"] > 0:
         return

@@ -1,12 +1,12 @@
-"""Where threads and event loops meet: nobody waits for anything else with a database connection in hand.
+"""Where threads and event loops meet: nothing waits while it holds a database connection, except for the database.
 
-Asyncio code that outlives a request (turns, sockets, streams) asks the database in threads of our own, so that one slow
-query does not hold up every socket; never by the async ORM, which is tied to the request's thread.
+Asynchronous code that outlives a request (turns, sockets, streams) uses the database in the threads of this module, so
+that one slow query does not hold up every socket; never through the async ORM, which is tied to the request's thread.
 
-A web process has a pool of connections to PostgreSQL, which would be empty as soon as each open stream kept one. So a
+A web process has a pool of connections to PostgreSQL, which would soon be empty if each open stream kept one. So a
 thread gives its connection back whenever synchronous code ends or begins to wait for asynchronous code: ``db`` and
-``work``, the thread of a request (``request_thread``), ``waiting_for`` and ``in_waiting_thread``. Nobody else crosses from
-one to the other (``banned-api`` in pyproject.toml). Synchronous code that waits for something else gives it back itself (``give_back``).
+``work``, the thread of a request (``request_thread``), ``waiting_for`` and ``in_waiting_thread``. No other module crosses from
+one to the other (``banned-api`` in pyproject.toml). Synchronous code that waits for anything else calls ``give_back``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from psycopg_pool import PoolTimeout
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# The database does not answer, is locked or is full. The request is not at fault and may be repeated.
 AWAY = (OperationalError, InterfaceError)
-"""The database does not answer, is locked or is full: no fault of what was asked, which may be asked again."""
 
 _THREADS = ThreadPoolExecutor(8, thread_name_prefix="database")
 _LONG_THREADS = ThreadPoolExecutor(16, thread_name_prefix="work")
@@ -42,12 +42,12 @@ async def db(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 async def work(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run something that takes long (a tool, a compaction) in a thread of its own kind, so that reads go on."""
+    """Run something that takes long (a tool, a compaction) in a thread of another pool, so that reads go on."""
     return await _run(_LONG_THREADS, call, *args, **kwargs)
 
 
 def waiting_for(call: Callable[P, Awaitable[R]], *, own_loop: bool = False) -> Callable[P, R]:
-    """An asynchronous function for synchronous code, which holds no pooled connection while it waits."""
+    """Return an asynchronous function for synchronous code, which holds no pooled connection while it waits."""
 
     def wait(*args: P.args, **kwargs: P.kwargs) -> R:
         give_back()
@@ -57,13 +57,13 @@ def waiting_for(call: Callable[P, Awaitable[R]], *, own_loop: bool = False) -> C
 
 
 def in_waiting_thread(call: Callable[P, R]) -> Callable[P, Awaitable[R]]:
-    """A store function for asynchronous code below ``waiting_for``: it runs in the thread that waits for that code."""
+    """Return a store function for asynchronous code below ``waiting_for``; it runs in the thread that waits."""
     return sync_to_async(partial(_giving_back, call))
 
 
 @asynccontextmanager
 async def request_thread() -> AsyncIterator[None]:
-    """The thread in which the block's synchronous code runs: it has a pool's connection only while it runs."""
+    """Run the synchronous code of the block in one thread, which has a pooled connection only while it runs."""
     thread = _RequestThread(1, thread_name_prefix="request")
     try:
         async with ThreadSensitiveContext(executor=thread):
@@ -78,7 +78,7 @@ class _RequestThread(ThreadPoolExecutor):
 
 
 def give_back() -> None:
-    """Give a pool its connections back, before a wait that is not for the database; a transaction keeps its own."""
+    """Give connections back to the pool before a wait that is not for the database; a transaction keeps its own."""
     for own in connections.all(initialized_only=True):
         # Django would close one in the middle of its transaction.
         if getattr(own, "pool", None) and not own.in_atomic_block:
@@ -87,7 +87,7 @@ def give_back() -> None:
 
 @contextmanager
 def beside_the_pool() -> Iterator[None]:
-    """Let this thread have connections of its own for the block, for which it waits for nobody; closed at its end."""
+    """Let this thread use separate connections in the block, without waiting for the pool; they are closed at its end."""
     own = connections.create_connection(DEFAULT_DB_ALIAS)
     options = {name: value for name, value in own.settings_dict["OPTIONS"].items() if name != "pool"}
     own.settings_dict = own.settings_dict | {"OPTIONS": options}
@@ -99,26 +99,34 @@ def beside_the_pool() -> Iterator[None]:
         del connections[DEFAULT_DB_ALIAS]
 
 
-class Hand:
-    """One thread with connections of its own, open until ``close``: for what asks the database again and again."""
+class DedicatedThread:
+    """A thread with its own connections, open until ``close``, for code that uses the database again and again."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hand")
 
     async def __call__(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a store or query function there and wait for it; one after the other."""
-        in_thread = partial(contextvars.copy_context().run, partial(_keeping, call, *args, **kwargs))
-        return await asyncio.get_running_loop().run_in_executor(self._thread, in_thread)
+        """Run a store or query function in the thread, one after the other, and wait for it."""
+
+        def in_thread() -> R:
+            try:
+                return call(*args, **kwargs)
+            except AWAY:
+                connections.close_all()  # the next call gets new ones
+                raise
+
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, context.run, in_thread)
 
     async def close(self) -> None:
-        """Close the connections and the thread, once what it does is done."""
+        """Close the connections and the thread once its work is done."""
         await asyncio.get_running_loop().run_in_executor(self._thread, connections.close_all)
         self._thread.shutdown(wait=False)
 
 
 @contextmanager
 def snapshot(*, using: str = "default") -> Iterator[None]:
-    """One look at the database for the whole block: it sees no later write, and no writer waits for it."""
+    """Show the block one state of the database: it sees no later write, and no writer waits for it."""
     own = connections[using]
     if own.in_atomic_block:
         yield
@@ -137,27 +145,25 @@ def snapshot(*, using: str = "default") -> Iterator[None]:
 
 
 async def _run(threads: ThreadPoolExecutor, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    # asgiref's own way does the same and costs several times as much, which a turn pays a dozen times.
+    def in_thread() -> R:
+        _close_stale()
+        try:
+            return call(*args, **kwargs)
+        except AWAY as error:
+            drop_broken(error)
+            raise
+        finally:
+            _close_stale()
+
+    # asgiref does the same at several times the cost, which a turn pays a dozen times.
     context = contextvars.copy_context()
-    in_thread = partial(context.run, partial(_with_connections, call, *args, **kwargs))
-    return await asyncio.get_running_loop().run_in_executor(threads, in_thread)
+    return await asyncio.get_running_loop().run_in_executor(threads, context.run, in_thread)
 
 
 def connection_arguments() -> dict[str, Any]:
-    """What Django connects to PostgreSQL with, for a connection beside its own (of psycopg, also an asynchronous one)."""
+    """Return the arguments with which Django connects to PostgreSQL, for another connection of psycopg."""
     arguments = connection.get_connection_params()
     return {name: value for name, value in arguments.items() if name not in ("context", "cursor_factory")}
-
-
-def _with_connections(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    _close_stale()
-    try:
-        return call(*args, **kwargs)
-    except AWAY as error:
-        drop_broken(error)
-        raise
-    finally:
-        _close_stale()
 
 
 def _giving_back(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -167,16 +173,8 @@ def _giving_back(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         give_back()
 
 
-def _keeping(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    try:
-        return call(*args, **kwargs)
-    except AWAY:
-        connections.close_all()  # the next call gets new ones
-        raise
-
-
 def drop_broken(error: BaseException) -> None:
-    """Where this thread's connection of a pool broke, those that wait in the pool broke with it: have new ones made."""
+    """Have a pool replace its connections if this thread's pooled connection broke: the others broke with it."""
     if isinstance(error.__cause__, PoolTimeout):  # all are in use, and none is known to be broken
         return
     for own in connections.all(initialized_only=True):
@@ -187,31 +185,24 @@ def drop_broken(error: BaseException) -> None:
 
 
 def _close_stale() -> None:
-    """Close what no longer works, and give a pool back what is its own.
-
-    A connection to SQLite is kept: the thread is ours and stays, and opening one costs more than what is done with it.
-    """
+    """Close connections that no longer work, and give pooled ones back."""
     for own in connections.all(initialized_only=True):
         if own.vendor == "sqlite":
-            own.close_at = None
+            own.close_at = None  # kept, because opening a connection costs more than most calls, and the thread stays
         own.close_if_unusable_or_obsolete()
 
 
-# Importing what takes seconds only when it is needed, beside everything else that goes on.
-
-_ONE_AT_A_TIME = Lock()
+_IMPORT_LOCK = Lock()
 _LOADED: dict[str, ModuleType] = {}
 
 
 async def load(name: str) -> ModuleType:
-    """A module of ours that needs a large package, imported in a thread at the first call.
+    """Import a module that needs a large package, in a thread and at the first call only."""
 
-    Never two at a time: the modules of some packages (the MCP SDK) import each other in circles, and two threads that enter such a circle
-    at different places meet modules that are half made. Python breaks that deadlock with an ``ImportError``.
-    """
-    return _LOADED[name] if name in _LOADED else await asyncio.to_thread(_load, name)
+    # Never two at a time: modules of some packages (the MCP SDK) import each other in circles, and two threads that enter
+    # such a circle at different places deadlock, which Python breaks with an ImportError.
+    def import_alone() -> ModuleType:
+        with _IMPORT_LOCK:
+            return _LOADED.setdefault(name, import_module(name))
 
-
-def _load(name: str) -> ModuleType:
-    with _ONE_AT_A_TIME:
-        return _LOADED.setdefault(name, import_module(name))
+    return _LOADED[name] if name in _LOADED else await asyncio.to_thread(import_alone)

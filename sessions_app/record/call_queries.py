@@ -14,7 +14,7 @@ from mnesis_core.llm.interface import Source
 from mnesis_core.records import CallRecord, UsageRecord
 from mnesis_core.spending import Spent, highest_of
 from mnesis_core.values import dataclass
-from sessions_app.database.fast_sql import Asked, CompiledQuery, fetch
+from sessions_app.database.fast_sql import CompiledQuery, Param, fetch
 from sessions_app.models import ModelCall, PromptText, Turn
 
 
@@ -51,7 +51,7 @@ def usage_of(row: Any) -> UsageRecord:
 _MEASURED = ("model", "parameters", "estimated_tokens", "tokens_input", "usage_source", "error_code", "error_message")
 _NEWEST = CompiledQuery(
     lambda: (
-        ModelCall.objects.filter(session_id=Asked("session_id"), purpose="turn")
+        ModelCall.objects.filter(session_id=Param("session_id"), purpose="turn")
         .order_by("-created_at")
         .only(*_MEASURED)[:1]
     )

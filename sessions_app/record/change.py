@@ -24,7 +24,7 @@ from django.utils import timezone
 from mnesis_core.errors import SessionNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.ledger import canonical_body, entry_hash
-from sessions_app.database.commitments import Bound, time_text
+from sessions_app.database.commitments import Commitment, time_text
 from sessions_app.database.fast_sql import Table, run
 from sessions_app.database.group_commit import durable_transaction
 from sessions_app.models import Event
@@ -69,7 +69,7 @@ class Change:
     texts: list[Text] = field(default_factory=list)
     """What the search is to find from now on."""
     _waiting: dict[Table, list[SimpleNamespace]] = field(default_factory=dict)
-    _bound: list[Bound] = field(default_factory=list)
+    _bound: list[Commitment] = field(default_factory=list)
 
     def publish(self, type: EventType, /, **body: Any) -> int:
         """Add an event; returns its ``seq``. The body holds ids and commitments, never content."""
@@ -99,12 +99,12 @@ class Change:
     def bind_new(self, table: Table, values: dict[str, Any]) -> None:
         """Bind a row that is written in another way than by ``insert``; the values are those that are stored."""
         if table.model.rules.bound:
-            self._bound += table.binding.inserted(values, salt=values.get("salt") or self.salt)
+            self._bound += table.commitments.inserted(values, salt=values.get("salt") or self.salt)
 
     def bind(self, table: Table, values: dict[str, Any], *, id: str, salt: str) -> None:
         """Bind new values of a row that are written in another way than by ``update``."""
         if table.model.rules.bound:
-            self._bound += table.binding.changed(id, table.stored(values), salt=salt)
+            self._bound += table.commitments.changed(id, table.stored(values), salt=salt)
 
     def update(self, table: Table, values: dict[str, Any], *, id: str, salt: str = "", **where: Any) -> int:
         """Change one row if its columns equal ``where``; returns 1, or 0 where there is no such row.
@@ -120,7 +120,7 @@ class Change:
             changed = int(all(getattr(row, column) == value for column, value in where.items()))
             vars(row).update(values if changed else {})
         if changed and table.model.rules.bound:
-            self._bound += table.binding.changed(id, values, salt=salt or self._salt_of(table, id, row))
+            self._bound += table.commitments.changed(id, values, salt=salt or self._salt_of(table, id, row))
         return changed
 
     def update_each(self, table: Table, rows: Mapping[Any, Mapping[str, Any]], **how: Any) -> set[Any]:
@@ -135,7 +135,7 @@ class Change:
         changed = table.update_each(self.cursor, rows, **how)
         if table.model.rules.bound:
             for id in sorted(changed):
-                self._bound += table.binding.changed(id, rows[id], salt=self.salt)
+                self._bound += table.commitments.changed(id, rows[id], salt=self.salt)
         return changed
 
     def find(self, table: Table, *columns: str, **where: Any) -> tuple[Any, ...] | None:
@@ -186,7 +186,7 @@ class Change:
         return self.turn_seq
 
     def _salt_of(self, table: Table, id: str, row: SimpleNamespace | None) -> str:
-        if not table.binding.has_salt or id == self.session_id:
+        if not table.commitments.has_salt or id == self.session_id:
             return self.salt
         [salt] = (row.salt,) if row else table.find(self.cursor, "salt", id=id) or ("",)
         return str(salt)

@@ -26,7 +26,7 @@ from mnesis_core.errors import (
 from mnesis_core.messages import FileRefPart
 from mnesis_core.records import FORK, IMPORTED_SUB_AGENT, SUB_AGENT, SessionNode, SessionRecord
 from mnesis_core.text import encode_text
-from sessions_app.database.fast_sql import Asked, CompiledQuery
+from sessions_app.database.fast_sql import CompiledQuery, Param
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
 
 BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
@@ -42,7 +42,7 @@ _WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
     last_turn_state=Subquery(_NEWEST_TURN.values("state")[:1]),
     account_limits=Subquery(_LIMITS.values("limits")[:1]),
 )
-_BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Asked("id")))
+_BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Param("id")))
 
 
 _LAUNCHED = Q(origin=SUB_AGENT) | Q(origin__startswith="import:", agent=IMPORTED_SUB_AGENT)

@@ -16,7 +16,7 @@ from mnesis_core.errors import TurnNotFoundError
 from mnesis_core.messages import ToolState
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord, Waiting, WaitsFor
 from mnesis_core.turns.options import read_options
-from sessions_app.database.fast_sql import Asked, CompiledQuery, fetch
+from sessions_app.database.fast_sql import CompiledQuery, Param, fetch
 from sessions_app.fields import Head
 from sessions_app.models import Message, MessagePart, ModelCall, Turn
 from sessions_app.record.call_queries import usage_of
@@ -26,7 +26,7 @@ from sessions_app.record.timeline_queries import ERROR, error_of, openings_of
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
 
 
-_BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Asked("id")))
+_BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Param("id")))
 
 
 def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mnesis_core.errors import SessionNotFoundError
-from sessions_app.database.fast_sql import Asked, CompiledQuery
+from sessions_app.database.fast_sql import CompiledQuery, Param
 from sessions_app.models import Session
 from sessions_app.record.session_queries import list_sessions, load_session
 from tests.support.cast import make_user
@@ -29,7 +29,7 @@ def test_a_session_that_is_read_by_a_compiled_query_is_the_one_of_a_list(alice: 
 
 def test_a_compiled_query_is_asked_with_other_values_each_time(alice: Any) -> None:
     first, second = new_session(alice), new_session(alice)
-    query = CompiledQuery(lambda: Session.objects.filter(id=Asked("id"), owner_id=Asked("owner")))
+    query = CompiledQuery(lambda: Session.objects.filter(id=Param("id"), owner_id=Param("owner")))
     assert query.one(id=first, owner=alice.pk) == Session.objects.get(id=first)
     assert query.one(id=second, owner=alice.pk) == Session.objects.get(id=second)
     assert query.one(id=second, owner=alice.pk + 1) is None
@@ -37,7 +37,7 @@ def test_a_compiled_query_is_asked_with_other_values_each_time(alice: Any) -> No
 
 def test_columns_that_are_left_out_are_read_when_they_are_asked_for(alice: Any) -> None:
     session_id = new_session(alice, title="Later")
-    query = CompiledQuery(lambda: Session.objects.filter(id=Asked("id")).only("model"))
+    query = CompiledQuery(lambda: Session.objects.filter(id=Param("id")).only("model"))
     row = query.one(id=session_id)
     assert row is not None
     assert row.get_deferred_fields() >= {"title"}

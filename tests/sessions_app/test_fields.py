@@ -92,7 +92,7 @@ def insert(model: type[models.Model], row: dict[str, Any], *, by_table: bool) ->
     """Write a row by the ORM, or by the statements of the store."""
     if by_table and issubclass(model, AppendOnlyModel) and model.rules.bound:
         table = Table(model)
-        salts = {"salt": "0" * 64} if table.binding.has_salt else {}
+        salts = {"salt": "0" * 64} if table.commitments.has_salt else {}
         with connection.cursor() as cursor:
             table.insert(cursor, [table.row(**_constant(model), **row | salts)])
     else:

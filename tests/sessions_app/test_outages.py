@@ -76,7 +76,7 @@ def test_an_outage_is_logged_once_a_minute_in_one_line(
         ("The database is away (OperationalError: refused)", None),
         ("Redis is away (ConnectionError: refused)", None),
     ]
-    monkeypatch.setattr(outages, "SAY_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(outages, "LOG_INTERVAL_SECONDS", 0.0)
     log_outage(logger, "Redis is away", redis.ConnectionError("refused"))
     assert len(caplog.records) == 3
 

@@ -33,7 +33,7 @@ from mnesis_core.messages import (
     ToolState,
 )
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
-from sessions_app.database.commitments import binding_of
+from sessions_app.database.commitments import commitments_of
 from sessions_app.models import Event, MessagePart, Session
 from sessions_app.record import message_queries, message_store, session_queries, session_store, turn_store
 from sessions_app.record.change import Change, change
@@ -89,9 +89,9 @@ def test_events_hold_commitments_and_no_content(session_id):
     assert "secret" not in bodies
     bound = json.loads(Event.objects.get(type="message.created").body)["rows"]
     for row in MessagePart.objects.values():
-        for entry in binding_of(MessagePart).inserted(row, salt=row["salt"]):
+        for entry in commitments_of(MessagePart).inserted(row, salt=row["salt"]):
             assert entry in bound
-        assert not any(entry in bound for entry in binding_of(MessagePart).inserted(row, salt="00" * 32))
+        assert not any(entry in bound for entry in commitments_of(MessagePart).inserted(row, salt="00" * 32))
 
 
 def fail_after_writing(record: Change) -> None:
