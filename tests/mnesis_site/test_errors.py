@@ -237,7 +237,7 @@ def fail(*_: Any) -> None:
 def test_a_database_that_is_away_is_503_in_both_manners_and_once_in_the_log(
     ada: User, program: Client, visitor: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outages, "_said", {})
+    monkeypatch.setattr(outages, "_logged_at", {})
     visitor.force_login(ada)
     with connection.execute_wrapper(fail):
         answers = [

@@ -26,7 +26,7 @@ logger = logging.getLogger("tests.outages")
 
 @pytest.fixture(autouse=True)
 def nothing_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outages, "_said", {})
+    monkeypatch.setattr(outages, "_logged_at", {})
 
 
 def full_database(path: Path) -> sqlite3.Error:
