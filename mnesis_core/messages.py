@@ -128,7 +128,7 @@ Part = (
 class Message:
     role: Role
     parts: tuple[Part, ...]
-    is_summary: bool = False  # of an imported history
+    is_summary: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class StoredMessage:
     parts: tuple[StoredPart, ...]
     created_at: datetime
     is_summary: bool = False
-    token_estimate: int = 0  # the parts' estimates plus the message's own framing
+    token_estimate: int = 0
 
 
 def text_of(parts: tuple[Part, ...]) -> str:

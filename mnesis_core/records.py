@@ -15,7 +15,7 @@ class TurnState(StrEnum):
     # Waits for a person's approval or the caller's results, for as long as it takes.
     SUSPENDED = "suspended"
     COMPLETED = "completed"
-    CANCELLED = "cancelled"  # A person interrupted it; what was said is kept.
+    CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"  # The stream broke off, or the process died; what was said is kept.
     FAILED = "failed"
     INCOMPLETE = "incomplete"  # The stream ended without proof that the answer is whole.
@@ -90,10 +90,10 @@ def _total(usage: UsageRecord) -> int:
     return (usage.tokens_input or 0) + (usage.tokens_output or 0)
 
 
-FORK = "fork"  # The origin of a session that begins as a copy of another one, and of its copied turns.
-SUB_AGENT = "task"  # The origin of a session that a turn of its parent works with by the tool ``task`` or ``tasks``.
+FORK = "fork"  # of a session that begins as a copy of another one, and of its copied turns
+SUB_AGENT = "task"  # of a session that a turn of its parent works with by the tool ``task`` or ``tasks``
 
-IMPORTED_SUB_AGENT = "sub-agent"  # The agent of a session that a turn of an imported history worked with.
+IMPORTED_SUB_AGENT = "sub-agent"  # of a session that a turn of an imported history worked with
 # The label ``link`` of an imported session -> its relation to its parent.
 IMPORTED = {"sub_agent": "sub-agent", "fork": "fork", "compaction": "compaction"}
 
@@ -119,8 +119,8 @@ class SessionRecord:
     running_turn_id: str | None  # The turn that has the session, running or suspended: no other one may begin.
     last_turn_state: str | None
     account_limits: dict[str, Any]  # What an administrator lets the owner spend, as in a configuration.
-    host_mode: bool = False  # stays alive for messages of peers
-    peer_name: str = ""  # the name by which peers address it
+    host_mode: bool = False
+    peer_name: str = ""
 
     @property
     def is_sub_agent(self) -> bool:
@@ -337,7 +337,7 @@ class RunRecord(HasError):
     attempts: int
     outcome: str | None  # A value of ``compaction.Outcome``; None for a run that failed or is running.
     level: int | None
-    tries: tuple[AttemptRecord, ...]  # in order
+    tries: tuple[AttemptRecord, ...]
     tokens_before: int | None
     tokens_after: int | None
     summary_ids: list[str]
@@ -360,7 +360,7 @@ class RunRecord(HasError):
 class NewSummary:
     """A summary that was accepted and waits for its commit."""
 
-    id: str  # known from the first attempt on
+    id: str
     kind: str
     depth: int
     level: int
@@ -384,7 +384,7 @@ class SummaryRecord(NewSummary):
     run_id: str | None  # None for a revision
     created_at: datetime
     superseded_seq: int | None
-    revises: str | None  # the summary that it replaces
+    revises: str | None
     restores: str | None  # the earlier revision whose text it has
     freshness: str  # ``fresh``, or ``stale`` when a summary under it was revised to another text since.
     source_ids: list[tuple[str, str]]  # (``message`` or ``summary``, id), in order

@@ -22,7 +22,7 @@ class Scope(StrEnum):
 
     TURN = "turn"  # A turn with the sessions that it launches and the compactions of its session meanwhile.
     SESSION = "session"  # A session since it began, with the sessions that it launched.
-    USER = "user"  # All sessions of one person.
+    USER = "user"
     DAY = "day"  # All sessions of one person since midnight UTC.
 
 
@@ -30,7 +30,7 @@ class Scope(StrEnum):
 class TurnLimits:
     """The most that may be spent in one scope; ``None`` for no limit."""
 
-    tokens: int | None = None  # prompts and answers
+    tokens: int | None = None
     cost_micros: int | None = None  # millionths of the currency unit
     seconds: float | None = None  # While a model is asked or a tool runs; waiting for people takes none.
     tool_calls: int | None = None

@@ -137,8 +137,8 @@ def quote_file(text: str) -> str:
     return _FILE_TAGS.sub("&lt;", text)
 
 
-# Text as an inspector shows it: a visible mark stands for what a reader could not see or would be misled by
-# Control characters (but not a return before a line break), lone surrogates, bidirectional controls ("Trojan Source",
+# Text as an inspector shows it, with a visible mark for what a reader could not see or would be misled by:
+# control characters (but not a return before a line break), lone surrogates, bidirectional controls ("Trojan Source",
 # CVE-2021-42574), zero-width and tag characters. Line breaks and tabs stay. The text must be decoded.
 
 _HIDDEN = re.compile(
@@ -160,8 +160,8 @@ class Run:
 
     text: str
     is_mark: bool = False
-    code: str = ""  # such as ``U+202E``
-    count: int = 1  # how many of these characters stand in a row
+    code: str = ""
+    count: int = 1
 
 
 def visible_runs(text: str) -> list[Run]:

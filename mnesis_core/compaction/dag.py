@@ -33,7 +33,7 @@ class Node:
     tokens_output: int
     cost_micros: int
     sources: tuple[str, ...] = ()  # the summaries that were read for it, in order; none for a leaf
-    revises_id: str | None = None  # the summary that it replaces
+    revises_id: str | None = None
     restores_id: str | None = None  # the earlier revision whose text it has
     superseded_seq: int | None = None  # the event in which a revision replaced it
     freshness: str = "fresh"
@@ -48,8 +48,8 @@ class Node:
 class Cost:
     summaries: int
     leaves: int
-    messages: int  # messages that the leaves stand for
-    token_count: int  # tokens of all their texts
+    messages: int
+    token_count: int
     tokens_input: int
     tokens_output: int
     cost_micros: int
@@ -174,9 +174,9 @@ class Cover:
     """Whether a context stands for every message of its session exactly once, in order."""
 
     messages: int
-    verbatim: int  # messages that stand in the context themselves
-    summarised: int  # messages that a summary in the context stands for
-    missing: tuple[Span, ...]  # messages that nothing stands for
+    verbatim: int
+    summarised: int
+    missing: tuple[Span, ...]
     twice: tuple[Span, ...]  # messages that more than one entry stands for
     out_of_order: tuple[Span, ...]  # messages that come after a later one
     miscounted: tuple[str, ...]  # summaries whose own numbers differ from their edges
@@ -253,7 +253,7 @@ class PreviewRecord:
 
     id: str  # becomes the id of the revision when it is applied
     session_id: str
-    summary_id: str  # the summary that it would replace
+    summary_id: str
     batch_id: str  # The preview at the top of its subtree. The previews of a batch are applied together.
     depth: int
     level: int

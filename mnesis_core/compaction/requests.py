@@ -28,7 +28,7 @@ MARKER = "MNESIS-SUMMARISE"  # Every system text has it, so that a model or a ga
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryPrompt:
     version: str  # name and version, such as ``level1.1``
-    text: str  # the whole file
+    text: str
     system: str
     user: str  # with ``{{target}}`` and ``{{source}}``
 
@@ -95,7 +95,6 @@ def read_prompts(folder: Path) -> Prompts:
     return replace(SHIPPED, **changed)
 
 
-# the prompts of ``mnesis_core/compaction/prompts``
 SHIPPED = Prompts(**{field.name: read_prompt(SHIPPED_FOLDER / f"{field.name}.md") for field in fields(Prompts)})
 
 
@@ -201,7 +200,7 @@ class Attempt:
 class Answer:
     try_id: str  # The recorder's id of this attempt, for the question that merges its draft.
     attempt: Attempt
-    reply: Reply | None  # None when the question was not allowed
+    reply: Reply | None
 
 
 Judge = Callable[[Reply], str | None]  # Return why a reply may not be a summary, or None when it may.

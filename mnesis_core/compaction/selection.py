@@ -40,7 +40,7 @@ class Situation:
     budget: Budget
     used: int  # tokens of the whole context, as the model counts
     reads: int  # tokens of text that one call to the summarising model may read (``piece_limit``)
-    calibration: float = 1.0  # the ratio of the model's counts to our estimates
+    calibration: float = 1.0
     running_turn_id: str | None = None
     everything: bool = False  # Summarise all that may be, whatever is used, because a person asked for it.
 

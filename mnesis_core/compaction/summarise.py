@@ -56,7 +56,7 @@ SMALLEST_TARGET = 48  # tokens
 # Summaries of full length that have room below the low mark: with fewer, each compaction would have to merge some.
 SIDE_BY_SIDE = 4
 JOINT_TOKENS = 2  # between the summaries of two pieces
-SHORTER_TRIES = 3  # how often the pieces are halved
+SHORTER_TRIES = 3
 
 
 class _TooLong(Exception):
@@ -65,13 +65,12 @@ class _TooLong(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryResult:
-    text: str  # with its footer of ids
+    text: str
     token_count: int
     level: int  # the highest that any of its pieces needed
     tries: tuple[Attempt, ...]
-    usage: Usage  # of all attempts together
+    usage: Usage
     prompt_version: str  # Of the prompt whose answer it is, such as ``level1.1``; ``excerpt.1`` at level 3.
-    # A file to keep together with the summary, whose footer names it.
     manifest: FileManifest | None = None
 
 
@@ -140,7 +139,7 @@ class _Piece:
     target: int  # Tokens that a level 1 summary may have; level 2 gets half.
     number: int = 1
     count: int = 1
-    merges: tuple[str, ...] = ()  # the attempts whose drafts it holds
+    merges: tuple[str, ...] = ()
     named: Named = NO_IDS
 
 
@@ -154,7 +153,7 @@ class _Run:
     largest: int  # Tokens that the summary must be below, so that in its frame it is smaller than what it stands for.
     named: Named
     prompts: Prompts
-    limit: int  # tokens of a piece
+    limit: int
     tries: list[Attempt] = field(default_factory=list)
 
     async def write(

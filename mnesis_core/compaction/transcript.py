@@ -14,7 +14,7 @@ from mnesis_core.messages import FileRefPart, Part, PatchPart, ReasoningPart, St
 from mnesis_core.text import quote
 
 PROMPT_TOKENS = 500  # what the instructions around a piece take at the most
-SMALLEST_PIECE = 256  # tokens of a piece in the smallest window
+SMALLEST_PIECE = 256
 # Tokens: pieces may not be asked to be smaller, since each begins with a line that says what it is.
 SMALLEST_LIMIT = 64
 
@@ -99,7 +99,7 @@ def _placed(chunks: Iterable[str], limit: int) -> Iterator[tuple[int, str]]:
     """Yield each chunk with the number of its piece, counted from 1."""
     piece, size = 1, 0
     for chunk in chunks:
-        tokens = estimate_text(chunk) + 1  # The line break between chunks.
+        tokens = estimate_text(chunk) + 1  # For the line break between chunks.
         if size and size + tokens > limit:
             piece, size = piece + 1, 0
         yield piece, chunk

@@ -124,9 +124,9 @@ def _shortened(system_prompt: str, head: int, tail: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    older: list[list[Item]]  # whole turns before the newest, oldest first
+    older: list[list[Item]]
     newest: list[Item]  # the turn of the newest user message and whatever came after it
-    user: Item | None  # the newest user message
+    user: Item | None
 
 
 def turns_of(items: Sequence[Item]) -> Turns:
@@ -174,7 +174,7 @@ def _message_entry(item: Item) -> MessageEntry:
 
 @dataclass(slots=True, kw_only=True)
 class _Selection:
-    room: int  # tokens that are left
+    room: int
     chosen: dict[str, Item] = field(default_factory=dict)
 
     def put(self, items: Iterable[Item]) -> None:

@@ -22,14 +22,14 @@ from mnesis_core.values import dataclass
 
 class BlockKind(StrEnum):
     SYSTEM = "system"
-    TOOL = "tool"  # the description of a tool that may be called
+    TOOL = "tool"
     SUMMARY = "summary"
     MESSAGE = "message"
-    TOOL_OUTPUT = "tool_output"  # a tool call with its result
-    TOMBSTONE = "tombstone"  # a tool call whose output has left the context
+    TOOL_OUTPUT = "tool_output"
+    TOMBSTONE = "tombstone"
     FILE = "file"
     PATCH = "patch"
-    GAP = "gap"  # the note about what is left out
+    GAP = "gap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Block:
     texts: tuple[tuple[str, str], ...]
     tokens: int  # by our own estimate, uncorrected
     name: str = ""  # of a tool, or the path of a file
-    item_id: str = ""  # the message or summary
+    item_id: str = ""
     part_id: str = ""
     first_seq: int = 0
     last_seq: int = 0  # The messages that it is of or stands for; 0 for none.

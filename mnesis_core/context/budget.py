@@ -11,7 +11,7 @@ from mnesis_core.llm.calibration import LARGEST_RATIO, SMALLEST_RATIO, Calibrati
 from mnesis_core.llm.interface import ModelSpec
 from mnesis_core.llm.limits import spec_as_said, spec_in_session
 
-LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most this part of what the answer leaves.
+LARGEST_RESERVE_SHARE = 8  # The compaction reserve is at most one part in eight of what the answer leaves.
 SMALLEST_WINDOW = 20  # Tokens. Nothing smaller can be divided.
 
 
@@ -39,11 +39,11 @@ class Reason(StrEnum):
     HARD = "hard"
     BELOW_SOFT = "below_soft"
     AUTO_OFF = "auto_off"
-    FIRST_TURN = "first_turn"  # Nothing is older than it.
+    FIRST_TURN = "first_turn"
     TOO_SOON = "too_soon"  # Too little is new since the last compaction.
     UNCHANGED = "unchanged"  # The last compaction failed, and nothing is new since.
     NOTHING_TO_SUMMARISE = "nothing_to_summarise"  # All that may be summarised or pruned is.
-    ALREADY_REQUESTED = "already_requested"  # One is queued or running.
+    ALREADY_REQUESTED = "already_requested"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Trigger:
     compact: bool
     pressure: Pressure
     reason: Reason
-    used: int  # tokens of the whole context
+    used: int
     source: CountSource = CountSource.ESTIMATED
 
 
@@ -135,8 +135,8 @@ class Size:
 class LastPrompt:
     """A context as a model was last asked about it, in tokens, estimated and not corrected."""
 
-    whole: int  # everything that stood in the context
-    sent: int  # what of it went into the prompt
+    whole: int
+    sent: int
     reported: int = 0  # what the provider counted in the prompt, or 0
 
 

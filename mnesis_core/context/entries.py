@@ -55,7 +55,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    messages: tuple[ContextMessage, ...]  # the system prompt first, if there is one
+    messages: tuple[ContextMessage, ...]
     tools: tuple[ToolSpec, ...]  # The tools that fit: all of them unless the budget is very small.
 
 
@@ -104,7 +104,7 @@ ContextEntry = SummaryEntry | MessageEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRows:
-    messages: list[MessageEntry]  # in order
+    messages: list[MessageEntry]
     summaries: dict[str, int]  # Positions by id; a summary never changes, so its text can be read later.
     event_seq: int | None  # The session's last event at that moment; None for an empty context.
     unread_tokens: int = 0  # of messages before those that were read, by the record's own estimates

@@ -36,7 +36,7 @@ class Item:
     entry: ContextEntry
     row: dict[str, Any]
     cost: dict[str, int]  # Tokens by the names of ``Breakdown``; empty when there is nothing that a model is sent.
-    tokens: int  # the sum of its cost
+    tokens: int
 
 
 def _item(entry: ContextEntry, row: dict[str, Any], cost: dict[str, int]) -> Item:
@@ -107,7 +107,7 @@ class _Piece:
     stored: StoredPart
     fields: dict[str, str]
     sizes: tuple[int, ...]
-    frame: int  # tokens beside the fields
+    frame: int
 
     @property
     def smallest(self) -> int:

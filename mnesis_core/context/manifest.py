@@ -83,7 +83,7 @@ def _has(value: object, schema: Schema) -> bool:
     return isinstance(value, dict) and all(name in value and fits(value[name]) for name, fits in schema.items())
 
 
-Sources = Mapping[str, ContextEntry]  # by id
+Sources = Mapping[str, ContextEntry]
 
 
 def sources_of(entries: Iterable[ContextEntry]) -> Sources:

@@ -47,7 +47,7 @@ class Difference:
     kind: str  # ``system``, ``tool``, ``summary``, ``message`` or ``part``
     id: str  # A tool's is its name; the system prompt has none.
     reason: Reason
-    by: str = ""  # the summary that replaced it
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

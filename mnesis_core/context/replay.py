@@ -26,7 +26,7 @@ class Item(NamedTuple):
 class Projection:
     message_seq: int = 0
     turn_seq: int = 0
-    items: dict[str, Item] = field(default_factory=dict)  # by the id of the message or summary
+    items: dict[str, Item] = field(default_factory=dict)
     turns: dict[str, str] = field(default_factory=dict)  # turn id -> state; so for calls, runs and, by part id, tools
     calls: dict[str, str] = field(default_factory=dict)
     tools: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Projection:
     # summary id -> the event in which a revision replaced it
     superseded: dict[str, int] = field(default_factory=dict)
     freshness: dict[str, str] = field(default_factory=dict)  # summary id -> ``fresh`` or ``stale``
-    maps: dict[str, str] = field(default_factory=dict)  # id of an operator's run -> state
+    maps: dict[str, str] = field(default_factory=dict)
     # (run id, item number) -> how it ended; None while it waits again
     map_items: dict[str, str | None] = field(default_factory=dict)
     # (run id, item number) -> the session of its sub-agent
@@ -64,7 +64,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    what: str  # the name of a field of ``Projection``
+    what: str
     id: str  # empty for a counter
     ledger: Any
     rows: Any

@@ -20,15 +20,15 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import ToolPart, ToolState
 
 MARKER_TOKENS = 32  # the most tokens of a tombstone without the files that it names
-LARGEST_WINDOW_SHARE = 4  # The protected window is at most this part of usable.
-LARGEST_MINIMUM_SHARE = 8  # The minimum is at most this part of usable.
+LARGEST_WINDOW_SHARE = 4  # The protected window is at most one part in four of usable.
+LARGEST_MINIMUM_SHARE = 8  # The minimum is at most one part in eight of usable.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneChoice:
-    part_ids: tuple[str, ...]  # newest first
-    tokens: int  # of their outputs
-    scanned: int  # tool parts that were looked at
+    part_ids: tuple[str, ...]
+    tokens: int
+    scanned: int
 
 
 def select_prunable(entries: Sequence[ContextEntry], config: Config, budget: Budget) -> PruneChoice:

@@ -32,7 +32,7 @@ from mnesis_core.messages import (
 )
 from mnesis_core.text import quote, refuse_constant
 
-SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)  # the parts that a model is sent
+SENT_TYPES = (TextPart.type, ToolPart.type, FileRefPart.type, PatchPart.type)
 
 
 def tombstone(tool_name: str, compacted_at: datetime) -> str:
@@ -246,7 +246,7 @@ class _Segment:
     texts: list[str]
     calls: list[ToolCall]
     results: list[ToolResult]
-    taken: set[str]  # ids that no further call can have
+    taken: set[str]
 
     def add_call(self, stored: StoredPart, part: ToolPart, texts: dict[str, str], *, answered: bool) -> None:
         # Providers refuse calls without an id, and two with the same id.

@@ -63,10 +63,10 @@ _EXCESSES = _all(r"exceeded max(?:imum)? context length by #")
 class Overflow:
     """The numbers of a refusal, in tokens; ``None`` for what it does not say."""
 
-    limit: int | None = None  # what the model takes
+    limit: int | None = None
     prompt: int | None = None
-    total: int | None = None  # the prompt and the requested answer together
-    excess: int | None = None  # how much too long the prompt is
+    total: int | None = None
+    excess: int | None = None
 
     def counted(self, *, window: int, output: int) -> int | None:
         """Return the tokens of the prompt by the provider's count.
@@ -237,7 +237,7 @@ class CallMeasure:
     estimated: int
     reported: int  # 0 when the provider has not said
     calibration: Calibration | None  # What corrected the estimate; None where it was not recorded.
-    output: int = 0  # reserved for the answer
+    output: int = 0
     refusal: str = ""  # What the provider said when it refused the prompt as too long, or empty.
 
 

@@ -26,8 +26,8 @@ class Source(StrEnum):
 
 class LimitSource(StrEnum):
     CONFIGURED = "configured"  # the model's entry, or the session's configuration
-    LITELLM = "litellm"  # litellm's own table
-    DEFAULT = "default"  # assumed
+    LITELLM = "litellm"
+    DEFAULT = "default"
     PROVIDER = "provider"  # the provider, when it refused a longer prompt
 
 
@@ -37,8 +37,8 @@ class Outcome(StrEnum):
     COMPLETE = "complete"  # The provider gave a finish reason.
     INCOMPLETE = "incomplete"  # The stream ended without a finish reason, or held nothing at all.
     BROKEN = "broken"  # The stream broke off with an error after it had begun.
-    FAILED = "failed"  # Nothing was streamed.
-    CANCELLED = "cancelled"  # We stopped it.
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    alias: str  # the name that people use
+    alias: str
     litellm_model: str  # what litellm calls it, such as ``openai/gpt-4o`` or ``demo/chat``
     api_base: str = ""
     api_key: str = field(default="", repr=False)
