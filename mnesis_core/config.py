@@ -392,16 +392,16 @@ def _override(value: Any, changes: Any, path: str) -> Any:
             raise InvalidRequest(f"{where} is not a setting; known here: {', '.join(sorted(known))}", field=where)
         current = getattr(value, name)
         result[name] = (
-            _override(current, change, where) if is_dataclass(current) else _checked(where, known[name], change)
+            _override(current, change, where) if is_dataclass(current) else _check_value(where, known[name], change)
         )
     return replace(value, **result)
 
 
-def _checked(where: str, kind: Any, change: Any) -> Any:
+def _check_value(where: str, kind: Any, change: Any) -> Any:
     if kind is float and isinstance(change, int) and not isinstance(change, bool):
         change = float(change)
     if kind not in (int, float, str, bool):
-        return _checked_list(where, change)
+        return _check_list(where, change)
     if type(change) is not kind:
         raise InvalidRequest(f"{where} must be {kind.__name__}, not {type(change).__name__}", field=where)
     if kind is str and len(change) > LONGEST_TEXT:
@@ -414,7 +414,7 @@ def _checked(where: str, kind: Any, change: Any) -> Any:
     return change
 
 
-def _checked_list(where: str, change: Any) -> tuple[str, ...]:
+def _check_list(where: str, change: Any) -> tuple[str, ...]:
     if not isinstance(change, list | tuple) or not all(isinstance(item, str) for item in change):
         raise InvalidRequest(f"{where} must be a list of strings", field=where)
     if len(change) > LONGEST_LIST or any(len(item) > LONGEST_TEXT for item in change):

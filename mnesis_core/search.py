@@ -106,15 +106,15 @@ def words_of(text: str) -> set[str]:
     spaces as single characters and as pairs.
     """
     if text.isascii():
-        return _short(_words_of(text))
+        return _truncate(_split_words(text))
     # Characters beyond ASCII take a hundred times as long, so only the words that have some go that way.
     distinct = set(text.split())
     plain = {word for word in distinct if word.isascii()}
-    other = _words_of(readable(" ".join(distinct - plain)))
-    return _short(_words_of(" ".join(plain)).union(*map(_pieces_of, other)))
+    other = _split_words(readable(" ".join(distinct - plain)))
+    return _truncate(_split_words(" ".join(plain)).union(*map(_split_unspaced, other)))
 
 
-def _words_of(text: str) -> set[str]:
+def _split_words(text: str) -> set[str]:
     cased = set(text.translate(_BASES).split())
     # A set of words is small: the slow work is done for few, and the rest of a text costs 10 microseconds a kilobyte.
     others = [word for word in cased if not word.islower()]
@@ -125,11 +125,11 @@ def _words_of(text: str) -> set[str]:
     return words
 
 
-def _short(words: set[str]) -> set[str]:
+def _truncate(words: set[str]) -> set[str]:
     return {word[:LONGEST_WORD] for word in words} if max(map(len, words), default=0) > LONGEST_WORD else words
 
 
-def _pieces_of(word: str) -> list[str]:
+def _split_unspaced(word: str) -> list[str]:
     if word.isascii():
         return [word]
     spaced = _UNSPACED_RUN.sub(r" \1 ", word).split()

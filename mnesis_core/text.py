@@ -72,18 +72,18 @@ def encode_json(value: Any) -> Any:
     """Apply ``encode_text`` to every string inside a JSON value, keys included."""
     # Escapes show in the written value, and looking for them is quicker than walking through it all.
     try:
-        return _encoded(value) if _UNSAFE_JSON.search(orjson.dumps(value)) else value
+        return _escape_strings(value) if _UNSAFE_JSON.search(orjson.dumps(value)) else value
     except orjson.JSONEncodeError:  # A lone surrogate, or an integer beyond 64 bits.
-        return _encoded(value)
+        return _escape_strings(value)
 
 
-def _encoded(value: Any) -> Any:
+def _escape_strings(value: Any) -> Any:
     if isinstance(value, str):
         return encode_text(value)
     if isinstance(value, dict):
-        return {encode_text(str(key)): _encoded(item) for key, item in value.items()}
+        return {encode_text(str(key)): _escape_strings(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_encoded(item) for item in value]
+        return [_escape_strings(item) for item in value]
     return value
 
 

@@ -60,10 +60,10 @@ def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, named
     largest = source_tokens - 1
     footer = estimate_text(with_footer("-", named)) if named != NO_IDS else 0
     room = max(min(limit, largest) - footer, min(SMALLEST_BODY, largest - footer))
-    return with_footer(_body(quotables, room), named)
+    return with_footer(_quotations(quotables, room), named)
 
 
-def _body(quotables: Sequence[Quotable], limit: int) -> str:
+def _quotations(quotables: Sequence[Quotable], limit: int) -> str:
     room = limit - estimate_text(HEADER)
     while room > SHORTEST_QUOTE:
         users = [quotable for quotable in quotables if quotable.is_user]
@@ -84,12 +84,12 @@ def _quotes(quotables: Sequence[Quotable], room: int) -> dict[int, str]:
     sizes = [estimate_text(quotable.text) for quotable in quotables]
     cap = common_cap(sizes, room - LABEL_TOKENS * len(quotables))
     return {
-        quotable.order: f"[{quotable.label}] {_ends(quotable.text, size, cap)}"
+        quotable.order: f"[{quotable.label}] {_both_ends(quotable.text, size, cap)}"
         for quotable, size in zip(quotables, sizes, strict=True)
     }
 
 
-def _ends(text: str, size: int, cap: int) -> str:
+def _both_ends(text: str, size: int, cap: int) -> str:
     if size <= cap:
         return text
     half = (cap - estimate_text(_ELLIPSIS)) // 2

@@ -132,7 +132,7 @@ def judge(text: str, *, source: str, source_tokens: int, target: int, named: Nam
     above ``target`` tokens), ``missing_summary_ids``, ``missing_file_ids``.
     """
     body = without_footer(text)
-    reason = _useless(body) or ("echo" if len(body) >= SHORTEST_ECHO and body in source else None)
+    reason = _unusable(body) or ("echo" if len(body) >= SHORTEST_ECHO and body in source else None)
     if reason is not None:
         return reason
     if estimate_text(text) >= source_tokens:
@@ -144,7 +144,7 @@ def judge(text: str, *, source: str, source_tokens: int, target: int, named: Nam
     return None if all(name in text for name in named.file_entries) else "missing_file_ids"
 
 
-def _useless(body: str) -> str | None:
+def _unusable(body: str) -> str | None:
     if not re.search(r"\w", body):
         return "empty"
     if len(body) <= LONGEST_REFUSAL and _REFUSAL.match(body):

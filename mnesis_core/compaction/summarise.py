@@ -180,7 +180,7 @@ class _Run:
                 text=pieces[0], kind=kind, tokens=self.largest, target=target, merges=merges, named=self.named
             )
             return await self._escalate(whole)
-        drafts = [await self._part(piece) for piece in _shares(pieces, kind, target, merges)]
+        drafts = [await self._summarise_piece(piece) for piece in _make_pieces(pieces, kind, target, merges)]
         level = max(draft.level for draft in drafts)
         joined = JOINT.join(draft.text for draft in drafts)
         if all(draft.level == 3 for draft in drafts):
@@ -195,7 +195,7 @@ class _Run:
         return replace(merged, level=max(level, merged.level)) if merged else None
 
     async def level3(self, quotables: Sequence[Quotable], named: Named) -> _Draft:
-        return await self._excerpted(excerpt(quotables, self.excerpt_limit(), self.largest, named))
+        return await self._draft_excerpt(excerpt(quotables, self.excerpt_limit(), self.largest, named))
 
     def result(self, draft: _Draft, text: str, manifest: FileManifest | None) -> SummaryResult:
         asked = [attempt for attempt in self.tries if attempt.level < 3]
@@ -219,19 +219,19 @@ class _Run:
     def excerpt_limit(self) -> int:
         return min(self.config.compaction.level3_tokens, max(SMALLEST_TARGET, self.budget.target // 2))
 
-    async def _excerpted(self, text: str, number: int = 1, count: int = 1) -> _Draft:
+    async def _draft_excerpt(self, text: str, number: int = 1, count: int = 1) -> _Draft:
         attempt = Attempt(level=3, accepted=True, piece=number, pieces=count)
         self.tries.append(attempt)
         return _Draft(text=text, level=3, version=VERSION, try_id=await self.recorder.excerpt(attempt, text))
 
-    async def _part(self, piece: _Piece) -> _Draft:
+    async def _summarise_piece(self, piece: _Piece) -> _Draft:
         """Summarise one of several pieces, at whatever level works."""
         draft = await self._escalate(piece)
         if draft is not None:
             return draft
         quotable = Quotable(order=0, label="text", text=piece.text)
         text = excerpt([quotable], min(piece.target, self.excerpt_limit()), piece.tokens)
-        return await self._excerpted(text, piece.number, piece.count)
+        return await self._draft_excerpt(text, piece.number, piece.count)
 
     async def _escalate(self, piece: _Piece) -> _Draft | None:
         """Try level 1, then 2; ``None`` when neither gave anything of use."""
@@ -246,7 +246,7 @@ class _Run:
             if self.model is None:
                 return None
             question = self._question(self.model, level, prompt, piece, target)
-            answer = await self.recorder.ask(question, partial(_reason, piece, target))
+            answer = await self.recorder.ask(question, partial(_rejection, piece, target))
             self.tries.append(answer.attempt)
             if answer.reply is not None and is_too_long(answer.reply):
                 raise _TooLong
@@ -282,7 +282,7 @@ def draft_text(reply: str) -> str:
     return without_footer(cleaned(reply))
 
 
-def _shares(pieces: Sequence[str], kind: SummaryKind, target: int, merges: tuple[str, ...]) -> Iterator[_Piece]:
+def _make_pieces(pieces: Sequence[str], kind: SummaryKind, target: int, merges: tuple[str, ...]) -> Iterator[_Piece]:
     share = max(SMALLEST_TARGET, target // len(pieces) - JOINT_TOKENS)
     for number, text in enumerate(pieces, start=1):
         yield _Piece(
@@ -296,7 +296,7 @@ def _shares(pieces: Sequence[str], kind: SummaryKind, target: int, merges: tuple
         )
 
 
-def _reason(piece: _Piece, target: int, reply: Reply) -> str | None:
+def _rejection(piece: _Piece, target: int, reply: Reply) -> str | None:
     failure = failure_of(reply)
     if failure is not None:
         return failure

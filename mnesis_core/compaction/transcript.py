@@ -41,7 +41,7 @@ def pieces_of_message(messages: Sequence[StoredMessage], seq: int, limit_tokens:
     """Return which of ``transcript_pieces``, counted from 1, hold some of the message ``seq``; none if it says nothing."""
     limit = max(limit_tokens, SMALLEST_LIMIT)
     chunks = [(message.seq, chunk) for message in messages for chunk in _all_chunks(_message_blocks(message), limit)]
-    placed = _placed((chunk for _, chunk in chunks), limit)
+    placed = _number_pieces((chunk for _, chunk in chunks), limit)
     return {piece for (of, _), (piece, _) in zip(chunks, placed, strict=True) if of == seq}
 
 
@@ -91,11 +91,11 @@ def _part_blocks(role: str, part: Part, with_reasoning: bool) -> Iterable[tuple[
 
 def _pack(blocks: Iterable[tuple[str, str]], limit: int) -> list[str]:
     limit = max(limit, SMALLEST_LIMIT)
-    pieces = groupby(_placed(_all_chunks(blocks, limit), limit), key=itemgetter(0))
+    pieces = groupby(_number_pieces(_all_chunks(blocks, limit), limit), key=itemgetter(0))
     return ["\n".join(chunk for _, chunk in piece) for _, piece in pieces]
 
 
-def _placed(chunks: Iterable[str], limit: int) -> Iterator[tuple[int, str]]:
+def _number_pieces(chunks: Iterable[str], limit: int) -> Iterator[tuple[int, str]]:
     """Yield each chunk with the number of its piece, counted from 1."""
     piece, size = 1, 0
     for chunk in chunks:

@@ -224,14 +224,14 @@ def assemble(
     chosen = {item.row["id"]: item for item in items}
     gap = None
     if wanted > limit:
-        opening, chosen, gap = _cut(items, opening, system_prompt, limit - PRIMING)
-    rows = [*opening.rows, *_rows(items, chosen, gap)]
+        opening, chosen, gap = _fit(items, opening, system_prompt, limit - PRIMING)
+    rows = [*opening.rows, *_manifest_rows(items, chosen, gap)]
     cost = _cost(opening, chosen, gap)
     used = min(ceil(cost.total() * calibration), budget.usable)
     # In the model's own tokens, rounded so that all parts add up to ``used``.
     scaled = {name: int(cost[name] * calibration) for name in ("system", "tools", "summaries", "tool_outputs", "files")}
     return Assembled(
-        messages=tuple(_read(rows, {item.row["id"]: item.entry for item in items}, system_prompt)),
+        messages=tuple(_read_rows(rows, {item.row["id"]: item.entry for item in items}, system_prompt)),
         tools=opening.tools,
         used_tokens=used,
         wanted_tokens=ceil(wanted * calibration),
@@ -257,12 +257,12 @@ def rebuild(
     """
     names = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     return Prompt(
-        messages=tuple(_read(manifest, sources_of(entries), system_prompt)),
+        messages=tuple(_read_rows(manifest, sources_of(entries), system_prompt)),
         tools=tuple(tool for tool in tools if tool.name in names),
     )
 
 
-def _cut(
+def _fit(
     items: Sequence[Item], opening: Opening, system_prompt: str, limit: int
 ) -> tuple[Opening, dict[str, Item], dict[str, Any] | None]:
     turns = turns_of(items)
@@ -290,7 +290,9 @@ def _gap(items: Sequence[Item], chosen: Mapping[str, Item]) -> dict[str, Any] | 
     }
 
 
-def _rows(items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+def _manifest_rows(
+    items: Sequence[Item], chosen: Mapping[str, Item], gap: dict[str, Any] | None
+) -> Iterator[dict[str, Any]]:
     """Yield the rows in order, the note about the missing entries in the place of the newest of them."""
     if gap is None:
         yield from [kept.row for item in items if (kept := chosen.get(item.row["id"]))]
@@ -312,7 +314,7 @@ def _cost(opening: Opening, chosen: Mapping[str, Item], gap: dict[str, Any] | No
     return Counter(cost)
 
 
-def _read(rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: str) -> Iterator[ContextMessage]:
+def _read_rows(rows: Sequence[Mapping[str, Any]], sources: Sources, system_prompt: str) -> Iterator[ContextMessage]:
     for row in rows:
         match row["kind"]:
             case "message":

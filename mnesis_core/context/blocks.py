@@ -62,10 +62,10 @@ def blocks_of(
     """
     sources = sources_of(entries)
     by_name = {tool.name: tool for tool in tools}
-    return [block for row in manifest for block in _blocks(row, sources, by_name, system_prompt)]
+    return [block for row in manifest for block in _row_blocks(row, sources, by_name, system_prompt)]
 
 
-def _blocks(
+def _row_blocks(
     row: Mapping[str, Any], sources: Sources, tools: Mapping[str, ToolSpec], system_prompt: str
 ) -> Iterator[Block]:
     match row["kind"]:
@@ -81,7 +81,7 @@ def _blocks(
             span = {"first_seq": entry.first_seq, "last_seq": entry.last_seq}
             yield _text_block(BlockKind.SUMMARY, "user", read_summary(entry).text, item_id=entry.id, **span)
         case "message":
-            yield from _message(find_message(sources, row["id"]), row)
+            yield from _message_blocks(find_message(sources, row["id"]), row)
         case "gap":
             span = {"first_seq": row["first_seq"], "last_seq": row["last_seq"]}
             yield _text_block(BlockKind.GAP, "user", read_gap(row).text, **span)
@@ -92,7 +92,7 @@ def _text_block(kind: BlockKind, role: str, text: str, **more: Any) -> Block:
     return Block(kind=kind, role=role, texts=(("text", text),), tokens=tokens, **more)
 
 
-def _message(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
+def _message_blocks(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
     what = {"item_id": message.id, "first_seq": message.seq, "last_seq": message.seq}
     parts = [stored for stored in message.parts[: row["parts"]] if stored.id not in row["omitted"]]
     found = [(stored, texts) for stored in parts if (texts := field_texts(message, stored, row))]
@@ -100,10 +100,10 @@ def _message(message: StoredMessage, row: Mapping[str, Any]) -> Iterator[Block]:
         yield _text_block(BlockKind.MESSAGE, "user", EMPTY_MESSAGE, **what)
     cut = {shortened["part"] for shortened in row["shortened"]}
     for stored, texts in found:
-        yield _part(message, stored, texts, row, {**what, "part_id": stored.id, "is_shortened": stored.id in cut})
+        yield _part_block(message, stored, texts, row, {**what, "part_id": stored.id, "is_shortened": stored.id in cut})
 
 
-def _part(
+def _part_block(
     message: StoredMessage, stored: StoredPart, texts: dict[str, str], row: Mapping[str, Any], what: dict[str, Any]
 ) -> Block:
     match stored.part:

@@ -48,15 +48,15 @@ def whole(entry: ContextEntry) -> Item:
         if "<" in entry.text:  # Quoting may lengthen it.
             tokens = MESSAGE_FRAMING + estimate_text(read_summary(entry).text)
         else:
-            tokens = SUMMARY_FRAME + _believed(entry.token_count, len(entry.text), entry.text)
+            tokens = SUMMARY_FRAME + _trusted_estimate(entry.token_count, len(entry.text), entry.text)
         return _item(entry, summary_row(entry), {"summaries": tokens})
-    cost = _sum([_part_cost(stored) for stored in entry.message.parts])
+    cost = _sum_by_category([_part_cost(stored) for stored in entry.message.parts])
     if not cost and entry.message.role == "user":
         cost["messages"] = MESSAGE_FRAMING + estimate_text(EMPTY_MESSAGE)
     return _item(entry, message_row(entry.message), cost)
 
 
-def _sum(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _sum_by_category(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for category, tokens in costs:
         if tokens:
@@ -67,7 +67,9 @@ def _sum(costs: Iterable[tuple[str, int]]) -> dict[str, int]:
 def _part_cost(stored: StoredPart) -> tuple[str, int]:
     part = stored.part
     if isinstance(part, TextPart):
-        tokens = MESSAGE_FRAMING + _believed(stored.token_estimate, len(part.text), part.text) if part.text else 0
+        tokens = (
+            MESSAGE_FRAMING + _trusted_estimate(stored.token_estimate, len(part.text), part.text) if part.text else 0
+        )
         return "messages", tokens
     if isinstance(part, ToolPart) and part.compacted_at is None and is_object(part.input):
         length = len(part.tool_name) + len(part.input) + len(part.output or "") + len(part.error or "")
@@ -77,7 +79,7 @@ def _part_cost(stored: StoredPart) -> tuple[str, int]:
     return _category(stored), frame_of(stored) + sum(_sizes(fields)) if fields else 0
 
 
-def _believed(estimate: int, length: int, text: str) -> int:
+def _trusted_estimate(estimate: int, length: int, text: str) -> int:
     # Measuring a long context anew for every call would cost more than reading it.
     return estimate if estimate * _BELIEVABLE >= length else estimate_text(text)
 
@@ -140,7 +142,7 @@ def squeeze(entries: Sequence[MessageEntry], room: int, *, keep_one: bool = Fals
     kept = pieces[len(pieces) - count :] or (pieces[-1:] if keep_one else [])
     cap = common_cap([size for piece in kept for size in piece.sizes], room - sum(piece.frame for piece in kept))
     stays = {piece.stored.id for piece in kept}
-    items = [_squeezed(entry, own, stays, cap) for entry, own in zip(entries, parts, strict=True)]
+    items = [_shortened_item(entry, own, stays, cap) for entry, own in zip(entries, parts, strict=True)]
     return [item for item in items if item.cost]
 
 
@@ -164,9 +166,9 @@ def common_cap(sizes: Sequence[int], room: int) -> int:
     return max(sizes, default=0)
 
 
-def _squeezed(entry: MessageEntry, pieces: Sequence[_Piece], stays: Collection[str], cap: int) -> Item:
+def _shortened_item(entry: MessageEntry, pieces: Sequence[_Piece], stays: Collection[str], cap: int) -> Item:
     kept = [piece for piece in pieces if piece.stored.id in stays]
-    cost = _sum((_category(piece.stored), piece.within(cap)) for piece in kept)
+    cost = _sum_by_category((_category(piece.stored), piece.within(cap)) for piece in kept)
     row = message_row(
         entry.message,
         shortened=[cut for piece in kept for cut in piece.cuts(cap)],

@@ -73,15 +73,15 @@ def difference(
     is in the later prompt. With ``is_first`` there was no earlier call.
     """
     before, after = _side(earlier), _side(later)
-    yield from _opening(before, after, is_first)
+    yield from _opening_differences(before, after, is_first)
     for item_id, row in before.items.items():
         if item_id not in after.items:
-            yield _left(row, after, replaced or {})
+            yield _why_left(row, after, replaced or {})
     for item_id, row in after.items.items():
         if item_id not in before.items:
             yield Difference(change="entered", kind=row["kind"], id=item_id, reason=_why_entered(row, before, is_first))
         elif row["kind"] == "message":
-            yield from _reread(before.items[item_id], row)
+            yield from _part_differences(before.items[item_id], row)
 
 
 def _side(manifest: Sequence[Row]) -> _Side:
@@ -94,14 +94,14 @@ def _side(manifest: Sequence[Row]) -> _Side:
     )
 
 
-def _opening(before: _Side, after: _Side, is_first: bool) -> Iterator[Difference]:
+def _opening_differences(before: _Side, after: _Side, is_first: bool) -> Iterator[Difference]:
     reason: Reason = "first_call" if is_first else "fits_again"
     if after.system is not None and before.system is None:
         yield Difference(change="entered", kind="system", id="", reason=reason)
     if before.system is not None and after.system is None:
         yield Difference(change="left", kind="system", id="", reason="over_budget")
     if before.system is not None and after.system is not None:
-        yield from _cut(_ends(before.system), _ends(after.system), kind="system", id="")
+        yield from _length_difference(_kept_ends(before.system), _kept_ends(after.system), kind="system", id="")
     for name in before.tools:
         if name not in after.tools:
             yield Difference(change="left", kind="tool", id=name, reason="not_offered")
@@ -110,7 +110,7 @@ def _opening(before: _Side, after: _Side, is_first: bool) -> Iterator[Difference
             yield Difference(change="entered", kind="tool", id=name, reason="first_call" if is_first else "offered")
 
 
-def _left(row: Row, after: _Side, replaced: Mapping[str, str]) -> Difference:
+def _why_left(row: Row, after: _Side, replaced: Mapping[str, str]) -> Difference:
     what = {"kind": row["kind"], "id": row["id"]}
     first, last = _span(row)
     summaries = (other for other in after.items.values() if other["kind"] == "summary")
@@ -137,30 +137,30 @@ def _why_entered(row: Row, before: _Side, is_first: bool) -> Reason:
     return "stands_for_earlier" if covers else "fits_again"
 
 
-def _reread(before: Row, after: Row) -> Iterator[Difference]:
+def _part_differences(before: Row, after: Row) -> Iterator[Difference]:
     if after["parts"] > before["parts"]:
         yield Difference(change="grew", kind="message", id=after["id"], reason="more_parts")
-    for part in _new(before["tombstoned"], after["tombstoned"]):
+    for part in _added(before["tombstoned"], after["tombstoned"]):
         yield Difference(change="tombstoned", kind="part", id=part, reason="pruned")
-    for part in _new(after["unanswered"], before["unanswered"]):
+    for part in _added(after["unanswered"], before["unanswered"]):
         yield Difference(change="answered", kind="part", id=part, reason="result_came")
-    for part in _new(before["omitted"], after["omitted"]):
+    for part in _added(before["omitted"], after["omitted"]):
         yield Difference(change="omitted", kind="part", id=part, reason="over_budget")
-    for part in _new(after["omitted"], before["omitted"]):
+    for part in _added(after["omitted"], before["omitted"]):
         yield Difference(change="unomitted", kind="part", id=part, reason="fits_again")
-    cuts, cut_now = _kept(before), _kept(after)
+    cuts, cut_now = _kept_characters(before), _kept_characters(after)
     hidden = {*before["omitted"], *after["omitted"]}
     for part in dict.fromkeys([*cuts, *cut_now]):
         if part not in hidden:
-            yield from _cut(cuts.get(part), cut_now.get(part), kind="part", id=part)
+            yield from _length_difference(cuts.get(part), cut_now.get(part), kind="part", id=part)
 
 
-def _new(before: Sequence[str], after: Sequence[str]) -> list[str]:
+def _added(before: Sequence[str], after: Sequence[str]) -> list[str]:
     known = set(before)
     return [name for name in after if name not in known]
 
 
-def _kept(row: Row) -> dict[str, int]:
+def _kept_characters(row: Row) -> dict[str, int]:
     """Return how many characters remain of the shortened texts of each part."""
     kept: dict[str, int] = {}
     for cut in row["shortened"]:
@@ -168,12 +168,12 @@ def _kept(row: Row) -> dict[str, int]:
     return kept
 
 
-def _ends(row: Row) -> int | None:
+def _kept_ends(row: Row) -> int | None:
     """Return how many characters remain of a shortened text; ``None`` for a whole one."""
     return row["head"] + row["tail"] if "head" in row else None
 
 
-def _cut(before: int | None, after: int | None, **what: Any) -> Iterator[Difference]:
+def _length_difference(before: int | None, after: int | None, **what: Any) -> Iterator[Difference]:
     if before == after:
         return
     if before is None or (after is not None and after < before):

@@ -1,4 +1,4 @@
-"""Which addresses may be reached for somebody who does not own the host."""
+"""Which addresses may be reached for people who do not own the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP's ranges: what programs that go on with a download send, and what nobody should."""
+"""HTTP's ranges: what programs that resume a download send, and what no program should send."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ FRAMING = 4
 
 @cache
 def corpus(kind: str) -> str:
-    """Text of one kind that nobody wrote for this test, and that every installation has."""
+    """Text of one kind that was not written for this test, and that every installation has."""
     if kind == "english":
         return "\n".join(topics.values())
     if kind == "code":

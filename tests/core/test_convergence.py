@@ -1,4 +1,4 @@
-"""Whatever the history and whoever summarises: compaction ends, the context fits or the end has a name, nothing is lost."""
+"""Compaction ends with any history and any model: the context fits or the end has a name, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def check(talk: Talk) -> Outcome:
     assert not before or isinstance(before[-1], SummaryEntry) or id_of(before[-1]) in shown
     asked = len(talk.model.requests)
     assert await talk.compact() in (ended, Outcome.NOTHING_TO_SUMMARISE)
-    assert len(talk.model.requests) == asked, "a second compaction of the same context asks nobody"
+    assert len(talk.model.requests) == asked, "a second compaction of the same context asks no model"
     return ended
 
 

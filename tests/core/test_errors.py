@@ -1,4 +1,4 @@
-"""The one registry of errors: no code has two meanings, and no door has codes of its own."""
+"""The one registry of errors: no code has two meanings, and no endpoint has codes of its own."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 
 from mnesis_core.errors import MnesisError, error_of
-from tests.support.error_table import EXITS, PAGE, kinds, written
+from tests.support.error_table import EXITS, PAGE, kinds, make_page
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = list(kinds())
 APPS = ("mnesis_core", "sessions_app", "compaction_app", "files_app", "agents_app", "audit_app", "mnesis_site")
 REGISTRY = {"mnesis_core/errors.py"}
 PROTOCOL = {-32700, -32600, -32601}
-"""JSON-RPC's own numbers, which stand in its door."""
+"""JSON-RPC's own numbers, which its endpoint defines."""
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
@@ -47,7 +47,7 @@ def test_each_has_a_message_that_says_what_to_do_or_know() -> None:
 
 
 def test_the_documented_table_is_the_registry() -> None:
-    assert PAGE.read_text() == written(), "run: python -m tests.support.error_table"
+    assert PAGE.read_text() == make_page(), "run: python -m tests.support.error_table"
 
 
 @cache
@@ -57,12 +57,12 @@ def sources() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in files}
 
 
-def test_no_door_has_codes_of_its_own() -> None:
+def test_no_endpoint_has_codes_of_its_own() -> None:
     quoted = re.compile(rf'"({"|".join(kind.code for kind in KINDS)})"|"code": "[A-Z]')
     assert {path for path, text in sources().items() if quoted.search(text)} == REGISTRY
 
 
-def test_no_door_has_numbers_of_its_own() -> None:
+def test_no_endpoint_has_numbers_of_its_own() -> None:
     number = re.compile(r"-32[0-9]{3}\b")
     said = {path: {int(found) for found in number.findall(text)} for path, text in sources().items()}
     assert {path for path, numbers in said.items() if numbers} == REGISTRY | {"agents_app/endpoints/jsonrpc.py"}
@@ -70,5 +70,5 @@ def test_no_door_has_numbers_of_its_own() -> None:
     assert said["agents_app/endpoints/jsonrpc.py"] == PROTOCOL
 
 
-def test_the_doors_know_nothing_of_the_registry_but_its_shape() -> None:
+def test_endpoints_know_only_the_schema_of_an_error() -> None:
     assert set(MnesisError().as_dict()) == {"code", "message", "details"}

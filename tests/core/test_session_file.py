@@ -62,7 +62,7 @@ def test_the_wrong_command_names_the_right_one():
 
 
 def sealed(lines: list[bytes]) -> list[bytes]:
-    """Lines with an end that fits them, as somebody who knows the format would forge it."""
+    """Lines with an end that fits them, as a forger who knows the format would write it."""
     digest = hashlib.sha256(b"".join(lines)).hexdigest()
     return [
         *lines,

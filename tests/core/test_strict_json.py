@@ -1,4 +1,4 @@
-"""JSON as every door reads it."""
+"""JSON as every endpoint reads it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def kinds(kind: type[MnesisError] = MnesisError) -> Iterator[type[MnesisError]]:
         yield from kinds(child)
 
 
-def written() -> str:
+def make_page() -> str:
     """The page."""
     rows = [
         f"| `{kind.code}` | {kind().message} | {kind.status} | {kind.rpc_code} | {kind.exit_status} |\n"
@@ -66,4 +66,4 @@ def written() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written())
+    PAGE.write_text(make_page())
