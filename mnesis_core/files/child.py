@@ -1,7 +1,7 @@
-"""The process that explores one file: ``python -m mnesis_core.files.child``, asked on standard input (``alone``).
+"""The process that explores one file: ``python -m mnesis_core.files.child``, started by ``sandbox``.
 
-The system holds its time, memory and files; what is refused by ``_refuse`` is refused to Python code only, against a
-parser that would look something up or write something down, not against one that was taken over.
+The operating system limits its time, memory and files. ``_refuse`` holds Python code only: it stops a parser that would
+look something up or write something, not one that was taken over.
 """
 
 from __future__ import annotations
@@ -54,26 +54,16 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.M)
 
 
 def main() -> None:
-    """Explore the file that standard input names and print what was found as JSON."""
     asked = json.load(sys.stdin)
     # A parser that prints must not print into our answer.
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    _limit(asked)
-    path = Path(asked["path"])
-    source = Source(path=path, name=asked["name"], size=path.stat().st_size)
-    began = time.monotonic()
-    problem = asked["problem"]
-    found = explore_plainly(source, detect(source), problem=problem) if problem else explore(source)
-    json.dump({"exploration": asdict(found), "seconds": time.monotonic() - began, "peak_bytes": _peak()}, answer)
-    answer.close()
-
-
-def _limit(asked: dict[str, Any]) -> None:
-    """Take from this process what no exploration needs."""
-    _leave_network()
+    # The network namespace is left if the system allows it; the audit hook refuses sockets in any case.
+    # The network namespace is left if the system allows it; the audit hook refuses sockets in any case.
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET)
     sys.addaudithook(_refuse)
-    # Nobody may be there any more to stop us.
+    # The parent may have ended and can then not stop this process.
     signal.alarm(asked["seconds"] + 1)
     processor = asked["processor_seconds"]
     resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
@@ -85,12 +75,13 @@ def _limit(asked: dict[str, Any]) -> None:
     }
     for limit, most in limits.items():
         resource.setrlimit(limit, (most, most))
-
-
-def _leave_network() -> None:
-    """Into a namespace without a network, where the system lets us; the hook below refuses sockets anywhere."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET)
+    path = Path(asked["path"])
+    source = Source(path=path, name=asked["name"], size=path.stat().st_size)
+    began = time.monotonic()
+    problem = asked["problem"]
+    found = explore_plainly(source, detect(source), problem=problem) if problem else explore(source)
+    json.dump({"exploration": asdict(found), "seconds": time.monotonic() - began, "peak_bytes": _peak()}, answer)
+    answer.close()
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
@@ -99,12 +90,12 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _writes(path: object, mode: object, flags: object) -> bool:
-    """Whether something is opened to be written; a number is open already."""
+    # A number is a file that is open already.
     return not isinstance(path, int) and isinstance(flags, int) and bool(flags & _WRITING)
 
 
 def _peak() -> int:
-    """The most bytes of memory that this program held; what ``getrusage`` says counts who started it, too."""
+    # getrusage would also count the memory of the parent before exec.
     try:
         found = _PEAK.search(Path("/proc/self/status").read_text())
     except OSError:

@@ -1,4 +1,7 @@
-"""The list of entries at the end of a zip file, found without reading it: it may be as large as anybody makes it."""
+"""The kind of a file: by its first bytes where they are clear, else by its name, else by what it looks like.
+
+Bytes come first: a program renamed to ``.txt`` is not text, and a ``.csv`` may be a spreadsheet.
+"""
 
 from __future__ import annotations
 
@@ -10,65 +13,22 @@ from pathlib import PurePosixPath
 
 from mnesis_core.files.source import HEAD_BYTES, Source, encoding_of
 
-_TAIL = 65_557
-"""The end record with its longest comment."""
-_END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
-
-
-def list_bytes(source: Source) -> int:
-    """How long the list says that it is; -1 where there is none."""
-    tail = _tail(source)
-    at, at_64 = tail.rfind(_END), tail.rfind(_END_64)
-    if at < 0 or len(tail) < at + 22:
-        return -1
-    if at_64 >= 0 and len(tail) >= at_64 + 48:
-        return int(struct.unpack_from("<Q", tail, at_64 + 40)[0])
-    return int(struct.unpack_from("<L", tail, at + 12)[0])
-
-
-def list_beginning(source: Source, limit: int) -> bytes:
-    """The first bytes of the list, in which the first entries' names are."""
-    tail, length = _tail(source), list_bytes(source)
-    at = tail.rfind(_END_64) if _END_64 in tail else tail.rfind(_END)
-    start = source.size - len(tail) + at - length
-    if length < 0 or start < 0:
-        return b""
-    with source.path.open("rb") as file:
-        file.seek(start)
-        return file.read(min(limit, length))
-
-
-def _tail(source: Source) -> bytes:
-    with source.path.open("rb") as file:
-        file.seek(max(0, source.size - _TAIL))
-        return file.read(_TAIL)
-
-
-# Which kind a file is: by its first bytes where they are clear, else by its name, else by what it looks like.
-#
-# Bytes come first: a program renamed to ``.txt`` is not text, and a ``.csv`` may be a spreadsheet.
-
 BINARY, TEXT = "binary", "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of file, and how it is told by name or first bytes."""
-
     name: str
     module: str
-    """In ``exploration.kinds``."""
     suffixes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    """Whole file names, in lower case."""
     magic: tuple[bytes, ...] = ()
-    """What a file of this kind begins with."""
+    # Raise it when the module says something else of the same bytes, so that files are explored again.
     version: int = 1
-    """Of its module: raised when that says something else of the same bytes, so that files are explored anew."""
 
     @property
     def explorer(self) -> str:
-        """Who explores it, as ``csv-1``: what is kept of a content holds for this one alone."""
+        """Return the explorer's name and version, as ``csv-1``: a stored exploration is valid for this one only."""
         return f"{self.module.rpartition('.')[2]}-{self.version}"
 
 
@@ -76,6 +36,7 @@ def _code(name: str, *suffixes: str, names: tuple[str, ...] = ()) -> Kind:
     return Kind(name=name, module="code", suffixes=suffixes, names=names)
 
 
+# In the order in which they are tried.
 KINDS: tuple[Kind, ...] = (
     Kind(name="sqlite", module="sqlite", suffixes=(".sqlite", ".sqlite3", ".db"), magic=(b"SQLite format 3\x00",)),
     Kind(name="parquet", module="parquet", suffixes=(".parquet",), magic=(b"PAR1",)),
@@ -129,7 +90,6 @@ KINDS: tuple[Kind, ...] = (
     Kind(name=TEXT, module="text", suffixes=(".txt", ".rst", ".text")),
     Kind(name=BINARY, module="binary", suffixes=(".bin", ".dat", ".exe", ".so", ".o")),
 )
-"""In the order in which they are tried."""
 BY_NAME = {kind.name: kind for kind in KINDS}
 _BY_SUFFIX = {suffix: kind for kind in reversed(KINDS) for suffix in kind.suffixes}
 _BY_FILE_NAME = {name: kind for kind in reversed(KINDS) for name in kind.names}
@@ -140,10 +100,10 @@ _TIME = re.compile(
     r"^\W?(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\[ *\d+\.\d{6}\]"
     r"|\S{1,100} \S{1,100} \S{1,100} \[\d\d/[A-Z][a-z]{2}/\d{4}:)"
 )
+# More than a bracket: ``[INFO] started`` and ``[1] a book`` are not JSON.
 _JSON = re.compile(
     r"\s*(\{\s*[\"}/]|\[\s*([\"{\[\]/]|(true|false|null|-?\d[\d.eE+-]*)\s*(,|\]\s*$)))",
 )
-"""More than a bracket: ``[INFO] started`` and ``[1] a book`` are none."""
 _ROTATED = re.compile(r"\.log[.-][\d.-]+$")
 _DUMP = re.compile(
     r"(-- (MySQL|MariaDB|PostgreSQL|phpMyAdmin|PostgreSQL database) |--\n-- PostgreSQL|PRAGMA foreign_keys=OFF;)"
@@ -152,7 +112,6 @@ _HEADER = re.compile(r"^(From|To|Subject|Date|Received|Return-Path|Message-ID|MI
 
 
 def detect(source: Source) -> Kind:
-    """The kind of a file."""
     head = source.head()
     by_name = _BY_FILE_NAME.get(PurePosixPath(source.name).name.lower()) or _BY_SUFFIX.get(source.suffix)
     if _ROTATED.search(source.name.lower()) and not is_binary(head) and _by_bytes(source, head) is None:
@@ -162,17 +121,16 @@ def detect(source: Source) -> Kind:
 
 
 def kind_of_text(data: bytes) -> Kind:
-    """The kind of a text that has no name, by how it begins."""
+    """Return the kind of a text without a name, by its beginning."""
     return BY_NAME[_looks_like(data[:HEAD_BYTES])]
 
 
 def is_text(name: str) -> bool:
-    """Whether files of a kind can be read as text."""
     return name not in _BINARY_SUFFIXES and name in BY_NAME
 
 
 def plain_kind(source: Source) -> Kind:
-    """Text or binary, whatever its name says."""
+    """Return text or binary, whatever the file's name says."""
     return BY_NAME[BINARY if is_binary(source.head()) else TEXT]
 
 
@@ -189,7 +147,7 @@ def _by_bytes(source: Source, head: bytes) -> Kind | None:
 
 
 def _is_image(head: bytes) -> bool:
-    """Pictures whose mark is not at the beginning, or so short that text may begin with it."""
+    # Some marks are not at the beginning, others so short that a text may begin with them.
     if head[:4] == b"RIFF":
         return head[8:12] == b"WEBP"
     if head[4:8] == b"ftyp":
@@ -208,7 +166,6 @@ def _office_kind(source: Source) -> str:
 
 
 def _agreeing(by_name: Kind, head: bytes) -> Kind | None:
-    """What the name says, unless the bytes contradict it: text that is none, or a picture without a picture's mark."""
     never_text = by_name.name in _BINARY_SUFFIXES
     if never_text and by_name.magic:
         return None
@@ -216,7 +173,7 @@ def _agreeing(by_name: Kind, head: bytes) -> Kind | None:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether a file that begins so is no text. NULs are in no text but UTF-16 and UTF-32, which begin with their mark."""
+    # Only UTF-16 and UTF-32 texts hold NULs, and they begin with a mark.
     if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
         return False
     control = sum(head.count(byte) for byte in (0, 1, 2, 3, 4, 5, 6))
@@ -229,7 +186,11 @@ def _looks_like(head: bytes) -> str:
     if first.startswith("#!"):
         return next((kind for word, kind in _SHEBANGS if word in first), TEXT)
     if _JSON.match(text):
-        return _kind_of_json(first, rest)
+        try:
+            json.loads(first)
+        except (ValueError, RecursionError):
+            return "json"
+        return "jsonl" if rest.lstrip().startswith(("{", "[")) else "json"
     if re.match(r"\s*<(!doctype html|html)\b", text, re.I):
         return "html"
     if text.startswith("<?xml"):
@@ -242,9 +203,37 @@ def _looks_like(head: bytes) -> str:
     return "log" if sum(_TIME.match(line) is not None for line in lines) * 2 > len(lines) else TEXT
 
 
-def _kind_of_json(first: str, rest: str) -> str:
-    try:
-        json.loads(first)
-    except (ValueError, RecursionError):
-        return "json"
-    return "jsonl" if rest.lstrip().startswith(("{", "[")) else "json"
+# The list of entries at the end of a zip file is found without reading it, since it may be of any size.
+
+# The end record with its longest comment.
+_TAIL = 65_557
+_END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
+
+
+def list_bytes(source: Source) -> int:
+    """Return the length that the list of a zip file's entries claims to have; -1 if there is none."""
+    tail = _tail(source)
+    at, at_64 = tail.rfind(_END), tail.rfind(_END_64)
+    if at < 0 or len(tail) < at + 22:
+        return -1
+    if at_64 >= 0 and len(tail) >= at_64 + 48:
+        return int(struct.unpack_from("<Q", tail, at_64 + 40)[0])
+    return int(struct.unpack_from("<L", tail, at + 12)[0])
+
+
+def list_beginning(source: Source, limit: int) -> bytes:
+    """Return the first bytes of the list, which hold the first entries' names."""
+    tail, length = _tail(source), list_bytes(source)
+    at = tail.rfind(_END_64) if _END_64 in tail else tail.rfind(_END)
+    start = source.size - len(tail) + at - length
+    if length < 0 or start < 0:
+        return b""
+    with source.path.open("rb") as file:
+        file.seek(start)
+        return file.read(min(limit, length))
+
+
+def _tail(source: Source) -> bytes:
+    with source.path.open("rb") as file:
+        file.seek(max(0, source.size - _TAIL))
+        return file.read(_TAIL)

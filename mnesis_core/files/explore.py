@@ -13,36 +13,32 @@ PROBLEM_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
-    """What is known of a file's content."""
-
     kind: str
+    # The module's name and version, as ``csv-1``.
     explorer: str
-    """Module and version that said so, as ``csv-1``."""
     summary: str
     covered: str
-    """How much of it was looked at."""
+    # Set if the kind's own module could not read the file; the summary then describes its text or bytes.
     problem: str = ""
-    """Why its own kind's module could not read it; the summary is then of its text or bytes."""
 
 
 def explore(source: Source) -> Exploration:
-    """Say what a file holds. One that its kind's module cannot read is described as text or bytes, and why is kept."""
+    """Describe a file. One that its kind's module cannot read is described as text or bytes, with the reason."""
     kind = detect(source)
     try:
         return _exploration(kind, _ask(kind, source))
     except Unreadable as error:
-        problem = _said(source, error)
+        problem = _message(source, error)
     except MemoryError:
         problem = "it needs more memory than it may have"
     except RecursionError:
         problem = "it is nested too deeply"
     except Exception as error:  # a parser meets other people's bytes, and may raise anything
-        problem = f"its parser gave up ({type(error).__name__}: {_said(source, error)})"
+        problem = f"its parser gave up ({type(error).__name__}: {_message(source, error)})"
     return explore_plainly(source, kind, problem=problem)
 
 
 def explore_plainly(source: Source, kind: Kind, *, problem: str) -> Exploration:
-    """Describe a file as text or bytes, because its own kind's module cannot read it."""
     return _exploration(kind, _ask(plain_kind(source), source), problem=problem)
 
 
@@ -53,8 +49,7 @@ def _ask(kind: Kind, source: Source) -> Findings:
     return findings
 
 
-def _said(source: Source, error: Exception) -> str:
-    """An error's message, without where the file lies."""
+def _message(source: Source, error: Exception) -> str:
     return shown(str(error).replace(str(source.path), source.name), characters=PROBLEM_CHARACTERS)
 
 
@@ -70,7 +65,7 @@ def _exploration(kind: Kind, findings: Findings, *, problem: str = "") -> Explor
 
 
 def fitting(lines: list[str]) -> str:
-    """The first lines that fit a summary, and how many do not."""
+    """Return the first lines that fit a summary, and how many are left out."""
     kept: list[str] = []
     length = 0
     for line in lines:

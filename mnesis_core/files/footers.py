@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from mnesis_core.llm.tokens import estimate_text
@@ -21,11 +21,9 @@ _LISTED = re.compile(r"(\d{1,15}) listed in (\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestName:
-    """A file manifest as a footer names it."""
-
     id: str
+    # Entries: ids of files and of further manifests.
     count: int
-    """Entries: ids of files and of further manifests."""
 
     def __str__(self) -> str:
         return f"{self.count} listed in {self.id}"
@@ -35,16 +33,15 @@ class ManifestName:
 class Named:
     """The ids that a summary has to name."""
 
+    # What a condensed summary was made of, in order.
     summaries: tuple[str, ...] = ()
-    """What a condensed summary was made of, in order."""
+    # All files named in its source, except those in a manifest.
     files: tuple[str, ...] = ()
-    """Every file named in its source, beside those that stand in a manifest."""
     manifests: tuple[ManifestName, ...] = ()
-    """The manifests that name the others."""
 
     @property
     def file_entries(self) -> tuple[str, ...]:
-        """Files and manifests as they are written, each once."""
+        """Return files and manifests as they are written, each once."""
         return tuple(dict.fromkeys((*self.files, *map(str, self.manifests))))
 
 
@@ -52,12 +49,12 @@ NO_IDS = Named()
 
 
 def is_plain(file_id: str) -> bool:
-    """Whether an id can stand in a footer: an import may call a file anything."""
+    """Return whether an id can be written in a footer: an import may hold any id."""
     return _PLAIN.fullmatch(file_id) is not None
 
 
 def with_footer(text: str, named: Named) -> str:
-    """The summary with its footer; one that was there is replaced, none is written for no ids."""
+    """Return the summary with its footer, which replaces an earlier one. Without ids there is none."""
     lines = [
         f"{start} {', '.join(dict.fromkeys(ids))}]"
         for start, ids in ((SUMMARIES, named.summaries), (FILES, named.file_entries))
@@ -68,13 +65,12 @@ def with_footer(text: str, named: Named) -> str:
 
 
 def files_in_footer(text: str) -> Named:
-    """The files and manifests that a summary's footer names."""
     footer = text[len(without_footer(text)) :]
     return named_by(entry for line in _file_lines(footer) for entry in line.split(", "))
 
 
 def named_by(entries: Iterable[str]) -> Named:
-    """The files and manifests of entries as a footer has them."""
+    """Return the files and manifests of entries written as in a footer."""
     files: dict[str, None] = {}
     manifests: dict[str, ManifestName] = {}
     for entry in entries:
@@ -93,7 +89,7 @@ def _file_lines(footer: str) -> Iterator[str]:
 
 
 def without_footer(text: str) -> str:
-    """The summary without its footer, in linear time."""
+    """Return the summary without its footer, in linear time."""
     end = len(text.rstrip())
     start = _footer_before(text, end)
     while start >= 0:
@@ -105,7 +101,7 @@ def without_footer(text: str) -> str:
 
 
 def _footer_before(text: str, end: int) -> int:
-    """Where the footer begins that reaches up to ``end``; -1: there is none."""
+    """Return where the footer that ends at ``end`` begins; -1 if there is none."""
     start = text.rfind(_START, 0, end)
     if start < 0 or not text.startswith((FILES, SUMMARIES), start, end):
         return -1
@@ -115,21 +111,18 @@ def _footer_before(text: str, end: int) -> int:
 # File manifests: files that list the ids which a summary's footer has no room for. One may list others.
 
 FOLDER = ".mnesis/manifests/"
-"""What their paths begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileManifest:
-    """A manifest that is to be kept as a file."""
-
     name: ManifestName
     text: str
 
 
 def file_manifest(manifest_id: str, named: Named) -> FileManifest:
-    """A manifest of the files and manifests in ``named``: an entry a line, as a footer has them.
+    """Return a manifest of the files and manifests in ``named``, one entry a line, as in a footer.
 
-    What has no place in a line stands there as JSON.
+    An id that does not fit a line is written as JSON.
     """
     lines = [*map(_line, dict.fromkeys(named.files)), *map(str, named.manifests)]
     return FileManifest(
@@ -138,7 +131,7 @@ def file_manifest(manifest_id: str, named: Named) -> FileManifest:
 
 
 def read_file_manifest(text: str) -> Named:
-    """The files and manifests that a manifest lists. It may come from an import, and be anything."""
+    """Return the files and manifests that a manifest lists. It may come from an import and hold anything."""
     lines = text.split("\n")
     named = named_by(line for line in lines if not line.startswith('"'))
     foreign = [_unquoted(line) for line in lines if line.startswith('"')]
@@ -146,12 +139,10 @@ def read_file_manifest(text: str) -> Named:
 
 
 def manifest_path(summary_id: str) -> str:
-    """Where the manifest of a summary is kept."""
     return f"{FOLDER}{summary_id}.txt"
 
 
 def is_file_manifest(path: str) -> bool:
-    """Whether a file at this path is one."""
     return path.startswith(FOLDER)
 
 
@@ -168,28 +159,28 @@ def _unquoted(line: str) -> str:
 
 # Which files a summary names itself, and which in a manifest: no id is lost, and none is in the way of the text.
 
+# Tokens of all file ids under one summary, some twenty ids. More would be sent with every call and rarely read.
 MOST_TOKENS = 400
-"""Of all file ids under one summary: some twenty of ours. More would be sent with every call and read in none."""
+# A footer of files takes at most this part of the budget's low mark: half of the summary's limit.
 SHARE_OF_TARGET = 8
-"""A footer of files takes at most one part in so many of the budget's low mark: half of what the summary may."""
+# Also at most this part of the summary's own room, or nothing would be gained.
 SHARE_OF_SOURCE = 2
-"""Likewise of the summary's own room, or nothing were gained."""
+# Also of a level 3 excerpt, which has few tokens to quote with.
 SHARE_OF_EXCERPT = 4
-"""Likewise of a level 3 excerpt, which has few tokens to quote with."""
+# Files named beside a manifest if there is room: the latest are most likely to be asked for.
 NEWEST = 8
-"""Files that are named beside a manifest, as far as there is room: what was spoken of last is asked for first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """What stands in a footer, and the manifest that holds what does not."""
+    """What goes into a footer, and the manifest that holds the rest."""
 
     named: Named
     manifest: FileManifest | None = None
 
 
 def name_files(named: Named, room: int, manifest_id: str) -> Naming:
-    """Name all files, if that takes no more than ``room`` tokens; else the newest, and all in a manifest of this id.
+    """Name all files if that takes no more than ``room`` tokens; else the newest, and all in a manifest of this id.
 
     The manifest is named however small ``room`` is.
     """
@@ -198,14 +189,10 @@ def name_files(named: Named, room: int, manifest_id: str) -> Naming:
         return Naming(named=named)
     manifest = file_manifest(manifest_id, named)
     listed = Named(summaries=named.summaries, manifests=(manifest.name,))
-    return Naming(named=replace(listed, files=_newest(listed, named.files, room)), manifest=manifest)
-
-
-def _newest(listed: Named, files: Sequence[str], room: int) -> tuple[str, ...]:
-    newest = [file_id for file_id in dict.fromkeys(files) if is_plain(file_id)][-NEWEST:]
+    newest = [file_id for file_id in dict.fromkeys(named.files) if is_plain(file_id)][-NEWEST:]
     while newest and _tokens(replace(listed, files=tuple(newest))) > room:
         newest = newest[1:]
-    return tuple(newest)
+    return Naming(named=replace(listed, files=tuple(newest)), manifest=manifest)
 
 
 def _tokens(named: Named) -> int:

@@ -18,12 +18,11 @@ from mnesis_core.errors import RangeNotSatisfiable
 from mnesis_core.records import FileReference
 from mnesis_core.text import LONGEST_CHARACTER, character_start
 
+# What a processor's cache holds: larger windows are slower.
 WINDOW_BYTES = 131_072
-"""What a processor's cache holds: larger windows are slower."""
 SHOWN_CHARACTERS = 2_000
-"""Of one line."""
+# Takes an offset and a number of bytes.
 Read = Callable[[int, int], bytes]
-"""So many bytes (the second) from an offset (the first) on."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -35,72 +34,59 @@ _MARKS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLine:
-    """A line of a file."""
-
     number: int
-    """From 1."""
+    # Of the line's first byte in the file.
     offset: int
-    """Of its first byte."""
     text: str
-    """Without its end; at most ``SHOWN_CHARACTERS``."""
+    # True if the line is longer; a range of bytes reads the rest.
     is_cut: bool
-    """True where it is longer; a range of bytes reads the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLines:
-    """Some lines of a file."""
-
     file: FileReference
     lines: tuple[FileLine, ...]
+    # None while not all lines are counted; the next request continues counting.
     total: int | None
-    """Lines of the whole file; None while they are not all counted: ask again, it goes on where it was."""
+    # None at the end of the file.
     next_line: int | None
-    """Where to read on; None at the end of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineHit:
-    """A line that a search found, or a piece of a very long one."""
-
     number: int
+    # Of the first match's first byte in the file.
     offset: int
-    """Of the first match's first byte in the file."""
+    # Shortened around the first match.
     text: str
-    """The line, shortened around the first match."""
+    # Positions in ``text``: the first character, and the one after the last.
     matches: tuple[tuple[int, int], ...]
-    """Places in ``text``: (first, after the last) character."""
+    # At most ``patterns.MOST_COUNTED``.
     count: int
-    """Matches in the line, at most ``line_patterns.MOST_COUNTED``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSearch:
-    """Lines that match, and how much of the file was searched for them and for the pages before."""
-
     file: FileReference
     hits: tuple[LineHit, ...]
     searched_bytes: int
     size: int
+    # None when all of the file was searched.
     next_cursor: str | None
-    """None when everything was searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How a file's bytes become text."""
-
     name: str = "utf-8"
+    # Bytes of the byte order mark.
     mark: int = 0
-    """Bytes of its byte order mark."""
 
     @property
     def newline(self) -> bytes:
-        """A line's end."""
         return "\n".encode(self.name)
 
     def after_last_line(self, raw: bytes) -> int:
-        """Where the last whole line ends; 0 if none does."""
+        """Return where the last whole line ends; 0 if there is none."""
         newline = self.newline
         found = raw.rfind(newline)
         while found % len(newline) and found >= 0:  # half of one sign and half of the next
@@ -108,63 +94,59 @@ class Encoding:
         return found + len(newline) if found >= 0 else 0
 
     def boundary(self, raw: bytes, index: int) -> int:
-        """The beginning of the character at an index, or before it."""
+        """Return the beginning of the character at an index."""
         if self.name == "utf-8":
             return character_start(raw, index)
         return index - index % len(self.newline)
 
     def plain(self, raw: bytes) -> bytes:
-        """UTF-8 with plain line ends; the same bytes where they are that."""
+        """Return the text in UTF-8 with plain line ends."""
         text = raw if self.name == "utf-8" else raw.decode(self.name, "replace").encode()
         return text.replace(b"\r\n", b"\n") if b"\r" in text else text
 
     def starts(self, raw: bytes) -> list[int]:
-        """Where each line begins, and after the last one."""
+        """Return where each line begins, and where the last one ends."""
         if self.name == "utf-8":
             return [0, *accumulate(len(line) + 1 for line in raw.split(b"\n"))]
         lines = raw.decode(self.name, "replace").split("\n")
         return [0, *accumulate(self.length(line) + len(self.newline) for line in lines)]
 
     def length(self, text: str) -> int:
-        """Bytes that a text takes in the file."""
+        """Return the bytes that a text takes in the file."""
         return len(text.encode(self.name, "replace"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A place in a file."""
-
     line: int
+    # The place is not the beginning of its line.
     is_inside: bool = False
-    """Not where the line begins."""
     offset: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """A stretch of a file: whole lines, or a piece of one that is longer."""
+    """A part of a file: whole lines, or a piece of one that is longer."""
 
     place: Place
     raw: bytes
     encoding: Encoding
     is_last: bool
+    # Bytes at the beginning that the previous window had, too.
     overlap: int = 0
-    """Bytes at its beginning that the window before had too."""
 
     @cached_property
     def text(self) -> bytes:
-        """UTF-8 with plain line ends."""
         return self.encoding.plain(self.raw)
 
     @cached_property
     def after(self) -> Place:
-        """Where the next window begins."""
         line = self.place.line + self.text.count(b"\n")
         return Place(line=line, offset=self.place.offset + len(self.raw), is_inside=not self.text.endswith(b"\n"))
 
     @cached_property
     def seen(self) -> int:
-        """Bytes of ``text`` that the window before had too."""
+        """Return the bytes of ``text`` that the previous window had, too."""
         return len(self.encoding.plain(self.raw[: self.overlap]))
 
     @cached_property
@@ -172,17 +154,17 @@ class Window:
         return self.encoding.starts(self.raw)
 
     def line_offset(self, index: int, start: int) -> int:
-        """Where in the file the window's line of this index begins, which begins at ``start`` of ``text``."""
+        """Return the offset in the file of the window's line ``index``, which begins at ``start`` of ``text``."""
         within = start if self.text is self.raw else self._starts[index]
         return self.place.offset + within
 
     def length(self, text: bytes) -> int:
-        """Bytes that a piece of ``text`` within a line takes in the file."""
+        """Return the bytes that a piece of ``text`` within a line takes in the file."""
         return len(text) if self.encoding.name == "utf-8" else self.encoding.length(text.decode(errors="replace"))
 
 
 def encoding_of(head: bytes) -> Encoding:
-    """What a file's byte order mark says; UTF-8 where it has none."""
+    """Return the encoding that the byte order mark names; UTF-8 without one."""
     found = next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", "utf-8"))
     return Encoding(name=found[1], mark=len(found[0]))
 
@@ -190,10 +172,10 @@ def encoding_of(head: bytes) -> Encoding:
 def windows(
     read: Read, encoding: Encoding, place: Place, *, size: int, window_bytes: int = WINDOW_BYTES, overlap: int = 0
 ) -> Iterator[Window]:
-    """A file from a place on.
+    """Yield a file's windows from a place on.
 
-    :param size: bytes of the file
-    :param overlap: pieces of a long line begin so many bytes before the end of the one before
+    :param size: the file's bytes
+    :param overlap: pieces of a long line begin this many bytes before the end of the previous one
     """
     repeated = min(overlap, place.offset - encoding.mark) if place.is_inside else 0
     while place.offset < size:
@@ -210,13 +192,12 @@ def windows(
 
 
 def _cut(raw: bytes, encoding: Encoding, repeated: int) -> int:
-    """Where a window ends: after a line, or in a line that is too long at a character."""
     end = encoding.after_last_line(raw)
     return end if end > repeated else max(encoding.boundary(raw, len(raw) - LONGEST_CHARACTER), repeated + 1)
 
 
 def lines_of(window: Window) -> Iterator[FileLine]:
-    """The lines that begin in a window."""
+    """Yield the lines that begin in a window."""
     lines = window.text.split(b"\n")
     if window.text.endswith(b"\n"):
         lines.pop()
@@ -235,32 +216,31 @@ def lines_of(window: Window) -> Iterator[FileLine]:
 
 
 def shortened(line: bytes) -> str:
-    """The beginning of a line as text: more than ``SHOWN_CHARACTERS`` where it has more."""
+    """Return the beginning of a line as text, longer than ``SHOWN_CHARACTERS`` if the line is."""
     return line[: (SHOWN_CHARACTERS + 1) * LONGEST_CHARACTER].decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineIndex:
-    """Which line stands about where: a place for each megabyte of a file, as far as it was walked. Derived from the bytes."""
+    """A place for each megabyte of a file, as far as it was walked, to find a line quickly. Derived from the bytes."""
 
     places: tuple[Place, ...]
+    # Counting continues here.
     after: Place
-    """Where counting goes on."""
     is_whole: bool = False
 
     @property
     def total(self) -> int | None:
-        """Lines of the file; None while they are not all counted. What follows the last line's end is a line if there is any."""
+        """Return the number of lines; None while not all are counted. Text after the last line end is a line."""
         if not self.is_whole:
             return None
         return self.after.line if self.after.is_inside else self.after.line - 1
 
     def reaches(self, line: int) -> bool:
-        """Whether it knows where to look for a line."""
         return self.is_whole or line < self.after.line
 
     def before(self, line: int) -> Place:
-        """The last place known that is not behind a line's beginning."""
+        """Return the last known place not behind a line's beginning."""
         found = bisect_right(self.places, (line, False), key=lambda place: (place.line, place.is_inside))
         return self.places[max(found - 1, 0)]
 
@@ -279,9 +259,9 @@ class Span:
 
 
 def parse_range(header: str, *, size: int) -> Span | None:
-    """The range that a header asks for; ``None`` for all of it: also where it asks for several ranges, or is none.
+    """Return the range that a header asks for; None for the whole file, also for several or malformed ranges.
 
-    :raises RangeNotSatisfiable: there are no such bytes.
+    :raises RangeNotSatisfiable: the file has no such bytes
     """
     asked = _RANGE.fullmatch(header.strip())
     if asked is None or not any(asked.groups()):
@@ -289,13 +269,10 @@ def parse_range(header: str, *, size: int) -> Span | None:
     begin, end = asked.groups()
     if begin and end and int(end) < int(begin):
         return None
-    span = _span(begin, end, size)
+    if begin:
+        span = Span(first=int(begin), end=min(int(end) + 1, size) if end else size)
+    else:
+        span = Span(first=max(0, size - int(end)), end=size)
     if span.first >= span.end:
         raise RangeNotSatisfiable(size=size)
     return span
-
-
-def _span(begin: str, end: str, size: int) -> Span:
-    if not begin:
-        return Span(first=max(0, size - int(end)), end=size)
-    return Span(first=int(begin), end=min(int(end) + 1, size) if end else size)

@@ -16,39 +16,37 @@ from mnesis_core.search import parse_pattern, refuse_long
 from mnesis_core.text import character_start
 
 Mode = Literal["text", "regex"]
+# Matches counted in one line.
 MOST_COUNTED = 1_000
-"""Matches of one line."""
+# Pieces of a long line overlap, so that a match no longer than this is found wherever they end.
 OVERLAP_BYTES = 4_096
-"""Pieces of a long line overlap: a match that is no longer is found wherever they end."""
 SHOWN_BYTES, BEFORE_BYTES = 400, 120
-"""Of a longer line, and of that before the match."""
 _LARGEST_PROGRAM = 10_000
+# A window times a pattern's size: about what RE2 does in a second at its slowest.
 _STEPS = 50_000_000
-"""A window times a pattern's size: about what RE2 does in a second at its slowest."""
 _ASKED = re.compile(r'"([^"]+)"|(\S+)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePattern:
-    """Patterns of which each must be in a line."""
+    """Patterns that a line must all match."""
 
+    # The longest, and so most likely the rarest, first.
     patterns: tuple[re2._Regexp[bytes], ...]
-    """The longest, so most likely the rarest, first."""
 
     @property
     def window_bytes(self) -> int:
-        """How much to look at in one go, so that it never takes long."""
+        """Return how many bytes to search in one step, so that none takes long."""
         size: int = sum(pattern.programsize for pattern in self.patterns)
         return max(2 * OVERLAP_BYTES, min(WINDOW_BYTES, _STEPS // max(size, 1)))
 
     def places(self, line: bytes) -> list[tuple[int, int]]:
-        """Where the matches are, in order; none unless every pattern has one."""
+        """Return where the matches are, in order; none unless every pattern has one."""
         found = [[match.span() for match in islice(one.finditer(line), MOST_COUNTED)] for one in self.patterns]
         return list(islice(_apart(sorted(chain(*found))), MOST_COUNTED)) if all(found) else []
 
 
 def _apart(places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Places of several patterns without those that begin in another."""
     end = 0
     for first, last in places:
         if first >= end:
@@ -57,24 +55,22 @@ def _apart(places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def parse_lines(text: str, mode: Mode) -> LinePattern:
-    """What is asked for: a regular expression, or terms that must all be in a line, anywhere and in any case.
+    """Parse a regular expression, or terms that a line must all contain, anywhere and in any case.
 
-    A term is what stands between spaces, or ``"in quotes"``; the ``*`` of ``begin*`` says nothing, since parts of words are
-    found as well.
+    A term is a word or ``"in quotes"``. The ``*`` of ``begin*`` is ignored, since parts of words match anyway.
 
-    :raises InvalidRequest: it is empty or too long, or RE2 does not know it.
+    :raises InvalidRequest: it is empty or too long, or RE2 does not accept it
     """
     if mode == "regex":
         parse_pattern(text)
         return LinePattern(patterns=(_compiled(text),))
     refuse_long(text)
-    asked = [quoted or _without_star(word) for quoted, word in _ASKED.findall(text)]
+    asked = [
+        quoted or (word[:-1] if word.endswith("*") and word[:-1].isalnum() else word)
+        for quoted, word in _ASKED.findall(text)
+    ]
     terms = sorted(dict.fromkeys(asked), key=len, reverse=True)
     return LinePattern(patterns=tuple(_compiled(f"(?i){re2.escape(term)}") for term in terms))
-
-
-def _without_star(word: str) -> str:
-    return word[:-1] if word.endswith("*") and word[:-1].isalnum() else word
 
 
 def _compiled(pattern: str) -> re2._Regexp[bytes]:
@@ -91,7 +87,7 @@ def _compiled(pattern: str) -> re2._Regexp[bytes]:
 
 
 def hits_in(window: Window, pattern: LinePattern) -> Iterator[tuple[LineHit, Place]]:
-    """The lines of a window that match, each with the place where a search goes on after it."""
+    """Yield the lines of a window that match, each with the place from which the search continues."""
     text, first = window.text, pattern.patterns[0]
     at, counted, index = 0, 0, 0
     while at < len(text) and (match := first.search(text, at)):
@@ -106,11 +102,14 @@ def hits_in(window: Window, pattern: LinePattern) -> Iterator[tuple[LineHit, Pla
         if window.seen and begin == 0:
             places = [place for place in places if place[1] > window.seen]
         if places:
-            yield _hit(window, index, begin, text[begin:end], places), _after(window, index, end)
+            after = window.after
+            if end < len(text):
+                after = Place(line=window.place.line + index + 1, offset=window.line_offset(index + 1, end + 1))
+            yield _hit(window, index, begin, text[begin:end], places), after
 
 
 def _hit(window: Window, index: int, begin: int, line: bytes, places: list[tuple[int, int]]) -> LineHit:
-    text, matches = _shown(line, places)
+    text, matches = _excerpt(line, places)
     return LineHit(
         number=window.place.line + index,
         offset=window.line_offset(index, begin) + window.length(line[: places[0][0]]),
@@ -120,14 +119,8 @@ def _hit(window: Window, index: int, begin: int, line: bytes, places: list[tuple
     )
 
 
-def _after(window: Window, index: int, end: int) -> Place:
-    if end >= len(window.text):
-        return window.after
-    return Place(line=window.place.line + index + 1, offset=window.line_offset(index + 1, end + 1))
-
-
-def _shown(line: bytes, places: list[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """A line around its first match on at most ``SHOWN_BYTES``, and where in it the matches are."""
+def _excerpt(line: bytes, places: list[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return a line around its first match, of at most ``SHOWN_BYTES``, and the matches' positions in it."""
     is_long = len(line) > SHOWN_BYTES
     begin = character_start(line, max(0, places[0][0] - BEFORE_BYTES)) if is_long else 0
     end = character_start(line, min(len(line), begin + SHOWN_BYTES)) if is_long else len(line)

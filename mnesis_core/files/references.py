@@ -14,8 +14,8 @@ from mnesis_core.llm.tokens import estimate_text
 from mnesis_core.messages import FileRefPart, Part, PatchPart, StoredMessage, TextPart, ToolPart
 from mnesis_core.records import FileReference
 
+# Tokens of a longer text are estimated from this many bytes.
 SAMPLE_BYTES = 262_144
-"""Of a longer text this much is counted, and the rest taken to be alike."""
 NOT_EXPLORED = "Not explored yet: lcm_describe tells more about this file, lcm_read reads it."
 
 _GIVEN = re.compile(r"\[FILE: (?P<path>[^\n]*)\]\nFile ID: (?P<id>file_[0-9A-Z]{26})\n")
@@ -23,8 +23,6 @@ _GIVEN = re.compile(r"\[FILE: (?P<path>[^\n]*)\]\nFile ID: (?P<id>file_[0-9A-Z]{
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenFile:
-    """A file as a message names it; what is not said is empty."""
-
     file_id: str
     path: str
     file_type: str = ""
@@ -34,11 +32,11 @@ class GivenFile:
 def part_of_file(
     file: FileReference, read: Callable[[], str], *, threshold: int, same_path: Sequence[FileReference] = ()
 ) -> Part:
-    """The part of a message that gives a model a file.
+    """Return the part of a message that gives a model a file.
 
-    :param read: gives its whole text; asked only where that goes into the conversation
-    :param threshold: tokens; a text of fewer goes in whole
-    :param same_path: all that the session was given under its path, oldest first
+    :param read: returns the whole text; called only if that goes into the conversation
+    :param threshold: tokens; a shorter text goes in whole
+    :param same_path: all files given to the session under this path, oldest first
     """
     version = version_of(file, same_path)
     told = f"Version: {version}\n" if version else ""
@@ -54,7 +52,7 @@ def part_of_file(
 
 
 def version_of(file: FileReference, same_path: Sequence[FileReference]) -> str:
-    """Which of a path's contents a file is, with the ones before and after it; empty for the only one.
+    """Return which version of a path's content a file is, with the ids before and after it; empty if it is the only one.
 
     :param same_path: all files of the path, oldest first
     """
@@ -69,13 +67,13 @@ def version_of(file: FileReference, same_path: Sequence[FileReference]) -> str:
 
 
 def given_file(text: str) -> GivenFile | None:
-    """The file whose content a text is, by how the text begins; ``None`` where it is none."""
+    """Return the file whose content a text is, by the text's beginning; None if it is none."""
     found = _GIVEN.match(text)
     return None if found is None else GivenFile(file_id=found["id"], path=found["path"])
 
 
 def referred_file(known: Any) -> GivenFile:
-    """The file that a stored reference names; it may come from elsewhere, and hold anything."""
+    """Return the file that a stored reference names. An import may have stored anything."""
     known = known if isinstance(known, dict) else {}
     tokens, kind = known.get("token_count"), str(known.get("file_type") or "")
     return GivenFile(
@@ -87,30 +85,30 @@ def referred_file(known: Any) -> GivenFile:
 
 
 def estimate_tokens(sample: str, *, sampled: int, size: int) -> int:
-    """The tokens of a file of ``size`` bytes, by a sample of its beginning that is ``sampled`` bytes long."""
+    """Estimate the tokens of a file of ``size`` bytes from a sample of its first ``sampled`` bytes."""
     return estimate_text(sample) * size // max(sampled, 1)
 
 
 def name_of_upload(name: str) -> str:
-    """A file's name as somebody's program sends it, without folders of their machine; never empty."""
+    """Return a file's name as a client sends it, without folders of its machine; never empty."""
     base = PureWindowsPath(PurePosixPath(name.strip()).name).name
     return base if base not in ("", ".", "..") else "unnamed"
 
 
 # File ids in texts and messages: what every summary of them has to name.
 
+# Files that a tombstone names: it has to stay smaller than what it replaces.
 MOST_OF_A_TOMBSTONE = 8
-"""Files that a tombstone names: it has to stay smaller than what it stands for."""
 _FILE_ID = re.compile(r"\bfile_(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{8,32})\b")
 
 
 def find_file_ids(text: str) -> tuple[str, ...]:
-    """File ids in ``text``, each once, in order of appearance: ours (a ULID) and the reference's (hexadecimal)."""
+    """Return the file ids in ``text``, each once, in order: ours (a ULID) and the reference's (hexadecimal)."""
     return tuple(dict.fromkeys(_FILE_ID.findall(text))) if "file_" in text else ()
 
 
 def file_ids_of(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
-    """Every file id in messages, whole texts, inputs, outputs (tombstoned or not) and references alike."""
+    """Return all file ids in messages: in texts, inputs, outputs (tombstoned or not) and references."""
     found: dict[str, None] = {}
     for message in messages:
         for stored in message.parts:
@@ -119,13 +117,12 @@ def file_ids_of(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
 
 
 def file_ids_of_output(part: ToolPart) -> tuple[str, ...]:
-    """The file ids in what a tool gave, tombstoned or not."""
     # Not joined: a context is put together often, and most outputs name none.
     return tuple(dict.fromkeys((*find_file_ids(part.output or ""), *find_file_ids(part.error or ""))))
 
 
 def with_output_files(mark: str, part: ToolPart, part_id: str) -> str:
-    """A tombstone that names the files of its output; of many the newest, and the part that has them all."""
+    """Return a tombstone that names the files of its output; of many the newest, and the part that names all."""
     files = file_ids_of_output(part)
     if len(files) <= MOST_OF_A_TOMBSTONE:
         return with_footer(mark, Named(files=files))

@@ -1,1 +1,3 @@
-"""The kinds of files: each module has one ``explore``. What it is called and which version it has stands in ``detection.KINDS``."""
+"""One module per kind of file. Each defines ``explore(source: Source) -> Findings``, which raises ``Unreadable`` when the
+file is not what its kind says, and takes bounded time and memory whatever the file holds.
+"""

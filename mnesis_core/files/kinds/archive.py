@@ -18,17 +18,16 @@ from typing import IO, Any, Literal
 from mnesis_core.files.detection import list_bytes
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
+# Entries read of a tar archive.
 MOST_ENTRIES = 20_000
-"""Of a tar archive."""
+# A longer name or extended header is refused: Python's patterns for them may take quadratic time.
 MOST_HEADER = 8_192
-"""Bytes of a long name or of more about an entry: Python's patterns for them may take quadratic time."""
 MOST_STREAMED = 67_108_864
-"""Bytes that are decompressed of a stream at most."""
+# zipfile reads the list of entries at once.
 MOST_LIST_BYTES = 16_777_216
-"""Of a zip file's list of entries, which is read at once."""
 SHOWN_ENTRIES, LARGEST = 40, 5
+# Text shrinks to a tenth; a file of one repeated byte to a thousandth.
 SUSPICIOUS_RATIO = 200
-"""Text comes to a tenth; a file of one repeated byte to a thousandth."""
 _ENTRY_TYPES = (*tarfile.REGULAR_TYPES, tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE)
 _STEP = 1_048_576
 _BEGINNING = 200
@@ -44,22 +43,16 @@ _ZIPS = {".whl": "Python package (wheel)", ".jar": "Java archive", ".epub": "boo
 class _Entry:
     name: str
     size: int
-    packed: int | None = None
     is_folder: bool = False
     is_encrypted: bool = False
     problem: str = ""
-    """Why it would be dangerous to unpack."""
 
 
 class _Enough(Exception):
-    """As many bytes were decompressed as may be."""
+    """``MOST_STREAMED`` bytes were decompressed."""
 
 
 def explore(source: Source) -> Findings:
-    """List what an archive holds; of a single compressed file, say how long it is and how it begins.
-
-    :raises Unreadable: it is no archive, or broken before its first entry
-    """
     head = source.head(512)
     if head.startswith(b"PK"):
         return _zip(source)
@@ -75,16 +68,16 @@ def explore(source: Source) -> Findings:
 
 
 class _Bounded:
-    """A stream that ends in ``_Enough``, and knows how far it came."""
+    """A decompressed stream that counts its bytes and is limited in length."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.taken, self.beginning = stream, 0, b""
 
     def read(self, size: int = _STEP) -> bytes:
-        """The next bytes.
+        """Return the next bytes.
 
         :raises _Enough: ``MOST_STREAMED`` bytes were read
-        :raises Unreadable: the stream is broken at its beginning
+        :raises Unreadable: the stream is broken
         """
         if self.taken >= MOST_STREAMED:
             raise _Enough
@@ -108,17 +101,20 @@ def _stream(source: Source, name: str, stream: _Bounded, file: IO[bytes]) -> Fin
     except _Enough:
         covered, whole = f"the first {stream.taken:,} unpacked bytes", False
     said = f"{name}: {counted(source.size, 'byte')}, unpacked {'' if whole else 'more than '}{counted(stream.taken, 'byte')}"
-    return Findings(lines=(said, *_doubtful_ratio(stream.taken, file.tell()), _begins(beginning)), covered=covered)
+    if b"\x00" in beginning:
+        begins = f"It begins with the bytes {beginning[:16].hex(' ')}"
+    else:
+        begins = f"It begins: {shown(beginning.decode('utf-8', 'replace'), characters=_BEGINNING)}"
+    return Findings(lines=(said, *_doubtful_ratio(stream.taken, file.tell()), begins), covered=covered)
 
 
 class _Rejoined:
-    """A stream with the bytes that were looked at already."""
+    """A stream with its first bytes, which were read already, put back."""
 
     def __init__(self, stream: _Bounded, beginning: bytes) -> None:
         self.stream, self.beginning = stream, beginning
 
     def read(self, size: int = _STEP) -> bytes:
-        """The next bytes, fewer than ``size`` only at the end."""
         parts, missing = [self.beginning[:size]], size - len(self.beginning[:size])
         self.beginning = self.beginning[size:]
         while missing > 0 and (data := self.stream.read(missing)):
@@ -127,14 +123,8 @@ class _Rejoined:
         return b"".join(parts)
 
 
-def _begins(data: bytes) -> str:
-    if b"\x00" in data:
-        return f"It begins with the bytes {data[:16].hex(' ')}"
-    return f"It begins: {shown(data.decode('utf-8', 'replace'), characters=_BEGINNING)}"
-
-
 def _zip(source: Source) -> Findings:
-    """From its list of entries only. Its sizes are what the list claims."""
+    # Only the list of entries is read: the sizes are what it claims.
     if list_bytes(source) < 0:
         raise Unreadable("no readable zip archive: its end is missing, it may be cut off")
     if list_bytes(source) > MOST_LIST_BYTES:
@@ -145,24 +135,22 @@ def _zip(source: Source) -> Findings:
             comment = archive.comment.decode("utf-8", "replace")
     except (zipfile.BadZipFile, NotImplementedError, ValueError, UnicodeDecodeError) as error:
         raise Unreadable(f"no readable zip archive: {shown(str(error))}") from None
-    lines = _told(_ZIPS.get(source.suffix, "zip archive"), [_zip_entry(one) for one in every], source.size)
+    entries = [
+        _Entry(
+            name=info.orig_filename or info.filename,
+            size=info.file_size,
+            is_folder=info.is_dir(),
+            is_encrypted=bool(info.flag_bits & 1),
+            problem=_problem(info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16)),
+        )
+        for info in every
+    ]
+    lines = _lines(_ZIPS.get(source.suffix, "zip archive"), entries, source.size)
     return Findings(lines=[*lines, f"Comment: {shown(comment)}"] if comment else lines, covered="its list of entries")
 
 
-def _zip_entry(info: zipfile.ZipInfo) -> _Entry:
-    return _Entry(
-        name=info.orig_filename or info.filename,
-        size=info.file_size,
-        packed=info.compress_size,
-        is_folder=info.is_dir(),
-        is_encrypted=bool(info.flag_bits & 1),
-        problem=_problem(info.filename, is_link=stat.S_ISLNK(info.external_attr >> 16)),
-    )
-
-
 class _Header(tarfile.TarInfo):
-    """Refuses what its own reader would take whole into memory, however large it claims to be."""
-
+    # tarfile would read a long header whole into memory, however large it claims to be.
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type not in _ENTRY_TYPES and self.size > MOST_HEADER:
             raise tarfile.ReadError(f"a header is longer than {MOST_HEADER:,} bytes")
@@ -183,7 +171,7 @@ def _tar(source: Source, title: str, file: Any, mode: Literal["r:", "r|"]) -> Fi
         covered = f"the entries before it breaks: {shown(str(error))}"
     if len(entries) >= MOST_ENTRIES:
         covered = f"the first {MOST_ENTRIES:,} entries"
-    return Findings(lines=_told(title, entries, source.size), covered=covered)
+    return Findings(lines=_lines(title, entries, source.size), covered=covered)
 
 
 def _tar_entries(archive: tarfile.TarFile) -> Iterator[_Entry]:
@@ -204,7 +192,7 @@ def _problem(name: str, *, is_link: bool, target: str = "") -> str:
     return "leaves its folder" if ".." in name.replace("\\", "/").split("/") else ""
 
 
-def _told(title: str, entries: list[_Entry], packed: int) -> list[str]:
+def _lines(title: str, entries: list[_Entry], packed: int) -> list[str]:
     files = [one for one in entries if not one.is_folder]
     total = sum(one.size for one in files)
     lines = [
@@ -215,7 +203,9 @@ def _told(title: str, entries: list[_Entry], packed: int) -> list[str]:
         lines.append(f"Not safe to unpack as it is: {listed(doubtful, most=10)}")
     if encrypted := sum(one.is_encrypted for one in files):
         lines.append(f"{counted(encrypted, 'file')} in it can only be read with a password")
-    lines.append(f"Kinds: {_endings(files)}")
+    endings = Counter(PurePosixPath(one.name).suffix.lower() or "without an ending" for one in files)
+    kinds = listed((f"{number:,} {ending}" for ending, number in endings.most_common()), most=10)
+    lines.append(f"Kinds: {kinds}")
     if len(files) > SHOWN_ENTRIES:
         largest = sorted(files, key=lambda one: -one.size)[:LARGEST]
         lines.append(
@@ -224,11 +214,6 @@ def _told(title: str, entries: list[_Entry], packed: int) -> list[str]:
         lines.append(f"Largest: {listed(f'{one.name} ({one.size:,})' for one in largest)}")
     lines += [f"{shown(one.name)}: {counted(one.size, 'byte')}" for one in files[:SHOWN_ENTRIES]]
     return lines if len(files) <= SHOWN_ENTRIES else [*lines, f"and {len(files) - SHOWN_ENTRIES:,} more files"]
-
-
-def _endings(files: list[_Entry]) -> str:
-    counts = Counter(PurePosixPath(one.name).suffix.lower() or "without an ending" for one in files)
-    return listed((f"{number:,} {ending}" for ending, number in counts.most_common()), most=10)
 
 
 def _doubtful_ratio(unpacked: int, packed: int) -> list[str]:

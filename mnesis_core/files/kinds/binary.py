@@ -7,6 +7,7 @@ import re
 from mnesis_core.files.source import HEAD_BYTES, Findings, Source, counted, listed
 
 _WORDS = re.compile(rb"[\x20-\x7e]{6,200}")
+# Offset, bytes, and what they mean; the first that fits.
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xfe\xed\xfa", "program or library (Mach-O, macOS)"),
     (0, b"\xcf\xfa\xed\xfe", "program or library (Mach-O, macOS, 64 bit)"),
@@ -53,16 +54,14 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xd4\xc3\xb2\xa1", "network capture (pcap)"),
     (0, b"-----BEGIN", "keys or certificates (PEM)"),
 )
-"""Where, what, and what it means; the first that fits."""
 _ELF_KINDS = {1: "object file", 2: "program", 3: "library or program", 4: "memory of a crashed program"}
 _MACHINES = {0x03: "x86", 0x28: "ARM", 0x3E: "x86-64", 0xB7: "ARM64", 0xF3: "RISC-V"}
 _PE_MACHINES = {0x014C: "x86", 0x8664: "x86-64", 0xAA64: "ARM64"}
+# Fat Mach-O files begin alike, but with a small number of programs where a class has its version, 45 or more.
 _JAVA_CLASS, _FIRST_JAVA = b"\xca\xfe\xba\xbe", 44
-"""Fat Mach-O files begin the same, with a small number of programs where a class has its version, 45 or more."""
 
 
 def explore(source: Source) -> Findings:
-    """Say what the first bytes are the mark of, count the bytes, and name what can be read in the first, as ``strings``."""
     head = source.head()
     words = dict.fromkeys(match.decode("ascii").strip() for match in _WORDS.findall(head))
     known = recognised(head)
@@ -78,11 +77,21 @@ def explore(source: Source) -> Findings:
 
 
 def recognised(head: bytes) -> str:
-    """What a file with these first bytes is; empty where they are nobody's mark."""
+    """Return what a file with these first bytes is; empty if unknown."""
     if head.startswith(b"\x7fELF") and len(head) >= 20:
-        return _elf(head)
+        order = "big" if head[5] == 2 else "little"
+        kind = int.from_bytes(head[16:18], order)  # type: ignore[arg-type]
+        machine = int.from_bytes(head[18:20], order)  # type: ignore[arg-type]
+        bits = {1: "32 bit", 2: "64 bit"}.get(head[4], "unknown size")
+        return f"{_ELF_KINDS.get(kind, 'file')} (ELF, {bits}, {_MACHINES.get(machine, f'machine {machine}')})"
     if head.startswith(b"MZ"):
-        return _windows(head)
+        at = int.from_bytes(head[60:64], "little")
+        if head[at : at + 4] != b"PE\0\0":
+            return "program (DOS)"
+        machine = int.from_bytes(head[at + 4 : at + 6], "little")
+        is_library = bool(int.from_bytes(head[at + 22 : at + 24], "little") & 0x2000)
+        what = "library" if is_library else "program"
+        return f"{what} (Windows, {_PE_MACHINES.get(machine, f'machine {machine}')})"
     if head.startswith(_JAVA_CLASS) and len(head) >= 8:
         version = int.from_bytes(head[6:8], "big")
         return (
@@ -91,21 +100,3 @@ def recognised(head: bytes) -> str:
             else "programs or libraries (Mach-O, macOS)"
         )
     return next((said for at, mark, said in _MAGIC if head[at : at + len(mark)] == mark), "")
-
-
-def _elf(head: bytes) -> str:
-    order = "big" if head[5] == 2 else "little"
-    kind = int.from_bytes(head[16:18], order)  # type: ignore[arg-type]
-    machine = int.from_bytes(head[18:20], order)  # type: ignore[arg-type]
-    bits = {1: "32 bit", 2: "64 bit"}.get(head[4], "unknown size")
-    return f"{_ELF_KINDS.get(kind, 'file')} (ELF, {bits}, {_MACHINES.get(machine, f'machine {machine}')})"
-
-
-def _windows(head: bytes) -> str:
-    at = int.from_bytes(head[60:64], "little")
-    if head[at : at + 4] != b"PE\0\0":
-        return "program (DOS)"
-    machine = int.from_bytes(head[at + 4 : at + 6], "little")
-    is_library = bool(int.from_bytes(head[at + 22 : at + 24], "little") & 0x2000)
-    what = "library" if is_library else "program"
-    return f"{what} (Windows, {_PE_MACHINES.get(machine, f'machine {machine}')})"

@@ -1,4 +1,4 @@
-"""What the nodes of a syntax tree are, language by language; ``code`` walks the trees."""
+"""Source in one of twelve languages: what it defines, imports and exports, each with its line."""
 
 from __future__ import annotations
 
@@ -17,39 +17,36 @@ from mnesis_core.files.source import Findings, Source, Unreadable, counted, list
 
 
 class Part(Enum):
-    """What a node of a syntax tree is to us."""
+    """What a node of a syntax tree means for the outline."""
 
+    # Has a line, with the names of what is defined in it: a class, a trait.
     HOLDER = auto()
-    """Has a line, with the names of what is defined in it: a class, a trait."""
+    # A holder if it has a body; without one, only a mention of its name.
     BODIED = auto()
-    """A holder where it has a body; a mere mention of its name where it has none."""
+    # Is named, and what is defined in it has lines of its own: a package, a namespace.
     SPACE = auto()
-    """Is named, and what is defined in it has lines of its own: a package, a namespace."""
+    # Has a line that shows all of it: an enumeration, an alias.
     TYPE = auto()
-    """Has a line that shows all of it: an enumeration, an alias."""
+    # Has a line, or a name in its holder's line; its content is not visited.
     FUNCTION = auto()
-    """Has a line, or a name in its holder's; what is in it is its own."""
+    # A function if it declares one, else a value.
     DECLARED = auto()
-    """A function where it declares one, else a value."""
+    # A function if a function is assigned, an export if the target is one, else a value.
     ASSIGNED = auto()
-    """A function where a function is assigned, an export where it is assigned to one, else a value."""
+    # Is named: a constant, a variable of the whole file, a field, a macro.
     VALUE = auto()
-    """Is named: a constant, a variable of the whole file, a field, a macro."""
     IMPORT = auto()
+    # A call; an import if it calls one of the language's ``importing``.
     COMMAND = auto()
-    """A call; an import where it calls one of the language's ``importing``."""
     EXPORT = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """A language: its name, its grammar, and what its nodes are."""
-
     title: str
     grammar: str
     nodes: Mapping[str, Part]
     importing: frozenset[str] = frozenset()
-    """The calls that import."""
 
 
 _JAVASCRIPT = {
@@ -195,22 +192,19 @@ LANGUAGES: dict[str, Language] = {
     "php": Language(title="PHP", grammar="php", nodes=_PHP),
     "shell": Language(title="Shell", grammar="bash", nodes=_SHELL, importing=frozenset(("source", "."))),
 }
-"""By the name of the kind."""
 
 
-# Source in one of twelve languages: what it defines, imports and exports, each with its line.
-
+# A syntax tree takes some thirty times as much memory as its source.
 MOST_BYTES = 2_097_152
-"""A syntax tree takes some thirty times as much memory as its source."""
+# Processor time for one tree; a whole file of real source takes three seconds.
 MOST_SECONDS = 10
-"""Of the processor, for one tree; a whole file of real source takes three."""
 PIECE_BYTES = 65_536
 HEADER_CHARACTERS = 160
+# Bytes of a definition's source of which its header is made.
 HEADER_BYTES = 2_000
-"""Of a definition's source, of which its header is made."""
 MOST_MEMBERS = 12
+# The deepest a variable of the whole file is in the tree: ``export const name = …``.
 FILE_DEPTH = 3
-"""How deep in the tree a variable of the whole file is at most: ``export const name = …``."""
 _COMMENT_LINES = re.compile(r"(?m)^[ \t]*(//.*|/\*.*|\*.*|#?\[.*\]|@\w+(\([^()\n]*\))?)[ \t]*$")
 _FUNCTIONS = ("arrow_function", "function_expression", "generator_function", "function")
 _NAMING_FIELDS = ("name", "property", "left", "type")
@@ -233,8 +227,6 @@ class _Definition:
 
 @dataclass(slots=True)
 class _Outline:
-    """What was found in a tree."""
-
     data: bytes
     language: Language
     definitions: list[_Definition] = field(default_factory=list)
@@ -243,38 +235,18 @@ class _Outline:
     imports: list[str] = field(default_factory=list)
     exports: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
+    # Each with its depth in the tree; the innermost last.
     holders: list[tuple[int, _Definition]] = field(default_factory=list)
-    """With how deep in the tree they are; the innermost last."""
 
 
 def explore(source: Source) -> Findings:
-    """Name what a file defines in the order of its lines, with what begins with ``_`` last.
-
-    :raises Unreadable: nothing in it is of its language
-    """
     language = LANGUAGES[detect(source).name]
     data = source.head(MOST_BYTES).decode(source.encoding, "replace").encode("utf-8", "replace")
     tree = _parsed(language, data)
     outline = _Outline(data, language)
     _walk(outline, tree.root_node)
     covered = "all of it" if source.size <= MOST_BYTES else f"the first {MOST_BYTES:,} of {source.size:,} bytes"
-    return Findings(lines=_told(source, outline, _broken_lines(tree.root_node)), covered=covered)
-
-
-def _parsed(language: Language, data: bytes) -> Tree:
-    """The syntax tree. What is far from a language may take its parser quadratic time, so it is stopped."""
-    parser = get_parser(language.grammar)  # type: ignore[arg-type]
-    began = time.process_time()
-    try:
-        return parser.parse(
-            lambda at, _: data[at : at + PIECE_BYTES],
-            progress_callback=lambda *_: time.process_time() - began > MOST_SECONDS,
-        )
-    except ValueError:
-        raise Unreadable(f"it takes more than {MOST_SECONDS} seconds to parse as {language.title}") from None
-
-
-def _told(source: Source, outline: _Outline, broken: list[int]) -> list[str]:
+    broken = _broken_lines(tree.root_node)
     found = outline.definitions
     types = sum(not one.is_function for one in found)
     named = {
@@ -291,14 +263,27 @@ def _told(source: Source, outline: _Outline, broken: list[int]) -> list[str]:
         f"{counted(outline.functions, 'function')}"
     ]
     if broken:
-        lines.append(f"Its syntax is broken in {counted(len(broken), 'place')}: line {_numbers(broken)}")
+        places = listed((str(line) for line in dict.fromkeys(broken)), most=5)
+        lines.append(f"Its syntax is broken in {counted(len(broken), 'place')}: line {places}")
     lines += [f"{word}: {listed(dict.fromkeys(names))}" for word, names in named.items() if names]
     lines += [str(one) for one in sorted(found, key=lambda one: one.name.startswith("_"))]
-    return lines if found else [*lines, *text.explore(source).lines[1:]]
+    return Findings(lines=lines if found else [*lines, *text.explore(source).lines[1:]], covered=covered)
+
+
+def _parsed(language: Language, data: bytes) -> Tree:
+    # What is far from the language may take its parser quadratic time, so it is stopped.
+    parser = get_parser(language.grammar)  # type: ignore[arg-type]
+    began = time.process_time()
+    try:
+        return parser.parse(
+            lambda at, _: data[at : at + PIECE_BYTES],
+            progress_callback=lambda *_: time.process_time() - began > MOST_SECONDS,
+        )
+    except ValueError:
+        raise Unreadable(f"it takes more than {MOST_SECONDS} seconds to parse as {language.title}") from None
 
 
 def _broken_lines(root: Node) -> list[int]:
-    """Where the source is not of its language, in functions too."""
     broken, waiting = [], [root] if root.has_error else []
     while waiting:
         node = waiting.pop()
@@ -309,12 +294,8 @@ def _broken_lines(root: Node) -> list[int]:
     return sorted(broken)
 
 
-def _numbers(lines: list[int]) -> str:
-    return listed((str(line) for line in dict.fromkeys(lines)), most=5)
-
-
 def _walk(outline: _Outline, root: Node) -> None:
-    """Visit every node that is in no function, in the order of the source; a tree may be too deep to recurse."""
+    # A tree may be too deep for recursion.
     cursor, depth = root.walk(), 0
     while True:
         while outline.holders and outline.holders[-1][0] >= depth:
@@ -330,7 +311,7 @@ def _walk(outline: _Outline, root: Node) -> None:
 
 
 def _take(outline: _Outline, node: Node, depth: int) -> bool:
-    """Note what a node is. Whether what is in it matters, too."""
+    """Note what a node is. Return whether its children are to be visited."""
     part = outline.language.nodes.get(node.type) if node.is_named else None
     return True if part is None else _TAKERS[part](outline, node, depth)
 
@@ -350,7 +331,9 @@ def _take_space(outline: _Outline, node: Node, _depth: int) -> bool:
 
 
 def _take_type(outline: _Outline, node: Node, _depth: int) -> bool:
-    _define(outline, node, _whole(outline, node))
+    header = shown(_decoded(outline, node.start_byte, node.end_byte), characters=HEADER_CHARACTERS)
+    name = _name(outline, node)
+    _define(outline, node, header if name in header else f"{header} {name}")
     return False
 
 
@@ -365,12 +348,12 @@ def _take_value(outline: _Outline, node: Node, _depth: int) -> bool:
 
 
 def _take_import(outline: _Outline, node: Node, _depth: int) -> bool:
-    outline.imports.append(_imported(outline, node))
+    found = next((found for name in _IMPORTING_FIELDS if (found := node.child_by_field_name(name))), None)
+    outline.imports.append(_without_keyword(outline, node) if found is None else _text(outline, found).strip("\"'<>"))
     return False
 
 
 def _take_declared(outline: _Outline, node: Node, depth: int) -> bool:
-    """A declaration in C, also that of a variable."""
     if (function := _function_of(node, None)) is not None:
         _define_function(outline, node, function)
     elif depth <= FILE_DEPTH or outline.holders:
@@ -400,7 +383,6 @@ def _define(outline: _Outline, node: Node, header: str, *, is_function: bool = F
 
 
 def _define_function(outline: _Outline, node: Node, function: Node) -> None:
-    """A function of its own, or one of its holder's."""
     outline.functions += 1
     if outline.holders:
         outline.holders[-1][1].members.append(_name(outline, node))
@@ -409,7 +391,6 @@ def _define_function(outline: _Outline, node: Node, function: Node) -> None:
 
 
 def _function_of(node: Node, value: Node | None) -> Node | None:
-    """The function that is assigned or declared, where one is."""
     if value is not None and value.type in _FUNCTIONS:
         return value
     inner = node.child_by_field_name("declarator")
@@ -424,7 +405,6 @@ def _value(outline: _Outline, name: str) -> None:
 
 
 def _take_command(outline: _Outline, node: Node, _depth: int) -> bool:
-    """A call; only what it is called with may hold definitions."""
     called = next((found for name in ("function", "method", "name") if (found := node.child_by_field_name(name))), None)
     if _text(outline, called) not in outline.language.importing:
         return True
@@ -443,11 +423,6 @@ def _take_export(outline: _Outline, node: Node, _depth: int) -> bool:
     return True
 
 
-def _imported(outline: _Outline, node: Node) -> str:
-    found = next((found for name in _IMPORTING_FIELDS if (found := node.child_by_field_name(name))), None)
-    return _without_keyword(outline, node) if found is None else _text(outline, found).strip("\"'<>")
-
-
 def _name(outline: _Outline, node: Node) -> str:
     found: Node | None = node
     while found is not None and (inner := found.child_by_field_name("declarator")) is not None:
@@ -461,23 +436,16 @@ def _name(outline: _Outline, node: Node) -> str:
 
 
 def _without_keyword(outline: _Outline, node: Node) -> str:
-    """What follows the first word: ``import``, ``package``."""
+    """Return what follows the first word: ``import``, ``package``."""
     return re.sub(r"^[#\s]*[\w.]+", "", _text(outline, node), count=1).replace('"', "").strip(" '<>();")
 
 
 def _header(outline: _Outline, node: Node, function: Node) -> str:
-    """A definition up to its body."""
+    """Return a definition up to its body."""
     body = function.child_by_field_name("body")
     end = node.end_byte if body is None else body.start_byte
     text_before = _decoded(outline, node.start_byte, end)
     return shown(text_before.rstrip(" \n\t;{"), characters=HEADER_CHARACTERS)
-
-
-def _whole(outline: _Outline, node: Node) -> str:
-    """All of a definition, and its name where that comes too late."""
-    header = shown(_decoded(outline, node.start_byte, node.end_byte), characters=HEADER_CHARACTERS)
-    name = _name(outline, node)
-    return header if name in header else f"{header} {name}"
 
 
 def _text(outline: _Outline, node: Node | None) -> str:
@@ -485,7 +453,7 @@ def _text(outline: _Outline, node: Node | None) -> str:
 
 
 def _decoded(outline: _Outline, start: int, end: int) -> str:
-    """Source without lines that are only comments or attributes."""
+    # Lines that are only comments or attributes are left out.
     return _COMMENT_LINES.sub("", outline.data[start : min(end, start + HEADER_BYTES)].decode("utf-8", "ignore"))
 
 

@@ -1,4 +1,4 @@
-"""What a table's columns hold: type, range, how many are empty or different. In bounded memory, a batch at a time."""
+"""Tables as text, with commas or tabs or others: how many rows, and what each column holds. Read a batch at a time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
+# Different values counted in one column.
 MOST_DIFFERENT = 1_000
-"""Values of one column that are told apart."""
 VALUE_CHARACTERS = 60
 FEW_VALUES = 8
 MISSING = frozenset(("", "NA", "N/A", "NULL", "null", "NaN", "nan", "None", "\\N"))
@@ -25,27 +25,24 @@ _DAY = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}(?:[ T]\d{1,2}:\d\d(?::\d\d)?
 
 
 class Column:
-    """What was seen in one column."""
-
     def __init__(self) -> None:
         self.filled = 0
         self.missing = 0
         self.lowest: Any = None
         self.highest: Any = None
         self.longest = 0
+        # Holds one value more than ``MOST_DIFFERENT`` if there are more.
         self.different: dict[str, int] = {}
-        """Values and how often each was seen; more than ``MOST_DIFFERENT`` when there are more."""
         self._readers = list(_READERS)
 
     @property
     def type(self) -> str:
-        """The narrowest that all values have."""
+        """Return the narrowest type that all values have."""
         if not self.filled:
             return "empty"
         return self._readers[0][0] if self._readers else "text"
 
     def saw(self, values: Sequence[str]) -> None:
-        """A batch of values."""
         present = [value for value in values if value not in MISSING]
         self.missing += len(values) - len(present)
         if not present:
@@ -68,7 +65,7 @@ class Column:
                 return
 
     def _read(self, present: list[str]) -> bool:
-        """Whether all of a batch, and what was seen before, is of the first type that is left."""
+        """Return whether the values of this batch and of earlier ones are of the first type left."""
         read = self._readers[0][1](present)
         if read is None:
             return False
@@ -84,7 +81,6 @@ class Column:
         return True
 
     def told(self) -> str:
-        """Type, range or values, and how many are missing."""
         facts = [fact for fact in (self._span(), self._variety()) if fact]
         if self.missing and self.filled:
             facts.append(f"{self.missing:,} empty")
@@ -151,6 +147,7 @@ def _each(read: Callable[[str], Any], values: list[str]) -> list[Any] | None:
         return None
 
 
+# The narrowest first.
 _READERS: tuple[tuple[str, Callable[[list[str]], list[Any] | None]], ...] = (
     ("boolean", _booleans),
     ("integer", _integers),
@@ -158,23 +155,19 @@ _READERS: tuple[tuple[str, Callable[[list[str]], list[Any] | None]], ...] = (
     ("date", _moments),
     ("date", _days),
 )
-"""The narrowest first."""
 
 
 def is_typed(value: str) -> bool:
-    """Whether a value is a number, date or truth value, which a column's name is not."""
+    """Return whether a value is a number, date or truth value, which a column's name is not."""
     return any(read([value]) is not None for _, read in _READERS)
 
-
-# Tables as text, with commas or tabs or others: how many rows, and what each column holds.
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 LINE_CHARACTERS = 4_194_304
 CELL_CHARACTERS = 2_097_152
 MOST_COLUMNS = 200
-"""That are looked into."""
+# Rows beyond these characters are counted, but their columns are not examined.
 MOST_CHARACTERS = 268_435_456
-"""Whose columns are looked into; the rows after them are counted."""
 MOST_COUNTED = 1_073_741_824
 _SAMPLE_LINES = 50
 _BATCH_ROWS = 2_000
@@ -183,8 +176,6 @@ _BATCH_CHARACTERS = 1_048_576
 
 @dataclass(slots=True)
 class _Table:
-    """What was read of a table."""
-
     delimiter: str
     header: list[str] = field(default_factory=list)
     columns: list[Column] = field(default_factory=list)
@@ -193,12 +184,11 @@ class _Table:
     ragged: int = 0
     first_ragged: int = 0
     read_rows: int = 0
-    """Whose columns were looked into."""
     problem: str = ""
 
 
 class _Lines:
-    """The lines of a file with their ends, and how many characters were given away."""
+    """The lines of a file with their ends, counting the characters handed out."""
 
     def __init__(self, source: Source) -> None:
         self.characters = 0
@@ -214,13 +204,13 @@ class _Lines:
 
 
 def explore(source: Source) -> Findings:
-    """Tell delimiter, header, rows and columns.
-
-    :raises Unreadable: it is empty, has no delimiter, or a line too long to be a row.
-    """
     csv.field_size_limit(CELL_CHARACTERS)
     sample = _sample(source)
-    table = _Table(delimiter=_delimiter(sample, source.suffix))
+    # The delimiter that splits the most lines alike, into most cells, wins.
+    order = ["\t", ",", ";", "|"] if source.suffix in (".tsv", ".tab") else list(DELIMITERS)
+    scores = {delimiter: _score(sample, delimiter) for delimiter in order}
+    best = max(order, key=lambda delimiter: scores[delimiter])
+    table = _Table(delimiter=order[0] if scores[best] == (0, 0) else best)
     lines = _Lines(source)
     try:
         _read(table, lines)
@@ -236,16 +226,6 @@ def _sample(source: Source) -> list[str]:
     if not sample:
         raise Unreadable("not a table: it is empty")
     return sample
-
-
-def _delimiter(sample: list[str], suffix: str) -> str:
-    """The delimiter that splits the most lines alike, into most cells."""
-    order = ["\t", ",", ";", "|"] if suffix in (".tsv", ".tab") else list(DELIMITERS)
-    scores = {delimiter: _score(sample, delimiter) for delimiter in order}
-    best = max(order, key=lambda delimiter: scores[delimiter])
-    if scores[best] == (0, 0):
-        return order[0]
-    return best
 
 
 def _score(sample: list[str], delimiter: str) -> tuple[float, int]:
@@ -276,7 +256,6 @@ def _read(table: _Table, lines: _Lines) -> None:
 
 
 def _take(table: _Table, batch: list[Sequence[str]]) -> None:
-    """Look into a batch of rows; the first one of all may be the header."""
     if not batch:
         return
     if not table.columns:
@@ -299,7 +278,7 @@ def _take(table: _Table, batch: list[Sequence[str]]) -> None:
 
 
 def _is_header(batch: list[Sequence[str]]) -> bool:
-    """Whether the first row names columns: different texts, which their columns do not hold again."""
+    # A header has different texts that its columns do not hold again.
     first, rest = batch[0], batch[1 : _SAMPLE_LINES + 1]
     names = [name.strip() for name in first]
     if len(set(names)) < len(names) or sum(not name for name in names) > 1 or any(map(is_typed, names)):

@@ -17,17 +17,14 @@ _HEADERS = ("From", "To", "Cc", "Subject", "Date", "Reply-To")
 
 
 def explore(source: Source) -> Findings:
-    """Tell headers, parts and the beginning of the text.
-
-    :raises Unreadable: it has neither sender, receiver nor subject.
-    """
     message = email.message_from_bytes(source.head(MOST_BYTES))
     headers = [f"{name}: {_header(message, name)}" for name in _HEADERS if name in message]
     if not headers:
         raise Unreadable("it has neither sender, receiver nor subject")
     leaves = _leaves(message)
     attachments = [_attachment(part) for part in leaves if part.get_filename()]
-    lines = [*headers, f"{_number(leaves)}: {listed(part.get_content_type() for part in leaves)}"]
+    number = f"{MOST_PARTS} parts or more" if len(leaves) == MOST_PARTS else counted(len(leaves), "part")
+    lines = [*headers, f"{number}: {listed(part.get_content_type() for part in leaves)}"]
     if attachments:
         lines.append(f"{counted(len(attachments), 'attachment')}: {listed(attachments)}")
     lines += _beginning(leaves)
@@ -35,12 +32,7 @@ def explore(source: Source) -> Findings:
     return Findings(lines=lines, covered=covered)
 
 
-def _number(leaves: list[Message]) -> str:
-    return f"{MOST_PARTS} parts or more" if len(leaves) == MOST_PARTS else counted(len(leaves), "part")
-
-
 def _header(message: Message, name: str) -> str:
-    """A header's text, with what is coded in it put plainly."""
     raw = str(message[name])[:HEADER_CHARACTERS]
     try:
         decoded = "".join(_decoded(data, charset) for data, charset in decode_header(raw))
@@ -59,7 +51,6 @@ def _decoded(data: bytes | str, charset: str | None) -> str:
 
 
 def _leaves(message: Message) -> list[Message]:
-    """Parts that hold no others, in order."""
     found: list[Message] = []
     waiting = [message]
     while waiting and len(found) < MOST_PARTS:
@@ -79,7 +70,6 @@ def _attachment(part: Message) -> str:
 
 
 def _beginning(leaves: list[Message]) -> list[str]:
-    """The first lines of the first text."""
     texts = [part for part in leaves if part.get_content_maintype() == "text" and not part.get_filename()]
     plain = [part for part in texts if part.get_content_subtype() == "plain"]
     if not texts:

@@ -10,49 +10,42 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
 
+# Pillow refuses to decode larger pictures.
 MOST_PIXELS = 178_956_970
-"""Beyond it Pillow refuses to decode a picture; we only say so."""
+# Other formats' parsers are not needed; some of them start programs.
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "ICO", "AVIF")
-"""Other formats' parsers are not needed; some of them start programs."""
 _TAGS = {"Make": "camera", "Model": "model", "DateTime": "date", "Software": "software", "Artist": "artist"}
 
 
 def explore(source: Source) -> Findings:
-    """Say what kind of picture it is, how large, and when and with what it was taken.
-
-    :raises Unreadable: it is no picture of a known format
-    """
     Image.MAX_IMAGE_PIXELS = None  # The size is only said.
     try:
         with warnings.catch_warnings(), Image.open(source.path, formats=_FORMATS) as picture:
             warnings.simplefilter("ignore")
-            lines = _told(source, picture)
+            lines = _lines(source, picture)
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise Unreadable(_without_path(source, str(error))) from None
+        message = str(error)
+        if not message or str(source.path) in message:
+            raise Unreadable("no picture of a known format") from None
+        raise Unreadable(f"not readable as a picture: {shown(message)}") from None
     return Findings(lines=lines, covered="its header; the picture itself was not looked at")
 
 
-def _told(source: Source, picture: Any) -> list[str]:
+def _lines(source: Source, picture: Any) -> list[str]:
     width, height = picture.size
-    lines = [
-        f"{picture.format} picture, {width:,} x {height:,} pixels, {_mode(picture.mode)}, {counted(source.size, 'byte')}"
-    ]
+    names = {"1": "black and white", "L": "grey", "P": "palette", "RGB": "colour", "RGBA": "colour with transparency"}
+    mode = names.get(picture.mode, picture.mode)
+    lines = [f"{picture.format} picture, {width:,} x {height:,} pixels, {mode}, {counted(source.size, 'byte')}"]
     if width * height > MOST_PIXELS:
         lines.append("So many pixels that decoding it may take more memory than there is")
     if (frames := getattr(picture, "n_frames", 1)) > 1:
         lines.append(f"{counted(frames, 'frame')}: it moves, or has pages")
     with suppress(Exception):  # what a camera wrote may be broken without the picture being so
-        lines += _written(picture)
+        lines += _metadata(picture)
     return lines
 
 
-def _mode(mode: str) -> str:
-    names = {"1": "black and white", "L": "grey", "P": "palette", "RGB": "colour", "RGBA": "colour with transparency"}
-    return names.get(mode, mode)
-
-
-def _written(picture: Any) -> list[str]:
-    """What stands beside the pixels: camera, date, place, comment."""
+def _metadata(picture: Any) -> list[str]:
     exif = picture.getexif()
     tags = {ExifTags.TAGS.get(tag, ""): value for tag, value in exif.items()}
     lines = [f"Its {word}: {shown(str(tags[tag]))}" for tag, word in _TAGS.items() if tags.get(tag)]
@@ -66,9 +59,3 @@ def _written(picture: Any) -> list[str]:
                 f"{key.capitalize()}: {shown(value.decode('utf-8', 'replace') if isinstance(value, bytes) else value)}"
             )
     return lines
-
-
-def _without_path(source: Source, message: str) -> str:
-    if not message or str(source.path) in message:
-        return "no picture of a known format"
-    return f"not readable as a picture: {shown(message)}"

@@ -1,4 +1,4 @@
-"""JSON of any size as a stream: its shape in constant memory, however long or deep it is."""
+"""JSON, also with comments: which keys hold what, how many, how deep. A large file is streamed in constant memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mnesis_core.files.kinds import json_lines
-from mnesis_core.files.shapes import (
+from mnesis_core.files.schemas import (
     ARRAY,
     BOOLEAN,
     DEPTH,
@@ -17,15 +17,14 @@ from mnesis_core.files.shapes import (
     NUMBER,
     OBJECT,
     STRING,
-    ShapeBuilder,
-    shape_lines,
+    SchemaBuilder,
+    schema_lines,
 )
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
 
+# About 100 MB of a file of records.
 MOST_TOKENS = 20_000_000
-"""That are looked at: about 100 MB of a file of records."""
 TOKEN_CHARACTERS = 33_554_432
-"""A longer string is not looked at."""
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+'
 _COMMENT = r"//[^\n]*+|/\*(?:[^*]|\*(?!/))*+"
 _TOKEN = re.compile(rf'{_STRING}"?|(?:{_COMMENT})(?:\*/)?|[{{}}\[\]]|[^\s,:{{}}\[\]"/]++|/', re.DOTALL)
@@ -37,26 +36,23 @@ _CLOSING = {"}": OBJECT, "]": ARRAY}
 
 
 def without_comments(text: str) -> str:
-    """JSON of JSON with comments and commas after the last item."""
+    """Return JSON with comments and trailing commas as strict JSON."""
     return _WITHOUT_LAST_COMMAS.sub(r"\1", _WITHOUT_COMMENTS.sub(r"\1", text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """What was seen of a file that is not held whole."""
-
-    builder: ShapeBuilder
+    builder: SchemaBuilder
     characters: int
-    """That were looked at."""
     is_all: bool
 
 
-def streamed_shape(source: Source) -> Streamed:
-    """The shape of a file's beginning, or all of it. Commas and colons are taken on trust.
+def streamed_schema(source: Source) -> Streamed:
+    """Return the schema of a file, or of its first ``MOST_TOKENS``. Commas and colons are not checked.
 
-    :raises Unreadable: something in it belongs to no JSON, or one string is longer than is looked at.
+    :raises Unreadable: something in it belongs to no JSON, or a string is longer than ``TOKEN_CHARACTERS``.
     """
-    builder = ShapeBuilder()
+    builder = SchemaBuilder()
     characters = 0
     for number, word in enumerate(_tokens(source)):
         if number == MOST_TOKENS:
@@ -68,17 +64,11 @@ def streamed_shape(source: Source) -> Streamed:
         elif first in _OPENING:
             builder.open(_OPENING[first])
         elif first in _CLOSING:
-            _close(builder, first)
-        elif first != "/":
+            if not builder.close(_CLOSING[first]):
+                raise Unreadable(f"not valid JSON: a {first} closes nothing")
+        elif not word.startswith(("//", "/*")):
             builder.scalar(_type_of_word(word), word)
-        elif word == "/":
-            raise Unreadable("not valid JSON: a / is outside of strings")
     return Streamed(builder=builder, characters=characters, is_all=True)
-
-
-def _close(builder: ShapeBuilder, bracket: str) -> None:
-    if not builder.close(_CLOSING[bracket]):
-        raise Unreadable(f"not valid JSON: a {bracket} closes nothing")
 
 
 def _type_of_word(word: str) -> str:
@@ -86,6 +76,8 @@ def _type_of_word(word: str) -> str:
         return known
     if word.lstrip("-")[:1].isdigit():
         return INTEGER if word.lstrip("-").isdigit() else NUMBER
+    if word == "/":
+        raise Unreadable("not valid JSON: a / is outside of strings")
     raise Unreadable(f"not valid JSON: {shown(word, characters=40)} is no value")
 
 
@@ -99,7 +91,6 @@ def _unescaped(text: str) -> str:
 
 
 def _tokens(source: Source) -> Iterator[str]:
-    """Strings, brackets, words and comments, whole."""
     rest = ""
     file = source.pieces()
     ended = False
@@ -121,47 +112,36 @@ def _tokens(source: Source) -> Iterator[str]:
             raise Unreadable(f"it has a string of more than {TOKEN_CHARACTERS:,} characters")
 
 
-# JSON, also with comments: which keys hold what, how many, how deep.
-
+# A larger document is streamed: parsed, it takes up to thirty times its size.
 PARSED_BYTES = 8_388_608
-"""A larger document is streamed: parsed, it takes up to thirty times its size."""
 
 
 def explore(source: Source) -> Findings:
-    """Tell the shape of a document. A large one is streamed; several values, one per line, are told as JSON Lines.
-
-    :raises Unreadable: it is no JSON.
-    """
     try:
         streamed = _parsed(source) if source.size <= PARSED_BYTES else _streamed(source)
     except _SeveralValues:
         return json_lines.explore(source)
     builder = streamed.builder
-    lines = shape_lines(builder.root)
+    lines = schema_lines(builder.root)
     if builder.depth and streamed.is_all:
         lines.insert(0, f"It breaks off: {counted(builder.depth, 'object or array', 'objects and arrays')} not closed")
     if builder.deepest > DEPTH:
         lines.append(f"Nested {builder.deepest:,} levels deep")
-    return Findings(lines=lines, covered=_covered(streamed, source))
-
-
-def _covered(streamed: Streamed, source: Source) -> str:
     if streamed.is_all:
-        return "all of it"
-    return (
-        f"about the first {streamed.characters / 1e6:,.0f} of {source.size / 1e6:,.0f} MB: it has more than is counted"
-    )
+        return Findings(lines=lines)
+    megabytes = f"{streamed.characters / 1e6:,.0f} of {source.size / 1e6:,.0f} MB"
+    return Findings(lines=lines, covered=f"about the first {megabytes}: it has more than is counted")
 
 
 class _SeveralValues(Exception):
-    """More than one document in one file."""
+    pass
 
 
 def _parsed(source: Source) -> Streamed:
     text = source.text()
     if not text.strip():
         raise Unreadable("not valid JSON: it is empty")
-    builder = ShapeBuilder()
+    builder = SchemaBuilder()
     try:
         builder.value(_loaded(text))
     except json.JSONDecodeError as error:
@@ -188,7 +168,7 @@ def _loaded(text: str) -> object:
 
 
 def _streamed(source: Source) -> Streamed:
-    streamed = streamed_shape(source)
+    streamed = streamed_schema(source)
     if streamed.builder.root.count > 1:
         raise _SeveralValues
     if not streamed.builder.root.count:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, shown
 
+# When there are more, the rarest are forgotten.
 MOST_SHAPES = 20_000
-"""That are told apart; when there are more, the rarest are forgotten."""
 LINE_CHARACTERS = 240
-"""Of a line, that its shape is made of."""
 MOST_LINES = 3_000_000
 TOLD_SHAPES = 8
 _TIME = re.compile(
@@ -32,7 +31,7 @@ _BAD = ("ERROR", "CRITICAL", "SEVERE", "FATAL", "ALERT", "EMERG", "PANIC")
 
 @dataclass(slots=True)
 class _Shapes:
-    """Lines that differ only in numbers, and how often each shape was seen."""
+    """Lines that differ only in numbers, counted by what they have in common."""
 
     counts: dict[str, int] = field(default_factory=dict)
     forgotten: int = 0
@@ -40,15 +39,12 @@ class _Shapes:
     def saw(self, shape: str) -> None:
         self.counts[shape] = self.counts.get(shape, 0) + 1
         if len(self.counts) > MOST_SHAPES:
-            self._forget()
+            # The rarer half goes: each time, as many new ones must come before the next.
+            by_frequency = sorted(self.counts.items(), key=lambda pair: -pair[1])
+            self.counts = dict(by_frequency[: MOST_SHAPES // 2])
+            self.forgotten += len(by_frequency) - len(self.counts)
 
-    def _forget(self) -> None:
-        """The rarer half: each time, as many new ones must come before the next."""
-        by_frequency = sorted(self.counts.items(), key=lambda pair: -pair[1])
-        self.counts = dict(by_frequency[: MOST_SHAPES // 2])
-        self.forgotten += len(by_frequency) - len(self.counts)
-
-    def told(self, most: int) -> list[str]:
+    def most_frequent(self, most: int) -> list[str]:
         by_frequency = sorted(self.counts.items(), key=lambda pair: -pair[1])
         # Where nothing comes twice, a few lines say as much as many.
         most = most if by_frequency and by_frequency[0][1] > 1 else most // 2
@@ -57,8 +53,6 @@ class _Shapes:
 
 @dataclass(slots=True)
 class _Read:
-    """What the lines said."""
-
     lines: int = 0
     first: str = ""
     last: str = ""
@@ -68,10 +62,8 @@ class _Read:
     shapes: _Shapes = field(default_factory=_Shapes)
     bad: _Shapes = field(default_factory=_Shapes)
     last_bad: str = ""
-    is_all: bool = True
 
     def take(self, line: str) -> None:
-        """One more line."""
         self.lines += 1
         line = line[:LINE_CHARACTERS]
         rest = line
@@ -100,23 +92,15 @@ class _Read:
 
 
 def explore(source: Source) -> Findings:
-    """Tell time range, levels and the shapes of lines.
-
-    :raises Unreadable: it is empty.
-    """
     read = _Read()
+    covered = "all of it"
     for line in source.lines():
         if read.lines == MOST_LINES:
-            read.is_all = False
+            covered = f"the first {MOST_LINES:,} lines"
             break
         read.take(line)
     if not read.lines:
         raise Unreadable("it has no line")
-    covered = "all of it" if read.is_all else f"the first {MOST_LINES:,} lines"
-    return Findings(lines=_told(read), covered=covered)
-
-
-def _told(read: _Read) -> list[str]:
     lines = [counted(read.lines, "line")]
     if read.timed:
         lines.append(f"From {shown(read.first)} to {shown(read.last)}, a time in {read.timed:,} of them")
@@ -125,11 +109,11 @@ def _told(read: _Read) -> list[str]:
     if read.statuses:
         lines.append(f"HTTP answers: {_counts(read.statuses)}")
     if read.bad.counts:
-        lines += ["Errors by frequency, # for what changes:", *read.bad.told(TOLD_SHAPES)]
+        lines += ["Errors by frequency, # for what changes:", *read.bad.most_frequent(TOLD_SHAPES)]
         lines.append(f"  the last: {shown(read.last_bad, characters=200)}")
     rare = f", besides at least {read.shapes.forgotten:,} rare ones" if read.shapes.forgotten else ""
     lines.append(f"{counted(len(read.shapes.counts), 'shape')} of lines{rare}, # for what changes:")
-    return [*lines, *read.shapes.told(TOLD_SHAPES)]
+    return Findings(lines=[*lines, *read.shapes.most_frequent(TOLD_SHAPES)], covered=covered)
 
 
 def _counts(counts: dict[str, int]) -> str:

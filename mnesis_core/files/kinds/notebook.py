@@ -9,8 +9,8 @@ from typing import Any
 
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
+# Most of a large notebook are pictures, which are cheap to parse.
 MOST_BYTES = 67_108_864
-"""Most of a large notebook are pictures, which are cheap to parse."""
 MOST_CELLS = 5_000
 CELL_CHARACTERS = 200_000
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.*)", re.MULTILINE)
@@ -19,38 +19,32 @@ _DEFINITION = re.compile(r"^(?:async[ \t]+)?(?:def|class|function)[ \t]+(\w+)", 
 
 
 def explore(source: Source) -> Findings:
-    """Tell language, cells, outline, imports, definitions, outputs and errors.
-
-    :raises Unreadable: it is no JSON, or no notebook.
-    """
     try:
         notebook = json.loads(source.text(MOST_BYTES))
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not a notebook: {shown(str(error))}") from None
-    cells = _cells(notebook)
-    if cells is None:
-        raise Unreadable("not a notebook: it has no cells")
-    covered = "all of it" if len(cells) <= MOST_CELLS else f"{MOST_CELLS:,} of {len(cells):,} cells"
-    return Findings(lines=_told(notebook, cells), covered=covered)
-
-
-def _cells(notebook: Any) -> list[dict[str, Any]] | None:
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    return [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else None
+    if not isinstance(cells, list):
+        raise Unreadable("not a notebook: it has no cells")
+    cells = [cell for cell in cells if isinstance(cell, dict)]
+    covered = "all of it" if len(cells) <= MOST_CELLS else f"{MOST_CELLS:,} of {len(cells):,} cells"
+    return Findings(lines=_lines(notebook, cells), covered=covered)
 
 
-def _told(notebook: dict[str, Any], every: list[dict[str, Any]]) -> list[str]:
+def _lines(notebook: dict[str, Any], every: list[dict[str, Any]]) -> list[str]:
     cells = every[:MOST_CELLS]
     code = [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == "code"]
     prose = [_text(cell.get("source")) for cell in cells if cell.get("cell_type") == "markdown"]
     outputs = [output for cell in cells for output in _list(cell.get("outputs")) if isinstance(output, dict)]
     types = Counter(shown(str(cell.get("cell_type")), characters=20) for cell in every)
+    data = (_dict(output.get("data")) or (output.get("output_type"),) for output in outputs)
+    kinds = Counter(str(kind) for each in data for kind in each)
     lines = [
         f"{_language(notebook)}; {counted(len(every), 'cell')}: "
         + listed(f"{count:,} {type_}" for type_, count in types.most_common()),
         f"Imports {listed(_names(_IMPORT, code))}",
         f"Defines {listed(_names(_DEFINITION, code))}",
-        f"{counted(len(outputs), 'output')}: {listed(_kinds(outputs))}",
+        f"{counted(len(outputs), 'output')}: {listed(f'{kind} ×{count:,}' for kind, count in kinds.most_common())}",
     ]
     errors = [output for output in outputs if output.get("output_type") == "error"]
     lines += [f"Error {shown(str(each.get('ename')))}: {shown(str(each.get('evalue')))}" for each in errors[:5]]
@@ -75,14 +69,8 @@ def _names(pattern: re.Pattern[str], code: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _kinds(outputs: list[dict[str, Any]]) -> list[str]:
-    every = (_dict(output.get("data")) or (output.get("output_type"),) for output in outputs)
-    kinds = Counter(str(kind) for each in every for kind in each)
-    return [f"{kind} ×{count:,}" for kind, count in kinds.most_common()]
-
-
 def _text(source: Any) -> str:
-    """A cell's text, which the format keeps whole or as lines."""
+    # The format keeps a cell's text whole or as lines.
     text = source if isinstance(source, str) else "".join(str(line) for line in _list(source))
     return text[:CELL_CHARACTERS]
 

@@ -11,16 +11,12 @@ from mnesis_core.files.source import Findings, Source, Unreadable, counted, list
 
 MOST_FOOTER = 33_554_432
 MOST_COLUMNS = 60
+# With more row groups, no column's range is computed.
 MOST_GROUPS = 1_000
-"""With more row groups, what values a column spans is not said."""
 VALUE_CHARACTERS = 30
 
 
 def explore(source: Source) -> Findings:
-    """Count rows and name the columns, with their types and what values they span.
-
-    :raises Unreadable: it is no Parquet, or its footer is broken or too large
-    """
     _check_footer(source)
     try:
         with source.path.open("rb") as file:
@@ -38,14 +34,14 @@ def explore(source: Source) -> Findings:
         packed = dict.fromkeys(group.column(at).compression for at in range(min(metadata.num_columns, MOST_COLUMNS)))
         lines.append(f"Compression: {listed(packed)}")
     spans = _spans(metadata)
-    lines += [_column(field, spans.get(field.name, "")) for field in list(schema)[:MOST_COLUMNS]]
+    for field in list(schema)[:MOST_COLUMNS]:
+        lines.append(f"{shown(field.name)}: {shown(str(field.type))}{spans.get(field.name, '')}")
     if len(schema) > MOST_COLUMNS:
         lines.append(f"and {len(schema) - MOST_COLUMNS:,} more columns")
     return Findings(lines=lines, covered="its footer; the rows themselves were not read")
 
 
 def _check_footer(source: Source) -> None:
-    """An encrypted footer, a footer that is missing, and one that claims more than there is."""
     if source.size < 12:
         raise Unreadable("too short for Parquet")
     with source.path.open("rb") as file:
@@ -61,7 +57,6 @@ def _check_footer(source: Source) -> None:
 
 
 def _spans(metadata: Any) -> dict[str, str]:
-    """What each plain column spans, by its name."""
     if metadata.num_row_groups > MOST_GROUPS:
         return {}
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
@@ -86,7 +81,3 @@ def _value(value: object) -> str:
     return shown(
         value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value), characters=VALUE_CHARACTERS
     )
-
-
-def _column(field: Any, span: str) -> str:
-    return f"{shown(field.name)}: {shown(str(field.type))}{span}"

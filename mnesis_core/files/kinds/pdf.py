@@ -13,23 +13,21 @@ from pypdf.errors import PyPdfError
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 MOST_PAGES_READ = 3
+# Drawing instructions of a page, from which its text is taken.
 MOST_PAGE_BYTES = 1_048_576
-"""Of a page's drawing instructions, from which its text is taken."""
 MOST_HEADINGS = 30
 PAGE_CHARACTERS = 300
 _DETAILS = {"title": "Title", "author": "Author", "subject": "Subject", "creation_date": "Made", "creator": "Made with"}
 
 
 def explore(source: Source) -> Findings:
-    """Count the pages, name title and headings, and show how its first pages begin.
-
-    :raises Unreadable: it is no PDF, or can only be read with a password
-    """
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     with source.path.open("rb") as file:
         try:
             reader = PdfReader(file, strict=False)
-            _unlock(reader)
+            # Many files are encrypted with an empty password, only to restrict their use.
+            if reader.is_encrypted and not reader.decrypt(""):
+                raise Unreadable("it is encrypted and can only be read with its password")
             pages = len(reader.pages)
             lines = [f"PDF, {counted(pages, 'page')}", *_details(reader)]
             headings = _headings(reader)
@@ -45,12 +43,6 @@ def explore(source: Source) -> Findings:
     return Findings(lines=lines, covered=covered)
 
 
-def _unlock(reader: PdfReader) -> None:
-    """Many files are encrypted with no password, only to say what may be done with them."""
-    if reader.is_encrypted and not reader.decrypt(""):
-        raise Unreadable("it is encrypted and can only be read with its password")
-
-
 def _details(reader: PdfReader) -> Iterator[str]:
     metadata = reader.metadata
     for attribute, word in _DETAILS.items():
@@ -61,7 +53,6 @@ def _details(reader: PdfReader) -> Iterator[str]:
 
 
 def _headings(reader: PdfReader) -> list[str]:
-    """The titles of the outline, in its order; how deep one is stands in its place only."""
     with suppress(PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         waiting: list[Any] = list(reversed(reader.outline))
         titles = []

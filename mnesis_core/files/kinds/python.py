@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
+# A syntax tree takes about a hundred times as much memory as its source.
 MOST_BYTES = 4_194_304
-"""A syntax tree takes about a hundred times as much memory as its source."""
 HEADER_CHARACTERS = 160
 MOST_METHODS = 12
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -17,10 +17,6 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def explore(source: Source) -> Findings:
-    """Name what a module defines in the order of its lines, what is public before what is private.
-
-    :raises Unreadable: it is no Python of this version, or too large
-    """
     data = source.whole(MOST_BYTES)
     module = _parsed(data)
     statements = list(_statements(module.body))
@@ -55,7 +51,7 @@ def _parsed(data: bytes) -> ast.Module:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those under its conditions too."""
+    """Yield the statements of a module, also those under its conditions."""
     waiting = list(reversed(body))
     while waiting:
         statement = waiting.pop()
@@ -92,25 +88,23 @@ def _constants(statements: list[ast.stmt]) -> Iterator[str]:
 
 def _line(definition: _Definition) -> str:
     if isinstance(definition, ast.ClassDef):
-        return _class_line(definition)
+        bases = ", ".join(ast.unparse(base) for base in definition.bases)
+        header = shown(f"class {definition.name}({bases})" if bases else f"class {definition.name}")
+        fields = [
+            one.target.id
+            for one in definition.body
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        ]
+        methods = [
+            (f"async {one.name}" if isinstance(one, ast.AsyncFunctionDef) else one.name)
+            for one in definition.body
+            if isinstance(one, _Function)
+        ]
+        inner = [one.name for one in definition.body if isinstance(one, ast.ClassDef)]
+        said = (("fields", fields), ("methods", methods), ("classes", inner))
+        parts = [f"{word} {listed(dict.fromkeys(names), most=MOST_METHODS)}" for word, names in said if names]
+        return f"{definition.lineno}: {header}" + (f": {'; '.join(parts)}" if parts else "")
     word = "async def" if isinstance(definition, ast.AsyncFunctionDef) else "def"
     returns = f" -> {ast.unparse(definition.returns)}" if definition.returns else ""
     header = f"{word} {definition.name}({ast.unparse(definition.args)}){returns}"
     return f"{definition.lineno}: {shown(header, characters=HEADER_CHARACTERS)}"
-
-
-def _class_line(definition: ast.ClassDef) -> str:
-    bases = ", ".join(ast.unparse(base) for base in definition.bases)
-    header = shown(f"class {definition.name}({bases})" if bases else f"class {definition.name}")
-    fields = [
-        one.target.id for one in definition.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
-    ]
-    methods = [_method_name(one) for one in definition.body if isinstance(one, _Function)]
-    inner = [one.name for one in definition.body if isinstance(one, ast.ClassDef)]
-    said = (("fields", fields), ("methods", methods), ("classes", inner))
-    parts = [f"{word} {listed(dict.fromkeys(names), most=MOST_METHODS)}" for word, names in said if names]
-    return f"{definition.lineno}: {header}" + (f": {'; '.join(parts)}" if parts else "")
-
-
-def _method_name(function: _Function) -> str:
-    return f"async {function.name}" if isinstance(function, ast.AsyncFunctionDef) else function.name

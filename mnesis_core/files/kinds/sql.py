@@ -10,9 +10,7 @@ from mnesis_core.files.source import HEAD_BYTES, Findings, Source, Unreadable, c
 MOST_TABLES = 500
 MOST_CHARACTERS = 201_326_592
 BEGINNING_CHARACTERS = 400
-"""Of a statement, that say what it does."""
 DEFINITION_CHARACTERS = 20_000
-"""Of a statement that makes a table."""
 _SPECIAL = re.compile(r"'[^'\\]*+'|\"[^\"\\]*+\"|`[^`]*+`|['\"`();]|--|/\*|\$[A-Za-z_0-9]{0,60}\$")
 _CREATE = re.compile(
     r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:GLOBAL\s+|LOCAL\s+)?(?:TEMP(?:ORARY)?\s+|UNLOGGED\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?([^\s(]+)",
@@ -27,8 +25,6 @@ _NO_COLUMNS = ("primary", "foreign", "unique", "constraint", "check", "key", "in
 
 @dataclass(slots=True)
 class _Table:
-    """A table, and what happens to it."""
-
     columns: list[str] = field(default_factory=list)
     rows: int = 0
 
@@ -57,23 +53,19 @@ class _Script:
         self._groups = 0
 
     def take(self, line: str) -> None:
-        """One more line."""
         if self._copied is not None:
-            self._take_copied(line)
+            if line == "\\.":
+                self._copied = None
+            else:
+                self._copied.rows += 1
             return
         position = 0
         while position < len(line):
             position = self._skip(line, position) if self._within else self._advance(line, position)
         self._keep(" ")
 
-    def _take_copied(self, line: str) -> None:
-        if line == "\\.":
-            self._copied = None
-        elif self._copied is not None:
-            self._copied.rows += 1
-
     def _skip(self, line: str, position: int) -> int:
-        """To behind the end of a text or comment, if it ends in this line."""
+        """Return the position after the end of the open text or comment; the line's length if it goes on."""
         ending = self._endings.get(self._within)
         if ending is None:
             found = line.find(self._within, position)
@@ -86,7 +78,7 @@ class _Script:
         return end
 
     def _advance(self, line: str, position: int) -> int:
-        """To behind the next thing that means something."""
+        """Return the position after the next character that has a meaning."""
         match = _SPECIAL.search(line, position)
         if match is None:
             self._keep(line[position:])
@@ -98,18 +90,15 @@ class _Script:
         if found == ";":
             self.end()
         elif found in "()":
-            self._parenthesis(found)
+            self._keep(found)
+            self._depth += 1 if found == "(" else -1
+            if found == "(" and self._depth == 1:
+                self._groups += 1
         elif len(found) > 1 and found[0] in "'\"`":
             self._keep(found)
         else:
             self._within = found
         return match.end()
-
-    def _parenthesis(self, found: str) -> None:
-        self._keep(found)
-        self._depth += 1 if found == "(" else -1
-        if found == "(" and self._depth == 1:
-            self._groups += 1
 
     def _keep(self, text: str) -> None:
         limit = DEFINITION_CHARACTERS if self._text and self._text[0][:6].upper() == "CREATE" else BEGINNING_CHARACTERS
@@ -119,25 +108,23 @@ class _Script:
             self._length += len(text)
 
     def end(self) -> None:
-        """A statement ends."""
         text, groups = "".join(self._text).strip(), self._groups
         self._begin()
         if not text:
             return
         self.statements += 1
         if (insert := _INSERT.match(text)) is not None:
-            self._table(insert.group(1)).rows += _inserted(text[insert.end() :], groups)
+            names_columns = text[insert.end() :].lstrip().startswith("(")
+            self._table(insert.group(1)).rows += max(1, groups - names_columns)
         elif (create := _CREATE.match(text)) is not None:
             self._table(create.group(1)).columns = _columns(text[create.end() :])
         elif (copy := _COPY.match(text)) is not None:
             self._copied = self._table(copy.group(1))
         elif (words := _FIRST_WORDS.match(text)) is not None:
-            self._count_other(" ".join(word.upper()[:30] for word in words.groups() if word))
-
-    def _count_other(self, name: str) -> None:
-        name = name if name.startswith(("CREATE", "ALTER", "DROP")) else name.split(" ")[0]
-        if name in self.others or len(self.others) < MOST_TABLES:
-            self.others[name] = self.others.get(name, 0) + 1
+            name = " ".join(word.upper()[:30] for word in words.groups() if word)
+            name = name if name.startswith(("CREATE", "ALTER", "DROP")) else name.split(" ")[0]
+            if name in self.others or len(self.others) < MOST_TABLES:
+                self.others[name] = self.others.get(name, 0) + 1
 
     def _table(self, name: str) -> _Table:
         name = name.replace("`", "").replace('"', "")[:200]
@@ -147,10 +134,6 @@ class _Script:
 
 
 def explore(source: Source) -> Findings:
-    """Tell tables, inserted rows and other statements.
-
-    :raises Unreadable: it has no statement.
-    """
     head = source.head(HEAD_BYTES)
     script = _Script(has_backslashes=b"`" in head or b"MySQL" in head or b"MariaDB" in head)
     characters = 0
@@ -163,31 +146,6 @@ def explore(source: Source) -> Findings:
     if not script.statements:
         raise Unreadable("it has no SQL statement")
     covered = "all of it" if characters <= MOST_CHARACTERS else f"the first {characters:,} characters"
-    return Findings(lines=_told(script), covered=covered)
-
-
-def _inserted(text: str, groups: int) -> int:
-    """Rows of one statement: its groups in parentheses but the one that names columns."""
-    names_columns = text.lstrip().startswith("(")
-    return max(1, groups - names_columns)
-
-
-def _columns(text: str) -> list[str]:
-    """The first word of each part of a table's definition."""
-    parts, depth, start = [], 0, 0
-    for match in _IN_DEFINITION.finditer(text):
-        if match.group() == "(":
-            depth += 1
-            start = match.end() if depth == 1 else start
-        elif depth == 1 and match.group() in ",)":
-            parts.append(text[start : match.start()])
-            start = match.end()
-        depth -= match.group() == ")"
-    words = [part.split(None, 2)[:2] for part in parts if part.strip()]
-    return [" ".join(word).replace("`", "").replace('"', "") for word in words if word[0].lower() not in _NO_COLUMNS]
-
-
-def _told(script: _Script) -> list[str]:
     rows = sum(table.rows for table in script.tables.values())
     lines = [
         f"{counted(script.statements, 'statement')}, {counted(len(script.tables), 'table')}, {counted(rows, 'inserted row')}"
@@ -201,4 +159,18 @@ def _told(script: _Script) -> list[str]:
         others = sorted(script.others.items(), key=lambda pair: -pair[1])
         # Before the tables, which may be many.
         lines.insert(1, f"Other statements: {listed((f'{name} ×{count:,}' for name, count in others), most=12)}")
-    return lines
+    return Findings(lines=lines, covered=covered)
+
+
+def _columns(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for match in _IN_DEFINITION.finditer(text):
+        if match.group() == "(":
+            depth += 1
+            start = match.end() if depth == 1 else start
+        elif depth == 1 and match.group() in ",)":
+            parts.append(text[start : match.start()])
+            start = match.end()
+        depth -= match.group() == ")"
+    words = [part.split(None, 2)[:2] for part in parts if part.strip()]
+    return [" ".join(word).replace("`", "").replace('"', "") for word in words if word[0].lower() not in _NO_COLUMNS]

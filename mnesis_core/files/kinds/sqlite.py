@@ -9,33 +9,49 @@ from contextlib import contextmanager
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 MOST_TABLES = 60
-"""That are looked into."""
+# Calls of the progress handler, each after ``STEP`` instructions, for all statements together.
 COUNT_STEPS = 20_000
-"""Calls of the progress handler, each after ``STEP`` instructions, for all counts together."""
 STEP = 10_000
 _SCHEMA = "SELECT type, name, tbl_name, substr(sql, 1, 200) FROM sqlite_schema LIMIT 5000"
 
 
 class _Budget:
-    """What all statements together may take."""
-
     def __init__(self) -> None:
         self.left = COUNT_STEPS
 
     def take(self) -> bool:
-        """Whether SQLite must stop."""
         self.left -= 1
         return self.left < 0
 
 
 def explore(source: Source) -> Findings:
-    """Tell tables, columns, rows, indexes and views.
-
-    :raises Unreadable: it is no database, or a broken one.
-    """
     try:
         with _opened(source) as connection:
-            return _explored(connection)
+            rows = connection.execute(_SCHEMA).fetchall()
+            tables = [
+                (name, sql or "") for type_, name, _, sql in rows if type_ == "table" and not name.startswith("sqlite_")
+            ]
+            lines = [f"{counted(len(tables), 'table')}: {listed(name for name, _ in tables)}"]
+            uncounted = 0
+            for name, sql in tables[:MOST_TABLES]:
+                count = None if sql.upper().startswith("CREATE VIRTUAL") else _rows(connection, name)
+                uncounted += count is None
+                rows_of_it = "rows not counted" if count is None else counted(count, "row")
+                lines.append(f"{shown(name)} ({rows_of_it}): {_columns(connection, name, sql)}")
+            lines += [
+                f"{counted(len(names), one)}: {listed(names)}"
+                for type_, one in (("view", "view"), ("trigger", "trigger"))
+                if (names := [name for kind, name, *_ in rows if kind == type_])
+            ]
+            indexes = [f"{name} on {table}" for kind, name, table, sql in rows if kind == "index" and sql]
+            if indexes:
+                lines.append(f"{counted(len(indexes), 'index', 'indexes')}: {listed(indexes)}")
+            left_out = max(0, len(tables) - MOST_TABLES)
+            covered = "all of it" if not left_out else f"{MOST_TABLES} of {len(tables):,} tables"
+            return Findings(
+                lines=lines,
+                covered=covered + (f"; rows of {counted(uncounted, 'table')} not counted" if uncounted else ""),
+            )
     except sqlite3.Error as error:
         raise Unreadable(f"not a readable SQLite database: {shown(str(error))}") from None
 
@@ -54,36 +70,8 @@ def _opened(source: Source) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def _explored(connection: sqlite3.Connection) -> Findings:
-    rows = connection.execute(_SCHEMA).fetchall()
-    tables = [(name, sql or "") for type_, name, _, sql in rows if type_ == "table" and not name.startswith("sqlite_")]
-    lines = [f"{counted(len(tables), 'table')}: {listed(name for name, _ in tables)}"]
-    uncounted = 0
-    for name, sql in tables[:MOST_TABLES]:
-        count = None if sql.upper().startswith("CREATE VIRTUAL") else _rows(connection, name)
-        uncounted += count is None
-        lines.append(f"{shown(name)} ({_count_told(count)}): {_columns(connection, name, sql)}")
-    lines += [
-        f"{counted(len(names), one)}: {listed(names)}"
-        for type_, one in (("view", "view"), ("trigger", "trigger"))
-        if (names := [name for kind, name, *_ in rows if kind == type_])
-    ]
-    indexes = [f"{name} on {table}" for kind, name, table, sql in rows if kind == "index" and sql]
-    if indexes:
-        lines.append(f"{counted(len(indexes), 'index', 'indexes')}: {listed(indexes)}")
-    left_out = max(0, len(tables) - MOST_TABLES)
-    covered = "all of it" if not left_out else f"{MOST_TABLES} of {len(tables):,} tables"
-    return Findings(
-        lines=lines, covered=covered + (f"; rows of {counted(uncounted, 'table')} not counted" if uncounted else "")
-    )
-
-
-def _count_told(count: int | None) -> str:
-    return "rows not counted" if count is None else counted(count, "row")
-
-
 def _rows(connection: sqlite3.Connection, table: str) -> int | None:
-    """How many rows a table has; ``None`` where counting takes too long or the table is broken."""
+    # Counting may take too long, or the table may be broken.
     try:
         return int(connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0])  # noqa: S608
     except sqlite3.Error:
@@ -91,7 +79,7 @@ def _rows(connection: sqlite3.Connection, table: str) -> int | None:
 
 
 def _columns(connection: sqlite3.Connection, table: str, sql: str) -> str:
-    """Names and types; a virtual table is not asked, since its module would run."""
+    # A virtual table is not asked, since its module would run.
     if sql.upper().startswith("CREATE VIRTUAL"):
         return shown(sql, characters=120)
     try:

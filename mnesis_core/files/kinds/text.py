@@ -11,18 +11,15 @@ FIRST_LINES = 5
 LINE_CHARACTERS = 160
 MOST_HEADINGS = 25
 LONG_LINE = 2_000
+# Words are counted up to here; lines are counted to the end.
 MOST_CHARACTERS = 1_073_741_824
-"""Whose words are counted; lines are counted to the end."""
 _TO_COUNT = 1_048_576
-"""Bytes that are counted at a time."""
 _CHAPTER = re.compile(r"\s{0,8}(?:chapter|part|book|section|article|act|appendix)\s{1,4}(?:\d+|[ivxlc]+)\b", re.I)
 _UNDERLINE = re.compile(r"([=~^*#-])\1{2,}\s*")
 
 
 @dataclass(slots=True)
 class _Read:
-    """What the lines said."""
-
     words: int = 0
     paragraphs: int = 0
     longest: int = 0
@@ -33,7 +30,6 @@ class _Read:
     above: str = ""
 
     def take(self, line: str) -> None:
-        """One more line."""
         text = line.strip()
         if not text:
             self.above = ""
@@ -57,7 +53,6 @@ class _Read:
 
 
 def explore(source: Source) -> Findings:
-    """Count lines, words and paragraphs, and tell headings, the first lines and the last."""
     read = _Read()
     characters = 0
     for line in source.lines():
@@ -89,7 +84,7 @@ def explore(source: Source) -> Findings:
 
 
 def count_lines(source: Source) -> int:
-    """The lines of a file, without decoding them; the last one needs no end."""
+    """Count the lines of a file without decoding them; the last one needs no line end."""
     lines, last = 0, b"\n"
     with source.path.open("rb") as file:
         while data := file.read(_TO_COUNT):

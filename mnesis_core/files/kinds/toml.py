@@ -8,10 +8,6 @@ from mnesis_core.files.source import Findings, Source, Unreadable, counted, list
 
 
 def explore(source: Source) -> Findings:
-    """Count and name the top-level sections and keys.
-
-    :raises Unreadable: it is no TOML, or too large or deep.
-    """
     try:
         document = tomllib.loads(source.text())
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -8,14 +8,13 @@ from typing import Any
 
 import yaml
 
-from mnesis_core.files.shapes import ARRAY, BOOLEAN, INTEGER, NULL, NUMBER, OBJECT, STRING, ShapeBuilder, shape_lines
+from mnesis_core.files.schemas import ARRAY, BOOLEAN, INTEGER, NULL, NUMBER, OBJECT, STRING, SchemaBuilder, schema_lines
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 MOST_EVENTS = 4_000_000
 MOST_DOCUMENTS = 20
-"""That are told of by name."""
+# The parser's time grows with the square of the depth.
 DEEPEST = 500
-"""Levels of nesting; the parser's time grows with their square."""
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS = {"": NULL, "~": NULL, "null": NULL, "true": BOOLEAN, "false": BOOLEAN}
 _INTEGER = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
@@ -25,20 +24,16 @@ _NUMBER = re.compile(
 
 
 class _Reading:
-    """What the events said so far."""
-
     def __init__(self) -> None:
-        self.builder = ShapeBuilder()
+        self.builder = SchemaBuilder()
         self.documents = 0
         self.titles: list[str] = []
         self.aliases = 0
         self.tags: dict[str, int] = {}
-        self.is_all = False
         self._title: dict[str, str] = {}
         self._key = ""
 
     def take(self, event: yaml.Event) -> None:
-        """One more event."""
         if isinstance(event, yaml.NodeEvent):
             self._take_node(event)
         elif isinstance(event, yaml.MappingEndEvent):
@@ -48,8 +43,8 @@ class _Reading:
         elif isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             self._title = {}
-        elif isinstance(event, yaml.DocumentEndEvent):
-            self._end_document()
+        elif isinstance(event, yaml.DocumentEndEvent) and len(self.titles) < MOST_DOCUMENTS and "kind" in self._title:
+            self.titles.append(" ".join(self._title[key] for key in ("kind", "name") if key in self._title))
 
     def _take_node(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent):
@@ -59,72 +54,54 @@ class _Reading:
         if event.tag and not event.tag.startswith("tag:yaml.org,2002:str") and len(self.tags) < 200:
             self.tags[event.tag] = self.tags.get(event.tag, 0) + 1
         if isinstance(event, yaml.ScalarEvent):
-            self._take_scalar(event)
+            if self.builder.depth <= 2:
+                # What a manifest of Kubernetes is known by.
+                if self._key in ("kind", "name") and self._key not in self._title:
+                    self._title[self._key] = event.value
+                self._key = event.value[:10]
+            is_plain = not event.style and event.implicit[0]
+            self.builder.scalar(
+                _type_of_word(event.value) if is_plain else STRING, event.value or ("" if not is_plain else "null")
+            )
             return
         if self.builder.depth >= DEEPEST:
             raise Unreadable(f"nested more than {DEEPEST} levels deep")
         self.builder.open(OBJECT if isinstance(event, yaml.MappingStartEvent) else ARRAY)
 
-    def _take_scalar(self, event: yaml.ScalarEvent) -> None:
-        if self.builder.depth <= 2:
-            # What a manifest of Kubernetes is known by.
-            if self._key in ("kind", "name") and self._key not in self._title:
-                self._title[self._key] = event.value
-            self._key = event.value[:10]
-        is_plain = not event.style and event.implicit[0]
-        self.builder.scalar(
-            _type_of_word(event.value) if is_plain else STRING, event.value or ("" if not is_plain else "null")
-        )
-
-    def _end_document(self) -> None:
-        if len(self.titles) < MOST_DOCUMENTS and "kind" in self._title:
-            self.titles.append(" ".join(self._title[key] for key in ("kind", "name") if key in self._title))
-
 
 def explore(source: Source) -> Findings:
-    """Tell documents, keys, tags and aliases.
-
-    :raises Unreadable: it is no YAML, or deeper than is looked at.
-    """
-    reading = _Reading()
     try:
-        for number, event in enumerate(_events(source)):
-            if number == MOST_EVENTS:
-                break
-            reading.take(event)
-        else:
-            reading.is_all = True
+        reading, is_all = _read(source)
     except (yaml.YAMLError, ValueError) as error:
         raise Unreadable(f"not valid YAML: {shown(str(error), characters=200)}") from None
     if not reading.documents:
         raise Unreadable("it holds no document")
-    covered = "all of it" if reading.is_all else f"the first {MOST_EVENTS:,} keys and values"
-    return Findings(lines=_lines(reading), covered=covered)
-
-
-def _events(source: Source) -> Iterator[yaml.Event]:
-    with source.path.open("rb") as file:
-        events: Iterator[yaml.Event] = yaml.parse(file, Loader=_PARSER)
-        yield from events
-
-
-def _lines(reading: _Reading) -> list[str]:
+    covered = "all of it" if is_all else f"the first {MOST_EVENTS:,} keys and values"
     root = reading.builder.root
     if set(root.types) <= {STRING, NULL} and reading.documents == 1:
         raise Unreadable("it has neither keys nor lists, only text")
     lines = []
     if reading.documents > 1:
-        lines.append(
-            f"{counted(reading.documents, 'document')}: {listed(reading.titles)}"
-            if reading.titles
-            else counted(reading.documents, "document")
-        )
-    lines += shape_lines(root, name="Each document:" if reading.documents > 1 else "")
+        titles = f": {listed(reading.titles)}" if reading.titles else ""
+        lines.append(f"{counted(reading.documents, 'document')}{titles}")
+    lines += schema_lines(root, name="Each document:" if reading.documents > 1 else "")
     if reading.tags:
         lines.append(f"Tags: {listed(f'{tag} ×{count:,}' for tag, count in reading.tags.items())}")
     if reading.aliases:
         lines.append(f"{counted(reading.aliases, 'alias', 'aliases')}, not followed")
-    return lines
+    return Findings(lines=lines, covered=covered)
+
+
+def _read(source: Source) -> tuple[_Reading, bool]:
+    """Return what the events said, and whether there were no more of them."""
+    reading = _Reading()
+    with source.path.open("rb") as file:
+        events: Iterator[yaml.Event] = yaml.parse(file, Loader=_PARSER)
+        for number, event in enumerate(events):
+            if number == MOST_EVENTS:
+                return reading, False
+            reading.take(event)
+    return reading, True
 
 
 def _type_of_word(word: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from mnesis_core.files.kinds import json
 from mnesis_core.files.kinds import json as json_tokens
-from mnesis_core.files.shapes import shape_lines
+from mnesis_core.files.schemas import schema_lines
 from mnesis_core.files.source import Unreadable
 from tests.core.exploration.conftest import MakeSource
 
@@ -36,12 +36,12 @@ def test_comments_and_last_commas_are_read(source: MakeSource) -> None:
 def test_what_is_streamed_has_the_shape_of_what_is_read_whole(source: MakeSource) -> None:
     data = b'{"a\\u00e9": [1, 2.5, "x\\"y", {"b": [true, null]}], "c": {"d": {}}, "e": []}'
     file = source("a.json", data)
-    assert shape_lines(json_tokens.streamed_shape(file).builder.root) == list(json.explore(file).lines)
+    assert schema_lines(json_tokens.streamed_schema(file).builder.root) == list(json.explore(file).lines)
 
 
 def test_a_string_over_many_pieces_is_one_token(source: MakeSource) -> None:
     data = b'["' + b'\\"' * 1_000_000 + b'", 1]'
-    shape = json_tokens.streamed_shape(source("a.json", data)).builder.root
+    shape = json_tokens.streamed_schema(source("a.json", data)).builder.root
     assert shape.items is not None
     assert shape.items.types == {"string": 1, "integer": 1}
 

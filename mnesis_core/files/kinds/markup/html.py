@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
 MOST_CHARACTERS = 33_554_432
+# Characters of one tag or comment: the parser starts over with it for every piece, and keeps it in memory.
 MOST_UNFINISHED = 524_288
-"""Characters of one tag or comment: the parser begins anew with it whenever it gets more, and takes memory for it."""
 MOST_HEADINGS = 40
 TEXT_CHARACTERS = 300
 _COUNTED = {
@@ -26,8 +26,6 @@ _SILENT = ("script", "style", "noscript", "template", "head")
 
 
 class _Page(HTMLParser):
-    """Receives what the parser meets."""
-
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.title = ""
@@ -53,9 +51,7 @@ class _Page(HTMLParser):
         elif tag == "title":
             self._within = tag
         self._silent = self._silent or (tag if tag in _SILENT else "")
-        self._take_attributes(tag, {name: value or "" for name, value in attrs[:50]})
-
-    def _take_attributes(self, tag: str, attributes: dict[str, str]) -> None:
+        attributes = {name: value or "" for name, value in attrs[:50]}
         if tag == "html":
             self.language = attributes.get("lang", "")
         elif tag == "meta" and attributes.get("name", "").lower() == "description":
@@ -86,33 +82,11 @@ class _Page(HTMLParser):
 
 
 def explore(source: Source) -> Findings:
-    """Tell title, outline and counts.
-
-    :raises Unreadable: it has no tag.
-    """
     page = _Page()
     characters = _feed(page, source)
     if not page.tags:
         raise Unreadable("it has no HTML tag")
     covered = "all of it" if characters is None else f"the first {characters:,} characters"
-    return Findings(lines=_lines(page), covered=covered)
-
-
-def _feed(page: _Page, source: Source) -> int | None:
-    """How many characters the parser took; ``None`` for all.
-
-    It is not closed: what is open at the end is no content, and looking for its end may take very long.
-    """
-    characters = 0
-    for piece in source.pieces():
-        characters += len(piece)
-        page.feed(piece)
-        if characters >= MOST_CHARACTERS or len(page.rawdata) > MOST_UNFINISHED:
-            return characters
-    return None
-
-
-def _lines(page: _Page) -> list[str]:
     counts = [counted(page.counts[tag], name) for tag, name in _COUNTED.items() if tag in page.counts]
     language = f", language {shown(page.language, characters=20)}" if page.language else ""
     lines = [
@@ -129,4 +103,15 @@ def _lines(page: _Page) -> list[str]:
     if page.targets:
         lines.append(f"Links to {listed(page.targets, most=12)}")
     lines.append(f"Text: {shown(page.text, characters=TEXT_CHARACTERS)}")
-    return lines
+    return Findings(lines=lines, covered=covered)
+
+
+def _feed(page: _Page, source: Source) -> int | None:
+    # The parser is not closed: what is open at the end is no content, and looking for its end may take very long.
+    characters = 0
+    for piece in source.pieces():
+        characters += len(piece)
+        page.feed(piece)
+        if characters >= MOST_CHARACTERS or len(page.rawdata) > MOST_UNFINISHED:
+            return characters
+    return None

@@ -9,7 +9,6 @@ from mnesis_core.files.source import Findings, Source, Unreadable, counted, list
 
 MOST_HEADINGS = 60
 MOST_FRONT = 30
-"""Lines of front matter that are told."""
 MOST_LINES = 5_000_000
 TEXT_CHARACTERS = 300
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
@@ -22,8 +21,6 @@ _KEY = re.compile(r"[A-Za-z_][\w-]*[ \t]*[:=]")
 
 @dataclass(slots=True)
 class _Read:
-    """What the lines said."""
-
     words: int = 0
     links: int = 0
     images: int = 0
@@ -39,22 +36,18 @@ class _Read:
     lines: int = 0
 
     def take(self, line: str) -> None:
-        """One more line."""
         self.lines += 1
         if self.lines == 1 and line.strip() in ("---", "+++"):
             self.in_front = line.strip()
         elif self.in_front:
-            self._take_front(line)
+            if line.strip() == self.in_front:
+                self.in_front = ""
+            elif _KEY.match(line) and len(self.front) < MOST_FRONT:
+                self.front.append(shown(line))
         elif (fence := _FENCE.match(line)) is not None:
             self._take_fence(fence, line)
         elif not self.fence:
             self._take_text(line)
-
-    def _take_front(self, line: str) -> None:
-        if line.strip() == self.in_front:
-            self.in_front = ""
-        elif _KEY.match(line) and len(self.front) < MOST_FRONT:
-            self.front.append(shown(line))
 
     def _take_fence(self, fence: re.Match[str], line: str) -> None:
         marks, language = fence.groups()
@@ -89,21 +82,17 @@ class _Read:
 
 
 def explore(source: Source) -> Findings:
-    """Tell outline and counts.
-
-    :raises Unreadable: it is empty.
-    """
     read = _Read()
     for line in source.lines():
         if read.lines == MOST_LINES:
-            return Findings(lines=_told(read), covered=f"the first {MOST_LINES:,} lines")
+            return Findings(lines=_lines(read), covered=f"the first {MOST_LINES:,} lines")
         read.take(line)
     if not read.lines:
         raise Unreadable("it is empty")
-    return Findings(lines=_told(read))
+    return Findings(lines=_lines(read))
 
 
-def _told(read: _Read) -> list[str]:
+def _lines(read: _Read) -> list[str]:
     headings = len(read.headings) + read.more_headings
     counts = (
         counted(read.words, "word"),

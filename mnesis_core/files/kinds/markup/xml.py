@@ -12,12 +12,12 @@ from defusedxml.common import DefusedXmlException
 
 from mnesis_core.files.source import Findings, Source, Unreadable, counted, listed, shown
 
+# Deeper elements are counted, but not by path.
 DEEPEST_PATH = 8
-"""Elements within this many others are counted, but not told by path."""
 MOST_PATHS = 2_000
 MOST_ELEMENTS = 4_000_000
+# With as many, what precedes a syntax error is still described.
 ENOUGH_ELEMENTS = 100
-"""What is before an error is told if it has as many."""
 MOST_ATTRIBUTES = 12
 TOLD_PATHS = 40
 EXAMPLE_CHARACTERS = 60
@@ -26,18 +26,14 @@ _PIECE_BYTES = 1_048_576
 
 @dataclass(slots=True)
 class _Path:
-    """Elements of one name within the same others."""
-
     count: int = 0
+    # Names, with the first value of each.
     attributes: dict[str, str] = field(default_factory=dict)
-    """Names, with the first value of each."""
+    # The first that one of them held.
     text: str = ""
-    """The first that one of them held."""
 
 
 class _Elements(ContentHandler):
-    """Receives what the parser meets."""
-
     def __init__(self) -> None:
         super().__init__()
         self.paths: dict[str, _Path] = {}
@@ -91,10 +87,6 @@ class _Elements(ContentHandler):
 
 
 def explore(source: Source) -> Findings:
-    """Count the elements and tell them by path.
-
-    :raises Unreadable: it is no XML, or declares entities.
-    """
     elements = _Elements()
     broken = ""
     try:
@@ -118,7 +110,6 @@ def explore(source: Source) -> Findings:
 
 
 def _parse(source: Source, elements: _Elements) -> int:
-    """How many bytes were read: all, unless there are more elements than are counted."""
     parser = sax.make_parser()
     # A document type names a file elsewhere; many harmless documents have one. It is not fetched.
     parser.forbid_external = False
@@ -151,7 +142,7 @@ def _lines(elements: _Elements) -> list[str]:
 
 
 def _told(path: str, told: _Path) -> str:
-    """``channel/item ×30 (id="1", link): its text``."""
+    """Return ``channel/item ×30 (id="1", link): its text``."""
     times = f" ×{told.count:,}" if told.count > 1 else ""
     attributes = ", ".join(
         f'{shown(name, characters=30)}="{shown(value, characters=30)}"' for name, value in told.attributes.items()

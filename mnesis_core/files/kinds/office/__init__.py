@@ -10,10 +10,11 @@ from typing import Any
 from mnesis_core.files.detection import list_bytes
 from mnesis_core.files.source import Source, Unreadable, counted, shown
 
+# Unpacked bytes of one part that is held whole; a tree of XML takes some ten times as much memory.
 MOST_PART = 33_554_432
-"""Unpacked bytes of one part that is held whole; a tree of XML takes some ten times as much memory."""
 MOST_UNPACKED = 268_435_456
 MOST_PARTS = 20_000
+# What the libraries raise over parts that are not what they should be.
 READ_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
@@ -26,15 +27,14 @@ READ_ERRORS = (
     SyntaxError,
     NotImplementedError,
 )
-"""What libraries for these documents raise over parts that are not what they should be."""
 _OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 def check_parts(source: Source, needed: str, *, streamed: tuple[str, ...] = ()) -> None:
-    """Look at the sizes of the parts before any is read; a part is never read beyond the size that is claimed for it.
+    """Check the sizes of all parts before any is read; none is read beyond the size claimed for it.
 
-    :param needed: what the name of a part begins with that every document of this kind has
-    :param streamed: what the names of parts begin with that are read bit by bit
+    :param needed: the prefix of a part's name that every document of this kind has
+    :param streamed: prefixes of the names of parts that are read as a stream
     :raises Unreadable: it is no such document, encrypted, or too large
     """
     if source.head(8) == _OLD:
@@ -64,7 +64,6 @@ def _parts(source: Source) -> list[zipfile.ZipInfo]:
 
 
 def properties_of(properties: Any) -> Iterator[str]:
-    """Title, author and date, where somebody wrote them."""
     for attribute, word in (
         ("title", "Title"),
         ("author", "Author"),
@@ -77,5 +76,4 @@ def properties_of(properties: Any) -> Iterator[str]:
 
 
 def pictures(number: int) -> list[str]:
-    """A line about pictures, where there are any."""
     return [counted(number, "picture")] if number else []

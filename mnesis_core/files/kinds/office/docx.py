@@ -18,10 +18,6 @@ _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 
 def explore(source: Source) -> Findings:
-    """Outline a document by its headings and show how it begins.
-
-    :raises Unreadable: it is no document, encrypted, or too large
-    """
     check_parts(source, "word/")
     try:
         document = docx.Document(str(source.path))
@@ -40,7 +36,12 @@ def explore(source: Source) -> Findings:
         lines += [f"{counted(len(headings), 'heading')}:", *headings[:MOST_HEADINGS]]
     texts = filter(None, (_text(one) for one in body.iterchildren(f"{_WORD}p") if not _level(one, styles)))
     begins = [shown(text, characters=PARAGRAPH_CHARACTERS) for text in islice(texts, FIRST_PARAGRAPHS)]
-    return Findings(lines=[*lines, *(["It begins:", *begins] if begins else []), *_table_heads(body)])
+    heads = []
+    for table in list(body.iter(f"{_WORD}tbl"))[:5]:
+        row = next(table.iter(f"{_WORD}tr"), None)
+        cells = [] if row is None else [" ".join(map(_text, cell.iter(f"{_WORD}p"))) for cell in row.iter(f"{_WORD}tc")]
+        heads.append(f"Table: {listed(cells)}")
+    return Findings(lines=[*lines, *(["It begins:", *begins] if begins else []), *heads])
 
 
 def _text(paragraph: Any) -> str:
@@ -48,20 +49,10 @@ def _text(paragraph: Any) -> str:
 
 
 def _level(paragraph: Any, styles: dict[str, str]) -> int:
-    """How deep a heading is, 1 for a title too; 0 for what is none."""
+    """Return the depth of a heading, 1 also for a title; 0 if it is none."""
     style = paragraph.find(f"{_WORD}pPr/{_WORD}pStyle")
     name = "" if style is None else styles.get(style.get(f"{_WORD}val", ""), "")
     if name == "Title":
         return 1
     number = name.removeprefix("Heading ")
     return int(number) if name != number and number.isdecimal() and len(number) == 1 else 0
-
-
-def _table_heads(body: Any) -> list[str]:
-    """The first row of the first tables."""
-    heads = []
-    for table in list(body.iter(f"{_WORD}tbl"))[:5]:
-        row = next(table.iter(f"{_WORD}tr"), None)
-        cells = [] if row is None else [" ".join(map(_text, cell.iter(f"{_WORD}p"))) for cell in row.iter(f"{_WORD}tc")]
-        heads.append(f"Table: {listed(cells)}")
-    return heads

@@ -14,15 +14,10 @@ from mnesis_core.files.source import Findings, Source, Unreadable, counted, show
 
 MOST_SLIDES = 200
 MOST_SHAPES = 2_000
-"""On one slide."""
 TEXT_CHARACTERS = 120
 
 
 def explore(source: Source) -> Findings:
-    """Name the slides by their titles and say which have notes and pictures.
-
-    :raises Unreadable: they are no slides, encrypted, or too large
-    """
     check_parts(source, "ppt/")
     try:
         presentation = pptx.Presentation(str(source.path))
@@ -52,7 +47,6 @@ def _slide(number: int, slide: Any) -> str:
 
 
 def _shapes(shapes: Any) -> Iterator[Any]:
-    """The shapes of a slide, those in groups too."""
     waiting, count = list(reversed(list(shapes))), 0
     while waiting and count < MOST_SHAPES:
         shape = waiting.pop()

@@ -20,8 +20,8 @@ from mnesis_core.files.source import Findings, Source, Unreadable, counted, show
 MOST_SHEETS = 20
 MOST_ROWS = 100
 MOST_COLUMNS = 30
+# Characters of all texts together, and what each text counts beyond its length.
 MOST_TEXT, TEXT_OVERHEAD = 134_217_728, 50
-"""Characters of all texts together, and what each text counts beyond its length."""
 _NAMES = {
     int: "number",
     float: "number",
@@ -35,10 +35,6 @@ _DIMENSION, _DIMENSION_BYTES = re.compile(rb'<(?:\w+:)?dimension ref="([A-Z0-9:]
 
 
 def explore(source: Source) -> Findings:
-    """Name the sheets with their sizes, and the columns by the first row with the types of the first rows.
-
-    :raises Unreadable: it is no spreadsheet, encrypted, or too large
-    """
     check_parts(source, "xl/", streamed=("xl/worksheets/sheet", "xl/sharedStrings"))
     try:
         # Opened by us: the library refuses names without its ending.
@@ -53,10 +49,9 @@ def explore(source: Source) -> Findings:
 
 
 class _Reader(ExcelReader):  # type: ignore[misc]
-    """Reads a workbook's list of texts in a stream, and no charts."""
+    """Streams a workbook's list of texts, and reads no charts."""
 
     def read_strings(self) -> None:
-        """The texts of all sheets, which cells name by number."""
         part = self.package.find(SHARED_STRINGS)
         if part is None:
             return
@@ -64,14 +59,13 @@ class _Reader(ExcelReader):  # type: ignore[misc]
             self.shared_strings = list(_texts(file))
 
     def read_worksheets(self) -> None:
-        """The sheets, of which none is read yet."""
         for sheet, relation in self.parser.find_sheets():
             if "chartsheet" not in relation.Type and relation.target in self.valid_files:
                 self.wb._sheets.append(_Sheet(self.wb, sheet.name, relation.target, self.shared_strings))
 
 
 class _Sheet(ReadOnlyWorksheet):  # type: ignore[misc]
-    """Takes its size from its beginning; the library reads all of a sheet that does not say it."""
+    # Takes the size from the beginning; the library reads all of a sheet that does not declare it.
 
     def _get_size(self) -> None:
         with self._get_source() as file:
@@ -101,22 +95,19 @@ def _told(book: Any) -> Iterator[str]:
         yield f"Spreadsheet: {counted(len(sheets), 'sheet')}"
         yield from properties_of(book.properties)
         for name in sheets[:MOST_SHEETS]:
-            yield from _sheet(name, book[name])
+            sheet = book[name]
+            rows = list(sheet.iter_rows(max_row=MOST_ROWS, max_col=MOST_COLUMNS, values_only=True))
+            yield f"{shown(name)}: {_size(sheet, rows)}"
+            heads = rows[0] if rows else ()
+            columns = [_column(head, [row[at] for row in rows[1:] if at < len(row)]) for at, head in enumerate(heads)]
+            if any(columns):
+                yield f"  Columns: {'; '.join(filter(None, columns))}"
     finally:
         book.close()
 
 
-def _sheet(name: str, sheet: Any) -> Iterator[str]:
-    rows = list(sheet.iter_rows(max_row=MOST_ROWS, max_col=MOST_COLUMNS, values_only=True))
-    yield f"{shown(name)}: {_size(sheet, rows)}"
-    heads = rows[0] if rows else ()
-    columns = [_column(head, [row[at] for row in rows[1:] if at < len(row)]) for at, head in enumerate(heads)]
-    if any(columns):
-        yield f"  Columns: {'; '.join(filter(None, columns))}"
-
-
 def _size(sheet: Any, rows: Sequence[Sequence[Any]]) -> str:
-    """What the sheet says of its size, which nobody checks; else what was seen."""
+    # What a sheet says of its size is not checked.
     if sheet.max_row and sheet.max_column:
         return f"{counted(sheet.max_row, 'row')}, {counted(sheet.max_column, 'column')}"
     return f"{counted(len(rows), 'row')}{' or more' if len(rows) == MOST_ROWS else ''}"
