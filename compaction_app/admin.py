@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.views.decorators.gzip import gzip_page
 
 from compaction_app.context import load_frame
-from compaction_app.inspector.payload import SEES_PAYLOADS, may_see_payload, payload_file
+from compaction_app.inspector.calls import SEES_PAYLOADS, may_see_payload, payload_file
 from compaction_app.inspector.summaries import SOURCES, load_drawing, name_of, open_sources, span_name
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import SummaryHead, load_graph, load_heads, load_summary

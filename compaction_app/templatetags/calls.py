@@ -1,25 +1,25 @@
-"""Filters that put model calls, and the blocks of what they were sent, on the pages of the inspector."""
+"""Filters that put model calls, the blocks of their prompts and the differences between two calls on a page."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Protocol
 
 from django import template
 
 from mnesis_core.context.blocks import Block, BlockKind
-from mnesis_core.records import UsageRecord
+from mnesis_core.records import CallRecord, UsageRecord
 from mnesis_core.text import excerpt
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import address_of
 
-EXCERPT = 160
 SOURCES = {
     "provider": "counted by the provider",
     "estimated": "our estimate",
     "imported": "as it was imported",
     "caller": "as the caller said",
 }
-"""Who says how many tokens a call took."""
 KINDS: Mapping[BlockKind, str] = {
     BlockKind.SYSTEM: "System prompt",
     BlockKind.TOOL: "Tool",
@@ -31,6 +31,7 @@ KINDS: Mapping[BlockKind, str] = {
     BlockKind.PATCH: "Change to files",
     BlockKind.GAP: "Left out",
 }
+# The colours of the context meter, so that one thing has one colour on every page.
 COLOURS: Mapping[BlockKind, str] = {
     BlockKind.SYSTEM: "system",
     BlockKind.TOOL: "tools",
@@ -39,9 +40,42 @@ COLOURS: Mapping[BlockKind, str] = {
     BlockKind.TOOL_OUTPUT: "tool_outputs",
     BlockKind.FILE: "files",
 }
-"""As in the meter of the context; what is not here has the one of anything else."""
+CHANGES = {
+    "entered": "entered",
+    "left": "left",
+    "summarised": "summarised",
+    "tombstoned": "tombstoned",
+    "shortened": "shortened",
+    "unshortened": "whole again",
+    "omitted": "left out",
+    "unomitted": "back in",
+    "answered": "answered",
+    "grew": "grew",
+}
+TONES = dict.fromkeys(("entered", "unomitted", "unshortened", "answered", "grew"), "chip-accent") | dict.fromkeys(
+    ("shortened", "omitted", "tombstoned"), "chip-warning"
+)
+REASONS = {
+    "first_call": "The first call: everything is new.",
+    "new": "It was said since then.",
+    "stands_for_earlier": "It stands for what the earlier prompt showed.",
+    "fits_again": "There is room for it again.",
+    "summarised": "A summary stands for it now.",
+    "revised": "A revision took its place.",
+    "over_budget": "There was no room for it.",
+    "pruned": "Its output was pruned; a short mark stands in its place.",
+    "result_came": "Its result came.",
+    "more_parts": "More of it was written.",
+    "offered": "It may be called now.",
+    "not_offered": "It may not be called any more.",
+}
 
 register = template.Library()
+
+
+class HasKind(Protocol):
+    @property
+    def kind(self) -> BlockKind: ...
 
 
 @register.filter
@@ -57,25 +91,47 @@ def counted_by(usage: UsageRecord) -> str:
 
 
 @register.filter
-def kind(block: Block) -> str:
+def call_facts(call: CallRecord) -> list[tuple[str, str]]:
+    """Return (name, value) of what a call has besides its numbers, the parameters sent to the provider among it."""
+    given = call.parameters if isinstance(call.parameters, dict) else {}
+    calibration = given.get("calibration")
+    ratio = calibration.get("ratio") if isinstance(calibration, dict) else None
+    facts = [
+        ("Asked as", call.provider_model),
+        ("Attempts", "" if call.attempts in (None, 1) else str(call.attempts)),
+        ("Outcome", call.outcome or ""),
+        ("Finish reason", call.finish_reason or ""),
+    ]
+    for name, value in given.items():
+        if name not in ("texts", "calibration"):
+            label = excerpt(str(name), 40).replace("_", " ")
+            text = f"{value:,}" if type(value) is int else excerpt(str(value), 200)
+            facts.append((label[:1].upper() + label[1:], text))
+    if isinstance(ratio, int | float):
+        facts.append(("Estimate corrected by", f"× {ratio:g}"))
+    return [(name, show_invisible(value)) for name, value in facts if value]
+
+
+@register.filter
+def kind(block: HasKind) -> str:
     return KINDS[block.kind]
 
 
 @register.filter
-def colour(block: Block) -> str:
+def colour(block: HasKind) -> str:
     return COLOURS.get(block.kind, "other")
 
 
 @register.filter
 def share_of(tokens: int, total: int) -> str:
-    """A share in words: ``12 %``, ``<1 %``."""
+    """Return a share in words: ``12 %``, ``<1 %``."""
     share = 100 * tokens / max(total, 1)
     return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
 
 
 @register.filter
 def begins(block: Block) -> str:
-    """How what a block says begins, on one line; of a summary, without the frame it stands in."""
+    """Return the beginning of a block on one line; of a summary, without the frame around it."""
     text = block.texts[-1][1]
     if block.kind is BlockKind.TOOL:
         text = str(json.loads(text)["description"])
@@ -83,25 +139,49 @@ def begins(block: Block) -> str:
         text = text.partition("\n---\n")[2] or text
     if block.kind is BlockKind.TOOL_OUTPUT and not text:
         text = block.texts[0][1]
-    return excerpt(text, EXCERPT)
+    return excerpt(text, 160)
+
+
+def span_name(first: int, last: int) -> str:
+    """Return ``message 3``, or ``messages 1–20``."""
+    return f"message {first:,}" if first == last else f"messages {first:,}–{last:,}"
 
 
 @register.filter
 def span_of(block: Block) -> str:
-    """``message 7``, ``messages 7–12``; empty where a block is of none."""
-    if not block.first_seq:
-        return ""
-    if block.first_seq == block.last_seq:
-        return f"message {block.first_seq:,}"
-    return f"messages {block.first_seq:,}–{block.last_seq:,}"
+    """Return the messages that a block is about; empty where it is about none."""
+    return span_name(block.first_seq, block.last_seq) if block.first_seq else ""
 
 
 @register.filter
-def origin_of(block: Block, session_id: str) -> str:
-    """Where what a block was made of is shown."""
-    if not block.item_id:
+def origin_of(block: Block | None, session_id: str) -> str:
+    """Return the address of the message or summary that a block was made of."""
+    if block is None or not block.item_id:
         return ""
     if block.kind is BlockKind.SUMMARY:
         return address_of("inspect-summary", session_id, block.item_id)
     message = address_of("inspect-sightings", session_id, block.item_id)
     return f"{message}#{block.part_id}" if message and block.part_id else message
+
+
+@register.filter
+def change_name(change: str) -> str:
+    return CHANGES[change]
+
+
+@register.filter
+def change_tone(change: str) -> str:
+    return TONES.get(change, "")
+
+
+@register.filter
+def change_reason(reason: str) -> str:
+    return REASONS.get(reason, "")
+
+
+@register.filter
+def signed(tokens: int | None) -> str:
+    """Return ``+1,203`` or ``±0``; empty where the number is not known."""
+    if tokens is None:
+        return ""
+    return f"{tokens:+,}".replace("-", "\N{MINUS SIGN}") if tokens else "±0"

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.compact import compact_now
-from compaction_app.inspector.call_presenter import CHANGES, REASONS
+from compaction_app.templatetags.calls import CHANGES, REASONS
 from compaction_app.inspector.call_views import BLOCKS
 from compaction_app.inspector.calls import open_call
 from compaction_app.inspector.messages import trace
@@ -166,7 +166,7 @@ async def test_the_difference_of_any_two_calls_is_counted_and_priced(session, sc
     first, *_, last = await db(oldest_first, session)
     shown = await db(page, reader, "inspect-call", session.id, last.id, compare=first.id)
     answer = await db(reader.get, reverse("inspect-call", args=[session.id, last.id]), {"compare": first.id})
-    grown = sum(change.tokens or 0 for change in answer.context["comparison"].changes)
+    grown = sum(change.tokens or 0 for change in answer.context["changes"])
     assert grown == last.estimated_tokens - first.estimated_tokens
     assert "It was said since then." in shown
     one_kind = await db(page, reader, "inspect-call", session.id, last.id, section="difference", change="grew")
