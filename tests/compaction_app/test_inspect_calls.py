@@ -14,13 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.compact import compact_now
-from compaction_app.templatetags.calls import CHANGES, REASONS
 from compaction_app.inspector.call_views import BLOCKS
 from compaction_app.inspector.calls import open_call
 from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import load_occupancy
 from compaction_app.queries import list_summaries
 from compaction_app.rebuild import rebuild_payload
+from compaction_app.templatetags.calls import CHANGES, REASONS
 from mnesis_core.context.blocks import BlockKind
 from mnesis_core.context.prompt_diff import Change, Reason
 from mnesis_core.context.wording import message_row
