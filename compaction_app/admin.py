@@ -19,10 +19,12 @@ from django.views.decorators.gzip import gzip_page
 
 from compaction_app.context import load_frame
 from compaction_app.inspector.calls import SEES_PAYLOADS, may_see_payload, payload_file
-from compaction_app.inspector.summaries import SOURCES, load_drawing, name_of, open_sources, span_name
+from compaction_app.inspector.summaries import SOURCES, load_drawing, open_sources
 from compaction_app.models import CompactionRun, SummaryNode, SummaryPreview, SummaryTry
 from compaction_app.queries import SummaryHead, load_graph, load_heads, load_summary
 from compaction_app.rebuild import rebuild_payload
+from compaction_app.templatetags.calls import span_name
+from compaction_app.templatetags.compactions import summary_name
 from mnesis_core.compaction.dag import Node, difference
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.errors import CallNotFoundError, SessionNotFoundError
@@ -403,8 +405,7 @@ def _item(record: ContextItemRecord, preview: MessagePreview | None, head: Summa
 
 def _revision(node: Node) -> tuple[str, str, str]:
     state = "in place now" if node.superseded_seq is None else f"superseded at event {node.superseded_seq}"
-    name = name_of(node.kind, node.first_seq, node.last_seq)
-    return _item_url("summary", node.id), name, f"{node.id}, {state}"
+    return _item_url("summary", node.id), summary_name(node), f"{node.id}, {state}"
 
 
 def _span(row: Any) -> str:

@@ -1,6 +1,7 @@
-"""How full the window was at each call of a session's life: at most some hundred columns, whatever the number of calls.
+"""The scrub bar: how full the window was at each call of a session's life, as a drawing, in words, and as places to go to.
 
-No manifest is read. A column shows the fullest of the calls it stands for, by the estimate that was stored with it.
+There are at most some hundred columns, whatever the number of calls. A column shows the fullest of the calls it stands
+for, by the estimate that was stored with it; no manifest is read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
 from mnesis_core.records import CallRecord
 from sessions_app.pages.markdown import format_count, format_counted
 from sessions_app.record.call_queries import (
-    CallSize,
     count_turn_calls_until,
     list_turn_calls,
     numbers_of_calls,
@@ -31,14 +31,14 @@ MOST_COLUMNS = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One call, or the fullest of some that were made one after the other. In tokens."""
+    """One call, or the fullest of some that were made one after the other. Sizes are in tokens."""
 
     call_id: str
     number: int
-    """Among all calls of the session."""
+    """Its number among all calls of the session."""
     used: int
     opening: int
-    """System prompt and tools."""
+    """The system prompt and the tools."""
     summaries: int
 
 
@@ -50,27 +50,25 @@ class Mark:
     """The column that comes after them; the number of columns where none does."""
     count: int
     level: int
-    """The highest that any of them needed."""
+    """The highest level that any of them needed."""
     tokens_before: int | None
-    """Of the context, at the first of them."""
+    """The size of the context before the first of them."""
     tokens_after: int | None
-    """At the last of them."""
+    """The size of the context after the last of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """A session's life."""
-
     columns: list[Column]
     calls: int
-    """Of turns: all that the columns stand for."""
+    """The number of calls of turns: all that the columns stand for."""
     marks: list[Mark]
     budget: Budget
-    """As the session's model and configuration divide the window now."""
+    """The window as the session's model and configuration divide it now."""
 
 
 def load_occupancy(session_id: str) -> Occupancy | None:
-    """The occupancy at every call of a turn; ``None`` where no model was asked. Nine queries, whatever the history.
+    """Return the occupancy at every call of a turn; ``None`` where no model was asked. Nine queries, whatever the history.
 
     :raises SessionNotFoundError: there is no such session.
     """
@@ -82,9 +80,16 @@ def load_occupancy(session_id: str) -> Occupancy | None:
     numbers = numbers_of_calls(session_id, [size.id for size in sizes])
     system = MESSAGE_FRAMING + estimate_text(frame.session.system_prompt) if frame.session.system_prompt else 0
     stays = summary_stays(session_id)
-    standing = Standing(_sized(session_id, stays))
+    tokens = dict(SummaryNode.objects.filter(session_id=session_id).values_list("id", "token_count")) if stays else {}
+    standing = Standing([(added, removed, SUMMARY_FRAME + tokens.get(id, 0)) for id, added, removed in stays])
+    columns = []
+    for size in sizes:
+        opening = min(size.used, size.tools + int(system * size.ratio))
+        summaries = min(size.used - opening, int(standing.at(size.context_seq) * size.ratio))
+        column = Column(call_id=size.id, number=numbers[size.id], used=size.used, opening=opening, summaries=summaries)
+        columns.append(column)
     return Occupancy(
-        columns=[_column(size, numbers[size.id], system, standing) for size in sizes],
+        columns=columns,
         calls=len(calls),
         marks=marks_of(_ended_runs(session_id, stays), [size.context_seq for size in sizes]),
         budget=frame.budget,
@@ -92,38 +97,37 @@ def load_occupancy(session_id: str) -> Occupancy | None:
 
 
 def size_of_call(call: CallRecord) -> int:
-    """How much of the window a call of a turn took, as its column would show it."""
+    """Return how much of the window a call of a turn took, as its column would show it."""
     return sum(size.used for size in sizes_of_calls(call.session_id, [call.id]))
 
 
 def call_at(session_id: str, place: int) -> str | None:
-    """The id of the call that the column ``place``, counted from 1, shows, the nearest there is; ``None``: no calls."""
+    """Return the id of the call at the column ``place``, counted from 1, or the nearest one; ``None`` without calls."""
     chosen = fullest_of(list_turn_calls(session_id))
     return chosen[min(max(place, 1), len(chosen)) - 1] if chosen else None
 
 
 def place_of(call: CallRecord, calls: int) -> int:
-    """The column, counted from 1, of a call, or of the one of a turn before it."""
+    """Return the column, counted from 1, of a call, or of the call of a turn before it."""
     return place_among(count_turn_calls_until(call), calls)
 
 
 def place_among(number: int, calls: int, most: int = MOST_COLUMNS) -> int:
-    """The stretch of ``fullest_of``, counted from 1, that has the call ``number``, counted from 1."""
+    """Return which stretch of ``fullest_of`` has the call ``number``; both are counted from 1."""
     return max(1, -(-number * min(calls, most) // calls))
 
 
 def fullest_of(calls: Sequence[tuple[str, int]], most: int = MOST_COLUMNS) -> list[str]:
-    """Of each of ``most`` stretches of (id, tokens), as equal as can be, the fullest; every one where they are fewer."""
+    """Return the id of the fullest of each of ``most`` equal stretches of (id, tokens); all ids where they are fewer."""
     count = min(len(calls), most)
     ends = [place * len(calls) // count for place in range(count + 1)] if count else [0]
     return [max(calls[first:end], key=lambda call: call[1])[0] for first, end in pairwise(ends)]
 
 
 class Standing:
-    """How many tokens of summaries stood in the context as of any event."""
+    """How many tokens of summaries stood in the context as of any event, from (added, removed, tokens) of each."""
 
     def __init__(self, stays: Sequence[tuple[int, int | None, int]]) -> None:
-        """:param stays: (added, removed, tokens) of each summary"""
         steps = [(added, tokens) for added, _, tokens in stays]
         steps += [(removed, -tokens) for _, removed, tokens in stays if removed is not None]
         steps.sort()
@@ -131,7 +135,6 @@ class Standing:
         self._sums = [0, *accumulate(tokens for _, tokens in steps)]
 
     def at(self, seq: int) -> int:
-        """As of event ``seq``."""
         return self._sums[bisect_right(self._seqs, seq)]
 
 
@@ -140,14 +143,14 @@ class EndedRun:
     """A compaction that changed the context."""
 
     seq: int
-    """The event by which its first summary came; else the one that ended it."""
+    """The event that added its first summary; without summaries, the event that ended it."""
     level: int
     tokens_before: int | None
     tokens_after: int | None
 
 
 def marks_of(runs: Sequence[EndedRun], context_seqs: Sequence[int]) -> list[Mark]:
-    """The compactions, in order, by the first call that read its context after each; ``context_seqs`` ascend."""
+    """Return the compactions by the first call that read its context after each; ``context_seqs`` ascend."""
     marks: list[Mark] = []
     for run in runs:
         before = bisect_left(context_seqs, run.seq)
@@ -162,19 +165,6 @@ def marks_of(runs: Sequence[EndedRun], context_seqs: Sequence[int]) -> list[Mark
             )
         )
     return marks
-
-
-def _column(size: CallSize, number: int, system: int, standing: Standing) -> Column:
-    opening = min(size.used, size.tools + int(system * size.ratio))
-    summaries = min(size.used - opening, int(standing.at(size.context_seq) * size.ratio))
-    return Column(call_id=size.id, number=number, used=size.used, opening=opening, summaries=summaries)
-
-
-def _sized(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -> list[tuple[int, int | None, int]]:
-    if not stays:
-        return []
-    tokens = dict(SummaryNode.objects.filter(session_id=session_id).values_list("id", "token_count"))
-    return [(added, removed, SUMMARY_FRAME + tokens.get(id, 0)) for id, added, removed in stays]
 
 
 def _ended_runs(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -> list[EndedRun]:
@@ -193,78 +183,53 @@ def _ended_runs(session_id: str, stays: Sequence[tuple[str, int, int | None]]) -
     ]
 
 
-# The scrub bar: the occupancy of the window over a session's life as a drawing, in words, and as places to go to.
-
 WIDTH = 1_000
 HEIGHT = 100
-"""Of the drawing, in its own units: it is stretched over the place it has."""
+"""The height of the drawing in its own units: it is stretched over the place it has."""
 HEADROOM = 1.08
-"""Of the largest number drawn, so that nothing touches the top."""
+"""Space above the largest number drawn, so that nothing touches the top."""
 WIDEST_GAP = 0.2
-"""Of a column's place stays empty, where columns are wide."""
+"""The share of a column's place that stays empty, where columns are wide."""
 GAPS_UP_TO = 120
-"""Columns; more stand side by side without gaps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A level that is drawn across."""
-
-    name: str
-    label: str
-    y: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnMark:
-    """Compactions between two columns."""
-
-    x: float
-    level: int
-    label: str
+"""More columns than this stand side by side without gaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubBar:
-    """The drawing with all that is said of it."""
+    """The drawing, ready for the page."""
 
     layers: list[tuple[str, str, str]]
     """(name, label, path) of each, the lowest first."""
-    lines: list[Line]
-    marks: list[DrawnMark]
+    lines: list[tuple[str, str, float]]
+    """(name, label, y) of each level that is drawn across."""
+    marks: list[tuple[int, str, float]]
+    """(level, label, x) of the compactions between two columns."""
     place: int
     """The column, counted from 1, that is shown now."""
     count: int
     place_label: str
-    column_width: float
     cursor_x: float
     cursor_width: float
     places: list[list[int]]
     """(number of the call, tokens, percent of usable) of each column, for the script."""
     sentence: str
-    usable: str
-
-    @property
-    def has_columns(self) -> bool:
-        """Whether there is anywhere to go."""
-        return self.count > 1
 
     @property
     def has_cuts(self) -> bool:
         """Whether a compaction cut by rule."""
-        return any(mark.level == 3 for mark in self.marks)
+        return any(level == 3 for level, _, _ in self.marks)
 
 
+# From where to where each layer of a column reaches, in tokens.
 LAYERS: Sequence[tuple[str, str, Callable[[Column], tuple[int, int]]]] = (
     ("system", "System and tools", lambda column: (0, column.opening)),
     ("summaries", "Summaries", lambda column: (column.opening, column.opening + column.summaries)),
     ("messages", "Messages", lambda column: (column.opening + column.summaries, column.used)),
 )
-"""From where to where each reaches, in tokens."""
 
 
 def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, int] | None = None) -> ScrubBar:
-    """The bar with its cursor at the column ``place``, counted from 1, by default the last one.
+    """Return the bar with its cursor at the column ``place``, counted from 1, by default the last one.
 
     ``shown`` is (number, tokens) of the call on the page, which need not be the one that its column shows.
     """
@@ -274,27 +239,26 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
     width = WIDTH / len(columns)
     places = [[column.number, column.used, _percent(column.used, budget.usable)] for column in columns]
     here = places[place - 1] if shown is None else [*shown, _percent(shown[1], budget.usable)]
+    soft, usable = (
+        f"soft threshold, {format_count(budget.soft)} tokens",
+        f"usable window, {format_count(budget.usable)} tokens",
+    )
     return ScrubBar(
         layers=[(name, label, _path(map(reach, columns), width, scale)) for name, label, reach in LAYERS],
-        lines=[
-            Line(name="soft", label=f"soft threshold, {format_count(budget.soft)} tokens", y=_y(budget.soft, scale)),
-            Line(name="hard", label=f"usable window, {format_count(budget.usable)} tokens", y=_y(budget.usable, scale)),
-        ],
-        marks=[_mark(mark, width) for mark in occupancy.marks],
+        lines=[("soft", soft, _y(budget.soft, scale)), ("hard", usable, _y(budget.usable, scale))],
+        marks=[(mark.level, _mark_label(mark), round(mark.before * width, 2)) for mark in occupancy.marks],
         place=place,
         count=len(columns),
         place_label=label_of(*here),
-        column_width=round(width, 4),
         cursor_x=round((place - 1) * width, 2),
         cursor_width=round(max(width, 2.0), 2),
         places=places,
         sentence=_sentence(occupancy),
-        usable=f"{budget.usable:,}",
     )
 
 
 def label_of(number: int, tokens: int, percent: int) -> str:
-    """One column in words; ``calls.js`` says it the same way."""
+    """Return one column in words; ``calls.js`` says it the same way."""
     return f"Call {number:,}: {tokens:,} tokens, {percent} % of usable"
 
 
@@ -316,19 +280,18 @@ def _percent(tokens: int, usable: int) -> int:
     return round(100 * tokens / max(usable, 1))
 
 
-def _mark(mark: Mark, width: float) -> DrawnMark:
+def _mark_label(mark: Mark) -> str:
     name = "Compaction" if mark.count == 1 else f"{mark.count} compactions"
-    size = f"{format_count(mark.tokens_before)} → {format_count(mark.tokens_after)} tokens"
-    return DrawnMark(x=round(mark.before * width, 2), level=mark.level, label=f"{name}: {size}")
+    return f"{name}: {format_count(mark.tokens_before)} → {format_count(mark.tokens_after)} tokens"
 
 
 def _sentence(occupancy: Occupancy) -> str:
     fullest = max(occupancy.columns, key=lambda column: column.used)
     compactions = sum(mark.count for mark in occupancy.marks)
-    said = label_of(fullest.number, fullest.used, _percent(fullest.used, occupancy.budget.usable))
+    label = label_of(fullest.number, fullest.used, _percent(fullest.used, occupancy.budget.usable))
     each = round(occupancy.calls / len(occupancy.columns))
     return (
         f"{format_counted(occupancy.calls, 'call')} of turns, {format_counted(compactions, 'compaction')}. "
-        f"The fullest: {said[0].lower()}{said[1:]}."
+        f"The fullest: {label[0].lower()}{label[1:]}."
         + (f" Each column shows the fullest of about {each:,} calls." if each > 1 else "")
     )

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,11 +11,9 @@ from django.shortcuts import redirect, render
 from django.utils.cache import get_conditional_response
 from django.views.decorators.gzip import gzip_page
 
-from compaction_app.inspector import summaries as summary_page
-from compaction_app.inspector import summaries as summary_rows
-from compaction_app.inspector.summaries import load_drawing
+from compaction_app.inspector.summaries import load_drawing, load_roots, load_under, load_view, open_sources
 from compaction_app.lineage import trace_message
-from compaction_app.queries import SummaryCount, count_summaries, load_reply, load_summary
+from compaction_app.queries import count_summaries, load_reply, load_summary
 from mnesis_core.errors import MessageNotFoundError, SessionNotFoundError, SummaryNotFoundError
 from mnesis_core.records import SummaryRecord
 from mnesis_core.text import printable
@@ -31,39 +26,6 @@ from sessions_app.record.inspect_queries import NOW, id_of_message, preview_mess
 TAB = "inspect-summaries"
 VIEWS = ("drawing", "table")
 DEEPEST = 10_000
-"""Levels of the tree that the table counts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """The summaries of a session; those that a revision replaced are counted apart."""
-
-    total: int
-    """In place now."""
-    leaves: int
-    condensed: int
-    by_rule: int
-    """Of level 3: cut together without a model."""
-    stale: int
-    superseded: int
-
-    @property
-    def all(self) -> int:
-        """In place or not."""
-        return self.total + self.superseded
-
-    @property
-    def words(self) -> list[str]:
-        """``31 in place``, ``24 leaves over messages`` and so on; what there is none of is left out."""
-        counted = (
-            (self.total, "in place"),
-            (self.leaves, "leaf over messages" if self.leaves == 1 else "leaves over messages"),
-            (self.condensed, "condensed"),
-            (self.by_rule, "of level 3"),
-            (self.stale, "stale"),
-            (self.superseded, "superseded"),
-        )
-        return [f"{number:,} {words}" for number, words in counted if number]
 
 
 @signed_in
@@ -71,17 +33,18 @@ def summaries(request: HttpRequest, session_id: str) -> HttpResponse:
     """Every summary of a session, as a drawing or as a table (``view``), with one chosen (``id``, or ``seq`` of a message)."""
     about = inspected(request, session_id)
     view = request.GET.get("view", "")
+    kept = {name: printable(request.GET[name]) for name in ("id", "seq") if request.GET.get(name)}
     context = {
         "about": about,
         "tab": TAB,
         "view": view if view in VIEWS else VIEWS[0],
-        "counts": _counts_of(count_summaries(about.id)),
+        "counts": count_summaries(about.id),
         "chosen": _chosen(request, about),
         "seq": number_in(request, "seq"),
-        "links": [(name, _address(request, name)) for name in VIEWS],
+        "links": [(name, f"?{urlencode({'view': name} | kept)}") for name in VIEWS],
     }
     if context["view"] == "table":
-        context |= {"rows": summary_rows.load_roots(about, offset=0), "level": 1}
+        context |= {"rows": load_roots(about, offset=0), "level": 1}
     return render(request, "compaction_app/inspect_summaries.html", context)
 
 
@@ -104,9 +67,7 @@ def rows(request: HttpRequest, session_id: str) -> HttpResponse:
     """More rows of the table: what stands under a summary (``under``), or the rest of a level (``offset``)."""
     about = inspected(request, session_id)
     under, offset = request.GET.get("under", ""), number_in(request, "offset") or 0
-    found = (
-        summary_rows.load_under(about, under, offset=offset) if under else summary_rows.load_roots(about, offset=offset)
-    )
+    found = load_under(about, under, offset=offset) if under else load_roots(about, offset=offset)
     level = min(number_in(request, "level") or 1, DEEPEST)
     context = {"about": about, "rows": found, "level": level, "under": printable(under)}
     return render(request, "compaction_app/_inspect_summary_rows.html", context)
@@ -124,7 +85,7 @@ def sources(request: HttpRequest, session_id: str, summary_id: str) -> HttpRespo
     """More of what a summary was made of."""
     about = inspected(request, session_id)
     node = load_summary(summary_id, session_id=about.id)
-    found = summary_page.open_sources(node, offset=number_in(request, "offset") or 0)
+    found = open_sources(node, offset=number_in(request, "offset") or 0)
     context = {"about": about, "summary": node, "sources": found}
     return render(request, "compaction_app/_summary_sources.html", context)
 
@@ -139,8 +100,7 @@ def source(request: HttpRequest, session_id: str, summary_id: str, source_id: st
         raise MessageNotFoundError(message_id=source_id)
     context: dict[str, Any] = {"about": about}
     if kind == "summary":
-        read = load_summary(source_id, session_id=about.id)
-        context["text"] = summary_page.view_text(read.text, level=read.level)
+        context["summary"] = load_summary(source_id, session_id=about.id)
     else:
         context["message"] = transcript.load_message(about.id, source_id)
     return render(request, "compaction_app/_summary_source.html", context)
@@ -183,28 +143,17 @@ def anywhere(request: HttpRequest, summary_id: str) -> HttpResponse:
     try:
         about = inspected(request, node.session_id)
     except SessionNotFoundError:
-        # Of another person's summary not even the session's id is told.
+        # Not even the id of another person's session may be seen.
         raise SummaryNotFoundError(summary_id=summary_id) from None
     if "HX-Request" in request.headers:
         return _summary(request, about, node)
     return redirect("inspect-summary", about.id, node.id)
 
 
-def _context(view: summary_page.SummaryView) -> dict[str, Any]:
-    rejected = sum(not attempt.accepted for attempt in view.tries)
-    return {"view": view, "summary": view.summary, "sources": view.sources, "rejected": rejected}
-
-
 def _summary(request: HttpRequest, about: Inspected, node: SummaryRecord) -> HttpResponse:
-    context = {"about": about, "tab": TAB} | _context(summary_page.load_view(node))
+    context = {"about": about, "tab": TAB} | _context(node)
     is_part = "HX-Request" in request.headers
     return render(request, f"compaction_app/{'_summary' if is_part else 'inspect_summary'}.html", context)
-
-
-def _address(request: HttpRequest, view: str) -> str:
-    """The same in another view, with what is chosen."""
-    kept = {name: printable(request.GET[name]) for name in ("id", "seq") if request.GET.get(name)}
-    return f"?{urlencode({'view': view} | kept)}"
 
 
 def _chosen(request: HttpRequest, about: Inspected) -> dict[str, Any] | None:
@@ -212,22 +161,12 @@ def _chosen(request: HttpRequest, about: Inspected) -> dict[str, Any] | None:
     if not wanted:
         return None
     try:
-        return _context(summary_page.load_view(load_summary(wanted, session_id=about.id)))
+        return _context(load_summary(wanted, session_id=about.id))
     except SummaryNotFoundError:
         return {"missing": printable(wanted)[:100]}
 
 
-def _counts_of(sorts: Sequence[SummaryCount]) -> Counts:
-    """The numbers above the drawing."""
-    here = [sort for sort in sorts if not sort.is_superseded]
-    kinds: Counter[str] = Counter()
-    for sort in here:
-        kinds[sort.kind] += sort.number
-    return Counts(
-        total=kinds.total(),
-        leaves=kinds["leaf"],
-        condensed=kinds["condensed"],
-        by_rule=sum(sort.number for sort in here if sort.level == 3),
-        stale=sum(sort.number for sort in here if sort.freshness == "stale"),
-        superseded=sum(sort.number for sort in sorts if sort.is_superseded),
-    )
+def _context(node: SummaryRecord) -> dict[str, Any]:
+    view = load_view(node)
+    rejected = sum(not attempt.accepted for attempt in view.tries)
+    return {"view": view, "summary": node, "sources": view.sources, "rejected": rejected}

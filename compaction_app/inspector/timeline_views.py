@@ -12,9 +12,7 @@ from compaction_app.inspector.timeline import (
     AXIS,
     Wanted,
     find_compaction,
-    find_neighbours,
     load_timeline,
-    load_tool_names,
     load_totals,
     load_turn_steps,
 )
@@ -22,9 +20,10 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import TurnState
 from mnesis_core.text import printable
 from sessions_app.pages.lookup import LARGEST
+from sessions_app.pages.markdown import show_invisible
 from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.views import number_in, signed_in
-from sessions_app.record.timeline_queries import SEARCH_LENGTH
+from sessions_app.record.timeline_queries import SEARCH_LENGTH, tools_of_session, turns_beside
 
 STATES = [state.value for state in TurnState]
 
@@ -36,7 +35,7 @@ def timeline(request: HttpRequest, session_id: str) -> HttpResponse:
     context = _turns(request, about) | {
         "tab": "inspect",
         "totals": load_totals(about),
-        "tools": load_tool_names(about),
+        "tools": [show_invisible(name) for name in tools_of_session(about.id)],
         "states": STATES,
     }
     return render(request, "compaction_app/inspect_timeline.html", context)
@@ -66,8 +65,10 @@ def totals(request: HttpRequest, session_id: str) -> HttpResponse:
 def turn(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
     """One turn with its steps."""
     context = _steps(request, session_id, turn_id)
-    beside = find_neighbours(context["about"], context["found"].turn)
-    return render(request, "compaction_app/inspect_turn.html", context | {"beside": beside})
+    seq = context["found"].turn.line.seq
+    beside = turns_beside(context["about"].id, seq)
+    neighbours = {"previous": beside.get(seq - 1), "next": beside.get(seq + 1)}
+    return render(request, "compaction_app/inspect_turn.html", context | {"beside": neighbours})
 
 
 @signed_in
@@ -86,7 +87,18 @@ def compaction(request: HttpRequest, session_id: str, run_id: str) -> HttpRespon
 
 
 def _turns(request: HttpRequest, about: Inspected) -> dict[str, Any]:
-    wanted, before, start = _wanted(request), number_in(request, "before"), number_in(request, "from")
+    state, turn = request.GET.get("state", ""), number_in(request, "turn")
+    if state and state not in STATES:
+        raise InvalidRequest("state must be a state of turns", field="state")
+    wanted = Wanted(
+        state=state,
+        errors=request.GET.get("errors") == "1",
+        compactions=request.GET.get("compactions") == "1",
+        tool=printable(request.GET.get("tool", "").strip()),
+        q=printable(request.GET.get("q", "").strip()[:SEARCH_LENGTH]),
+        turn=None if turn is None else min(turn, LARGEST - 1),
+    )
+    before, start = number_in(request, "before"), number_in(request, "from")
     return {
         "about": about,
         "wanted": wanted,
@@ -101,17 +113,3 @@ def _steps(request: HttpRequest, session_id: str, turn_id: str) -> dict[str, Any
     after = number_in(request, "after") or 0
     found = load_turn_steps(about, turn_id, after=after)
     return {"about": about, "tab": "inspect", "found": found, "after": after, "axis": AXIS}
-
-
-def _wanted(request: HttpRequest) -> Wanted:
-    state, turn = request.GET.get("state", ""), number_in(request, "turn")
-    if state and state not in STATES:
-        raise InvalidRequest("state must be a state of turns", field="state")
-    return Wanted(
-        state=state,
-        errors=request.GET.get("errors") == "1",
-        compactions=request.GET.get("compactions") == "1",
-        tool=printable(request.GET.get("tool", "").strip()),
-        q=printable(request.GET.get("q", "").strip()[:SEARCH_LENGTH]),
-        turn=None if turn is None else min(turn, LARGEST - 1),
-    )

@@ -1,4 +1,4 @@
-"""Filters that put model calls, the blocks of their prompts and the differences between two calls on a page."""
+"""Filters that put turns, model calls, the blocks of prompts and the differences between two calls on a page."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from django import template
 from mnesis_core.context.blocks import Block, BlockKind
 from mnesis_core.records import CallRecord, UsageRecord
 from mnesis_core.text import excerpt
-from sessions_app.pages.markdown import show_invisible
+from sessions_app.pages.markdown import format_number, show_invisible
 from sessions_app.pages.permissions import address_of
+from sessions_app.record.timeline_queries import TurnLine
 
+BEGUN_BY = {
+    "chat": "person",
+    "task": "parent session",
+    "inbox": "peers",
+    "import": "import",
+    "fork": "copy of a fork",
+    "record": "caller's record",
+    "openai": "OpenAI client",
+}
 SOURCES = {
     "provider": "counted by the provider",
     "estimated": "our estimate",
@@ -69,6 +79,11 @@ REASONS = {
     "offered": "It may be called now.",
     "not_offered": "It may not be called any more.",
 }
+HOW_SHOWN = {
+    "shortened": "shortened in its prompt",
+    "left_out": "not in its prompt: there was no room, or nothing of it is sent to models",
+    "unknown": "its manifest cannot be read",
+}
 
 register = template.Library()
 
@@ -79,10 +94,23 @@ class HasKind(Protocol):
 
 
 @register.filter
+def begun_by(line: TurnLine) -> str:
+    return BEGUN_BY.get(line.origin, show_invisible(line.origin))
+
+
+@register.filter
 def cached(usage: UsageRecord) -> str:
     """Return what was read from the provider's cache and written to it."""
     counts = [(usage.tokens_cache_read, "read"), (usage.tokens_cache_write, "written")]
     return ", ".join(f"{count:,} {what}" for count, what in counts if count)
+
+
+@register.filter
+def tokens_used(usage: UsageRecord | None) -> str:
+    if usage is None or (usage.tokens_input is None and usage.tokens_output is None):
+        return ""
+    cached = f", {format_number(usage.tokens_cache_read)} cached" if usage.tokens_cache_read else ""
+    return f"{format_number(usage.tokens_input)} in, {format_number(usage.tokens_output)} out{cached}"
 
 
 @register.filter
@@ -185,3 +213,9 @@ def signed(tokens: int | None) -> str:
     if tokens is None:
         return ""
     return f"{tokens:+,}".replace("-", "\N{MINUS SIGN}") if tokens else "±0"
+
+
+@register.filter
+def how_shown(how: str) -> str:
+    """Return what the manifest of a call says beside that a message stood in its context."""
+    return HOW_SHOWN[how]

@@ -1,16 +1,20 @@
-"""Filters that put a compaction, and the summaries it wrote, on a page."""
+"""Filters that put compactions and summaries on a page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from django import template
+from django.utils.safestring import SafeString
 
 from compaction_app.models import LIVE
-from compaction_app.queries import SummaryHead
+from compaction_app.queries import SummaryCount, SummaryHead
+from compaction_app.templatetags.calls import span_name
+from mnesis_core.compaction.dag import Node
 from mnesis_core.compaction.selection import Outcome
-from mnesis_core.records import RunRecord
-from sessions_app.pages.markdown import show_invisible
+from mnesis_core.records import RunRecord, SummaryRecord
+from sessions_app.pages import transcript
+from sessions_app.pages.markdown import MARKDOWN_LIMIT, render_markdown, show_invisible
 
 ENDINGS: dict[str, str] = {
     Outcome.TARGET_MET: "It ended because the context had become small enough.",
@@ -26,6 +30,11 @@ CAUSES = {
     "hard": "before a call, because the context had passed its hard mark",
     "manual": "because somebody asked for it",
 }
+PRUNE_CAUSES = {
+    "soft": "the context was above its soft threshold",
+    "hard": "the context did not fit any more",
+    "manual": "somebody asked for a compaction",
+}
 
 register = template.Library()
 
@@ -37,7 +46,7 @@ def is_live(run: RunRecord | None) -> bool:
 
 @register.filter
 def has_changed(run: RunRecord) -> bool:
-    """Return whether the context is another one since."""
+    """Return whether the compaction changed the context."""
     return bool(run.summary_ids) or bool(run.pruned_parts)
 
 
@@ -66,3 +75,51 @@ def rejections(run: RunRecord) -> list[str]:
 @register.filter
 def models_of(summaries: Sequence[SummaryHead]) -> str:
     return ", ".join(dict.fromkeys(show_invisible(head.model) or "no model" for head in summaries))
+
+
+@register.filter
+def summary_name(summary: SummaryRecord | SummaryHead | Node) -> str:
+    """Return ``Leaf of messages 1–20``."""
+    return f"{summary.kind.capitalize()} of {span_name(summary.first_seq, summary.last_seq)}"
+
+
+@register.filter
+def span_numbers(span: tuple[int, int]) -> str:
+    """Return ``12``, or ``12–40``."""
+    first, last = span
+    return f"{first:,}" if first == last else f"{first:,}–{last:,}"
+
+
+@register.filter
+def summary_html(summary: SummaryRecord) -> SafeString | None:
+    """Return the text as HTML; ``None`` for an excerpt by rule, which is no Markdown, and for a text too long for it."""
+    if summary.level == 3 or len(summary.text) > MARKDOWN_LIMIT:
+        return None
+    return render_markdown(summary.text)
+
+
+@register.filter
+def count_words(sorts: Sequence[SummaryCount]) -> list[str]:
+    """Return ``31 in place``, ``24 leaves over messages`` and so on, without those that there are none of."""
+    here = [sort for sort in sorts if not sort.is_superseded]
+    leaves = sum(sort.number for sort in here if sort.kind == "leaf")
+    counted = (
+        (sum(sort.number for sort in here), "in place"),
+        (leaves, "leaf over messages" if leaves == 1 else "leaves over messages"),
+        (sum(sort.number for sort in here if sort.kind == "condensed"), "condensed"),
+        (sum(sort.number for sort in here if sort.level == 3), "of level 3"),
+        (sum(sort.number for sort in here if sort.freshness == "stale"), "stale"),
+        (sum(sort.number for sort in sorts if sort.is_superseded), "superseded"),
+    )
+    return [f"{number:,} {words}" for number, words in counted if number]
+
+
+@register.filter
+def prune_cause(run: RunRecord) -> str:
+    return PRUNE_CAUSES.get(run.trigger, "")
+
+
+@register.filter
+def first_words(text: str) -> str:
+    """Return the first words of what a tool was asked."""
+    return transcript.first_words(text)

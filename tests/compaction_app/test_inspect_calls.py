@@ -123,10 +123,10 @@ async def test_a_phrase_that_was_compacted_away_leads_to_its_summary_and_to_the_
         if "How much is it? 0" in str(request.payload["messages"])
     ]
     story = await db(trace, session.id, question.id)
-    assert (story.seen.count, story.seen.first.call.id, story.seen.last.call.id) == (
+    assert (story.seen.count, story.seen.ends[0].call.id, story.seen.ends[-1].call.id) == (
         len(saw), saw[0].id, saw[-1].id,
     )  # fmt: skip
-    assert (story.seen.first.how, story.seen.last.how, story.removed_turn) == ("whole", "whole", 5)
+    assert (story.seen.ends[0].how, story.seen.ends[-1].how, story.removed_turn) == ("whole", "whole", 5)
     assert 0 < len(saw) < len(calls)
     shown = await db(page, reader, "inspect-sightings", session.id, question.id)
     assert "Not in the context since turn 5" in shown
@@ -153,7 +153,7 @@ async def test_an_output_that_became_a_tombstone_says_who_saw_it_whole(session, 
     story = await db(trace, session.id, part.message_id)
     [tombstone] = story.tombstones
     assert (tombstone.part_ids, tombstone.seq, tombstone.turn_seq) == ([part.id], part.compacted_seq, 2)
-    assert [end.call.id for end in (tombstone.whole_in.first, tombstone.whole_in.last)] == [whole[0], whole[-1]]
+    assert [end.call.id for end in tombstone.whole_in.ends] == list(dict.fromkeys([whole[0], whole[-1]]))
     assert (tombstone.whole_in.count, story.seen.count) == (len(whole), len(rows))
     assert len(whole) < len(rows)
     shown = await db(page, reader, "inspect-sightings", session.id, part.message_id)
