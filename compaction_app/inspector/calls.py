@@ -130,10 +130,11 @@ def shares_of(blocks: Iterable[Block], kinds: Iterable[BlockKind]) -> list[Share
 def pretty(payload: Mapping[str, Any]) -> str:
     """Return a payload as JSON, laid out in lines as long as the indents stay readable."""
     # A stack instead of recursion: the description of a tool may be nested deeper than Python's stack allows.
-    deepest, waiting = 0, [(payload, 1)]
+    deepest = 0
+    waiting: list[tuple[Any, int]] = [(payload, 1)]
     while waiting:
         here, depth = waiting.pop()
-        inner: Iterable[Any] = here.values() if isinstance(here, Mapping) else here
+        inner = here.values() if isinstance(here, Mapping) else here
         waiting += [(item, depth + 1) for item in inner if isinstance(item, dict | list)]
         deepest = max(deepest, depth)
     return json.dumps(payload, ensure_ascii=False, indent=2 if deepest <= MAX_INDENTED_DEPTH else None)

@@ -225,7 +225,7 @@ class StepView:
     ended: datetime | None = None
     bar: Bar | None
     usage: UsageRecord | None = None
-    output_tokens: int = 0
+    output_tokens: int | None = None
     is_pruned: bool = False
     """Whether the model sees a mark in place of a tool's output."""
     has_runs: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from django import template
 
@@ -121,7 +121,8 @@ def counted_by(usage: UsageRecord) -> str:
 @register.filter
 def call_facts(call: CallRecord) -> list[tuple[str, str]]:
     """Return (name, value) of what a call has besides its numbers, the parameters sent to the provider among it."""
-    given = call.parameters if isinstance(call.parameters, dict) else {}
+    given: Any = call.parameters
+    given = given if isinstance(given, dict) else {}
     calibration = given.get("calibration")
     ratio = calibration.get("ratio") if isinstance(calibration, dict) else None
     facts = [
