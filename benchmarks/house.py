@@ -1,13 +1,24 @@
-"""The shape of the code, beside that of others: ``python -m benchmarks.house``. Migrations and tests are left out."""
+"""The shape of the code, beside that of others: ``python -m benchmarks.house``. Migrations and tests are left out.
+
+``--trace`` prints the number of our files that a chat message with one tool call enters, from the endpoint to the socket.
+"""
 
 from __future__ import annotations
 
+import argparse
 import ast
+import asyncio
 import io
+import os
+import sys
+import tempfile
+import threading
 import tokenize
 from collections import Counter
 from pathlib import Path
 from statistics import median, quantiles
+from types import FrameType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_COUNTED = {"tests", "migrations", "benchmarks", ".venv", "node_modules", "docs", "build"}
@@ -29,6 +40,7 @@ OTHERS = {
     "fan-out median / largest": ("1/10", "1/11", "3/13", "-"),
 }
 """The same figures of three code bases that are pleasant to read, and what this one is to reach."""
+MOST_FILES_ENTERED, FILES_ENTERED_BEFORE = 55, 101
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -109,9 +121,107 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / max(1, whole):.1f}"
 
 
+class Trace:
+    """The functions of our packages that are entered in any thread while ``is_on``."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        self.is_on = False
+        self.functions: Counter[tuple[str, str, int]] = Counter()
+        self._ours = tuple(f"{folder}{os.sep}" for folder in folders)
+        # A profile function is inherited by threads that start later, so it is set before any does.
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if self.is_on and event == "call" and code.co_filename.startswith(self._ours) and code.co_name != "<module>":
+            self.functions[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
+
+    @property
+    def files(self) -> Counter[str]:
+        """Return how many functions of each file were entered."""
+        return Counter(str(Path(name).relative_to(ROOT)) for name, _, _ in self.functions)
+
+
+def scripted_model(spec: Any) -> Any:
+    """Return what ``MODEL_FACTORY`` names while a message is traced: a model that calls a tool and then answers."""
+    from mnesis_core.llm.interface import ToolCall
+    from mnesis_core.providers.scripted import ScriptedModel, Step
+
+    call = ToolCall(id="call_1", name="calculator", arguments='{"expression": "6 * 7"}')
+    return ScriptedModel(
+        spec, lambda request: "It is 42." if '"call_1"' in str(request).replace("'", '"') else Step(tool_calls=(call,))
+    )
+
+
+def trace_message(folders: list[Path]) -> Trace:
+    """Send a chat message to the site's own ASGI application, twice, and trace the second."""
+    trace = Trace(folders)
+    with tempfile.TemporaryDirectory(prefix="mnesis-trace-") as directory:
+        settings_module = {"DJANGO_SETTINGS_MODULE": "mnesis_site.settings", "MNESIS_ROLE": "web"}
+        os.environ.update(settings_module | {"MNESIS_DATA_DIR": directory, "DATABASE_URL": "", "REDIS_URL": ""})
+        import django
+        from django.conf import settings
+
+        django.setup()
+        settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.house.scripted_model"}
+        settings.ALLOWED_HOSTS = ["*"]
+        asyncio.run(_send_and_follow(trace))
+    return trace
+
+
+async def _send_and_follow(trace: Trace) -> None:
+    from asgiref.sync import sync_to_async
+    from channels.testing import HttpCommunicator, WebsocketCommunicator
+    from django.contrib.auth.models import User
+    from django.core.management import call_command
+
+    from agents_app.turns import lifecycle
+    from agents_app.turns.runner import runner
+    from mnesis_site.asgi import application
+    from sessions_app.database.threads import db
+
+    await sync_to_async(call_command)("migrate", verbosity=0)
+    owner = await db(User.objects.create_user, "benchmark")
+    output = io.StringIO()
+    await sync_to_async(call_command)("apikey", "create", "benchmark", stdout=output)
+    headers = [(b"authorization", f"Bearer {output.getvalue().strip()}".encode()), (b"host", b"localhost")]
+    config = {"turn": {"tools": ["calculator"]}}
+    session = await db(lifecycle.create_session, owner=owner, config=config)
+    socket = WebsocketCommunicator(application, f"/ws/sessions/{session.id}", headers=headers)
+    assert (await socket.connect())[0]
+    for number in range(2):
+        runner._swept_at = asyncio.get_running_loop().time()  # the sweep is not the message's
+        trace.is_on = number == 1
+        post = HttpCommunicator(
+            application,
+            "POST",
+            f"/api/sessions/{session.id}/turns",
+            body=b'{"message": "What is 6 * 7?"}',
+            headers=[*headers, (b"content-type", b"application/json")],
+        )
+        response = await post.get_response(timeout=30)
+        assert response["status"] < 300, response
+        while "turn.completed" not in str(await socket.receive_from(timeout=30)):
+            pass
+        trace.is_on = False
+    await socket.disconnect()
+    await runner.shutdown()
+
+
 def main() -> None:
-    """Print all figures beside the others', then each package's."""
+    """Print all figures beside the others', then each package's; or what a message enters."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trace", action="store_true", help="trace a chat message with one tool call instead")
+    is_trace = parser.parse_args().trace
     packages = sorted(path.parent for path in ROOT.glob("*/__init__.py") if path.parent.name not in NOT_COUNTED)
+    if is_trace:
+        trace = trace_message(packages)
+        for name, count in sorted(trace.files.items()):
+            print(f"{count:5} {name}")
+        print(f"files entered: {len(trace.files)} (goal: at most {MOST_FILES_ENTERED}; before: {FILES_ENTERED_BEFORE})")
+        print(f"functions entered: {len(trace.functions)}, {trace.functions.total():,} times")
+        return
     packages += [path.parent for path in ROOT.glob("clients/*/*/__init__.py")]
     names = {package.name for package in packages}
     ours = measure([path for package in packages for path in modules_of(package)], names)
