@@ -162,33 +162,33 @@ def trace_message(folders: list[Path]) -> Trace:
         os.environ.update(settings_module | {"MNESIS_DATA_DIR": directory, "DATABASE_URL": "", "REDIS_URL": ""})
         import django
         from django.conf import settings
+        from django.core.management import call_command
 
         django.setup()
         settings.MNESIS = {**settings.MNESIS, "MODEL_FACTORY": "benchmarks.house.scripted_model"}
         settings.ALLOWED_HOSTS = ["*"]
-        asyncio.run(_send_and_follow(trace))
+        call_command("migrate", verbosity=0)
+        key = io.StringIO()
+
+        from django.contrib.auth.models import User
+
+        from agents_app.turns.lifecycle import create_session
+
+        owner = User.objects.create_user("benchmark")
+        call_command("apikey", "create", "benchmark", stdout=key)
+        session_id = create_session(owner=owner, config={"turn": {"tools": ["calculator"]}}).id
+        asyncio.run(_send_and_follow(trace, session_id, key.getvalue().strip()))
     return trace
 
 
-async def _send_and_follow(trace: Trace) -> None:
-    from asgiref.sync import sync_to_async
+async def _send_and_follow(trace: Trace, session_id: str, key: str) -> None:
     from channels.testing import HttpCommunicator, WebsocketCommunicator
-    from django.contrib.auth.models import User
-    from django.core.management import call_command
 
-    from agents_app.turns import lifecycle
     from agents_app.turns.runner import runner
     from mnesis_site.asgi import application
-    from sessions_app.database.threads import db
 
-    await sync_to_async(call_command)("migrate", verbosity=0)
-    owner = await db(User.objects.create_user, "benchmark")
-    output = io.StringIO()
-    await sync_to_async(call_command)("apikey", "create", "benchmark", stdout=output)
-    headers = [(b"authorization", f"Bearer {output.getvalue().strip()}".encode()), (b"host", b"localhost")]
-    config = {"turn": {"tools": ["calculator"]}}
-    session = await db(lifecycle.create_session, owner=owner, config=config)
-    socket = WebsocketCommunicator(application, f"/ws/sessions/{session.id}", headers=headers)
+    headers = [(b"authorization", f"Bearer {key}".encode()), (b"host", b"localhost")]
+    socket = WebsocketCommunicator(application, f"/ws/sessions/{session_id}", headers=headers)
     assert (await socket.connect())[0]
     for number in range(2):
         runner._swept_at = asyncio.get_running_loop().time()  # the sweep is not the message's
@@ -196,7 +196,7 @@ async def _send_and_follow(trace: Trace) -> None:
         post = HttpCommunicator(
             application,
             "POST",
-            f"/api/sessions/{session.id}/turns",
+            f"/api/sessions/{session_id}/turns",
             body=b'{"message": "What is 6 * 7?"}',
             headers=[*headers, (b"content-type", b"application/json")],
         )
