@@ -19,8 +19,8 @@ from django.contrib.auth import get_user_model
 from agents_app.tools import ToolContext, offered_tools
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.claim import claim_turn
+from agents_app.turns.loop import side_by_side
 from agents_app.turns.runner import runner
-from agents_app.turns.tool_step import side_by_side
 from agents_app.turns.transactions import TurnEnd
 from mnesis_core.config import Config
 from mnesis_core.errors import Conflict, SessionNotFoundError, SessionNotRunning

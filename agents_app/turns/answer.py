@@ -20,34 +20,34 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """What a model has said so far in one message."""
-
     session_id: str
     message_id: str
     config: StreamConfig
     clock: Callable[[], float] = time.monotonic
-    texts: list[list[str]] = field(default_factory=list)
-    """For each part, the pieces that came."""
+    texts: list[list[str]] = field(default_factory=list)  # for each part, the pieces that came
     types: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     _unwritten: list[tuple[int, str]] = field(default_factory=list)
-    _held_up: list[message_store.Piece] = field(default_factory=list)
-    """Pieces that an outage kept from the journal."""
+    _held_up: list[message_store.Piece] = field(default_factory=list)  # by an outage of the database
     _flushed_at: float = 0.0
 
     async def stream(self, model: Model, request: Request) -> Reply:
-        """Ask, pass on and journal what comes, and return the end of it."""
+        """Ask the model, pass on and journal what it streams, and return its reply."""
         self._flushed_at = self.clock()
         async for item in model.stream(request):
             if isinstance(item, Reply):
-                return self._as_streamed(item)
+                # A reply that says it gave nothing, after a part was passed on, would else be asked for again.
+                is_begun = self.types and item.outcome is Outcome.FAILED
+                return replace(item, outcome=Outcome.BROKEN) if is_begun else item
             self._take(item)
-            if self._is_due():
+            size = sum(len(text) for _, text in self._unwritten)
+            is_due = self.clock() - self._flushed_at >= self.config.journal_seconds
+            if is_due or size >= self.config.journal_bytes:
                 await self.flush()
         raise AssertionError("a model's stream must end with a Reply")
 
     async def flush(self) -> None:
-        """Make everything that came durable; what an outage keeps from it is kept for the next time."""
+        """Journal everything that came; pieces that an outage keeps from the journal are kept for the next flush."""
         unwritten, self._unwritten = self._unwritten, []
         self._flushed_at = self.clock()
         held_up = len(self._held_up)
@@ -64,21 +64,14 @@ class Answer:
 
     @property
     def is_journalled(self) -> bool:
-        """Whether anything of it was, or is being, written to the journal."""
         return any(self.lengths)
 
     @property
     def parts(self) -> list[TextPart | ReasoningPart]:
-        """What came, as parts of the record."""
         return [
             TextPart(text="".join(pieces)) if kind == TextPart.type else ReasoningPart(text="".join(pieces))
             for kind, pieces in zip(self.types, self.texts, strict=True)
         ]
-
-    def _as_streamed(self, reply: Reply) -> Reply:
-        """The reply; one that says it gave nothing after it was passed on in part would else be asked for again."""
-        is_begun = self.types and reply.outcome is Outcome.FAILED
-        return replace(reply, outcome=Outcome.BROKEN) if is_begun else reply
 
     def _take(self, delta: TextDelta | ReasoningDelta) -> None:
         kind = TextPart.type if isinstance(delta, TextDelta) else ReasoningPart.type
@@ -90,12 +83,6 @@ class Answer:
         self.texts[index].append(delta.text)
         self._unwritten.append((index, delta.text))
         hub.add_text(self.session_id, self.message_id, index, kind, delta.text)
-
-    def _is_due(self) -> bool:
-        if not self._unwritten:
-            return False
-        size = sum(len(text) for _, text in self._unwritten)
-        return size >= self.config.journal_bytes or self.clock() - self._flushed_at >= self.config.journal_seconds
 
     def _pieces(self, unwritten: list[tuple[int, str]]) -> list[message_store.Piece]:
         pieces = []

@@ -1,4 +1,4 @@
-"""Host mode of a session: on or off, and the name by which peers address it."""
+"""A turn begins, or is recorded whole: the session is claimed and every row written in one transaction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from agents_app.turns.recovery import recover_turns
 from compaction_app.schedule import act_on, find_trigger
@@ -28,13 +27,26 @@ from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.prepared_parts import ReadyPart, make_all_ready
+from sessions_app.record.prepared_parts import make_all_ready
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import find_turn_by_key, load_turn
 
+MOST_FILES = 50  # of one message
+WORKER_SECONDS = 3.0  # a worker has so long for an exploration before this process makes it: there may be no worker
+LOOK_SECONDS = 0.1
+KEY_LENGTH = 200  # stored characters of the column
+TITLE_FROM_MESSAGE = 60  # characters of the first message that become the title of an untitled session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedTurn:
+    turn: TurnRecord
+    seq: int  # the turn's first event of this request, to follow it from; 1 when an earlier request started it
+    is_new: bool  # False when the idempotency key had started it before, or when it still waits
+
 
 def change_hosting(record: Change, *, host_mode: bool | None, peer_name: str | None = None) -> None:
-    """Write what somebody asks for; ``None`` leaves a value as it is.
+    """Turn a session's host mode on or off, or rename it; ``None`` leaves a value as it is.
 
     :raises InvalidRequest: host mode needs a name, or the name cannot be one.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
@@ -48,60 +60,39 @@ def change_hosting(record: Change, *, host_mode: bool | None, peer_name: str | N
         session_store.update_session(record, hosting=after)
 
 
-# Files that a turn is given: looked at before it begins, and put into the user's message.
-
-MOST_FILES = 50
-"""Of one message."""
-WORKER_SECONDS = 3.0
-"""How long a worker has for an exploration before this process has it made: there may be none."""
-LOOK_SECONDS = 0.1
-
-
-async def explored(session_id: str, file_ids: Sequence[str], *, owner_id: int) -> None:
+async def wait_until_explored(session_id: str, file_ids: Sequence[str], *, owner_id: int) -> None:
     """Wait until these files of a session are explored, for ``files.wait_seconds`` at the most.
 
     :raises FileReferenceNotFoundError: the session has no such file.
     :raises InvalidRequest: there are too many.
     """
-    if not file_ids:
-        return
     if len(file_ids) > MOST_FILES:
         raise InvalidRequest(f"a message may have {MOST_FILES} files", field="files")
-    waiting = [file for file in await db(_load, session_id, file_ids, owner_id) if not file.is_explored]
-    if not waiting:
-        return
+
+    async def wait(file_id: str) -> None:
+        is_explored = False
+        while not is_explored:
+            for _ in range(int(WORKER_SECONDS / LOOK_SECONDS)):
+                if (await db(load_file_reference, file_id, owner_id=owner_id)).is_explored:
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+            # It returns an unexplored file while a worker asks a model about it.
+            is_explored = (await work(explore_file, file_id, owner_id=owner_id)).is_explored
+
+    files = await db(_load_files, session_id, file_ids, owner_id)
     try:
         async with asyncio.timeout(site_config().files.wait_seconds):
-            await asyncio.gather(*(_explored(file, owner_id) for file in waiting))
+            await asyncio.gather(*(wait(file.id) for file in files if not file.is_explored))
     except TimeoutError:
         pass  # the message says that they were not explored yet
 
 
-async def _explored(file: FileReference, owner_id: int) -> None:
-    is_explored = False
-    while not is_explored:
-        for _ in range(int(WORKER_SECONDS / LOOK_SECONDS)):
-            if (await db(load_file_reference, file.id, owner_id=owner_id)).is_explored:
-                return
-            await asyncio.sleep(LOOK_SECONDS)
-        # It is not while a worker asks a model about it.
-        is_explored = (await work(explore_file, file.id, owner_id=owner_id)).is_explored
-
-
-def parts_of_files(session_id: str, file_ids: Sequence[str], *, owner_id: int) -> tuple[Part, ...]:
-    """The parts of a message that give a model these files: short texts whole, others by reference.
-
-    :raises FileReferenceNotFoundError: the session has no such file.
-    """
-    threshold = session_config(load_session(session_id).config).files.inline_threshold if file_ids else 0
-    return tuple(_part(file, threshold) for file in _load(session_id, file_ids, owner_id))
-
-
-def _load(session_id: str, file_ids: Sequence[str], owner_id: int) -> list[FileReference]:
+def _load_files(session_id: str, file_ids: Sequence[str], owner_id: int) -> list[FileReference]:
     return [load_file_reference(id, session_id=session_id, owner_id=owner_id) for id in dict.fromkeys(file_ids)]
 
 
-def _part(file: FileReference, threshold: int) -> Part:
+def _part_of_file(file: FileReference, threshold: int) -> Part:
+    # A short text goes into the message whole, any other file by reference.
     def read() -> str:
         return text_of_bytes(read_content(file.content_id, 0, content_size(file.content_id)))
 
@@ -110,25 +101,6 @@ def _part(file: FileReference, threshold: int) -> Part:
         return part_of_file(file, read, threshold=threshold, same_path=same_path)
     except FileContentNotFound:
         return part_of_file(file, read, threshold=0, same_path=same_path)
-
-
-# Story: a turn begins or is recorded whole: the session claimed, what was said and every event, in one transaction.
-
-KEY_LENGTH = 200
-"""Stored characters of the column."""
-TITLE_FROM_MESSAGE = 60
-"""Characters of the first message that name a session nobody has named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartedTurn:
-    """A turn, and whether this very request started it or set it going again."""
-
-    turn: TurnRecord
-    seq: int
-    """The turn's first event of this request, to follow it from; 1 when an earlier one started it."""
-    is_new: bool
-    """False when the idempotency key has started it before, or when it waits on."""
 
 
 def claim_turn(
@@ -148,22 +120,33 @@ def claim_turn(
     """
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
-    _check_asked(message, earlier, config)
+    if message is not None or not earlier:
+        check_message(message or "", config)
+    for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
+        check_length("earlier messages", text, config.limits.message_characters)
     options = options or TurnOptions()
     check_options(options, characters=config.limits.message_characters)
     idempotency_key = stored_key(idempotency_key)
     asked = write_options(options)
     said_with = f"{json.dumps(message)}{json.dumps(list(files))}" if files else json.dumps(message)
     digest = hashlib.sha256((said_with + asked).encode()).hexdigest()
-    _free_if_dead(session, lease_owner)
-    given = parts_of_files(session_id, files, owner_id=owner_id)
+    _close_dead_turn(session, lease_owner)
+    threshold = config.files.inline_threshold
+    given = [_part_of_file(file, threshold) for file in _load_files(session_id, files, owner_id)]
     question = () if message is None else (Message(role="user", parts=(TextPart(text=message), *given)),)
     parts = [make_all_ready(said.parts) for said in question]
     with change(session_id) as record:
         known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
         if known is not None:
-            return _replayed(session_id, known, digest)
-        _write_earlier(record, session, earlier)
+            return _replay(session_id, known, digest)
+        if earlier:
+            # What happened elsewhere is a turn of its own that has ended.
+            turn_id = turn_store.start_turn(record, model=session.model, origin="record")
+            ended = MessageEnd(outcome=Outcome.COMPLETE.value)
+            for said in earlier:
+                end = ended if said.role == "assistant" else None
+                message_store.append_message(record, turn_id=turn_id, message=said, end=end)
+            turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
         seq = record.next_seq
         turn = turn_store.claim_turn(
             record,
@@ -178,7 +161,7 @@ def claim_turn(
             message_store.append_message(record, turn_id=turn.id, message=said, parts=ready)
             for said, ready in zip(question, parts, strict=True)
         ]
-        _name(record, session, message or "")
+        _set_title(record, session, message or "")
         change_hosting(record, host_mode=options.host_mode)
     return StartedTurn(turn=replace(turn, message_ids=tuple(said_ids)), seq=seq, is_new=True)
 
@@ -194,15 +177,25 @@ def claim_recorded_turn(
     check_recorded(turn, characters=session_config(session.config).limits.message_characters)
     digest, key = request_digest(turn), stored_key(idempotency_key)
     turn = replace(turn, user=_with_files(turn.user, owner_id), assistant=_with_files(turn.assistant, owner_id))
-    _free_if_dead(session, lease_owner)
-    parts = make_all_ready(turn.user), make_all_ready(turn.assistant)
+    _close_dead_turn(session, lease_owner)
+    user_parts, assistant_parts = make_all_ready(turn.user), make_all_ready(turn.assistant)
+    model = turn.model or session.model
+    user, assistant = Message(role="user", parts=turn.user), Message(role="assistant", parts=turn.assistant)
+    end = MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage)
     with change(session_id) as record:
         seq = record.next_seq
         known = find_turn_by_key(session_id, key) if key else None
         if known is not None:
-            return _replayed(session_id, known, digest)
-        turn_id = _write_recorded(record, session, turn, parts, idempotency_key=key, request_digest=digest)
-        _name(record, session, text_of(turn.user))
+            return _replay(session_id, known, digest)
+        turn_id = turn_store.start_turn(
+            record, model=model, origin="record", idempotency_key=key, request_digest=digest
+        )
+        message_store.append_message(record, turn_id=turn_id, message=user, parts=user_parts)
+        message_store.append_message(
+            record, turn_id=turn_id, message=assistant, parts=assistant_parts, model=model, end=end
+        )
+        turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=turn.usage)
+        _set_title(record, session, text_of(turn.user))
     compact_if_due(session_id)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=True)
 
@@ -214,14 +207,6 @@ def check_message(message: str, config: Config) -> None:
     check_length("message", message, config.limits.message_characters)
 
 
-def _check_asked(message: str | None, earlier: Sequence[Message], config: Config) -> None:
-    """:raises InvalidRequest: there is nothing to answer, or a text is too long."""
-    if message is not None or not earlier:
-        check_message(message or "", config)
-    for text in [text for said in earlier for part in said.parts for text in texts_of(part)]:
-        check_length("earlier messages", text, config.limits.message_characters)
-
-
 def check_length(name: str, text: str, limit: int) -> None:
     """:raises RequestTooLarge: a text has more characters than are allowed."""
     if len(text) > limit:
@@ -231,16 +216,14 @@ def check_length(name: str, text: str, limit: int) -> None:
 
 
 def check_stored(name: str, text: str, limit: int) -> None:
-    """A short text must fit its column also after NUL and the like were escaped; only one database would say so.
-
-    :raises InvalidRequest: it does not.
-    """
+    """:raises InvalidRequest: a short text does not fit its column."""
+    # Once NUL and the like are escaped it is longer, and SQLite does not check.
     if len(encode_text(text)) > limit:
         raise InvalidRequest(f"{name} is too long, or has too many characters that must be escaped", field=name)
 
 
 def compact_if_due(session_id: str) -> None:
-    """As at the end of any turn; here the context is measured after the commit, so that the lock stays short."""
+    # Unlike at the end of a turn the context is measured after the commit, so that the lock stays short.
     trigger = find_trigger(session_id)
     if trigger is not None:
         with change(session_id) as record:
@@ -248,7 +231,7 @@ def compact_if_due(session_id: str) -> None:
 
 
 def stored_key(idempotency_key: str | None) -> str | None:
-    """An idempotency key as it is stored.
+    """Return an idempotency key as it is stored.
 
     :raises InvalidRequest: it is too long.
     """
@@ -258,75 +241,41 @@ def stored_key(idempotency_key: str | None) -> str | None:
     return encode_text(idempotency_key)
 
 
-def _free_if_dead(session: SessionRecord, lease_owner: str) -> None:
-    """A turn whose process died does not keep the session busy."""
-    if session.running_turn_id is None:
-        return
-    recover_turns(lease_owner=lease_owner, session_id=session.id)
+def _close_dead_turn(session: SessionRecord, lease_owner: str) -> None:
+    # A turn whose process died must not keep the session busy.
+    if session.running_turn_id is not None:
+        recover_turns(lease_owner=lease_owner, session_id=session.id)
 
 
-def _replayed(session_id: str, known: tuple[str, str], digest: str) -> StartedTurn:
+def _replay(session_id: str, known: tuple[str, str], digest: str) -> StartedTurn:
     turn_id, earlier = known
     if earlier != digest:
         raise IdempotencyMismatch(turn_id=turn_id)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=1, is_new=False)
 
 
-def _write_recorded(
-    record: Change,
-    session: SessionRecord,
-    turn: RecordedTurn,
-    parts: tuple[list[ReadyPart], list[ReadyPart]],
-    **key: Any,
-) -> str:
-    model = turn.model or session.model
-    turn_id = turn_store.start_turn(record, model=model, origin="record", **key)
-    message_store.append_message(record, turn_id=turn_id, message=Message(role="user", parts=turn.user), parts=parts[0])
-    message_store.append_message(
-        record,
-        turn_id=turn_id,
-        message=Message(role="assistant", parts=turn.assistant),
-        parts=parts[1],
-        model=model,
-        end=MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage),
-    )
-    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED, usage=turn.usage)
-    return turn_id
-
-
-def _write_earlier(record: Change, session: SessionRecord, earlier: Sequence[Message]) -> None:
-    """What happened elsewhere, as one turn that has ended."""
-    if not earlier:
-        return
-    turn_id = turn_store.start_turn(record, model=session.model, origin="record")
-    ended = MessageEnd(outcome=Outcome.COMPLETE.value)
-    for message in earlier:
-        end = ended if message.role == "assistant" else None
-        message_store.append_message(record, turn_id=turn_id, message=message, end=end)
-    turn_store.finish_turn(record, turn_id, state=TurnState.COMPLETED)
-
-
 def _with_files(parts: tuple[Part, ...], owner_id: int) -> tuple[Part, ...]:
-    return tuple(_known_file(part, owner_id) if isinstance(part, FileRefPart) else part for part in parts)
+    # References carry what the record knows of the files, not what the caller says of them.
+    def with_file(part: Part) -> Part:
+        if not isinstance(part, FileRefPart):
+            return part
+        file = load_file_reference(part.file_id, owner_id=owner_id)
+        return FileRefPart(
+            file_id=file.id,
+            path=file.path,
+            file_type=file.file_type,
+            token_count=file.token_count,
+            exploration_summary=file.exploration_summary,
+        )
+
+    return tuple(map(with_file, parts))
 
 
-def _known_file(part: FileRefPart, owner_id: int) -> FileRefPart:
-    file = load_file_reference(part.file_id, owner_id=owner_id)
-    return FileRefPart(
-        file_id=file.id,
-        path=file.path,
-        file_type=file.file_type,
-        token_count=file.token_count,
-        exploration_summary=file.exploration_summary,
-    )
-
-
-def _name(record: Change, session: SessionRecord, message: str) -> None:
-    """The first message names a session that nobody has named."""
-    if message and not session.title and session.turn_seq == 0:
-        session_store.update_session(record, title=_title_of(message))
-
-
-def _title_of(message: str) -> str:
-    line = " ".join(message.split())
-    return line if len(line) <= TITLE_FROM_MESSAGE else line[: TITLE_FROM_MESSAGE - 1].rstrip() + "…"
+def _set_title(record: Change, session: SessionRecord, message: str) -> None:
+    # The first message becomes the title of a session without one.
+    if not message or session.title or session.turn_seq:
+        return
+    title = " ".join(message.split())
+    if len(title) > TITLE_FROM_MESSAGE:
+        title = title[: TITLE_FROM_MESSAGE - 1].rstrip() + "…"
+    session_store.update_session(record, title=title)

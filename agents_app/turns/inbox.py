@@ -1,7 +1,7 @@
-"""Story: messages come into a session's inbox, and an idle session in host mode takes them as a turn.
+"""Messages come into a session's inbox, and an idle session in host mode takes them as a turn.
 
-What waits, waits in the record: any process may take it, one does, and a process that dies loses nothing. Messages and
-the turn that reads them are one transaction, so none is read twice.
+Messages wait in the record: any process may take them, one does, and a process that dies loses none. Messages and the
+turn that reads them are written in one transaction, so none is read twice.
 """
 
 from __future__ import annotations
@@ -42,24 +42,30 @@ from sessions_app.record.session_queries import load_session, peer_names
 from sessions_app.record.turn_queries import list_turns, load_turn
 from sessions_app.usage.limits import limits_for, look
 
-MOST_TAKEN = 100
-"""Messages that one turn reads."""
+MOST_TAKEN = 100  # messages that one turn reads
 
 
 def deliver(session_id: str, *, owner_id: int, draft: Draft, idempotency_key: str | None = None) -> InboxMessage:
-    """Put a message into a session's inbox; the same again with the same key is the one that is there.
+    """Put a message into a session's inbox; a repeated request with its key returns the message that is there.
 
     :raises MnesisError: see ``lifecycle.send_message``
     """
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
-    draft, idempotency_key = _with_hops(draft, owner_id), stored_key(idempotency_key)
+    idempotency_key = stored_key(idempotency_key)
+    if draft.sender_turn:
+        load_session(draft.sender, owner_id=owner_id)
+        draft = replace(draft, hops=hops_after(load_taken(draft.sender, draft.sender_turn)))
     check_draft(draft, config.inbox)
-    _check_reply(draft, owner_id)
+    if draft.in_reply_to:
+        load_inbox_message(draft.in_reply_to, owner_id=owner_id)
     with change(session_id) as record:
         known = find_sent(session_id, idempotency_key) if idempotency_key else None
         if known is not None:
-            return _same(known, draft)
+            before = (known.text, known.kind, known.sender, known.in_reply_to)
+            if before != (draft.text, draft.kind, draft.sender, draft.in_reply_to):
+                raise IdempotencyMismatch(inbox_id=known.id)
+            return known
         if record.archived:
             raise SessionArchived(session_id=session_id)
         if not load_session(session_id).host_mode:
@@ -70,34 +76,12 @@ def deliver(session_id: str, *, owner_id: int, draft: Draft, idempotency_key: st
     return load_inbox_message(message_id, owner_id=owner_id)
 
 
-def _with_hops(draft: Draft, owner_id: int) -> Draft:
-    """:raises SessionNotFoundError: the sender's session is not there, or belongs to somebody else."""
-    if not draft.sender_turn:
-        return draft
-    load_session(draft.sender, owner_id=owner_id)
-    return replace(draft, hops=hops_after(load_taken(draft.sender, draft.sender_turn)))
-
-
-def _check_reply(draft: Draft, owner_id: int) -> None:
-    """:raises InboxMessageNotFoundError: what it answers is no message to one of this person's sessions."""
-    if draft.in_reply_to:
-        load_inbox_message(draft.in_reply_to, owner_id=owner_id)
-
-
-def _same(known: InboxMessage, draft: Draft) -> InboxMessage:
-    """:raises IdempotencyMismatch: the key stands for another message."""
-    said = (known.text, known.kind, known.sender, known.in_reply_to)
-    if said != (draft.text, draft.kind, draft.sender, draft.in_reply_to):
-        raise IdempotencyMismatch(inbox_id=known.id)
-    return known
-
-
 def claim_waiting(session_id: str, *, lease_owner: str) -> TurnRecord | None:
-    """Claim an idle session in host mode for a turn that reads what waits; ``None`` if it may not or need not begin."""
+    """Claim an idle session in host mode for a turn that reads what waits; return ``None`` if no turn is to begin."""
     try:
         session = load_session(session_id)
         config = session_config(session.config)
-        messages = _readable(session, config)
+        messages = _load_readable(session, config)
         return _claim(session, config, messages, lease_owner) if messages else None
     except SessionNotFoundError:
         return None  # deleted meanwhile
@@ -113,7 +97,7 @@ def _claim(
     said = Message(role="user", parts=(TextPart(text=text),))
     parts = make_all_ready(said.parts)
     with change(session.id) as record:
-        # Whoever was first has begun a turn: what was looked at before the lock is no longer so.
+        # Another process may have begun a turn since the session was read.
         if record.turn_seq != session.turn_seq or record.archived or not load_session(session.id).host_mode:
             return None
         turn_id = turn_store.start_turn(
@@ -128,12 +112,11 @@ def _claim(
     return load_turn(turn_id, session_id=session.id)
 
 
-def _readable(session: SessionRecord, config: Config) -> list[InboxMessage]:
-    """What waits for a session that may begin a turn now."""
+def _load_readable(session: SessionRecord, config: Config) -> list[InboxMessage]:
     if not session.host_mode or session.archived_at or session.running_turn_id:
         return []
     last = next(iter(list_turns(session.id, limit=1)), None)
-    # Asked before what waits is read: a word that ends the rest is among what the turn reads.
+    # Read before what waits: a message that ends the rest is then among those that the turn reads.
     if is_resting(last, spoken_at=spoken_at(session.id)):
         return []
     waiting = load_waiting(session.id, limit=MOST_TAKEN)
@@ -141,7 +124,7 @@ def _readable(session: SessionRecord, config: Config) -> list[InboxMessage]:
 
 
 def _is_affordable(session: SessionRecord, text: str) -> bool:
-    """Whether a call that reads this passes no limit: else it waits until the day is over, or somebody allows more."""
+    # A message that no limit leaves room for waits until the day is over, or until a limit is raised.
     limits = limits_for(session)
     if not limits:
         return True

@@ -1,4 +1,4 @@
-"""Story: a message is put into an inbox, and whoever may take it here is called."""
+"""The use cases of sessions and turns, one function for every endpoint that offers it. Each makes one change of the record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agents_app.turns.claim import (
     claim_recorded_turn,
     claim_turn,
     compact_if_due,
-    explored,
+    wait_until_explored,
 )
 from agents_app.turns.inbox import deliver
 from agents_app.turns.recovery import end_waiting
@@ -52,7 +52,7 @@ async def send_message(
 ) -> InboxMessage:
     """Put a message into the inbox of a session in host mode, which takes it when it is idle; returns at once.
 
-    :raises SessionNotFoundError: the session, or that of the sender, is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: the session, or that of the sender, is not there, or belongs to another person.
     :raises SessionArchived: it takes no more turns, so no messages either.
     :raises NotInHostMode: it does not stay alive for messages.
     :raises InboxFull: too many messages wait there.
@@ -66,13 +66,11 @@ async def send_message(
     return message
 
 
-# A session: created, changed, forked, closed and opened again, deleted.
+# Sessions.
 
-TITLE_LENGTH, AGENT_LENGTH = 400, 100
-"""Stored characters of the columns."""
+TITLE_LENGTH, AGENT_LENGTH = 400, 100  # stored characters of the columns
 FORK_SUFFIX = " (fork)"
-COPIED_AT_ONCE = 2_000
-"""Messages of a fork; copying more takes too long for a request. 100,000 take about a minute."""
+COPIED_AT_ONCE = 2_000  # messages of a fork; more take too long for a request (100,000 about a minute)
 FORK_TASK = "agents_app.tasks.fork"
 
 
@@ -98,13 +96,18 @@ def create_session(
     :param host_mode: whether it stays alive for messages of peers, who address it by ``peer_name``, or else as ``agent``
     :raises ModelNotFoundError: there is no such model.
     :raises DuplicateIDError: there is a session of this owner, origin and external id.
-    :raises SessionNotFoundError: the parent is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: the parent is not there, or belongs to another person.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     :raises InvalidRequest: a value is out of its bounds.
     """
     alias = model or default_model()
     get_spec(alias, user_id=owner.pk)
-    _check_new(_checked_config(config or {}, owner_id=owner.pk), title, agent, system_prompt, first_message)
+    checked = _check_config(config or {}, owner_id=owner.pk)
+    _check_title(title, checked.limits.title_characters)
+    check_stored("agent", agent, AGENT_LENGTH)
+    check_length("system_prompt", system_prompt, checked.limits.message_characters)
+    if first_message is not None:
+        check_message(first_message, checked)
     hosting = hosting_after(Hosting(), host_mode=host_mode, peer_name=peer_name, agent=agent)
     if parent_id is not None:
         load_session(parent_id, owner_id=owner.pk)
@@ -125,14 +128,6 @@ def create_session(
     return load_session(session_id)
 
 
-def _check_new(config: Config, title: str, agent: str, system_prompt: str, first_message: str | None) -> None:
-    _check_title(title, config.limits.title_characters)
-    check_stored("agent", agent, AGENT_LENGTH)
-    check_length("system_prompt", system_prompt, config.limits.message_characters)
-    if first_message is not None:
-        check_message(first_message, config)
-
-
 def update_session(
     session_id: str,
     *,
@@ -145,7 +140,7 @@ def update_session(
 ) -> SessionRecord:
     """Rename, relabel or reconfigure a session, or change whether it stays alive for messages of peers.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises PeerNameTaken: another session of the owner in host mode has this name.
     :raises InvalidRequest: a value is out of its bounds.
     :raises ModelNotFoundError: a fallback is not there.
@@ -153,7 +148,7 @@ def update_session(
     load_session(session_id, owner_id=owner_id)
     if title is not None:
         _check_title(title, site_config().limits.title_characters)
-    _checked_config(config or {}, owner_id=owner_id)
+    _check_config(config or {}, owner_id=owner_id)
     with change(session_id) as record:
         session_store.update_session(record, title=title, labels=labels, config=config)
         change_hosting(record, host_mode=host_mode, peer_name=peer_name)
@@ -161,9 +156,9 @@ def update_session(
 
 
 def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
-    """Close a session and its sub-agents' for new turns; a running turn still ends, and so do the tasks it hands out.
+    """Close a session and those of its sub-agents for new turns; a running turn still ends, and so do its tasks.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     """
     load_session(session_id, owner_id=owner_id)
     for id in (session_id, *load_launched(session_id)):
@@ -173,9 +168,9 @@ def archive_session(session_id: str, *, owner_id: int) -> SessionRecord:
 
 
 def reopen_session(session_id: str, *, owner_id: int) -> SessionRecord:
-    """Take a session out of the archive; its sub-agents' stay there, for their work is done.
+    """Take a session out of the archive; those of its sub-agents stay there, for their work is done.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises PeerNameTaken: it is in host mode, and another session of the owner has its name by now.
     """
     load_session(session_id, owner_id=owner_id)
@@ -185,14 +180,14 @@ def reopen_session(session_id: str, *, owner_id: int) -> SessionRecord:
 
 
 def delete_session(session_id: str, *, owner_id: int) -> None:
-    """Take a session out of sight, for good, with its sub-agents': all of them or none. Every row stays (decision 1).
+    """Hide a session for good, with those of its sub-agents: all of them or none. Every row stays (decision 1).
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises SessionBusy: a turn of one of them is running, or waits.
     """
     load_session(session_id, owner_id=owner_id)
     with durable_transaction():
-        # Its own first: under its lock it launches no more.
+        # The session first: under its lock it launches no more.
         _delete(session_id)
         for id in load_launched(session_id):
             _delete(id)
@@ -207,7 +202,7 @@ def _delete(session_id: str) -> None:
 
 
 def fork_session(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> SessionRecord:
-    """A new session with everything up to and including one message, or before one; also of an archived or running one.
+    """Return a new session with everything up to and including one message, or before one, once all is copied.
 
     :param place: as for ``begin_fork``
     :raises MnesisError: as ``begin_fork`` does
@@ -218,11 +213,11 @@ def fork_session(session_id: str, *, owner: AbstractBaseUser, **place: str | Non
 
 
 def begin_fork(session_id: str, *, owner: AbstractBaseUser, **place: str | None) -> Forking:
-    """Likewise, but where many messages are to be copied a worker does it: how far it is.
+    """Begin such a session, and return how far it is: a worker copies the messages where they are many.
 
     :param place: ``at_message_id`` or ``before_message_id``
     :raises InvalidRequest: neither message is named, or both are.
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises MessageNotFoundError: the session has no such message.
     :raises Conflict: the message is still being written.
     """
@@ -235,7 +230,7 @@ def begin_fork(session_id: str, *, owner: AbstractBaseUser, **place: str | None)
 
 
 def finish_fork(fork_id: str, *, deadline: float | None = None) -> bool:
-    """Copy what a fork does not have yet, until a time of the monotonic clock; whether it is whole.
+    """Copy what a fork does not have yet, until a time of the monotonic clock; return whether it is whole.
 
     :raises Conflict: another process copies it at the same time.
     """
@@ -256,19 +251,22 @@ def _new_fork(
         raise InvalidRequest("send either at_message_id or before_message_id", field="at_message_id")
     source = load_session(session_id, owner_id=owner.pk)
     place = forking.find_place(source.id, at_message_id=at_message_id, before_message_id=before_message_id)
-    return load_forking(forking.begin_fork(source, owner=owner, last=place, title=_title_of_fork(source.title)))
+    # A character may be stored as five.
+    fits = len(encode_text(source.title)) <= TITLE_LENGTH - len(FORK_SUFFIX)
+    title = f"{source.title if fits else source.title[:TITLE_FROM_MESSAGE]}{FORK_SUFFIX}".strip()
+    return load_forking(forking.begin_fork(source, owner=owner, last=place, title=title))
 
 
-def _checked_config(values: dict[str, Any], *, owner_id: int) -> Config:
-    """The configuration of a session as somebody asks for it.
+def _check_config(values: dict[str, Any], *, owner_id: int) -> Config:
+    """Return the configuration that these values of a session make.
 
-    :raises InvalidRequest: a value is unknown or out of its bounds, or a tool that it names is not there.
-    :raises ModelNotFoundError: it names a fallback that there is not, for this person.
+    :raises InvalidRequest: a value is unknown or out of its bounds, or names an unknown tool.
+    :raises ModelNotFoundError: it names a fallback that this person may not use.
     """
     config = checked_config(values)
     for alias in config.fallbacks:
         get_spec(alias, user_id=owner_id)
-    # Only where it is set: a tool that vanishes later breaks no session.
+    # Checked only where it is set: a tool that vanishes later breaks no session.
     check_tools(values.get("turn", {}).get("tools", ()), user_id=owner_id)
     return config
 
@@ -280,24 +278,13 @@ def _check_title(title: str, limit: int) -> None:
     check_stored("title", title, TITLE_LENGTH)
 
 
-def _title_of_fork(title: str) -> str:
-    # A character may be stored as five.
-    fits = len(encode_text(title)) <= TITLE_LENGTH - len(FORK_SUFFIX)
-    return f"{title if fits else title[:TITLE_FROM_MESSAGE]}{FORK_SUFFIX}".strip()
-
-
-# A turn: started, recorded whole, answered and decided while it waits, waited for, interrupted.
+# Turns.
 
 TURN_ENDS = {EventType(f"turn.{state}") for state in TurnState if state.is_end}
-"""The events of which each turn has one, its last."""
-TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}
-"""The events after which a turn does nothing until somebody acts."""
-LOOK_AGAIN_SECONDS = 5.0
-"""Whoever waits for a turn looks by themselves after this, should every word about news get lost."""
-LOOK_PAUSE_SECONDS = 0.1
-"""And never more often: another process's turn may have news with every word."""
-PLAIN = TurnOptions()
-"""As the session says."""
+TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}  # the events after which a turn waits for a request, or for ever
+LOOK_AGAIN_SECONDS = 5.0  # a waiting caller reads the turn again after this, should a notification get lost
+LOOK_PAUSE_SECONDS = 0.1  # a turn in another process may notify on every token; look at most this often
+PLAIN = TurnOptions()  # everything as the session's configuration has it
 
 
 async def begin_session(*, owner: AbstractBaseUser, message: str, **values: Any) -> tuple[SessionRecord, StartedTurn]:
@@ -308,7 +295,7 @@ async def begin_session(*, owner: AbstractBaseUser, message: str, **values: Any)
     """
     with runner.permit(owner.pk):
         session = await db(create_session, owner=owner, first_message=message, **values)
-        return session, await _set_going(claim_turn, session.id, owner_id=owner.pk, message=message)
+        return session, await _start(claim_turn, session.id, owner_id=owner.pk, message=message)
 
 
 async def start_turn(
@@ -321,12 +308,12 @@ async def start_turn(
     idempotency_key: str | None = None,
     files: Sequence[str] = (),
 ) -> StartedTurn:
-    """Write the user's message, claim the session and set the turn going in this process; returns at once.
+    """Write the user's message, claim the session and start the turn in this process; return at once.
 
-    :param message: ``None`` when what happened elsewhere is itself what is to be answered: results of tools
-    :param earlier: what happened elsewhere before the message, kept as a turn of its own; no part of the request's digest
+    :param message: ``None`` when the model is to answer ``earlier`` itself, which ends with results of tools
+    :param earlier: messages from elsewhere before this one, kept as a turn of their own; no part of the request's digest
     :param files: ids of files of the session that go with the message
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises ModelNotFoundError: there is no such model.
     :raises FileReferenceNotFoundError: the session has no such file.
     :raises SessionBusy: another turn is running, or waits.
@@ -339,9 +326,10 @@ async def start_turn(
     """
     if options.model:
         await db(get_spec, options.model, user_id=owner_id)
-    await explored(session_id, files, owner_id=owner_id)
+    if files:
+        await wait_until_explored(session_id, files, owner_id=owner_id)
     with runner.permit(owner_id):
-        return await _set_going(
+        return await _start(
             claim_turn,
             session_id,
             owner_id=owner_id,
@@ -353,10 +341,9 @@ async def start_turn(
         )
 
 
-async def _set_going(
+async def _start(
     claim: Callable[..., StartedTurn], *place: str, owner_id: int, is_resumed: bool = False, **values: Any
 ) -> StartedTurn:
-    """Claim a turn for this process, and run it here if this claim has it."""
     started = await db(claim, *place, owner_id=owner_id, lease_owner=runner.owner, **values)
     if started.is_new:
         runner.start(started.turn, is_resumed=is_resumed, owner_id=owner_id)
@@ -364,11 +351,11 @@ async def _set_going(
 
 
 async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results: Sequence[ToolResult]) -> StartedTurn:
-    """Give a turn the results of tools that its caller runs; it goes on here when nothing is waited for any more.
+    """Give a turn the results of tools that its caller runs; it resumes here when it waits for nothing more.
 
     All results are taken or none. One that comes after its turn has ended is kept with that turn, and goes no further.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises TurnNotFoundError: the session has no such turn.
     :raises ToolCallNotFoundError: the turn made no call with this id.
     :raises ToolCallAnswered: the call has its result.
@@ -378,7 +365,7 @@ async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results:
     :raises TooManyTurns: it runs as many of this person's as it may.
     """
     with runner.permit(owner_id):
-        return await _set_going(
+        return await _start(
             suspended.answer_tools, session_id, turn_id, is_resumed=True, owner_id=owner_id, results=tuple(results)
         )
 
@@ -386,17 +373,17 @@ async def answer_tools(session_id: str, turn_id: str, *, owner_id: int, results:
 async def decide_approval(
     session_id: str, part_id: str, *, owner_id: int, approved: bool, note: str = ""
 ) -> TurnRecord:
-    """Say yes or no to a tool call that waits for it; its turn goes on here when nothing is waited for any more.
+    """Approve or refuse a tool call that waits for it; its turn resumes here when it waits for nothing more.
 
-    :param note: what the person says to it; the model is told why a call was refused
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :param note: the person's reason; the model is told why a call was refused
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises PartNotFoundError: the session has no such tool call.
     :raises ApprovalNotPending: it was decided already, or does not wait for an approval.
     :raises AtCapacity: this process runs as many turns as it may.
     :raises TooManyTurns: it runs as many of this person's as it may.
     """
     with runner.permit(owner_id):
-        decided = await _set_going(
+        decided = await _start(
             suspended.decide_approval,
             session_id,
             part_id,
@@ -409,9 +396,9 @@ async def decide_approval(
 
 
 async def wait_turn(session_id: str, turn_id: str, *, owner_id: int) -> TurnRecord:
-    """The turn when it has ended or is suspended, wherever it runs.
+    """Return the turn when it has ended or is suspended, wherever it runs.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises TurnNotFoundError: the session has no such turn.
     """
     await db(load_session, session_id, owner_id=owner_id)
@@ -430,7 +417,7 @@ def record_turn(
 ) -> StartedTurn:
     """Write a turn that the caller ran with its own model client, whole and ended, and ask for a compaction if due.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises SessionBusy: a turn is running, or waits.
     :raises SessionArchived: the session takes no more turns.
     :raises IdempotencyMismatch: the key was used for another request.
@@ -445,7 +432,7 @@ def record_turn(
 def interrupt(session_id: str, *, owner_id: int) -> TurnRecord:
     """Ask for the end of the running turn, from any process, or end a suspended one at once; what was said is kept.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises SessionNotRunning: no turn is running, and none waits.
     """
     load_session(session_id, owner_id=owner_id)

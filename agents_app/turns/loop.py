@@ -1,35 +1,41 @@
-"""One turn, from the user's message to the final answer: build the context, call, run tools, again.
+"""One turn, from the user's message to the final answer: build the context, call the model, run the tools, repeat.
 
-No transaction is open while a model or a tool is asked. A turn that was given up for dead by another
-process cannot write over what recovery wrote: every write is fenced (``steps.held``).
+No transaction is open while a model or a tool is asked. A turn that another process gave up for dead cannot write over
+what recovery wrote: every write is fenced (``transactions.held``).
+
+The tool calls of one step run side by side, and each result is durable before the model is asked again. An error in a
+tool is its result, not the end of the turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
-from agents_app.tools import Tool, offered_tools, permitted_tools
+from agents_app.tools import Tool, ToolContext, call_tool, not_offered, offered_tools, permitted_tools
 from agents_app.turns import transactions
 from agents_app.turns.model_step import ModelCalls
-from agents_app.turns.progress import Progress, load_progress
-from agents_app.turns.tool_step import ToolCalls
-from agents_app.turns.transactions import TurnEnd
+from agents_app.turns.transactions import OpenCall, Progress, TurnEnd, load_progress
 from compaction_app.context import Frame, load_frame
+from mnesis_core.config import TurnConfig
+from mnesis_core.context.tool_outputs import cap_output
 from mnesis_core.errors import BudgetExhausted, DoomLoop, MnesisError, StepLimitReached, TurnInterrupted
-from mnesis_core.llm.interface import Model, Outcome, Reply
+from mnesis_core.llm.interface import Model, Outcome, ToolCall
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.turns.inbox import PEER_TOOLS
 from mnesis_core.turns.options import read_options
+from mnesis_core.turns.recording import Made, call_made, repeats
 from sessions_app.conf import get_model
 from sessions_app.database.outages import log_failure, outage_of, patiently
 from sessions_app.record.session_queries import load_depth
 from sessions_app.usage.limits import TurnSpending, limits_for
 
 logger = logging.getLogger(__name__)
-
+Result = TypeVar("Result")
 STATE_OF = {
     Outcome.COMPLETE: TurnState.COMPLETED,
     Outcome.INCOMPLETE: TurnState.INCOMPLETE,
@@ -38,11 +44,128 @@ STATE_OF = {
     Outcome.CANCELLED: TurnState.CANCELLED,
 }
 CANCELLED = TurnEnd(state=TurnState.CANCELLED)
+REPEATED_CALL = "This exact call was made several times in a row. Do something else, or answer with what you know."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """The outcome of running the tool calls of one step."""
+
+    tokens: int = 0  # of the results, estimated
+    is_waiting: bool = False  # whether calls are left that the caller or a person must answer
+    is_looping: bool = False  # whether one was made too often in a row
+    exhausted: BudgetExhausted | None = None  # why one was not run, if no more may be made
+
+
+async def side_by_side(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Return the results, in order. The first error, or a cancellation, ends all of them; none outlives this call."""
+    # No task group: where a call that is cancelled fails, it would raise that failure in the place of the cancellation.
+    running = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*running)
+    except BaseException:
+        for task in running:
+            if not task.cancelling():  # a second cancellation would hit it while it writes what it has
+                task.cancel()
+        await asyncio.wait(running)
+        raise
+
+
+class ToolCalls:
+    """The tools that one turn may call, and what it has called so far."""
+
+    def __init__(
+        self,
+        turn: TurnRecord,
+        *,
+        owner_id: int,
+        tools: dict[str, Tool],
+        spending: TurnSpending,
+        callers: frozenset[str],
+        config: TurnConfig,
+        depth: int = 0,
+        made: Sequence[Made] = (),
+    ) -> None:
+        self.turn = turn
+        self.owner_id = owner_id
+        self.tools = tools  # those that run here
+        self.callers = callers  # names of those that the caller runs
+        self.config = config
+        self.depth = depth
+        self.made = list(made)
+        self.spending = spending
+        self.exhausted: BudgetExhausted | None = None
+
+    async def run(self, calls: Sequence[OpenCall]) -> StepResult:
+        """Run the calls that may run here, and wait for all of them."""
+        # An approved call was checked for loops before it waited.
+        new = [call for call in calls if not call.is_approved]
+        made = [call_made(call.call.name, call.call.arguments) for call in new]
+        found = repeats(self.made, made, self.config.doom_loop_threshold)
+        self.made += made
+        looping = {call.part_id for call, is_loop in zip(new, found, strict=True) if is_loop}
+        waiting = [call for call in calls if call.part_id not in looping and self._must_wait(call)]
+        running = [call for call in calls if call not in waiting]
+        tokens = await side_by_side(self._run(call, is_loop=call.part_id in looping) for call in running)
+        return StepResult(
+            tokens=sum(tokens), is_waiting=bool(waiting), is_looping=bool(looping), exhausted=self.exhausted
+        )
+
+    def _must_wait(self, call: OpenCall) -> bool:
+        if call.call.name in self.callers:
+            return True
+        tool = self.tools.get(call.call.name)
+        if tool is None or call.is_approved:
+            return False
+        return tool.needs_approval or tool.spec.name in self.config.ask_before
+
+    async def _run(self, open_call: OpenCall, *, is_loop: bool) -> int:
+        """Run one tool and write its result; return the result's tokens."""
+        part_id = open_call.part_id
+        output, error = None, REPEATED_CALL
+        try:
+            time_limit = await patiently(
+                transactions.start_tool,
+                self.turn,
+                part_id,
+                limits=self.spending.limits,
+                repeats=self.config.doom_loop_threshold if is_loop else None,
+            )
+        except BudgetExhausted as problem:
+            self.exhausted, error = problem, f"{problem.code}: {problem.message}"
+        else:
+            self.spending.start_timer(time_limit)
+            if not is_loop:
+                output, error = await self._call(open_call.call, part_id)
+        inline = self.config.tool_output_inline
+        return await patiently(transactions.finish_tool, self.turn, part_id, output=output, error=error, inline=inline)
+
+    async def _call(self, call: ToolCall, part_id: str) -> tuple[str | None, str | None]:
+        """Return the output of a tool, or its error."""
+        context = ToolContext(
+            session_id=self.turn.session_id,
+            owner_id=self.owner_id,
+            turn_id=self.turn.id,
+            part_id=part_id,
+            depth=self.depth,
+        )
+        seconds, limit = self.config.tool_timeout_seconds, self.config.tool_output_limit
+        late = partial(transactions.keep_late_output, self.turn, part_id, limit=limit)
+        try:
+            if call.name not in self.tools:
+                raise not_offered(call.name, self.tools)
+            output = await call_tool(self.tools[call.name], context, call.arguments, longest_seconds=seconds, late=late)
+            return cap_output(output, limit), None
+        except TimeoutError as problem:
+            return None, str(problem) or "The tool's own waiting took too long."
+        except MnesisError as problem:
+            return None, f"{problem.code}: {problem.message}"
+        except Exception as problem:
+            logger.exception("tool %s failed", call.name)
+            return None, f"The tool failed: {type(problem).__name__}"
 
 
 class TurnRun:
-    """One running turn."""
-
     def __init__(
         self,
         turn: TurnRecord,
@@ -60,7 +183,7 @@ class TurnRun:
         self.progress = progress
         self.spending = spending
         self.max_steps = config.max_steps
-        self.stops_when_going_round = (options.on_doom_loop or config.on_doom_loop) == "stop"
+        self.stops_at_loop = (options.on_doom_loop or config.on_doom_loop) == "stop"
         # The caller's own tool takes the place of the session's of the same name.
         tools = {name: tool for name, tool in tools.items() if name not in options.tool_names}
         specs = (*(tool.spec for tool in tools.values()), *options.tools)
@@ -79,34 +202,38 @@ class TurnRun:
         )
 
     async def run(self) -> TurnEnd | None:
-        """Run the tools that were asked for, ask the model, and again, until it answers, goes round or may go no further.
+        """Run the open tool calls, ask the model, and repeat, until it answers, loops or reaches a limit.
 
-        ``None``: the turn is suspended, and whoever answers what it waits for goes on with it.
+        ``None``: the turn is suspended, and the process that takes the last answer it waits for resumes it.
 
         :raises BudgetExhausted: what may be spent is used up, also in the middle of an answer.
         """
-        async with self.spending.hard_stop():
-            return await self._go_on()
-
-    async def _go_on(self) -> TurnEnd | None:
         calls = self.progress.open_calls
-        while True:
-            ran = await self.tool_calls.run(calls)
-            self.model_calls.grown += ran.tokens
-            if ran.exhausted is not None:
-                raise ran.exhausted
-            if ran.is_going_round and self.stops_when_going_round:
-                return _end_of_error(DoomLoop(), TurnState.INCOMPLETE)
-            if ran.is_waiting and (state := await self._suspend()) is not TurnState.RUNNING:
-                return None if state is TurnState.SUSPENDED else CANCELLED
-            if self.progress.steps >= self.max_steps:
-                return _end_of_error(StepLimitReached(steps=self.max_steps), TurnState.INCOMPLETE)
-            reply, calls = await self.model_calls.ask_model()
-            if reply.error is not None or not calls:
-                return _end_of(reply)
+        async with self.spending.hard_stop():
+            while True:
+                result = await self.tool_calls.run(calls)
+                self.model_calls.grown += result.tokens
+                if result.exhausted is not None:
+                    raise result.exhausted
+                if result.is_looping and self.stops_at_loop:
+                    return _end_of_error(DoomLoop(), TurnState.INCOMPLETE)
+                if result.is_waiting and (state := await self._suspend()) is not TurnState.RUNNING:
+                    return None if state is TurnState.SUSPENDED else CANCELLED
+                if self.progress.steps >= self.max_steps:
+                    return _end_of_error(StepLimitReached(steps=self.max_steps), TurnState.INCOMPLETE)
+                reply, calls = await self.model_calls.ask_model()
+                if reply.error is not None:
+                    return _end_of_error(reply.error, STATE_OF[reply.outcome])
+                if not calls:
+                    return TurnEnd(state=STATE_OF[reply.outcome])
+
+    async def _suspend(self) -> TurnState:
+        asked = self.model_calls
+        return await patiently(
+            transactions.suspend_turn, self.turn, ratio=asked.shared_ratio, context=asked.context_now()
+        )
 
     async def finish(self, end: TurnEnd) -> None:
-        """Write the turn's end with everything it used."""
         asked = self.model_calls
         await patiently(
             transactions.finish_turn,
@@ -120,19 +247,13 @@ class TurnRun:
         )
         asked.drop_text()
 
-    async def _suspend(self) -> TurnState:
-        asked = self.model_calls
-        return await patiently(
-            transactions.suspend_turn, self.turn, ratio=asked.shared_ratio, context=asked.context_now()
-        )
-
 
 async def run_turn(
     turn: TurnRecord, *, is_resumed: bool = False, is_shutdown: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Run a claimed turn until it ends or is suspended, whatever happens. Never raises, also when it is cancelled.
+    """Run a claimed turn until it ends or is suspended. Never raises, also when it is cancelled.
 
-    Returns whether it ended in a session that stays alive for messages.
+    Return whether it ended in a session that stays alive for messages.
     """
     run: TurnRun | None = None
     try:
@@ -153,7 +274,7 @@ async def run_turn(
 
 
 def _load(turn: TurnRecord, is_resumed: bool) -> TurnRun:
-    """Everything that a turn begins with, in one go: also the context of its first call, if it begins with one."""
+    # In one thread: also the context of the turn's first call, if it begins with one.
     frame = load_frame(turn.session_id)
     depth = load_depth(frame.session) if frame.session.is_sub_agent else 0
     names = (*frame.config.turn.tools, *(PEER_TOOLS if frame.session.host_mode else ()))
@@ -177,11 +298,6 @@ async def _finish(turn: TurnRecord, run: TurnRun | None, end: TurnEnd) -> None:
     except Exception as error:
         # Taken over by recovery, or the database is away: then the lease runs out and recovery closes it.
         log_failure(logger, "A turn could not write its end", error)
-
-
-def _end_of(reply: Reply) -> TurnEnd:
-    state = STATE_OF[reply.outcome]
-    return TurnEnd(state=state) if reply.error is None else _end_of_error(reply.error, state)
 
 
 def _end_of_error(error: MnesisError, state: TurnState) -> TurnEnd:

@@ -1,4 +1,4 @@
-"""The model calls of one turn: which model is asked, what it is shown, and what its answers teach about counting."""
+"""The model calls of one turn: the model, its prompt, and the correction of our token counts by its answers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from agents_app.turns import transactions
 from agents_app.turns.answer import Answer
-from agents_app.turns.progress import OpenCall, Progress
-from agents_app.turns.transactions import Step
+from agents_app.turns.transactions import OpenCall, Progress, Step
 from compaction_app.compact import compact_before_call
 from compaction_app.context import BuiltContext, Frame, load_frame, read_state
 from mnesis_core.context.budget import LastPrompt, Pressure, Size, pressure, size_now
@@ -36,13 +35,10 @@ from sessions_app.usage.limits import SpendingLimit, TurnSpending
 
 P = ParamSpec("P")
 R = TypeVar("R")
-SMALLER_TRIES = 3
-"""How often a model that refuses a prompt as too long is asked again, each time with a shorter one."""
+SHORTER_PROMPTS = 3  # a model that refuses a prompt as too long is asked again so often, each time with a shorter one
 
 
 class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
-    """The calls of one turn: an answer is streamed to followers, and the context is measured by what comes back."""
-
     waits_for_pause = True
 
     def __init__(
@@ -57,50 +53,40 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         progress: Progress,
         spending: TurnSpending,
     ) -> None:
-        """``home`` is the session's own frame, ``frame`` that of the turn's model; ``progress`` counts the calls and what they use; ``spending`` says what they may."""
         self.turn, self.turn_id = turn, turn.id
         self.options = options
         self.frame = _with_own_prompt(frame, options)
+        # The frame of the session's own model, also while another model is asked in its place.
         self.home = _with_own_prompt(home, options)
-        """The frame of the session's own model, also while another one is asked in its place."""
         self.session = frame.session
         self.config = frame.config
         self.patience = patience_of(frame.config.turn)
         self.model = model
         in_place = spec_in_session if turn.model == frame.session.model else spec_in_place
         self.spec = in_place(model.spec, frame.config)
+        # The models to ask when this one gives nothing; one that answers stays until the turn ends or waits.
         self.others = fallbacks_of(turn.model, of_session=self.config.fallbacks, of_entry=frame.spec.fallbacks)
-        """The models to ask when this one gives nothing; the one that answers stays until the turn ends or waits."""
         self.tool_specs = tool_specs
         self.progress = progress
         self.spending = spending
-        self.step: Step | None = None
-        """The call that runs; it stays when it is cut off."""
+        self.step: Step | None = None  # the call that runs; it stays when it is cut off
         self.learnt = Calibration()
         self.asked: LastPrompt | None = None
-        self.grown = 0
-        """Estimated tokens that have come into the context since the model was asked."""
-        self._built: BuiltContext | None = None
-        """The context of the next call, if it was built before and not measured yet."""
-        self._fitting: BuiltContext | None = None
-        """Likewise, measured."""
-        self._context: BuiltContext | None = None
-        """The context of the call that runs."""
-        self._shortened = 0
-        """How often in a row a prompt was made shorter."""
+        self.grown = 0  # estimated tokens that have come into the context since the model was asked
+        self._built: BuiltContext | None = None  # the context of the next call, not measured yet
+        self._fitting: BuiltContext | None = None  # the context of the next call, measured
+        self._context: BuiltContext | None = None  # the context of the call that runs
+        self._shortened = 0  # prompts in a row that were made shorter
 
     def build_ahead(self) -> None:
-        """Build the context of the first call in the thread that loads the turn."""
         self._built = self._build()
 
     def drop_text(self) -> None:
-        """Tell followers that the text of the call that was cut off is in the record now."""
         if self.step is not None:
             hub.drop_text(self.session.id, self.step.message_id)
 
     @property
     def cut_off(self) -> UsageRecord:
-        """Return what the call took that was cut off, if one was."""
         return UsageRecord() if self.step is None or self.step.is_counted else self.step.used_so_far()
 
     @property
@@ -110,7 +96,7 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         return share_ratio(self.spec.shared_ratio, self.learnt) if is_own else None
 
     def context_now(self) -> tuple[Frame, Size] | None:
-        """Return the size of the context, from what this turn knows of it: nothing is read."""
+        """Return the size of the context, from what this turn knows of it; the database is not read."""
         if self.asked is None:
             return None
         grown = self.grown if self.step is None else _tokens_of(self.step, [])
@@ -194,8 +180,7 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         return reply, calls
 
     async def shorten_prompt(self) -> bool:
-        """Learn from the refusal, and compact if the context is then too large for what the model takes."""
-        if self._shortened == SMALLER_TRIES:
+        if self._shortened == SHORTER_PROMPTS:
             return False
         self._shortened += 1
         frame = await patiently(learn_refusal, self.session.id, self.spec.alias)
@@ -211,7 +196,6 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         return True
 
     async def use_next_model(self) -> bool:
-        """Ask the next model from now on, in a call and with a context of its own."""
         other = await patiently(next_model, self.session, self.others)
         if other is None:
             return False
@@ -231,7 +215,7 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
         built, self._built = self._built, None
         context = await patiently(self._build) if built is None else built
         size = size_now(context.whole_tokens, self.frame.calibration, self.asked)
-        # A fallback's smaller window compacts nothing: what does not fit it is left out this once.
+        # A fallback's smaller window compacts nothing: what does not fit is left out of this one call.
         if pressure(size.tokens, self.home.budget) is Pressure.HARD and self.config.compaction.auto:
             await compact_before_call(self.session.id, size=size)
             context = await patiently(self._build)
@@ -245,13 +229,9 @@ class ModelCalls(ModelCaller[tuple[Reply, list[OpenCall]]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fallback:
-    """A model that is asked in place of a session's own."""
-
     model: Model
-    frame: Frame
-    """What the context is built and measured with for it."""
-    others: tuple[str, ...]
-    """The models that are asked after it, if it gives nothing either."""
+    frame: Frame  # what the context is built and measured with for it
+    others: tuple[str, ...]  # the models that are asked after it, if it gives nothing either
 
 
 def next_model(session: SessionRecord, aliases: Sequence[str]) -> Fallback | None:
@@ -284,7 +264,6 @@ def _with_own_prompt(frame: Frame, options: TurnOptions) -> Frame:
 
 
 def _tokens_of(step: Step, calls: Sequence[ToolCall]) -> int:
-    """Return what an answer adds to the context, in estimated tokens: reasoning is not sent again."""
     texts = [part for part in step.answer.parts if isinstance(part, TextPart)]
     tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
     return estimate_message((*texts, *tools))

@@ -1,4 +1,4 @@
-"""What sessions have used, for whatever it was."""
+"""Sessions, inboxes and answers as JSON: state, context meter, and usage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sessions_app.usage.totals import LimitOut, budget_of
 
 
 def used_by(session_ids: Sequence[str]) -> UsageRecord:
-    """All that some sessions have used together, without those that they launched."""
+    """Return the total usage of sessions, without those that they launched."""
     if not session_ids:
         return total_usage()
     turns, compaction = usage_of_session(*session_ids), usage_of_compaction(*session_ids)
@@ -34,11 +34,8 @@ def used_by(session_ids: Sequence[str]) -> UsageRecord:
 
 
 def used_by_tree(session_id: str) -> UsageRecord:
-    """Likewise of a session with all that it launched, and those."""
+    """Return the total usage of a session and all its descendants."""
     return used_by([session_id, *load_launched(session_id)])
-
-
-# A session as every door shows it: its state, how full its context is, what it has cost; and what a turn has said.
 
 
 class ContextOut(Out):
@@ -148,7 +145,7 @@ class AnswerOut(TurnOut, Schema):
 def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: int, limit: int) -> dict[str, Any]:
     """Messages of an inbox, oldest first: those that wait, those that were taken, or all.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     """
     session_queries.load_session(session_id, owner_id=owner_id)
     messages = list_inbox(session_id, waiting=waiting, after=after, limit=limit + 1)
@@ -156,6 +153,5 @@ def inbox_page(session_id: str, *, owner_id: int, waiting: bool | None, after: i
 
 
 def session_begun(session_id: str, turn_id: str) -> SessionRead:
-    """A session with the turn that was begun with it."""
     read: SessionRead = SessionRead.model_validate(session_queries.load_session(session_id))
     return read.model_copy(update={"turn_id": turn_id})

@@ -1,4 +1,4 @@
-"""The turns that run in this process: asyncio tasks of their own, detached from the request that began them (decision 11)."""
+"""The turns that run in this process: each an asyncio task, detached from the request that began it (decision 11)."""
 
 from __future__ import annotations
 
@@ -28,49 +28,44 @@ from sessions_app.record import session_store, turn_store
 from sessions_app.record.lease import Heartbeat, new_owner
 from sessions_app.record.turn_queries import interrupted_turns
 
+# Between two heartbeats of the leases, or a quarter of the lease if that is less: a session may have a shorter one.
 RENEW_SECONDS = 1.0
-"""Between two heartbeats of the leases, or a quarter of the lease if that is less: a session may have a shorter one."""
 SWEEP_SECONDS = 5.0
+# The most sessions with waiting messages that one sweep looks at: leases must not wait long for them.
 SESSIONS_A_SWEEP = 50
-"""The most sessions with waiting messages that one sweep looks at: leases must not wait long for them."""
+# What ``Retry-After`` says to a person with too many turns: no one knows when one of them ends.
 LATER_SECONDS = 5
-"""What ``Retry-After`` says to a person with too many turns: no one knows when one of them ends."""
 logger = logging.getLogger(__name__)
 
 
 class Runner:
-    """Starts turns, has their leases kept, passes on interrupts, and ends them all at shutdown."""
-
     def __init__(self) -> None:
         self._owner, self._owner_pid = "", 0
         self._tasks: dict[str, asyncio.Task[bool]] = {}
         self._heartbeat: asyncio.Task[None] | None = None
-        self.takes_messages = False
-        """Whether sessions in host mode may live here: in a process that stays, as one that serves the web does."""
+        self.takes_messages = False  # sessions in host mode live only in a process that stays, such as a web server
         self._called = asyncio.Event()
-        self._due: set[str] = set()
-        """Sessions for which messages may wait."""
+        self._due: set[str] = set()  # sessions for which messages may wait
         self._looked_up_to = ""
         self._swept_at = 0.0
         self._interrupted: set[str] = set()
         self._is_stopping = False
-        self._permits: Counter[int | None] = Counter()
-        """The number of turns that are being claimed, by their person."""
-        self._owners: dict[str, int] = {}
-        """The owner of each turn that counts towards its person's limit."""
-        self._without_slot: dict[str, int] = {}
-        """Turns that take no slot, and for how many reasons."""
+        self._permits: Counter[int | None] = Counter()  # turns that are being claimed, by person
+        self._owners: dict[str, int] = {}  # the owner of each turn that counts towards its person's limit
+        self._without_slot: Counter[str] = Counter()  # turns that take no slot, and for how many reasons
         self._waiting: set[str] = set()
         self._leases = Heartbeat(
             "leases",
             held=lambda: list(self._tasks),
-            renew=self._renew_leases,
+            renew=lambda turn_ids: turn_store.renew_leases(
+                lease_owner=self.owner, turn_ids=turn_ids, lease_seconds=site_config().turn.lease_seconds
+            ),
             seconds=lambda: min(RENEW_SECONDS, site_config().turn.lease_seconds / 4),
         )
 
     @property
     def owner(self) -> str:
-        """The name under which this process holds turns: another one after a fork."""
+        # A forked process must not hold turns under its parent's name.
         if self._owner_pid != os.getpid():
             self._owner, self._owner_pid = new_owner(), os.getpid()
         return self._owner
@@ -86,27 +81,23 @@ class Runner:
         config = site_config().turn
         if len(self._tasks.keys() - self._without_slot.keys()) + self._permits.total() >= config.capacity:
             raise AtCapacity()
-        if owner_id is not None and self._turns_of(owner_id) >= config.most_at_once:
-            raise TooManyTurns(limit=config.most_at_once, retry_after=LATER_SECONDS)
+        if owner_id is not None:
+            running = sum(owner == owner_id for owner in self._owners.values()) + self._permits[owner_id]
+            if running >= config.most_at_once:
+                raise TooManyTurns(limit=config.most_at_once, retry_after=LATER_SECONDS)
         self._permits[owner_id] += 1
         try:
             yield
         finally:
             self._permits -= Counter([owner_id])
 
-    def _turns_of(self, owner_id: int) -> int:
-        return sum(owner == owner_id for owner in self._owners.values()) + self._permits[owner_id]
-
     @contextmanager
     def release_slot(self, turn_id: str) -> Iterator[None]:
-        """Take no slot of this process for a turn meanwhile: it waits for sub-agents, or has a permit of a map's run."""
-        self._without_slot[turn_id] = self._without_slot.get(turn_id, 0) + 1
+        self._without_slot[turn_id] += 1
         try:
             yield
         finally:
-            self._without_slot[turn_id] -= 1
-            if not self._without_slot[turn_id]:
-                del self._without_slot[turn_id]
+            self._without_slot -= Counter([turn_id])
 
     @contextmanager
     def mark_waiting(self, turn_id: str) -> Iterator[None]:
@@ -124,7 +115,6 @@ class Runner:
         return turn_id in self._tasks
 
     def _has_or_may(self, turn_id: str) -> bool:
-        """Whether a turn runs here, or is perhaps being claimed."""
         return turn_id in self._tasks or self._permits.total() > 0
 
     def start(self, turn: TurnRecord, *, is_resumed: bool = False, owner_id: int | None = None) -> None:
@@ -158,37 +148,28 @@ class Runner:
             self._leases.stop()
 
     def check_inbox(self, session_id: str) -> None:
-        """Take the messages that wait for a session now, if it is idle and this process takes messages."""
         if self.takes_messages and not self._is_stopping:
             self._due.add(session_id)
             self.start_heartbeat()
             self._called.set()
 
     def start_heartbeat(self) -> None:
-        """Start the heartbeat if it does not run: interrupts, and the sweep for what dead processes left behind."""
         loop = asyncio.get_running_loop()
         if self._heartbeat is None or self._heartbeat.done() or self._heartbeat.get_loop() is not loop:
             self._called = asyncio.Event()
             context = contextvars.Context()
             self._heartbeat = loop.create_task(self._run_heartbeat(), name="turn heartbeat", context=context)
 
-    def _renew_leases(self, turn_ids: list[str]) -> None:
-        seconds = site_config().turn.lease_seconds
-        turn_store.renew_leases(lease_owner=self.owner, turn_ids=turn_ids, lease_seconds=seconds)
-
     async def wait(self, turn_id: str) -> None:
-        """Wait until a turn that runs here has ended."""
         if task := self._tasks.get(turn_id):
             await asyncio.wait([task])
 
     def interrupt(self, turn_id: str) -> None:
-        """Cancel a turn that runs here, once: a second cancellation would hit it while it writes what it has."""
         if (task := self._tasks.get(turn_id)) and turn_id not in self._interrupted:
             self._interrupted.add(turn_id)
             task.cancel()
 
     async def shutdown(self) -> None:
-        """Cancel every turn, wait until each has written what it has, and end what tools have started."""
         self._is_stopping = True
         self._due.clear()
         if self._heartbeat is not None:
@@ -209,13 +190,10 @@ class Runner:
             except Exception as error:
                 # A database that is away for a moment must not stop the heartbeat; the lease has slack for it.
                 log_failure(logger, "The heartbeat of the turns failed and tries again", error)
-            await self._pause(config.heartbeat_seconds if self._tasks else SWEEP_SECONDS)
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._called.wait()
-        self._called.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(config.heartbeat_seconds if self._tasks else SWEEP_SECONDS):
+                    await self._called.wait()
+            self._called.clear()
 
     async def _beat(self) -> None:
         if self._tasks:
@@ -228,18 +206,14 @@ class Runner:
             await db(wake_for_forsaken)
             await db(session_store.recorder.look)
             if self.takes_messages:
-                self._due |= await db(self._find_due)
+                # The next sessions for which messages wait: each comes round, however many cannot begin.
+                found = await db(waiting_sessions, after=self._looked_up_to, limit=SESSIONS_A_SWEEP)
+                self._looked_up_to = found[-1] if len(found) == SESSIONS_A_SWEEP else ""
+                self._due |= set(found)
         while self._due:
             await self._take_messages(self._due.pop())
 
-    def _find_due(self) -> set[str]:
-        """Return the next sessions for which messages wait: each comes round, however many cannot begin."""
-        found = waiting_sessions(after=self._looked_up_to, limit=SESSIONS_A_SWEEP)
-        self._looked_up_to = found[-1] if len(found) == SESSIONS_A_SWEEP else ""
-        return set(found)
-
     async def _take_messages(self, session_id: str) -> None:
-        """Start a turn that reads what waits for a session; what cannot be taken now waits for the next sweep."""
         try:
             with self.permit():
                 turn = await db(claim_waiting, session_id, lease_owner=self.owner)

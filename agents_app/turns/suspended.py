@@ -1,7 +1,7 @@
-"""The transactions of a suspended turn: answered by its caller, decided by a person, gone on with.
+"""The transactions of a suspended turn: answered by its caller, decided by a person, resumed.
 
-The turn's state and its calls in the record are all there is of it; no process holds it. Who takes the last thing that
-it waits for away claims it in the same transaction.
+No process holds the turn: it is its state and its calls in the record. The transaction that writes the last answer that
+it waits for also claims it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agents_app.turns.claim import StartedTurn
-from agents_app.turns.progress import tool_parts
-from agents_app.turns.results import LongResult, long_result, write_result
+from agents_app.turns.transactions import LongResult, keep_long_result, tool_parts, write_result
 from mnesis_core.errors import (
     ApprovalNotPending,
     InvalidRequest,
@@ -39,10 +38,12 @@ LATE_ERROR = "Error: "
 class ToolResult:
     """What a tool of the caller's answered: ``output``, or ``error`` if it failed."""
 
-    tool_call_id: str
-    """As the turn's ``waits_for`` has it; the id of the part is understood too."""
+    tool_call_id: str  # as the turn's ``waits_for`` has it; the id of the part is understood too
     output: str | None = None
     error: str | None = None
+
+
+Calls = list[tuple[StoredPart, ToolPart]]
 
 
 def answer_tools(
@@ -55,15 +56,17 @@ def answer_tools(
     session = load_session(session_id, owner_id=owner_id)
     config = session_config(session.config)
     _check_results(results, characters=config.limits.message_characters)
-    long = [long_result(result.output or result.error or "", config.turn.tool_output_inline) for result in results]
+    long = [keep_long_result(result.output or result.error or "", config.turn.tool_output_inline) for result in results]
     with change(session_id) as record:
         seq = record.next_seq
         turn = load_turn(turn_id, session_id=session_id)
-        calls = _calls_of(turn)
+        messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
+        # The newest first: models begin to count their calls anew with each step.
+        calls = [call for message in reversed(messages) for call in tool_parts(message)]
         callers = read_options(turn.options).tool_names
-        answered = {_answer(record, turn, calls, callers, *given) for given in zip(results, long, strict=True)}
+        answered = {_write_answer(record, turn, calls, callers, *given) for given in zip(results, long, strict=True)}
         rest = [waiting for waiting in turn.waits_for if waiting.part_id not in answered]
-        is_resumed = _go_on(record, turn, rest, lease_owner, config.turn.lease_seconds)
+        is_resumed = _resume(record, turn, rest, lease_owner, config.turn.lease_seconds)
     return StartedTurn(turn=load_turn(turn_id, session_id=session_id), seq=seq, is_new=is_resumed)
 
 
@@ -79,70 +82,46 @@ def decide_approval(
         raise RequestTooLarge(f"note may have {NOTE_CHARACTERS:,} characters, not more", field="note")
     with change(session_id) as record:
         seq = record.next_seq
-        turn = _turn_that_asks(session_id, part_id)
-        refusal = refusal_text(note)
+        turn = _find_asking_turn(session_id, part_id)
+        comment = f" They said: {note}" if note.strip() else ""
+        refusal = f"A person refused this call, so it was not run.{comment}"
         message_store.decide_approval(record, part_id, turn_id=turn.id, approved=approved, note=note, refusal=refusal)
         rest = [waiting for waiting in turn.waits_for if waiting.part_id != part_id]
-        is_resumed = _go_on(record, turn, rest, lease_owner, session_config(session.config).turn.lease_seconds)
+        is_resumed = _resume(record, turn, rest, lease_owner, session_config(session.config).turn.lease_seconds)
     return StartedTurn(turn=load_turn(turn.id, session_id=session_id), seq=seq, is_new=is_resumed)
 
 
-def refusal_text(note: str) -> str:
-    """What the model is told of a call that was refused."""
-    said = f" They said: {note}" if note.strip() else ""
-    return f"A person refused this call, so it was not run.{said}"
-
-
-def _go_on(record: Change, turn: TurnRecord, rest: Sequence[object], lease_owner: str, lease_seconds: float) -> bool:
+def _resume(record: Change, turn: TurnRecord, rest: Sequence[object], lease_owner: str, lease_seconds: float) -> bool:
     if turn.state != TurnState.SUSPENDED or rest:
         return False
     turn_store.resume_turn(record, turn.id, fence=turn.fence, lease_owner=lease_owner, lease_seconds=lease_seconds)
     return True
 
 
-Calls = list[tuple[StoredPart, ToolPart]]
-
-
-def _calls_of(turn: TurnRecord) -> Calls:
-    messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
-    # The newest first: models begin to count their calls anew with each step.
-    return [call for message in reversed(messages) for call in tool_parts(message)]
-
-
-def _answer(
+def _write_answer(
     record: Change, turn: TurnRecord, calls: Calls, callers: frozenset[str], result: ToolResult, long: LongResult | None
 ) -> str:
-    """Write one result; returns the id of its part."""
-    stored, part = _asked(turn, calls, result.tool_call_id)
+    call_id = result.tool_call_id
+    found = [(stored, part) for stored, part in calls if call_id in (part.tool_call_id, stored.id)]
+    if not found:
+        raise ToolCallNotFoundError(turn_id=turn.id, tool_call_id=call_id)
+    # A call that waits for its result, else the newest.
+    stored, part = next((call for call in found if call[1].state is ToolState.PENDING), found[0])
     if part.tool_name not in callers:
         raise ToolCallNotCallers(tool_call_id=result.tool_call_id, tool_name=part.tool_name)
     if part.state is ToolState.PENDING:
         write_result(record, stored.id, output=result.output, error=result.error, long=long)
         return stored.id
     late = result.output if result.error is None else f"{LATE_ERROR}{result.error}"
-    if not _was_closed_by(turn, part) or not message_store.keep_late_output(record, stored.id, late or ""):
+    # The end of a turn and the errors of its open calls are written in one transaction, at one time.
+    is_closed = turn.ended_at is not None and part.state is ToolState.ERROR and part.completed_at == turn.ended_at
+    if not is_closed or not message_store.keep_late_output(record, stored.id, late or ""):
         raise ToolCallAnswered(tool_call_id=result.tool_call_id)
     return stored.id
 
 
-def _asked(turn: TurnRecord, calls: Calls, call_id: str) -> tuple[StoredPart, ToolPart]:
-    """The call of this id: one that waits for its result, else the newest.
-
-    :raises ToolCallNotFoundError: the turn made none.
-    """
-    found = [(stored, part) for stored, part in calls if call_id in (part.tool_call_id, stored.id)]
-    if not found:
-        raise ToolCallNotFoundError(turn_id=turn.id, tool_call_id=call_id)
-    return next((call for call in found if call[1].state is ToolState.PENDING), found[0])
-
-
-def _was_closed_by(turn: TurnRecord, part: ToolPart) -> bool:
-    """Whether a call got its error from the end of its turn: both were written in one transaction, at one time."""
-    return turn.ended_at is not None and part.state is ToolState.ERROR and part.completed_at == turn.ended_at
-
-
-def _turn_that_asks(session_id: str, part_id: str) -> TurnRecord:
-    """The suspended turn that waits for this approval.
+def _find_asking_turn(session_id: str, part_id: str) -> TurnRecord:
+    """Return the suspended turn that waits for this approval.
 
     :raises PartNotFoundError: the session has no such tool call.
     :raises ApprovalNotPending: it waits for none.

@@ -1,4 +1,4 @@
-"""The transactions of a turn. Each first checks that this process still has the turn, and is short."""
+"""What a turn has done so far, and its transactions: each checks that this process still has the turn, and is short."""
 
 from __future__ import annotations
 
@@ -6,46 +6,97 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from agents_app.turns.answer import Answer
-from agents_app.turns.progress import OpenCall
-from agents_app.turns.recovery import close_open_rows
-from agents_app.turns.results import long_result, write_result
 from compaction_app.context import Frame
 from compaction_app.schedule import act_on, trigger_after
+from files_app.contents import put_content
+from files_app.ingest import add_file
 from mnesis_core.context.budget import Size
-from mnesis_core.context.tool_outputs import cap_output
+from mnesis_core.context.tool_outputs import OUTPUTS, cap_output, shorten_output
+from mnesis_core.errors import TurnCancelled
 from mnesis_core.events import EventType
-from mnesis_core.llm.interface import Outcome, Reply, Usage, cost_micros
+from mnesis_core.files.detection import Kind, kind_of_text
+from mnesis_core.llm.interface import Outcome, Reply, ToolCall, Usage, cost_micros
 from mnesis_core.llm.tokens import estimate_text
-from mnesis_core.messages import ToolPart
-from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord
+from mnesis_core.messages import ReasoningPart, StoredMessage, StoredPart, TextPart, ToolPart, ToolState
+from mnesis_core.records import MessageEnd, TurnRecord, TurnState, UsageRecord, add_usage
 from mnesis_core.spending import ONE_TOOL_CALL, LimitUse
-from mnesis_core.turns.recording import end_of_reply, usage_record
+from mnesis_core.text import bytes_of_text
+from mnesis_core.turns.recording import Made, call_made, end_of_reply, usage_record
 from sessions_app.catalogue import model_store
 from sessions_app.model_calls import RunningCall
 from sessions_app.record import call_store, message_store, turn_store
+from sessions_app.record.call_queries import running_calls, usage_of
 from sessions_app.record.change import Change, change
-from sessions_app.record.message_queries import unanswered_tools, unfinished_messages
+from sessions_app.record.message_queries import (
+    journal_texts,
+    leaves_open,
+    load_message_rows,
+    load_messages_by_ids,
+    unanswered_tools,
+    unfinished_messages,
+)
 from sessions_app.record.prepared_parts import make_all_ready
 from sessions_app.usage.limits import SpendingLimit, TurnSpending, draw, warn
 
 logger = logging.getLogger(__name__)
-LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)
-"""Seconds before each look for the place of a late output."""
+LATE_PAUSES = (0.0, 0.1, 0.5, 2.0, 10.0)  # seconds before each look for the place of a late output
+CUT_OFF = "The turn was interrupted before this ended."  # the result of a call that an interrupt cut off
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenCall:
+    """A tool call that has no result yet."""
+
+    part_id: str
+    call: ToolCall
+    is_approved: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    steps: int = 0  # calls to the model
+    usage: UsageRecord = field(default_factory=UsageRecord)
+    made: list[Made] = field(default_factory=list)  # every tool call, in order
+    open_calls: list[OpenCall] = field(default_factory=list)
+
+
+def load_progress(turn: TurnRecord) -> Progress:
+    """Return what a turn has done, from the record alone, in two queries: any process can resume it."""
+    messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
+    answers = [message for message in messages if message.role == "assistant"]
+    rows = load_message_rows(turn.session_id, [message.id for message in answers])
+    tools = [stored for message in answers for stored in tool_parts(message)]
+    return Progress(
+        steps=len(answers),
+        usage=reduce(add_usage, map(usage_of, rows.values()), UsageRecord()),
+        made=[call_made(part.tool_name, part.input) for _, part in tools],
+        open_calls=[
+            OpenCall(
+                part_id=stored.id,
+                call=ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=part.input),
+                is_approved=True,
+            )
+            for stored, part in tools
+            if part.state is ToolState.APPROVED
+        ],
+    )
+
+
+def tool_parts(message: StoredMessage) -> list[tuple[StoredPart, ToolPart]]:
+    return [(stored, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
-    """How a turn ended."""
-
     state: TurnState
     error_code: str | None = None
     error_message: str | None = None
-    exhausted: dict[str, Any] | None = None
-    """The limit that ended it, as ``spending.event_body`` has it."""
+    exhausted: dict[str, Any] | None = None  # the limit that ended the turn, as spending.event_body has it
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,11 +106,10 @@ class Step:
     message_id: str
     call: RunningCall
     answer: Answer
-    is_counted: bool = False
-    """Whether the turn's usage has it already."""
+    is_counted: bool = False  # whether the turn's usage includes it already
 
     def used_so_far(self) -> UsageRecord:
-        """Return what a call that is cut off took, by our estimate: no provider bills what it did not finish."""
+        """Estimate what a call that is cut off took: no provider reports what it did not finish."""
         said = sum(estimate_text(part.text) for part in self.answer.parts)
         usage = Usage(input_tokens=self.call.planned.prompt_tokens, output_tokens=said)
         return usage_record(usage, cost=cost_micros(self.call.planned.spec, usage))
@@ -97,7 +147,7 @@ def start_tool(
 ) -> LimitUse | None:
     """Mark a tool call as running; return the limit of the time that it may take, if there is one.
 
-    :param repeats: set when the model goes round in circles (seed 000 "doom loop")
+    :param repeats: set when the model repeats one call in a loop (seed 000 "doom loop")
     :raises BudgetExhausted: no more tool calls may be made; this one still waits.
     """
     with held(turn) as record:
@@ -109,21 +159,64 @@ def start_tool(
 
 
 def finish_tool(turn: TurnRecord, part_id: str, *, output: str | None, error: str | None, inline: int) -> int:
-    """Make a tool's result durable; returns the estimated tokens that it adds to the context.
+    """Write a tool's result; return the estimated tokens that it adds to the context.
 
-    Of a result longer than ``inline`` characters the whole becomes a file, and its two ends stay.
+    A result longer than ``inline`` characters becomes a file, and its two ends stay in the conversation.
     """
-    long = long_result((output if error is None else error) or "", inline)
+    long = keep_long_result((output if error is None else error) or "", inline)
     with held(turn) as record:
         kept = write_result(record, part_id, output=output, error=error, long=long)
     return estimate_text(kept)
 
 
-def keep_late_output(turn: TurnRecord, part_id: str, output: str, *, limit: int) -> None:
-    """Keep what a tool answered after its time or its turn was over, with the call that asked for it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongResult:
+    text: str
+    content_id: str
+    kind: Kind
+    size: int
+    tokens: int
+    characters: int  # that stay in the conversation
 
-    Whoever stopped waiting is about to close the call, or has: it takes a moment until the answer has its place.
-    """
+
+def keep_long_result(text: str, characters: int) -> LongResult | None:
+    """Store the content of a result longer than ``characters``, before the lock of its session is taken."""
+    if len(text) <= characters:
+        return None
+    data = bytes_of_text(text)
+    return LongResult(
+        text=text,
+        content_id=put_content(data),
+        kind=kind_of_text(data),
+        size=len(data),
+        tokens=estimate_text(text),
+        characters=characters,
+    )
+
+
+def write_result(
+    record: Change, part_id: str, *, output: str | None, error: str | None, long: LongResult | None
+) -> str:
+    """Write the result of a tool call, as ``keep_long_result`` has it if it is long; return what stays of it."""
+    kept = (output if error is None else error) or ""
+    if long is not None:
+        file_id = add_file(
+            record,
+            content_id=long.content_id,
+            path=f"{OUTPUTS}{part_id}{long.kind.suffixes[0]}",
+            file_type=long.kind.name,
+            token_count=long.tokens,
+            size=long.size,
+        )
+        kept = shorten_output(long.text, long.characters, file_id=file_id)
+    result = {"output": kept, "error": None} if error is None else {"output": None, "error": kept}
+    message_store.finish_tool(record, part_id, **result)
+    return kept
+
+
+def keep_late_output(turn: TurnRecord, part_id: str, output: str, *, limit: int) -> None:
+    """Keep what a tool answered after its time or its turn was over, with the call that asked for it."""
+    # The caller that stopped waiting is about to close the call, or has: until then the output has no place.
     for pause in LATE_PAUSES:
         time.sleep(pause)
         with change(turn.session_id) as record:
@@ -135,9 +228,9 @@ def keep_late_output(turn: TurnRecord, part_id: str, output: str, *, limit: int)
 def suspend_turn(
     turn: TurnRecord, *, ratio: float | None = None, context: tuple[Frame, Size] | None = None
 ) -> TurnState:
-    """Let a turn wait for the calls that have no answer; returns the state that it is in then.
+    """Let a turn wait for the calls that have no answer; return the state that it is in then.
 
-    ``RUNNING``: every answer came meanwhile. ``CANCELLED``: somebody asked for its end, which is to be written.
+    ``RUNNING``: every answer has come meanwhile. ``CANCELLED``: its end was requested, and is to be written.
 
     :param ratio: as for ``finish_turn``, and so is ``context``
     """
@@ -166,13 +259,24 @@ def finish_turn(
 ) -> None:
     """End a turn, and request a compaction in the same transaction if the context calls for one.
 
-    :param ratio: what new sessions of the model are to begin to count with from now on, if that has changed
-    :param context: what the context is measured with, and its size; ``None`` if no model was asked
+    :param ratio: the ratio with which new sessions of the model begin to count, if it has changed
+    :param context: the frame with which the context is measured, and its size; ``None`` if no model was asked
     """
     trigger = trigger_after(*context) if context else None
     with held(turn) as record:
-        if step is not None:
-            _close_step(record, turn, step, end)
+        # A cancellation may come while the step's own end is being written by another thread.
+        if step is not None and step.message_id in unfinished_messages(turn.id):
+            # What this process holds of the answer is newer than the journal.
+            message_end = MessageEnd(
+                outcome=(Outcome.CANCELLED if end.state is TurnState.CANCELLED else Outcome.BROKEN).value,
+                error_code=end.error_code,
+                error_message=end.error_message,
+                usage=step.used_so_far(),
+            )
+            message_store.append_parts(record, message_id=step.message_id, parts=step.answer.parts)
+            message_store.finalize_message(record, step.message_id, message_end)
+            call_store.finish_call(record, step.call.id, message_end, attempts=step.call.attempts)
+            message_store.delete_journal(message_id=step.message_id)
         close_open_rows(record, turn.id, error_code=end.error_code, error_message=end.error_message)
         turn_store.finish_turn(
             record,
@@ -192,18 +296,21 @@ def finish_turn(
         act_on(record, trigger)
 
 
-def _close_step(record: Change, turn: TurnRecord, step: Step, end: TurnEnd) -> None:
-    """Keep what a step had said when it was cut off: what this process holds is newer than the journal."""
-    # A cancellation may come while the step's own end is being written by another thread.
-    if step.message_id not in unfinished_messages(turn.id):
+def close_open_rows(record: Change, turn_id: str, *, error_code: str | None, error_message: str | None) -> None:
+    """End whatever a turn left open: streamed text becomes parts, calls and tools get its error, or that of a cut."""
+    if not leaves_open(turn_id):
         return
-    message_end = MessageEnd(
-        outcome=(Outcome.CANCELLED if end.state is TurnState.CANCELLED else Outcome.BROKEN).value,
-        error_code=end.error_code,
-        error_message=end.error_message,
-        usage=step.used_so_far(),
-    )
-    message_store.append_parts(record, message_id=step.message_id, parts=step.answer.parts)
-    message_store.finalize_message(record, step.message_id, message_end)
-    call_store.finish_call(record, step.call.id, message_end, attempts=step.call.attempts)
-    message_store.delete_journal(message_id=step.message_id)
+    code, message = error_code or TurnCancelled.code, error_message or CUT_OFF
+    end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=code, error_message=message)
+    for call_id in running_calls(turn_id):
+        call_store.finish_call(record, call_id, end)
+    for message_id in unfinished_messages(turn_id):
+        parts = [
+            TextPart(text=piece.text) if piece.part_type == TextPart.type else ReasoningPart(text=piece.text)
+            for piece in journal_texts(record.session_id, message_id=message_id)
+        ]
+        message_store.append_parts(record, message_id=message_id, parts=parts)
+        message_store.finalize_message(record, message_id, end)
+        message_store.delete_journal(message_id=message_id)
+    for part_id in unanswered_tools(turn_id):
+        message_store.finish_tool(record, part_id, output=None, error=message)
