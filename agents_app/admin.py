@@ -28,8 +28,6 @@ ERROR_KINDS = fixed_filter("error_kind", "kind of error", tuple(ErrorKind))
 
 @admin.register(InboxMessage)
 class InboxMessageAdmin(ReadOnlyAdmin):
-    """Messages between sessions, and to them."""
-
     list_display = ("shown_id", "in_session", "sender_id", "kind", "hops", "turn_id", "created")
     list_filter = (presence_filter("turn", "taken"), fixed_filter("kind", "kind", tuple(MessageKind)))
     link_lookups = ("session", "turn")
@@ -39,8 +37,6 @@ class InboxMessageAdmin(ReadOnlyAdmin):
 
 @admin.register(OperatorRun)
 class OperatorRunAdmin(ReadOnlyAdmin):
-    """Runs: what was asked, how far each is, what it took."""
-
     list_display = (
         "shown_id", "in_session", "kind", "state", "reason", "item_count", "completed_count", "failed_count", "try_count",
         "cost_micros", "created",
@@ -65,8 +61,6 @@ class OperatorRunAdmin(ReadOnlyAdmin):
 
 @admin.register(OperatorItem)
 class OperatorItemAdmin(ReadOnlyAdmin):
-    """Items: one line of an input each."""
-
     list_display = (
         "number", "run_id", "state", "attempts", "error_kind", "tokens_input", "tokens_output", "cost_micros",
         "duration_ms",
@@ -98,8 +92,6 @@ class OperatorItemAdmin(ReadOnlyAdmin):
 
 @admin.register(OperatorTry)
 class OperatorTryAdmin(ReadOnlyAdmin):
-    """Tries, the rejected ones included."""
-
     list_display = (
         "shown_id", "in_session", "run_id", "item", "number", "accepted", "error_kind", "tokens_input", "tokens_output",
         "cost_micros", "duration_ms", "created",
@@ -114,8 +106,6 @@ class OperatorTryAdmin(ReadOnlyAdmin):
 
 @admin.register(McpServer)
 class McpServerAdmin(PortalAdmin):
-    """The servers of tools, those that were removed too."""
-
     portal, name_column, removing = "server", "name", "change"
     list_display = (
         "name", "place", "count", "state", "needs_approval", "trust_annotations", "created_at", "removed_at",
@@ -144,7 +134,6 @@ class McpServerAdmin(PortalAdmin):
         return [*super().facts(row), *said]
 
     def page(self, request: HttpRequest, row: McpServer) -> dict[str, Any]:
-        """Return where it can be changed, unless it was removed."""
         return super().page(request, row) if row.removed_at is None else {}
 
 

@@ -1,4 +1,4 @@
-"""What waits in the inboxes of sessions."""
+"""Inboxes of sessions, runs of operators, and the MCP servers that bring tools."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ class InboxMessage(AppendOnlyModel):
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
+    # The turn that took it.
     turn = models.ForeignKey("sessions_app.Turn", null=True, on_delete=models.PROTECT, related_name="+")
-    """The turn that took it."""
-    seq = models.BigIntegerField()
-    """The event that it came with: its place in the inbox."""
+    seq = models.BigIntegerField()  # the event that it came with: its place in the inbox
+    # The session that sent it; empty: the owner, or a program of theirs. No foreign key: a session is exported alone.
     sender_id = models.CharField(max_length=ID_LENGTH, default="")
-    """The session that sent it; empty: the owner, or a program of theirs. No foreign key: a session is exported alone."""
     sender_turn_id = models.CharField(max_length=ID_LENGTH, default="")
     kind = models.CharField(max_length=16)
     in_reply_to = models.CharField(max_length=ID_LENGTH, default="")
@@ -67,7 +66,7 @@ RUN_STEPS = (
     ("paused", "running"),
     ("paused", "completed"),
     ("paused", "cancelled"),
-    # Somebody wants more of it: what failed or was not begun is tried again.
+    # More of it is asked for: what failed or was not begun is tried again.
     ("completed", "running"),
     ("cancelled", "pending"),
     ("cancelled", "running"),
@@ -101,17 +100,16 @@ class OperatorRun(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     turn_id = models.CharField(max_length=ID_LENGTH, default="")
+    # The tool call that asked for it; empty: a person or a program did.
     part_id = models.CharField(max_length=ID_LENGTH, default="")
-    """The tool call that asked for it; empty: a person or a program did."""
     kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in OperatorKind])
+    # ``mnesis_core.maps.values.write_spec``. No JSON column: the keys of a schema keep their order.
     spec = models.TextField()
-    """``mnesis_core.maps.values.write_spec``. No JSON column: the keys of a schema keep their order."""
     input_file = models.ForeignKey("files_app.FileReference", on_delete=models.PROTECT, related_name="+")
     state = models.CharField(
         max_length=16, choices=[(state.value, state.value) for state in RunState], default=RunState.PENDING.value
     )
-    reason = models.CharField(max_length=32, default="")
-    """Why it is paused or was stopped."""
+    reason = models.CharField(max_length=32, default="")  # why it is paused or was stopped
     item_count = models.BigIntegerField(null=True)
     completed_count = models.BigIntegerField(default=0)
     failed_count = models.BigIntegerField(default=0)
@@ -120,8 +118,7 @@ class OperatorRun(AppendOnlyModel):
     tokens_input = models.BigIntegerField(default=0)
     tokens_output = models.BigIntegerField(default=0)
     cost_micros = models.BigIntegerField(default=0)
-    output_file_id = models.CharField(max_length=ID_LENGTH, default="")
-    """The newest file of its results."""
+    output_file_id = models.CharField(max_length=ID_LENGTH, default="")  # the newest file of its results
     error_code = models.CharField(max_length=64, null=True)
     error_message = EncodedTextField(null=True)
     idempotency_key = EncodedCharField(max_length=200, null=True)
@@ -166,27 +163,23 @@ class OperatorItem(AppendOnlyModel):
 
     id = models.BigAutoField(primary_key=True)
     run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
-    number = models.BigIntegerField()
-    """Its place in the input, from 1."""
+    number = models.BigIntegerField()  # its place in the input, from 1
     line_offset = models.BigIntegerField()
-    line_length = models.BigIntegerField()
-    """Bytes of its line in the input's content."""
+    line_length = models.BigIntegerField()  # bytes of its line in the input's content
     state = models.CharField(
         max_length=16, choices=[(state.value, state.value) for state in ItemState], default=ItemState.PENDING.value
     )
     attempts = models.IntegerField(default=0)
-    excused = models.IntegerField(default=0)
-    """Tries that count for nothing."""
+    excused = models.IntegerField(default=0)  # tries that count for nothing
     not_before = models.DateTimeField(null=True)
     lease_owner = EncodedCharField(max_length=100, default="")
     lease_expires_at = models.DateTimeField(null=True)
     error_kind = models.CharField(max_length=16, default="")
     error = EncodedTextField(default="")
     accepted_try_id = models.CharField(max_length=ID_LENGTH, default="")
-    call_id = models.CharField(max_length=ID_LENGTH, default="")
-    """The model call that runs for it."""
+    call_id = models.CharField(max_length=ID_LENGTH, default="")  # the model call that runs for it
+    # The session of its sub-agent. No foreign key: a session is exported alone.
     child_session_id = models.CharField(max_length=ID_LENGTH, default="")
-    """The session of its sub-agent. No foreign key: a session is exported alone."""
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     tokens_input = models.BigIntegerField(default=0)
@@ -236,12 +229,11 @@ class OperatorTry(AppendOnlyModel):
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     run = models.ForeignKey(OperatorRun, on_delete=models.PROTECT, related_name="+")
-    item = models.BigIntegerField()
-    """The item's number."""
+    item = models.BigIntegerField()  # the item's number
+    # Its place among the tries at its item, from 1. One whose worker died is missing.
     number = models.IntegerField()
-    """Its place among the tries at its item, from 1. One whose worker died is missing."""
+    # None for a sub-agent, whose turn has calls of its own, and where a limit forbade the question.
     call = models.ForeignKey("sessions_app.ModelCall", null=True, on_delete=models.PROTECT, related_name="+")
-    """None for a sub-agent, whose turn has calls of its own, and where a limit forbade the question."""
     child_turn_id = models.CharField(max_length=ID_LENGTH, default="")
     output = EncodedTextField(default="")
     accepted = models.BooleanField()
@@ -279,8 +271,7 @@ class OperatorShare(models.Model):
     worker = models.CharField(max_length=100)
     run_id = models.CharField(max_length=ID_LENGTH)
     permits = models.IntegerField()
-    wanted = models.IntegerField()
-    """How many it would like."""
+    wanted = models.IntegerField()  # how many it would like
     lease_expires_at = models.DateTimeField()
     model = EncodedCharField(max_length=100)
     provider = EncodedCharField(max_length=100)
@@ -295,16 +286,13 @@ class OperatorShare(models.Model):
 
 
 class OperatorBrake(models.Model):
-    """What a provider's word about its rate means for everybody who asks the same model. No part of the record."""
+    """The pause that a provider's rate limit imposes on all calls to a model. No part of the record."""
 
-    model = EncodedCharField(primary_key=True, max_length=100)
-    """Its alias."""
-    until = models.DateTimeField(null=True)
-    """Nobody begins a call before."""
+    model = EncodedCharField(primary_key=True, max_length=100)  # its alias
+    until = models.DateTimeField(null=True)  # no call begins before
+    # Calls in flight at the most, of all workers together; NULL: as the configuration says.
     ceiling = models.IntegerField(null=True)
-    """Calls in flight at the most, of all workers together; NULL: as the configuration says."""
-    since = models.DateTimeField()
-    """When the ceiling was last changed."""
+    since = models.DateTimeField()  # when the ceiling was last changed
 
     class Meta:
         db_table = "operator_brakes"
@@ -327,26 +315,26 @@ class McpServer(AppendOnlyModel):
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     name = IdField(max_length=NAME_LENGTH)
-    argv = models.JSONField(default=list)
-    """The program and its arguments; empty for a server over HTTP."""
+    argv = models.JSONField(default=list)  # the program and its arguments; empty for a server over HTTP
     url = models.CharField(max_length=ADDRESS_LENGTH, default="")
+    # Names only: of an environment variable of the program, or a header -> of the variable of ours with the value.
     secrets = models.JSONField(default=dict)
-    """Names only: of an environment variable of the program, or a header -> of the variable of ours with the value."""
     timeout_seconds = models.FloatField()
     needs_approval = models.BooleanField(default=False)
+    # Whether the server's own annotations say which of its tools change nothing.
     trust_annotations = models.BooleanField(default=False)
-    """Whether the server's own word is taken for which of its tools change nothing."""
+    # Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
+    # (``mnesis_core.network.hosts``), at each connection too; so is a row that was written before this column existed.
     entered_on_host = models.BooleanField(default=False)
-    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists
-    (``mnesis_core.network.hosts``), at each connection too; so is a row of a time when nobody noted it."""
     created_at = models.DateTimeField()
     removed_at = models.DateTimeField(null=True)
+    # Whether only the users that a ``McpServerGrant`` names may be offered its tools; without any, no user is.
     is_restricted = models.BooleanField(default=False)
-    """Whether only those may be offered its tools whom a ``McpServerGrant`` names; without any, nobody is."""
+    # Its tools as they were when an administrator last asked for them
+    # (``mnesis_core.turns.mcp_servers.write_listing``).
     listing = models.TextField(default="")
-    """Its tools as they were when an administrator last asked for them (``mnesis_core.turns.mcp_servers.write_listing``)."""
+    # Tools of which an administrator has said that they change nothing -> digest of the listing they saw.
     read_only_tools = models.JSONField(default=dict)
-    """Tools of which an administrator has said that they change nothing -> digest of the listing they saw."""
     listed_at = models.DateTimeField(null=True)
     problem = EncodedTextField(default="")
     unreachable_since = models.DateTimeField(null=True)

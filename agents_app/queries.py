@@ -1,4 +1,4 @@
-"""Reads of inboxes."""
+"""Reads of inboxes and of the MCP servers that bring tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WAITING_SESSIONS = (
 
 
 def list_inbox(session_id: str, *, waiting: bool | None = None, after: int = 0, limit: int = 50) -> list[InboxMessage]:
-    """Messages of a session's inbox after a place, oldest first; those that wait, those that were taken, or all."""
+    """Return messages of a session's inbox, oldest first: those that wait, those that were taken, or all."""
     rows = InboxRow.objects.filter(session_id=session_id, seq__gt=after)
     if waiting is not None:
         rows = rows.filter(turn__isnull=waiting)
@@ -35,25 +35,19 @@ def list_inbox(session_id: str, *, waiting: bool | None = None, after: int = 0, 
 
 
 def load_waiting(session_id: str, *, limit: int) -> list[InboxMessage]:
-    """The oldest messages of a session that no turn has taken."""
     return list_inbox(session_id, waiting=True, limit=limit)
 
 
 def load_taken(session_id: str, turn_id: str) -> list[InboxMessage]:
-    """The messages that a turn of a session took."""
     return [_message(row) for row in InboxRow.objects.filter(session_id=session_id, turn_id=turn_id).order_by("seq")]
 
 
 def count_waiting(session_id: str) -> int:
-    """How many messages wait in a session's inbox."""
     return InboxRow.objects.filter(session_id=session_id, turn__isnull=True).count()
 
 
 def load_inbox_message(message_id: str, *, owner_id: int) -> InboxMessage:
-    """A message in an inbox of this person.
-
-    :raises InboxMessageNotFoundError: there is none.
-    """
+    """:raises InboxMessageNotFoundError: no inbox of this person has it."""
     rows = InboxRow.objects.filter(id=message_id, session__owner_id=owner_id, session__deleted_at__isnull=True)
     row = rows.first()
     if row is None:
@@ -62,20 +56,19 @@ def load_inbox_message(message_id: str, *, owner_id: int) -> InboxMessage:
 
 
 def find_sent(session_id: str, idempotency_key: str) -> InboxMessage | None:
-    """The message that was sent to a session with this key, as stored."""
     row = InboxRow.objects.filter(session_id=session_id, idempotency_key=idempotency_key).first()
     return None if row is None else _message(row)
 
 
 def spoken_at(session_id: str) -> datetime | None:
-    """When the newest of the messages that wait came which no agent sent."""
+    """Return when the newest message came that waits and that no agent sent."""
     waiting = InboxRow.objects.filter(session_id=session_id, turn__isnull=True, sender_id="")
     newest: datetime | None = waiting.aggregate(at=Max("created_at"))["at"]
     return newest
 
 
 def waiting_sessions(*, after: str = "", limit: int) -> list[str]:
-    """Sessions in host mode that are idle while messages wait, by id, after one of them."""
+    """Return sessions in host mode that are idle while messages wait, by id, after the id given."""
     return [id for (id,) in fetch(_WAITING_SESSIONS, [after, limit])]
 
 
@@ -94,11 +87,8 @@ def _message(row: InboxRow) -> InboxMessage:
     )
 
 
-# Reads of the servers of tools.
-
-
 def list_servers(names: Iterable[str] | None = None, *, user_id: int | None = None) -> list[AttachedServer]:
-    """The servers that are attached, by name; with ``names`` only these, with ``user_id`` only those for this person."""
+    """Return the attached servers, by name; with ``names`` only these, with ``user_id`` only those for this person."""
     rows = ServerRow.objects.filter(removed_at__isnull=True)
     if user_id is not None:
         rows = rows.filter(allowed_to(user_id, McpServerGrant.objects.values("server")))
@@ -108,10 +98,7 @@ def list_servers(names: Iterable[str] | None = None, *, user_id: int | None = No
 
 
 def load_server(name: str) -> AttachedServer:
-    """The attached server of this name.
-
-    :raises ToolServerNotFound: there is none.
-    """
+    """:raises ToolServerNotFound: no attached server has this name."""
     found = list_servers([name])
     if not found:
         raise ToolServerNotFound(server=name)
@@ -119,7 +106,7 @@ def load_server(name: str) -> AttachedServer:
 
 
 def audiences_of(server_ids: Collection[str]) -> dict[str, tuple[list[str], list[str]]]:
-    """By server, the groups and the people whose sessions may be offered its tools if it is restricted; one query."""
+    """Return by server the names of the groups and users that may be offered its tools; in one query."""
     found: dict[str, tuple[list[str], list[str]]] = {id: ([], []) for id in server_ids}
     grants = McpServerGrant.objects.filter(server_id__in=list(server_ids)).select_related("group", "user")
     for grant in grants.order_by("group__name", "user__username"):
@@ -132,7 +119,6 @@ def audiences_of(server_ids: Collection[str]) -> dict[str, tuple[list[str], list
 
 
 def server_of(row: ServerRow) -> AttachedServer:
-    """A server's row as a value."""
     return AttachedServer(
         id=row.id,
         address=ServerAddress(

@@ -1,4 +1,4 @@
-"""Ask workers to work on the runs of operators. A wake-up, not the truth: what is to be done says each run's row.
+"""Wake workers for the runs of operators. A wake-up is only a hint: the rows of the runs say what is to be done.
 
 A worker that is woken looks after all runs there are, so a wake-up names none, and one too many ends at once.
 """
@@ -21,14 +21,12 @@ from sessions_app.database.outages import log_failure
 
 logger = logging.getLogger(__name__)
 TASK = "agents_app.tasks.work"
-LONGEST_SECONDS = 600.0
-"""A worker makes room for others after so long at the latest, but for what it still waits for."""
-TASK_SECONDS = 3_600
-"""A worker that takes longer is killed by the cluster: it hangs."""
+LONGEST_SECONDS = 600.0  # after this a worker begins no more items, so that other tasks get their turn
+TASK_SECONDS = 3_600  # a worker that takes longer hangs, and the cluster kills it
 
 
 def most_workers() -> int:
-    """How many workers of one cluster may work on runs at a time: one is always left for what people wait for."""
+    # One worker of a cluster always stays free for what people wait for.
     return max(1, int(str(settings.Q_CLUSTER["workers"])) - 1)
 
 
@@ -40,7 +38,7 @@ def wake_workers(count: int | None = None) -> None:
 
 
 def wake_for_forsaken() -> bool:
-    """Queue wake-ups where there is work that nobody does, and none are queued; whether there were any."""
+    """Queue wake-ups if no worker works on some run and no wake-up waits; return whether any was queued."""
     if not has_forsaken_runs() or is_queued():
         return False
     wake_workers()
@@ -59,24 +57,22 @@ def wake_in_new_worker(**_signal: object) -> None:
 
 
 def is_queued() -> bool:
-    """Whether a wake-up waits in the queue."""
     return any(_is_ours(row) for row in OrmQ.objects.filter(lock__lte=timezone.now()).order_by("id")[:_LOOK_AT])
 
 
 def is_cluster_stopping() -> bool:
-    """Whether the cluster whose worker this process is has been told to stop: it waits for us, and not for long."""
+    """Return whether this worker's cluster is stopping: it waits for its workers, and not for long."""
     return any(os.getpid() in stat.workers and stat.status == Conf.STOPPING for stat in Stat.get_all())
 
 
 def must_make_room() -> bool:
-    """Whether a worker that works on runs keeps others of the queue waiting: only where there is no other worker."""
+    """Return whether other tasks wait in the queue that only this worker can run."""
     if int(str(settings.Q_CLUSTER["workers"])) > most_workers():
         return False
     return any(not _is_ours(row) for row in OrmQ.objects.order_by("-id")[:_LOOK_AT])
 
 
-_LOOK_AT = 200
-"""Rows of the queue."""
+_LOOK_AT = 200  # rows of the queue
 
 
 def _is_ours(row: OrmQ) -> bool:

@@ -1,4 +1,4 @@
-"""The JSON shapes that the doors take: a session, a message, a turn to be recorded, where to fork."""
+"""The JSON schemas that endpoints take: a session, a message, a turn to be recorded, where to fork."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ Tokens = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 MICROS = 1_000_000
 MOST_LABELS, LABEL_CHARACTERS = 64, 200
 Word = Annotated[str, Field(max_length=LABEL_CHARACTERS)]
-Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]
-"""Read whole with each session of a list."""
+Labels = Annotated[dict[Word, Word], Field(max_length=MOST_LABELS)]  # read whole with each session of a list
 
 
 class SessionIn(Schema):
@@ -62,10 +61,7 @@ class MessageIn(Schema):
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
     def text(self) -> str:
-        """What the user says.
-
-        :raises InvalidRequest: there are a message and parts, or neither, or a part is no text.
-        """
+        """:raises InvalidRequest: there are a message and parts, or neither, or a part is no text."""
         if (self.message is None) == (self.parts is None):
             raise InvalidRequest("send either message or parts", field="message")
         if self.message is not None:
@@ -84,7 +80,6 @@ class CallersToolIn(Schema):
     parameters: dict[str, Any] = {"type": "object", "properties": {}}
 
     def spec(self) -> ToolSpec:
-        """The tool as a value."""
         return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
 
 
@@ -99,7 +94,6 @@ class LimitsIn(Schema):
     tool_calls: Tokens | None = None
 
     def limits(self) -> TurnLimits:
-        """The limits as a value."""
         return TurnLimits(**self.dict())
 
 
@@ -110,15 +104,13 @@ class TurnStartIn(MessageIn):
     system_prompt: str | None = None
     limits: LimitsIn | None = None
     on_doom_loop: Literal["continue", "stop"] | None = None
-    host_mode: StrictBool | None = None
-    """Whether the session stays alive for messages of peers from now on; null: as it does already."""
+    host_mode: StrictBool | None = None  # whether the session takes messages of peers from now on; null: no change
+    # Ids of files of the session that go with the message.
     files: Annotated[list[str], Field(max_length=50)] = []
-    """Ids of files of the session that go with the message."""
-    model: str = ""
-    """Who is asked this turn in place of the session's model; empty: that one."""
+    model: str = ""  # asked this turn in place of the session's model; empty: the session's
 
     def arguments(self) -> dict[str, Any]:
-        """What ``lifecycle.start_turn`` takes of it.
+        """Return the keyword arguments for ``lifecycle.start_turn``.
 
         :raises InvalidRequest: as ``text`` does
         """
@@ -186,7 +178,6 @@ class InboxIn(Schema):
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
     def draft(self) -> Draft:
-        """The message as a value."""
         return Draft(text=self.text, kind=self.kind, in_reply_to=self.in_reply_to)
 
 
@@ -197,7 +188,6 @@ class TextIn(Schema):
     text: str
 
     def part(self) -> Part:
-        """The part as a value."""
         return TextPart(text=self.text)
 
 
@@ -208,7 +198,6 @@ class ReasoningIn(Schema):
     text: str
 
     def part(self) -> Part:
-        """The part as a value."""
         return ReasoningPart(text=self.text)
 
 
@@ -224,7 +213,6 @@ class ToolIn(Schema):
     state: ToolState | None = None
 
     def part(self) -> Part:
-        """The part as a value; without a state, the one that its result has."""
         return ToolPart(
             tool_name=self.tool_name,
             tool_call_id=self.tool_call_id,
@@ -242,7 +230,6 @@ class FileRefIn(Schema):
     file_id: str
 
     def part(self) -> Part:
-        """The part as a value; what is known of the file comes from its reference."""
         return FileRefPart(file_id=self.file_id)
 
 
@@ -251,8 +238,8 @@ def _as_parts(value: Any) -> Any:
 
 
 PartIn = Annotated[TextIn | ReasoningIn | ToolIn | FileRefIn, Field(discriminator="type")]
+# A text, or a list of parts.
 Spoken = Annotated[list[PartIn], BeforeValidator(_as_parts, json_schema_input_type=str | list[PartIn])]
-"""A text, or a list of parts."""
 
 
 class TokensIn(Schema):
@@ -264,8 +251,7 @@ class TokensIn(Schema):
     output: Tokens | None = None
     cache_read: Tokens | None = None
     cache_write: Tokens | None = None
-    total: Tokens | None = None
-    """Taken because clients send it; not kept, since it follows from the others."""
+    total: Tokens | None = None  # taken because clients send it; not kept, since it follows from the others
 
 
 class RecordIn(Schema):
@@ -274,38 +260,32 @@ class RecordIn(Schema):
     user: Spoken
     assistant: Spoken
     tokens: TokensIn | None = None
+    # In the currency unit of the model's price; kept to a millionth.
     cost: Annotated[Decimal, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)] | None = None
-    """In the currency unit of the model's price; kept to a millionth."""
     finish_reason: str | None = None
     model: str = ""
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
     def turn(self) -> RecordedTurn:
-        """The turn as a value."""
+        tokens = self.tokens or TokensIn()
         return RecordedTurn(
             user=tuple(spoken.part() for spoken in self.user),
             assistant=tuple(spoken.part() for spoken in self.assistant),
-            usage=self._usage(),
+            usage=UsageRecord(
+                tokens_input=tokens.input,
+                tokens_output=tokens.output,
+                tokens_cache_read=tokens.cache_read,
+                tokens_cache_write=tokens.cache_write,
+                usage_source=None if self.tokens is None and self.cost is None else Source.CALLER.value,
+                cost_micros=None if self.cost is None else round(self.cost * MICROS),
+            ),
             finish_reason=self.finish_reason,
             model=self.model,
-        )
-
-    def _usage(self) -> UsageRecord:
-        tokens = self.tokens or TokensIn()
-        return UsageRecord(
-            tokens_input=tokens.input,
-            tokens_output=tokens.output,
-            tokens_cache_read=tokens.cache_read,
-            tokens_cache_write=tokens.cache_write,
-            usage_source=None if self.tokens is None and self.cost is None else Source.CALLER.value,
-            cost_micros=None if self.cost is None else round(self.cost * MICROS),
         )
 
 
 class ForkIn(Schema):
     """Where to fork: after one message, or before one."""
 
-    at_message_id: str | None = None
-    """The last message of the fork."""
-    before_message_id: str | None = None
-    """The first message that the fork does not have."""
+    at_message_id: str | None = None  # the last message of the fork
+    before_message_id: str | None = None  # the first message that the fork does not have

@@ -1,4 +1,4 @@
-"""Changes to inboxes: a message comes once, and one turn takes it."""
+"""Writes to inboxes, where one turn takes each message, and to the MCP servers that bring tools."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from sessions_app.database.fast_sql import Table
 from sessions_app.record.change import Change
 
 _INBOX = Table(InboxMessage)
+LONGEST_PROBLEM = 2_000  # characters: a server may say anything of its failure
 
 
 def receive_message(record: Change, draft: Draft, *, idempotency_key: str | None = None) -> str:
-    """Put a message into the inbox of the change's session; returns its id."""
+    """Put a message into the inbox of the change's session, and return its id."""
     row = _INBOX.row(
         id=new_id("inbox"),
         session_id=record.session_id,
@@ -58,17 +59,11 @@ def take_messages(record: Change, message_ids: Sequence[str], *, turn_id: str) -
     record.publish(EventType.INBOX_TAKEN, turn_id=turn_id, inbox_ids=list(message_ids))
 
 
-# Changes to the servers of tools.
-
-LONGEST_PROBLEM = 2_000
-"""Characters: what a server says of its failure is other people's text."""
-
-
 def put_server(address: ServerAddress) -> str:
-    """Attach a server, in place of the one with this name if there is one; returns the new row's id.
+    """Attach a server, in place of the one with this name if there is one, and return the new row's id.
 
-    Who may be offered its tools stays. The listing stays behind, and what was said of its tools where it is reached in
-    another way: that may mean another server.
+    Its audience stays. Its listing does not, nor do the marks of its read-only tools if it is reached in another way,
+    which may mean another server.
 
     :raises InvalidRequest: a value is missing or out of its bounds.
     """
@@ -98,12 +93,12 @@ def put_server(address: ServerAddress) -> str:
 
 
 def enter_server(address: ServerAddress, *, audience: Audience | None) -> str:
-    """Attach a server at a page, with who may be offered its tools (``None``: everybody), in one step: at no moment is a
-    restricted one there for all. Returns the new row's id.
+    """Attach a server from a page, for an audience (``None``: every user), and return the new row's id.
 
     :raises InvalidRequest: a value is missing or out of its bounds.
     :raises NotListed: how it is reached is not as a command on the host entered it, nor on the host's lists.
     """
+    # In one transaction: at no moment is a restricted server there for all.
     with transaction.atomic():
         _attached(address.name).select_for_update().first()
         id = put_server(replace(address, entered_on_host=check_entered(address)))
@@ -115,9 +110,9 @@ def enter_server(address: ServerAddress, *, audience: Audience | None) -> str:
 
 
 def check_entered(address: ServerAddress) -> bool:
-    """Look at how a server is reached as a page enters it. Whether that stays as a command on the host entered it.
+    """Return whether a page leaves the way a server is reached as a command on the host entered it.
 
-    :raises NotListed: it does not, and the host's lists do not hold it; ``field`` says what.
+    :raises NotListed: it does not, and the host's lists do not hold the new way; ``field`` names the value.
     """
     known = list_servers([address.name])
     if known and known[0].address.entered_on_host and known[0].address.reached == address.reached:
@@ -127,33 +122,30 @@ def check_entered(address: ServerAddress) -> bool:
 
 
 def remove_server(name: str) -> None:
-    """Take a server away from all sessions. Its row stays.
+    """Detach a server from all sessions. Its row stays.
 
-    :raises ToolServerNotFound: none that is attached has this name.
+    :raises ToolServerNotFound: no attached server has this name.
     """
     if not _attached(name).update(removed_at=timezone.now()):
         raise ToolServerNotFound(server=name)
 
 
 def put_listing(server_id: str, listing: Listing) -> None:
-    """Keep what a server answered when it was asked for its tools."""
     McpServer.objects.filter(id=server_id).update(
         listing=write_listing(listing), listed_at=timezone.now(), problem="", unreachable_since=None
     )
 
 
 def mark_read_only(server_id: str, digests: Mapping[str, str]) -> None:
-    """Keep of which tools an administrator says that they change nothing, each as it was listed then; of no others."""
+    """Write the tools that change nothing, by digest of what the administrator saw listed; all other marks are removed."""
     McpServer.objects.filter(id=server_id).update(read_only_tools=dict(digests))
 
 
 def note_answer(server_id: str) -> None:
-    """A server that could not be reached answers again."""
     McpServer.objects.filter(id=server_id, unreachable_since__isnull=False).update(unreachable_since=None, problem="")
 
 
 def note_problem(server_id: str, problem: str) -> None:
-    """Keep why a server cannot be reached, and since when."""
     found = McpServer.objects.filter(id=server_id)
     found.filter(unreachable_since__isnull=True).update(unreachable_since=timezone.now())
     found.update(problem=problem[:LONGEST_PROBLEM])

@@ -1,4 +1,4 @@
-"""Doors for the worker. A task may run twice or late: the rows say what is to be done."""
+"""Tasks of the worker. A task may run twice or late: the rows say what is to be done."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agents_app.schedule import is_cluster_stopping, most_workers, wake_workers
 from agents_app.turns.lifecycle import FORK_TASK, finish_fork
 from mnesis_core.errors import Conflict, SessionNotFoundError
 
+# How long one task of a long fork lasts. The worker then makes room for others, well within its own time limit.
 FORK_SECONDS = 60.0
-"""How long one task of a long fork lasts. The worker then makes room for others, well within its own time limit."""
 
 
 def work(**_later: Any) -> None:
-    """Work on operators' runs for a slice of time, unless enough workers of this machine do; then queue again."""
+    """Work on operators' runs for a slice of time, unless enough workers of this machine do, and queue the rest."""
     with place(most_workers()) as is_free:
         is_more = is_free and work_for_a_slice(must_stop=is_cluster_stopping)
     if is_more:
@@ -26,7 +26,7 @@ def work(**_later: Any) -> None:
 
 
 def fork(fork_id: str, **_later: Any) -> None:
-    """Copy a part of a long fork, and queue the rest. Another worker that copies it, or somebody who deleted it, ends that."""
+    """Copy a part of a long fork, and queue the rest, unless another worker copies it or it was deleted."""
     with suppress(Conflict, SessionNotFoundError):
         if not finish_fork(fork_id, deadline=time.monotonic() + FORK_SECONDS):
             async_task(FORK_TASK, fork_id)

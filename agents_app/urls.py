@@ -1,5 +1,3 @@
-"""Addresses of the pages about agents, their tools and their runs."""
-
 from django.urls import path
 
 from agents_app.maps import views as operator_views

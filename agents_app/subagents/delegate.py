@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 from django.contrib.auth import get_user_model
 
 from agents_app.tools import ToolContext, offered_tools
+from agents_app.tools.definition import side_by_side
 from agents_app.turns import lifecycle, transactions
 from agents_app.turns.claim import claim_turn
-from agents_app.turns.loop import side_by_side
 from agents_app.turns.runner import runner
 from agents_app.turns.transactions import TurnEnd
 from mnesis_core.config import Config

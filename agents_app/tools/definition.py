@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
@@ -210,3 +210,17 @@ async def _call_in_thread(tool: Tool, context: ToolContext, arguments: str, late
         raise
     finally:
         _THREADS.give_up(job)
+
+
+async def side_by_side(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Return the results, in order. The first error, or a cancellation, ends all of them; none outlives this call."""
+    # No task group: where a call that is cancelled fails, it would raise that failure in the place of the cancellation.
+    running = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*running)
+    except BaseException:
+        for task in running:
+            if not task.cancelling():  # a second cancellation would hit it while it writes what it has
+                task.cancel()
+        await asyncio.wait(running)
+        raise

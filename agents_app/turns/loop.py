@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
 
 from agents_app.tools import Tool, ToolContext, call_tool, not_offered, offered_tools, permitted_tools
+from agents_app.tools.definition import side_by_side
 from agents_app.turns import transactions
 from agents_app.turns.model_step import ModelCalls
 from agents_app.turns.transactions import OpenCall, Progress, TurnEnd, load_progress
@@ -35,7 +35,6 @@ from sessions_app.record.session_queries import load_depth
 from sessions_app.usage.limits import TurnSpending, limits_for
 
 logger = logging.getLogger(__name__)
-Result = TypeVar("Result")
 STATE_OF = {
     Outcome.COMPLETE: TurnState.COMPLETED,
     Outcome.INCOMPLETE: TurnState.INCOMPLETE,
@@ -55,20 +54,6 @@ class StepResult:
     is_waiting: bool = False  # whether calls are left that the caller or a person must answer
     is_looping: bool = False  # whether one was made too often in a row
     exhausted: BudgetExhausted | None = None  # why one was not run, if no more may be made
-
-
-async def side_by_side(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Return the results, in order. The first error, or a cancellation, ends all of them; none outlives this call."""
-    # No task group: where a call that is cancelled fails, it would raise that failure in the place of the cancellation.
-    running = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return await asyncio.gather(*running)
-    except BaseException:
-        for task in running:
-            if not task.cancelling():  # a second cancellation would hit it while it writes what it has
-                task.cancel()
-        await asyncio.wait(running)
-        raise
 
 
 class ToolCalls:

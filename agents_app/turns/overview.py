@@ -74,8 +74,7 @@ class SessionRead(SessionOut, Schema):
     system_prompt: str
     context: ContextOut
     billing: BillingOut
-    budget: list[LimitOut] = []
-    """What its next call may still take; empty where nothing is limited."""
+    budget: list[LimitOut] = []  # what its next call may still take; empty where nothing is limited
     turn_id: str | None = None
 
     @staticmethod
