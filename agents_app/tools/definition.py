@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from django.db import close_old_connections
 from pydantic import BaseModel, ConfigDict, ValidationError
