@@ -107,7 +107,8 @@ class ToolCalls:
     async def _run(self, open_call: OpenCall, *, is_loop: bool) -> int:
         """Run one tool and write its result; return the result's tokens."""
         part_id = open_call.part_id
-        output, error = None, REPEATED_CALL
+        output: str | None = None
+        error: str | None = REPEATED_CALL
         try:
             time_limit = await patiently(
                 transactions.start_tool,
