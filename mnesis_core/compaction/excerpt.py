@@ -15,7 +15,7 @@ HEADER = "[Level 3 excerpt, written without a model: beginnings and ends only]"
 VERSION = "excerpt.1"
 SHORTEST_QUOTE = 16  # Tokens; a text that gets less is not quoted.
 LABEL_TOKENS = 8  # tokens of the name of a quoted text, roughly
-SMALLEST_BODY = 48  # tokens left to quotations, however many files have to be named
+SMALLEST_BODY = 48  # tokens
 USER_SHARE = 2 / 3  # What the user said comes first.
 _ELLIPSIS = " […] "
 
@@ -59,6 +59,7 @@ def excerpt(quotables: Sequence[Quotable], limit: int, source_tokens: int, named
     """
     largest = source_tokens - 1
     footer = estimate_text(with_footer("-", named)) if named != NO_IDS else 0
+    # Some tokens are left to quotations, however many files have to be named.
     room = max(min(limit, largest) - footer, min(SMALLEST_BODY, largest - footer))
     return with_footer(_quotations(quotables, room), named)
 

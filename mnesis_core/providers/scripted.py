@@ -108,7 +108,17 @@ class ScriptedModel:
             if not scripted:
                 raise AssertionError(f"the script is over, but request {len(self.requests)} came: {request.payload}")
             scripted = scripted.pop(0)
-        return _step(scripted(request) if callable(scripted) else scripted)
+        script: object = scripted(request) if callable(scripted) else scripted
+        match script:
+            case Step():
+                return script
+            case str():
+                return Step(text=script)
+            case ModelError():
+                return Step(error=script)
+            case ToolCall():
+                return Step(tool_calls=(script,))
+        raise TypeError(f"not a step of a script: {script!r}")
 
     async def _pause(self, step: Step, count: int) -> None:
         await asyncio.sleep(step.delay_seconds)
@@ -119,19 +129,6 @@ class ScriptedModel:
             await step.gate.wait()
         finally:
             self.at_gate.clear()
-
-
-def _step(script: object) -> Step:
-    match script:
-        case Step():
-            return script
-        case str():
-            return Step(text=script)
-        case ModelError():
-            return Step(error=script)
-        case ToolCall():
-            return Step(tool_calls=(script,))
-    raise TypeError(f"not a step of a script: {script!r}")
 
 
 def _pieces(text: str | tuple[str, ...]) -> tuple[str, ...]:

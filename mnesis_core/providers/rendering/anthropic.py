@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any
 
 from mnesis_core.context.entries import ContextMessage, Prompt, ToolResult
-from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.providers.rendering.accepted import (
     OPENING,
     CallIds,
@@ -34,7 +33,10 @@ def render(prompt: Prompt) -> dict[str, Any]:
         for role, blocks in groupby(user_first(_blocks(messages), _text(OPENING)), key=itemgetter(0))
     ]
     if prompt.tools:
-        payload["tools"] = [_tool(tool) for tool in prompt.tools]
+        payload["tools"] = [
+            {"name": tool_name(tool.name), "description": outgoing(tool.description), "input_schema": tool.parameters}
+            for tool in prompt.tools
+        ]
     return payload
 
 
@@ -65,7 +67,3 @@ def _result(call_id: str, result: ToolResult) -> dict[str, Any]:
         block["is_error"] = True
         text = text if text.strip() else "Error"
     return block | {"content": text} if text.strip() else block
-
-
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {"name": tool_name(tool.name), "description": outgoing(tool.description), "input_schema": tool.parameters}

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from mnesis_core.context.entries import ContextMessage, Prompt, ToolResult
-from mnesis_core.llm.interface import ToolSpec
+from mnesis_core.context.entries import ContextMessage, Prompt
 from mnesis_core.providers.rendering.accepted import (
     LONGEST_NAME,
     OPENING,
@@ -34,18 +33,23 @@ SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 def render(prompt: Prompt) -> dict[str, Any]:
     system, messages = system_apart(prompt.messages)
     payload: dict[str, Any] = {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
+    items = user_first(_parts(messages), {"text": OPENING})
     payload["contents"] = [
         {"role": role, "parts": [part for _, part in parts]}
-        for (role, _), parts in groupby(user_first(_parts(messages), {"text": OPENING}), key=_belongs_to)
+        for (role, _), parts in groupby(items, key=lambda item: (item[0], "functionResponse" in item[1]))
     ]
     if prompt.tools:
-        payload["tools"] = [{"functionDeclarations": [_tool(tool) for tool in prompt.tools]}]
+        declarations = [
+            {
+                "name": _name(tool.name),
+                "description": outgoing(tool.description),
+                # Not "parameters", which accepts only a subset of JSON Schema.
+                "parametersJsonSchema": tool.parameters,
+            }
+            for tool in prompt.tools
+        ]
+        payload["tools"] = [{"functionDeclarations": declarations}]
     return payload
-
-
-def _belongs_to(item: tuple[str, dict[str, Any]]) -> tuple[str, bool]:
-    role, part = item
-    return role, "functionResponse" in part
 
 
 def _parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -60,23 +64,11 @@ def _parts(messages: Sequence[ContextMessage]) -> Iterator[tuple[str, dict[str, 
             named = {"id": ids.new(call.id), "name": _name(call.name)}
             signature = {} if responses else {"thoughtSignature": SIGNATURE}
             yield "model", {"functionCall": {**named, "args": arguments_object(call.arguments)}, **signature}
-            responses.append({"functionResponse": {**named, "response": _response(result)}})
+            response = {"error" if result.is_error else "output": outgoing(result.text)}
+            responses.append({"functionResponse": {**named, "response": response}})
         yield from (("user", response) for response in responses)
-
-
-def _response(result: ToolResult) -> dict[str, str]:
-    return {"error" if result.is_error else "output": outgoing(result.text)}
 
 
 def _name(name: str) -> str:
     known = tool_name(name)
     return known if known[0].isalpha() or known[0] == "_" else f"_{known}"[:LONGEST_NAME]
-
-
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {
-        "name": _name(tool.name),
-        "description": outgoing(tool.description),
-        # Not "parameters", which accepts only a subset of JSON Schema.
-        "parametersJsonSchema": tool.parameters,
-    }

@@ -6,35 +6,35 @@ from collections.abc import Iterator
 from typing import Any
 
 from mnesis_core.context.entries import ContextMessage, Prompt
-from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.providers.rendering.accepted import CallIds, answered_calls, outgoing, spoken, system_apart, tool_name
 
 
 def render_chat(prompt: Prompt) -> dict[str, Any]:
     payload: dict[str, Any] = {"messages": [item for message in prompt.messages for item in _messages(message)]}
     if prompt.tools:
-        payload["tools"] = [_chat_tool(tool) for tool in prompt.tools]
+        functions = [
+            {"name": tool_name(tool.name), "description": outgoing(tool.description), "parameters": tool.parameters}
+            for tool in prompt.tools
+        ]
+        payload["tools"] = [{"type": "function", "function": function} for function in functions]
     return payload
 
 
 def _messages(message: ContextMessage) -> Iterator[dict[str, Any]]:
     rendered: dict[str, Any] = {"role": message.role, "content": outgoing(message.text)}
     if message.tool_calls:
-        rendered["tool_calls"] = [_call(call) for call in message.tool_calls]
+        rendered["tool_calls"] = [
+            {
+                "id": outgoing(call.id),
+                "type": "function",
+                "function": {"name": tool_name(call.name), "arguments": outgoing(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
         rendered["content"] = rendered["content"] or None
     yield rendered
     for call, result in answered_calls(message):
         yield {"role": "tool", "tool_call_id": outgoing(call.id), "content": outgoing(result.text)}
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": tool_name(call.name), "arguments": outgoing(call.arguments)}
-    return {"id": outgoing(call.id), "type": "function", "function": function}
-
-
-def _chat_tool(tool: ToolSpec) -> dict[str, Any]:
-    function = {"name": tool_name(tool.name), "description": outgoing(tool.description), "parameters": tool.parameters}
-    return {"type": "function", "function": function}
 
 
 # OpenAI Responses: ``{"instructions"?, "input": […], "tools"?}``. A longer history only adds items.
@@ -46,7 +46,17 @@ def render_responses(prompt: Prompt) -> dict[str, Any]:
     payload: dict[str, Any] = {"instructions": instructions} if instructions else {}
     payload["input"] = [item for message in messages for item in _items(message, ids)]
     if prompt.tools:
-        payload["tools"] = [_responses_tool(tool) for tool in prompt.tools]
+        payload["tools"] = [
+            {
+                "type": "function",
+                "name": tool_name(tool.name),
+                "description": outgoing(tool.description),
+                "parameters": tool.parameters,
+                # Strict schemas have no optional arguments; ours have.
+                "strict": False,
+            }
+            for tool in prompt.tools
+        ]
     return payload
 
 
@@ -64,14 +74,3 @@ def _items(message: ContextMessage, ids: CallIds) -> Iterator[dict[str, Any]]:
         }
         outputs.append({"type": "function_call_output", "call_id": call_id, "output": outgoing(result.text)})
     yield from outputs
-
-
-def _responses_tool(tool: ToolSpec) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "name": tool_name(tool.name),
-        "description": outgoing(tool.description),
-        "parameters": tool.parameters,
-        # Strict schemas have no optional arguments; ours have.
-        "strict": False,
-    }
