@@ -249,7 +249,7 @@ def parse_words(text: str) -> WordQuery:
         if pieces:
             terms[_Term(pieces=pieces, prefix=asked.endswith("*"))] = None
     if not terms:
-        raise InvalidRequest("There is no word in the search. Search for signs with mode=regex.", field="q")
+        raise InvalidRequest("The search has no word in it. Search for punctuation with mode=regex.", field="q")
     return WordQuery(terms=tuple(terms))
 
 
@@ -268,7 +268,7 @@ def parse_pattern(text: str) -> PatternQuery:
     except re2.error as error:
         problem = error.args[0] if error.args else ""
         said = problem.decode(errors="replace") if isinstance(problem, bytes) else str(problem)
-        raise InvalidRequest(f"This is no pattern that RE2 knows: {said[:200]}", field="q") from None
+        raise InvalidRequest(f"This is not a pattern that RE2 knows: {said[:200]}", field="q") from None
 
 
 def refuse_long(text: str) -> None:

@@ -50,7 +50,9 @@ class Prompts:
 
 
 def read_prompt(path: Path) -> SummaryPrompt:
-    """:raises OSError: the file cannot be read.
+    """Return the prompt in a file.
+
+    :raises OSError: the file cannot be read.
     :raises ValueError: it is not UTF-8, or does not have the schema of a prompt.
     """
     try:
@@ -87,11 +89,11 @@ def read_prompts(folder: Path) -> Prompts:
         if path.suffix != ".md":
             continue
         if path.stem not in known:
-            raise ValueError(f"{path} replaces no prompt; those there are: {', '.join(sorted(known))}")
+            raise ValueError(f"{path} does not replace a prompt; the prompts are: {', '.join(sorted(known))}")
         changed[path.stem] = read_prompt(path)
         shipped: SummaryPrompt = getattr(SHIPPED, path.stem)
         if changed[path.stem].version == shipped.version and changed[path.stem] != shipped:
-            raise ValueError(f"{path} has the shipped prompt's version and another text; give it a version of its own")
+            raise ValueError(f"{path} has the shipped prompt's version but another text; give it another version")
     return replace(SHIPPED, **changed)
 
 

@@ -70,12 +70,12 @@ def read_manifest(stored: object) -> list[Row]:
     :raises ValueError: it is not a manifest; the message says which row.
     """
     if not isinstance(stored, list):
-        raise ValueError("the manifest is no list")
+        raise ValueError("the manifest is not a list")
     for place, row in enumerate(stored, start=1):
         schema = _SCHEMAS.get(str(row.get("kind"))) if isinstance(row, dict) else None
         optional = [fields for key, fields in _OPTIONAL.items() if isinstance(row, dict) and key in row]
         if schema is None or not all(_has(row, fields) for fields in (schema, *optional)):
-            raise ValueError(f"row {place} of the manifest is none that a prompt can be made of")
+            raise ValueError(f"no prompt can be made of row {place} of the manifest")
     return stored
 
 

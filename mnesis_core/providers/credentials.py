@@ -56,8 +56,8 @@ def check_provider(litellm_model: str, *, api_base: str) -> None:
         return
     place = "at an address of your own" if api_base else "here"
     raise NotListed(
-        f"Models of this provider can be entered {place} by a command on the host only: manage.py model add. Without it, "
-        f"they are of {', '.join(sorted(known))}, as in openai/NAME.",
+        f"Models of this provider can be entered {place} only by a command on the host: manage.py model add. Otherwise "
+        f"the provider must be one of {', '.join(sorted(known))}, as in openai/NAME.",
         field="litellm_model",
     )
 
@@ -73,7 +73,7 @@ def key_and_address(spec: ModelSpec) -> tuple[str | None, str | None]:
     is_web_address = spec.api_base.lower().startswith(("http://", "https://")) and host_of(spec.api_base)
     if spec.api_base and not is_web_address:
         raise ModelNotConfigured(
-            f"The address of the model '{spec.alias}' is no web address. It begins with http:// or https://.",
+            f"The address of the model '{spec.alias}' is not a web address. It must begin with http:// or https://.",
             model=spec.alias,
         )
     provider = provider_of(spec.litellm_model)

@@ -98,7 +98,7 @@ def _refused(status: int, says: str, spec: ModelSpec, details: dict[str, Any]) -
         start = f"The provider does not know the model '{spec.litellm_model}' at this address."
         return ModelRefusedRequest(_sentence(start, says, "Check the model's name and its address."), **details)
     if status < 400:
-        start = "The model's address sends on to another one, which is not followed. Enter the final address."
+        start = "The model's address redirects to another one, which is not followed. Enter the final address."
         return ModelRefusedRequest(start, **details)
     return ModelRefusedRequest(_sentence(_default(ModelRefusedRequest), says), **details)
 

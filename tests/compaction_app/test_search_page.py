@@ -81,8 +81,8 @@ def test_a_pattern_is_found_and_a_wrong_one_explained(door: Client, talk: str) -
     page = ask(door, q="number [34] is", mode="regex", kind="messages")
     assert len(hits_of(page)) == 2
     assert "Searched 10 of 10 messages." in page
-    assert "This is no pattern that RE2 knows" in ask(door, q="(", mode="regex")
-    assert "There is no word in the search" in ask(door, q="...")
+    assert "This is not a pattern that RE2 knows" in ask(door, q="(", mode="regex")
+    assert "The search has no word in it" in ask(door, q="...")
     assert "cursor must be" in ask(door, q="marigold", cursor="x")
 
 

@@ -53,11 +53,11 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        pytest.param("level9.md", "", "replaces no prompt", id="a name that is no prompt's"),
+        pytest.param("level9.md", "", "does not replace a prompt", id="a name that is no prompt's"),
         pytest.param("level1.md", "Summarise!", "is not a prompt", id="no shape"),
         pytest.param("level1.md", ("MNESIS-SUMMARISE", "…"), "with MNESIS-SUMMARISE", id="without the marker"),
         pytest.param("level1.md", ("{{target}}", "2000"), "with {{target}}", id="without a target"),
-        pytest.param("level1.md", ("Goal", "Aim"), "a version of its own", id="another text of the same version"),
+        pytest.param("level1.md", ("Goal", "Aim"), "another version", id="another text of the same version"),
     ],
 )
 def test_a_file_that_is_no_prompt_is_refused(

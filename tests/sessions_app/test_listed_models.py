@@ -49,10 +49,10 @@ def put(**values: Any) -> LanguageModel:
         ),
         ({"api_base": "http://10.0.0.5:6379/v1", "api_key_env": ""}, "MNESIS_PRIVATE_ADDRESSES=10.0.0.5"),
         ({"api_base": "http://localhost/v1", "api_key_env": ""}, "MNESIS_PRIVATE_ADDRESSES=127.0.0.1"),
-        ({"litellm_model": "vertex_ai/gemini"}, "by a command on the host only"),
-        ({"litellm_model": "huggingface/https://evil.example/x", "api_base": ""}, "by a command on the host only"),
-        ({"litellm_model": "baseten/evil.example/x", "api_base": ""}, "by a command on the host only"),
-        ({"litellm_model": "bedrock/x", "api_base": "", "api_key_env": ""}, "by a command on the host only"),
+        ({"litellm_model": "vertex_ai/gemini"}, "only by a command on the host"),
+        ({"litellm_model": "huggingface/https://evil.example/x", "api_base": ""}, "only by a command on the host"),
+        ({"litellm_model": "baseten/evil.example/x", "api_base": ""}, "only by a command on the host"),
+        ({"litellm_model": "bedrock/x", "api_base": "", "api_key_env": ""}, "only by a command on the host"),
     ],
 )
 def test_a_page_names_nothing_that_is_not_listed(
