@@ -40,9 +40,7 @@ def decode_text(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text that can be written as UTF-8, with U+FFFD for every lone surrogate. Use it at endpoints, never in the
-    record.
-    """
+    """Return text that UTF-8 can write, with U+FFFD for lone surrogates: for endpoints, never for the record."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from mnesis_core.values import dataclass as frozen_dataclass
+from mnesis_core.values import dataclass
 
 MOST_TOKENS = 2**53
 _TOO_LONG = re.compile(
@@ -59,7 +59,7 @@ _TOTALS = _all(r"you requested (?:about |a total of )?#", r"\(requested: #")
 _EXCESSES = _all(r"exceeded max(?:imum)? context length by #")
 
 
-@frozen_dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overflow:
     """The numbers of a refusal, in tokens; ``None`` for what it does not say."""
 
