@@ -90,8 +90,8 @@ class EncodedTextField(EncodedField[_Set, _Get], _TextField[_Set, _Get]):
     """Any text."""
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
-        """Return the text."""
-        return None if value is None else decode_text(value)
+        # SQLite gives bytes where a damaged row holds a blob; they stay what they are, for the proof to name.
+        return decode_text(value) if isinstance(value, str) else value
 
 
 class EncodedCharField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
@@ -112,8 +112,8 @@ class EncodedCharField(EncodedField[_Set, _Get], _CharField[_Set, _Get]):
         return super().get_db_prep_save(value, connection) if hasattr(value, "as_sql") else self.stored(value)
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
-        """Return the text."""
-        return None if value is None else decode_text(value)
+        # SQLite gives bytes where a damaged row holds a blob; they stay what they are, for the proof to name.
+        return decode_text(value) if isinstance(value, str) else value
 
 
 class EncodedJSONField(EncodedField[_Set, _Get], _JSONField[_Set, _Get]):

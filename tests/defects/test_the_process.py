@@ -29,7 +29,7 @@ assert not {"tiktoken", "tokenizers", "litellm", "httpx"} & set(sys.modules)
 LEAVES = """
 import asyncio, django
 django.setup()
-from agents_app import lifecycle
+from agents_app.turns import lifecycle
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 
