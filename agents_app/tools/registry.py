@@ -16,28 +16,14 @@ from django.apps import AppConfig
 from django.core.checks import Error
 from pydantic import ConfigDict, create_model
 
-from agents_app.tools.definition import Tool, ToolContext, ToolScope
+from agents_app.tools.definition import Tool, ToolScope
+from agents_app.tools.definition import ToolContext as ToolContext  # shown in docs/howto/add-a-tool.md
 from agents_app.tools.mcp.tools import attached_tools
 from mnesis_core.config import TurnConfig
 from mnesis_core.errors import InvalidRequest, MnesisError, PermissionDenied, ToolNotFoundError
 from mnesis_core.llm.interface import ToolSpec
 from mnesis_core.turns.mcp_servers import SEPARATOR
 from sessions_app.conf import site_config
-
-__all__ = [
-    "Tool",
-    "ToolContext",
-    "ToolScope",
-    "check_tools",
-    "find_tool",
-    "list_tools",
-    "not_offered",
-    "offered_tools",
-    "permitted_tools",
-    "shipped_tools",
-    "tool",
-    "tool_specs",
-]
 
 Function = TypeVar("Function", bound=Callable[..., str | Awaitable[str]])
 EVERY = "*"  # server__*: every tool of a server
