@@ -14,7 +14,7 @@ import django
 from django.contrib.auth.models import User
 
 from audit_app.proof.bound_rows import entry_problem
-from audit_app.proof.segments import read_entries, stretch_ends
+from audit_app.proof.ledger_segments import read_entries, segment_ends
 from audit_app.proof.verify import Report, verify_sessions
 from benchmarks.databases import Plain, plain_connection
 from benchmarks.talk import make_turns, write_turn
@@ -45,7 +45,7 @@ def measure() -> list[tuple[str, ...]]:
             f"{jobs()} processes, 1 session": lambda: _verify([long], jobs()),
         }
         rounds = [{name: _seconds(look) for name, look in looks.items()} for _ in range(ROUNDS)]
-    entries = {session_id: stretch_ends(session_id, 1_000)[-1] for session_id in every}
+    entries = {session_id: segment_ends(session_id, 1_000)[-1] for session_id in every}
     took = {name: median(seconds[name] for seconds in rounds) for name in looks}
     return _rows(took, sum(entries.values()), entries[long])
 
@@ -105,7 +105,7 @@ def _verify(sessions: list[str], jobs: int) -> Report:
 
 def _start(session_id: str) -> None:
     with ProcessPoolExecutor(jobs(), mp_context=get_context("spawn"), initializer=django.setup) as processes:
-        list(processes.map(stretch_ends, [session_id] * jobs(), [1_000] * jobs()))
+        list(processes.map(segment_ends, [session_id] * jobs(), [1_000] * jobs()))
 
 
 def _seconds(call: Callable[[], object]) -> float:

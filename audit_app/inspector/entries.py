@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connection
 
 from audit_app.proof.bound_rows import BoundRows, entry_problem
-from audit_app.proof.segments import UNREADABLE
+from audit_app.proof.ledger_segments import UNREADABLE
 from mnesis_core.events import EventType
 from mnesis_core.ledger import GENESIS
 from mnesis_core.text import encode_text

@@ -1,4 +1,4 @@
-"""The hash chain of every session, read once through: does each entry follow from the one before it?"""
+"""The proof of a session's rows: its hash chain, the rows against its entries' commitments, and the site's directory of sessions."""
 
 from __future__ import annotations
 
@@ -27,17 +27,15 @@ Entry = tuple[int, str, str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainHead:
-    """Where a session's ledger ends."""
-
     session_id: str
     seq: int
     hash: str
+    # Empty when the chain is whole.
     problem: str = ""
-    """What is wrong with the chain; empty when nothing is."""
 
 
 def chain_heads(*, using: str) -> Iterator[ChainHead]:
-    """The head of every session that has entries, in the order of the database's own choice."""
+    """Return the head of every session that has entries, in the database's order."""
     rows: QuerySet[Any, Any] = QuerySet(apps.get_model("sessions_app", "Event"), using=using)
     columns = rows.order_by("session_id", "seq").values_list("session_id", "seq", "type", "body", "prev_hash", "hash")
     for session_id, entries in groupby(columns.iterator(chunk_size=2_000), key=itemgetter(0)):
@@ -45,7 +43,6 @@ def chain_heads(*, using: str) -> Iterator[ChainHead]:
 
 
 def chain_head(session_id: str, entries: Iterator[Entry]) -> ChainHead:
-    """Follow one session's entries, in order, to the last."""
     seq, head, problem = 0, GENESIS, ""
     for found, type, body, prev_hash, hash in entries:
         problem = problem or entry_problem(seq, head, (found, type, body, prev_hash, hash))
@@ -54,7 +51,7 @@ def chain_head(session_id: str, entries: Iterator[Entry]) -> ChainHead:
 
 
 def entry_problem(seq: int, head: str, entry: Entry) -> str:
-    """Why an entry does not follow the head before it; empty when it does."""
+    """Say why an entry does not follow the head before it, or return an empty string."""
     found, type, body, prev_hash, hash = entry
     if found != seq + 1:
         return f"entry {seq + 1} is missing"
@@ -62,44 +59,40 @@ def entry_problem(seq: int, head: str, entry: Entry) -> str:
         return f"entry {found} does not follow entry {seq}"
     try:
         is_right = hash == entry_hash(prev_hash=prev_hash, seq=found, type=type, body=body)
-    except ValueError:  # where a hash should be there is something else
+    except ValueError:  # prev_hash is not a hash
         is_right = False
     return "" if is_right else f"entry {found} is not what was hashed"
 
 
-# The rows of one session against what its entries say of them.
+# The rows of one session against the commitments in its entries.
 
-# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+# ruff: noqa: S608 - the names in these statements come from the models.
 
-
+# Rows held at once: more are hardly faster, and one row may have 20 MB.
 ROWS_A_QUERY = 200
-"""Which are held at once: more are hardly faster, and one may have 20 MB."""
 
+# Positions in a row as it is read, after the proven columns.
 _ID, _SALT, _SESSION = -3, -2, -1
-"""Places in a row as it is read, after the proven columns."""
 Row = tuple[str, str]
 """Table and id."""
 
 
 class Cut(NamedTuple):
-    """Columns of a table that one commitment is made of."""
+    """The columns of a table that one commitment covers."""
 
+    # Empty for the frozen columns.
     later: tuple[str, ...]
-    """Their names, where they are not the frozen ones."""
     names: tuple[str, ...]
     values: Callable[[Sequence[Any]], Sequence[Any]]
-    """Takes them from a row as it is read."""
+    # The columns may be set again, so only the last claim counts.
     is_free: bool
-    """Whether they may be set again, so that only the last claim counts."""
 
 
 Claim = tuple[int, str, Cut]
-"""What an entry says of a row: the entry's seq and its commitment to some columns."""
+"""The seq of an entry, its commitment and the columns that it covers."""
 
 
 class Finding(NamedTuple):
-    """A row or a value that is not what the entries say."""
-
     seq: int
     kind: str
     detail: str
@@ -107,19 +100,18 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Accounts:
-    """What a stretch of entries accounts for, and what it leaves to other stretches of the same session."""
+    """What a segment of entries accounts for, and what it leaves to other segments of the same session."""
 
+    # By table, the ids of existing rows whose insert an entry records.
     claimed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """By table, the ids of rows that are there and whose insert is told."""
+    # Columns of those rows with a value that no entry has recorded so far.
     untold: dict[Row, set[str]] = field(default_factory=dict)
-    """Columns of those rows that hold a value of which no entry has told so far."""
+    # Columns recorded for rows that an earlier segment inserted.
     told: dict[Row, set[str]] = field(default_factory=dict)
-    """Columns of which it tells in rows that an earlier stretch inserted."""
+    # By table, id and column: the last claim about a value that may be set again.
     latest: dict[tuple[str, str, str], Claim] = field(default_factory=dict)
-    """By table, id and column, the last claim about a value that may be set again."""
 
     def add(self, later: Accounts) -> None:
-        """Take in those of the next stretch."""
         for table, ids in later.claimed.items():
             self.claimed[table] |= ids
         self.untold |= later.untold
@@ -128,7 +120,6 @@ class Accounts:
         self.latest |= later.latest
 
     def tell(self, row: Row, columns: set[str]) -> None:
-        """Take in what an entry tells of a row after its insert."""
         if row not in self.untold:
             self.told[row] = self.told.get(row, set()) | columns
         elif not (left := self.untold[row] - columns):
@@ -138,7 +129,7 @@ class Accounts:
 
 
 class BoundRows:
-    """Takes in the claims of a session's entries, in order; then says what no claim accounts for."""
+    """Collect the claims of a session's entries, in order, and compare them with its rows."""
 
     def __init__(self, session_id: str, *, using: str, accounts: Accounts | None = None) -> None:
         self.accounts = accounts or Accounts()
@@ -146,15 +137,14 @@ class BoundRows:
         self._using = using
         [(self._salt,)] = fetch("SELECT salt FROM sessions WHERE id = %s", [session_id], using=using)
         self._bindings = _bindings()
-        self._frozen = _frozen_cuts()
+        self._frozen = {table: _cut(table, ()) for table in self._bindings}
         self._claims: dict[str, dict[str, list[Claim]]] = defaultdict(dict)
         self._unknown: list[Finding] = []
 
     def take(self, seq: int, bound: Sequence[Any]) -> None:
-        """Take in what an entry's body says of rows.
+        """Collect what an entry's body claims about rows.
 
-        :raises ValueError: it has another shape.
-        :raises TypeError: the same.
+        :raises ValueError: or ``TypeError``, if the body has another shape.
         """
         for table, id, commitment, *columns in bound:
             cut = _cut(table, tuple(columns[0])) if columns else self._frozen.get(table)
@@ -168,7 +158,7 @@ class BoundRows:
                 self._claims[table].setdefault(id, []).append((seq, commitment, cut))
 
     def check(self) -> Iterator[Finding]:
-        """What does not fit of what was taken in; a value that may be set again is kept for the end."""
+        """Yield what differs among the claims collected so far; values that may be set again are kept for ``finish``."""
         unknown, self._unknown = self._unknown, []
         yield from unknown
         claims, self._claims = self._claims, defaultdict(dict)
@@ -178,14 +168,19 @@ class BoundRows:
                 yield from self._compare(self._bindings[table], ids[start : start + ROWS_A_QUERY], by_id)
 
     def finish(self) -> Iterator[Finding]:
-        """What is left to say when every claim was taken in: last values, and what no entry tells of."""
+        """Yield what remains once every claim is collected: last values, and rows and values that no entry records."""
         latest, self.accounts.latest = self.accounts.latest, {}
         for (table, id, _), claim in latest.items():
             self._claims[table].setdefault(id, []).append(claim)
         yield from self.check()
         for table in self._bindings:
             yield from self._unexplained(table)
-        yield from self._untold()
+        # A row is read again: a later segment may have seen what was set meanwhile.
+        for (table, id), columns in sorted(self.accounts.untold.items()):
+            for row in self._read(self._bindings[table], [id]):
+                named = zip(self._bindings[table].fields, row, strict=False)
+                for column in sorted(name for name, value in named if value is not None and name in columns):
+                    yield Finding(0, "unexplained", f"{table} {id} {column}")
 
     def _compare(self, binding: Commitments, ids: list[str], claims: dict[str, list[Claim]]) -> Iterator[Finding]:
         table, rows = binding.table, self._read(binding, ids)
@@ -193,7 +188,7 @@ class BoundRows:
             id, told = row[_ID], 0
             key = row_key(row[_SALT] or self._salt, table=table, id=id)
             for seq, commitment, cut in claims[id]:
-                # The frozen columns come first. To name zip's argument would take a third of the line's time.
+                # The frozen columns come first. Naming zip's argument would take a third of the line's time.
                 values = cut.values(row) if cut.later else row
                 held = {name: value for name, value in zip(cut.names, values) if value is not None}  # noqa: B905
                 if row_commitment(key, held) != commitment:
@@ -218,25 +213,16 @@ class BoundRows:
         elif untold := {name for name, value in zip(binding.later, later, strict=True) if value is not None} - names:
             self.accounts.untold[binding.table, id] = untold
 
-    def _untold(self) -> Iterator[Finding]:
-        """Values that no entry tells of, and that are there: a later look may have seen what was set meanwhile."""
-        for (table, id), columns in sorted(self.accounts.untold.items()):
-            for row in self._read(self._bindings[table], [id]):
-                named = zip(self._bindings[table].fields, row, strict=False)
-                for column in sorted(name for name, value in named if value is not None and name in columns):
-                    yield Finding(0, "unexplained", f"{table} {id} {column}")
-
     def _unexplained(self, table: str) -> Iterator[Finding]:
         owner, claimed = _owner(self._bindings[table]), self.accounts.claimed[table]
         among = f"FROM {table} WHERE {owner} = %s"
         [(count,)] = fetch(f"SELECT COUNT(*) {among}", [self._session_id], using=self._using)
-        # All that is claimed is there, so that as many rows are the same rows.
+        # Every claimed row exists, so equal counts mean the same rows.
         if count != len(claimed):
             ids = {id for (id,) in fetch(f"SELECT id {among}", [self._session_id], using=self._using)}
             yield from (Finding(0, "unexplained", f"{table} {id}") for id in sorted(ids - claimed))
 
     def _read(self, binding: Commitments, ids: Sequence[str]) -> list[Sequence[Any]]:
-        """Proven columns, id, salt and session of those of the rows that are the session's."""
         vendor = connections[self._using].vendor
         rows = fetch(_select(binding, vendor, len(ids)), [ids] if vendor == "postgresql" else ids, using=self._using)
         return [binding.plain(row) for row in rows if row[_SESSION] == self._session_id]
@@ -246,7 +232,7 @@ class BoundRows:
 def _select(binding: Commitments, vendor: str, ids: int) -> str:
     columns = (binding.in_sql(vendor), "id", SALT if binding.has_salt else "NULL", _owner(binding))
     among = "= ANY(%s)" if vendor == "postgresql" else f"IN ({', '.join(['%s'] * ids)})"
-    # Not WHERE session_id = …: SQLite would walk through the whole session for each of the ids.
+    # With WHERE session_id = …, SQLite would walk through the whole session for each id.
     return f"SELECT {', '.join(columns)} FROM {binding.table} WHERE id {among}"
 
 
@@ -259,14 +245,9 @@ def _owner(binding: Commitments) -> str:
     return "id" if binding.table == "sessions" else "session_id"
 
 
-@cache
-def _frozen_cuts() -> dict[str, Cut | None]:
-    return {table: _cut(table, ()) for table in _bindings()}
-
-
 @lru_cache(maxsize=1_000)
 def _cut(table: str, columns: tuple[str, ...]) -> Cut | None:
-    """What a claim about these columns, or about the frozen ones, is about; ``None`` where it can be about nothing."""
+    """Return the columns that a claim covers, or ``None`` when the table or a column does not exist."""
     if (binding := _bindings().get(table)) is None:
         return None
     places = {name: place for place, name in enumerate(binding.fields)}
@@ -278,10 +259,9 @@ def _cut(table: str, columns: tuple[str, ...]) -> Cut | None:
     return Cut(columns, names, values, bool(columns) and binding.free.issuperset(columns))
 
 
-# The directory of sessions against the sessions: is any gone, cut off, unknown to it, or somebody else's now?
-#
-# The directory is a chain of its own, so whoever takes a session away with all that is its own has to rewrite that too. What
-# came after its last entry about a session it cannot know: a cut there needs a head that was kept outside.
+# The directory of sessions against the sessions. It is a chain of its own, so removing a session and everything that belongs
+# to it requires rewriting the directory too. It cannot know what came after its last entry about a session: detecting a cut
+# there needs a head that was kept outside of the database.
 
 ENTRIES_AT_A_TIME = 4_000
 _ALL = "SELECT seq, type, body, prev_hash, hash, session_id, entries FROM directory_entries WHERE seq > %s ORDER BY seq LIMIT %s"
@@ -289,11 +269,10 @@ _OF_SESSION = (
     "SELECT d.seq, d.type, d.body, d.prev_hash, d.hash, d.entries, {at}, e.hash FROM directory_entries d"
     " LEFT JOIN events e ON e.session_id = d.session_id AND e.seq = d.entries WHERE d.session_id = %s ORDER BY d.seq"
 )
-_OWNER = "SELECT owner_id FROM sessions WHERE id = %s"
 
 
 def directory_findings(*, using: str) -> Iterator[tuple[str, Finding]]:
-    """What is wrong with the whole directory, and which sessions are gone that it tells of; each with its session."""
+    """Yield what is wrong with the whole directory, and the sessions it names that are gone, each with its session's id."""
     with snapshot(using=using):
         told: dict[str, int] = {}
         seq, head = 0, GENESIS
@@ -308,19 +287,17 @@ def directory_findings(*, using: str) -> Iterator[tuple[str, Finding]]:
         there = {id for (id,) in fetch("SELECT id FROM sessions", using=using)}
     for session_id, entries in told.items():
         if session_id not in there:
-            yield (
-                session_id,
-                Finding(entries, "missing", f"sessions {session_id}: gone, with {entries:,} entries or more"),
-            )
+            words = f"sessions {session_id}: gone, with {entries:,} entries or more"
+            yield session_id, Finding(entries, "missing", words)
 
 
 def findings_of_session(session_id: str, *, using: str) -> Iterator[Finding]:
-    """How an existing session differs from what the directory says."""
+    """Yield how an existing session differs from its entries in the directory."""
     sql = _OF_SESSION.format(at=time_in_sql("d.created_at", connections[using].vendor))
     rows = fetch(sql, [session_id], using=using)
     told: Any = {}
     for seq, type, body, prev_hash, hash, entries, at, found in rows:
-        told = _told(body)
+        told = _json_object(body)
         if entry_problem(seq - 1, prev_hash, (seq, type, body, prev_hash, hash)):
             yield Finding(0, "chain", f"directory_entries: entry {seq} is not what was hashed")
         elif (told.get("session_id"), told.get("entries"), told.get("at")) != (session_id, entries, at):
@@ -332,15 +309,15 @@ def findings_of_session(session_id: str, *, using: str) -> Iterator[Finding]:
     if not rows:
         yield Finding(0, "unexplained", f"sessions {session_id}: the directory does not tell of it")
         return
-    [(owner_id,)] = fetch(_OWNER, [session_id], using=using)
+    [(owner_id,)] = fetch("SELECT owner_id FROM sessions WHERE id = %s", [session_id], using=using)
     if owner_id != told.get("owner_id"):
         words = f"it belongs to account {owner_id}, by the directory to account {told.get('owner_id')}"
         yield Finding(0, "owner", f"sessions {session_id}: {words}")
 
 
-def _told(body: Any) -> Any:
+def _json_object(body: Any) -> Any:
     try:
-        told = orjson.loads(body)
+        value = orjson.loads(body)
     except (ValueError, TypeError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -1,9 +1,9 @@
-"""What the database cannot read of itself any more: pages that are broken, texts that are none, tables that are gone.
+"""What the database can no longer read of itself: broken pages, invalid texts, missing tables.
 
-Whatever is asked of such a database may fail, and in any way: SQLite follows a broken page wherever it leads, so that a
-number comes as a text, or a row without its columns. So each question here is asked by itself, and an error is an answer.
+Any query of a damaged database may fail in any way: SQLite follows a broken page wherever it leads, so a number may
+come as a text and a row without its columns. So each question is asked by itself, and an error is an answer.
 """
-# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+# ruff: noqa: S608 - the names in these statements come from the models.
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from mnesis_core.text import excerpt
 from sessions_app.database.fast_sql import fetch
 from sessions_app.guards.triggers import guarded_models
 
+# A damaged SQLite may answer with bytes that its driver cannot decode: a ValueError.
 DAMAGED = (DatabaseError, ValueError)
-"""What a damaged database answers: where SQLite's words on it have bytes of the damage, its driver cannot read them either."""
+# Rows of a session's table, and findings of SQLite's own check.
 MOST_NAMED = 50
-"""Rows of a session's table that are named; and what SQLite's own check finds."""
 ROWS_AT_ONCE = 200
 LONGEST_REASON = 200
 
 
 def reason_of(error: Exception) -> str:
-    """Why something cannot be read, in words that have nothing of what was said in the session."""
+    """Say why something cannot be read, without any text of the session."""
     words = str(error)
     if isinstance(error, UnicodeError):
         return "texts that are not UTF-8"
-    if "decode to UTF-8" in words:  # the driver's words go on with the text itself
+    if "decode to UTF-8" in words:  # the driver's message goes on with the text itself
         return "a text that is not UTF-8"
     if isinstance(error, DatabaseError):
         return excerpt(words.partition("\n")[0], LONGEST_REASON) or type(error).__name__
@@ -42,13 +42,13 @@ def reason_of(error: Exception) -> str:
 
 
 def is_away(using: str) -> bool:
-    """Whether the database is away, which is not damage."""
+    """Say whether the database is unreachable, which is not damage."""
     return connections[using].vendor == "postgresql" and not connections[using].is_usable()
 
 
 @contextmanager
 def legible(using: str) -> Iterator[None]:
-    """Read texts that are not UTF-8 too, with their strange bytes written as hexadecimal digits, so never as they were."""
+    """Read texts that are not UTF-8 with their invalid bytes written as hexadecimal digits, for the length of the block."""
     raw: Any = connections[using].connection
     if not isinstance(raw, sqlite3.Connection):
         yield
@@ -62,7 +62,7 @@ def legible(using: str) -> Iterator[None]:
 
 
 def damage_of_database(*, using: str) -> Iterator[str]:
-    """Tables and columns that are gone, and what SQLite finds when it looks through its file."""
+    """Yield tables and columns that are gone, and what SQLite finds when it checks its file."""
     for model in guarded_models():
         table = model._meta.db_table
         try:
@@ -74,24 +74,21 @@ def damage_of_database(*, using: str) -> Iterator[str]:
         else:
             missing = sorted({str(field.column) for field in model._meta.concrete_fields} - found)
             yield from (f"{table} has no column {column}" for column in missing)
-    if connections[using].vendor == "sqlite":
-        yield from _damage_of_file(using)
-
-
-def _damage_of_file(using: str) -> Iterator[str]:
+    if connections[using].vendor != "sqlite":
+        return
     try:
         found = [str(words) for (words,) in fetch(f"PRAGMA integrity_check({MOST_NAMED})", using=using)]
     except DAMAGED as error:
         yield f"SQLite cannot look through its file: {reason_of(error)}"
         return
-    # Several findings may come as lines of one value.
+    # One value may hold several findings, a line each.
     for line in (line for words in found for line in words.splitlines()):
         if line != "ok" and not line.startswith("***"):
             yield f"SQLite says of its file: {excerpt(line, LONGEST_REASON)}"
 
 
 def sessions_there(*, using: str) -> tuple[list[str], str]:
-    """The ids of all sessions, and why the list may not be whole; then it is put together from what names sessions."""
+    """Return the ids of all sessions, and why the list may be incomplete: then it comes from the tables that name sessions."""
     try:
         return _ids("SELECT id FROM sessions", using), ""
     except DAMAGED as error:
@@ -109,14 +106,14 @@ def _ids(sql: str, using: str) -> list[str]:
 
 
 def unreadable_of_session(session_id: str, *, using: str) -> Iterator[str]:
-    """The tables and rows of a session, and their columns, that cannot be read: some of each table, where there are many."""
+    """Yield the tables, rows and columns of a session that cannot be read: at most ``MOST_NAMED`` rows of each table."""
     for table in session_tables().values():
         rows = table.rows(session_id).using(using)
         if error := _error_of(rows, table.table.fields):
-            yield from _unreadable_of(table, rows) or [f"{table.table.name}: {reason_of(error)}"]
+            yield from _unreadable_rows(table, rows) or [f"{table.table.name}: {reason_of(error)}"]
 
 
-def _unreadable_of(table: SessionTable, rows: QuerySet[Any, Any]) -> list[str]:
+def _unreadable_rows(table: SessionTable, rows: QuerySet[Any, Any]) -> list[str]:
     try:
         keys = list(rows.order_by().values_list("pk", flat=True))
     except Exception:
@@ -124,19 +121,16 @@ def _unreadable_of(table: SessionTable, rows: QuerySet[Any, Any]) -> list[str]:
     found: list[str] = []
     for start in range(0, len(keys), ROWS_AT_ONCE):
         some = keys[start : start + ROWS_AT_ONCE]
-        if _error_of(rows.filter(pk__in=some), table.table.fields):
-            found += [words for key in some for words in _unreadable_row(table, rows, key)]
+        if not _error_of(rows.filter(pk__in=some), table.table.fields):
+            continue
+        for key in some:
+            row = rows.filter(pk=key)
+            if error := _error_of(row, table.table.fields):
+                columns = " ".join(str(field.column) for field in table.table.fields if _error_of(row, [field]))
+                found.append(f"{table.table.name} {key} {columns}".rstrip() + f": {reason_of(error)}")
         if len(found) >= MOST_NAMED:
             return [*found[:MOST_NAMED], f"{table.table.name}: there may be more"]
     return found
-
-
-def _unreadable_row(table: SessionTable, rows: QuerySet[Any, Any], key: Any) -> Iterator[str]:
-    row = rows.filter(pk=key)
-    if error := _error_of(row, table.table.fields):
-        named = [field for field in table.table.fields if _error_of(row, [field])]
-        columns = " ".join(str(field.column) for field in named)
-        yield f"{table.table.name} {key} {columns}".rstrip() + f": {reason_of(error)}"
 
 
 def _error_of(rows: QuerySet[Any, Any], fields: Sequence[Field[Any, Any]]) -> Exception | None:

@@ -1,13 +1,12 @@
-"""Story: somebody asks for the proof of a session, or of everything, a worker makes it, and pages tell what it found.
+"""Verifications on request: of one session, or of everything.
 
-It runs in the worker, so that no page waits for it, and one at a time on the whole site, so that nobody can keep the
-machine busy with more. Whoever asks for a session that waits or is being verified gets that one.
+They run in the worker, so no page waits for them, and one at a time on the whole site, so no one can keep the machine
+busy with more. A request for a session that already waits or is being verified joins that verification.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from django.db import transaction
 from django_q.tasks import async_task
@@ -21,19 +20,19 @@ from sessions_app.database.threads import give_back
 from sessions_app.record.lease import Heartbeat, new_owner
 
 TASK = "audit_app.tasks.verify"
+# The cluster kills a worker that takes longer: it hangs.
 TASK_SECONDS = 3_600
-"""A worker that takes longer is killed by the cluster: it hangs."""
 BEAT_SECONDS = 0.5
 PROBLEMS_KEPT = 200
 LOOK_SECONDS = 0.25
+# How long verify_now waits for other verifications.
 PATIENCE_SECONDS = 10.0
-"""How long somebody who waits for the answer waits for others first."""
 
 
 def ask(session_id: str, *, entries: int) -> bool:
-    """Have a session, which exists, verified by a worker; False where that is on its way already.
+    """Have a worker verify an existing session; return False if a verification of it already waits or runs.
 
-    :param entries: how many entries it has now
+    :param entries: the number of entries it has now, for the progress bar
     """
     with transaction.atomic():
         is_new = store.ask(session_id, entries=entries)
@@ -43,23 +42,23 @@ def ask(session_id: str, *, entries: int) -> bool:
 
 
 def ask_for_everything() -> bool:
-    """Have the whole database verified by a worker; False where that is on its way already."""
+    """Have a worker verify the whole database; return False if that already waits or runs."""
     return ask(EVERYTHING, entries=0)
 
 
 def verify_next() -> bool:
-    """Verify the session that has waited longest; False where none waits, or somebody is at one."""
+    """Verify the session that has waited longest; return False if none waits or another one is being verified."""
     worker = new_owner()
-    session_id = store.claim(worker=worker)
-    if session_id is not None:
-        _verify(session_id, worker)
-    return session_id is not None
+    if (session_id := store.claim(worker=worker)) is None:
+        return False
+    _verify(session_id, worker)
+    return True
 
 
 def verify_now(session_id: str, *, entries: int) -> Report:
-    """Verify a session, which exists, and wait for what is found.
+    """Verify an existing session and return the report.
 
-    :raises Conflict: others are verified, and it took too long to wait for that.
+    :raises Conflict: other verifications took longer than ``PATIENCE_SECONDS``.
     """
     worker, until = new_owner(), time.monotonic() + PATIENCE_SECONDS
     store.ask(session_id, entries=entries)
@@ -79,7 +78,7 @@ def _verify(session_id: str, worker: str) -> Report:
         nonlocal done
         done = entries
 
-    # A thread of its own: the one that verifies looks at one state of the database, and reads.
+    # The thread that verifies reads one snapshot of the database, so another one renews the lease.
     heartbeat = Heartbeat(
         "a verification",
         held=lambda: [session_id] if is_running else [],
@@ -98,25 +97,23 @@ def _verify(session_id: str, worker: str) -> Report:
     finally:
         is_running = False
         heartbeat.stop(wait=True)
-    store.finish(session_id, worker=worker, duration_ms=int((time.monotonic() - began) * 1000), **_columns(report))
-    return report
-
-
-def _columns(report: Report) -> dict[str, Any]:
-    # None, where it cannot be read to its end; many, where everything was verified.
+    # There is no head when the ledger cannot be read to its end, and many when everything was verified.
     seq, head_hash = report.heads[0] if len(report.heads) == 1 else (0, "")
-    kept = [
-        {"seq": one.seq, "kind": one.kind, "detail": encode_text(one.detail), "session": one.session}
-        for one in report.problems[:PROBLEMS_KEPT]
-    ]
-    return {
-        "entries_done": report.entries,
-        "seq": seq,
-        "head_hash": head_hash,
-        "entries": report.entries,
-        "commitments": report.commitments,
-        "problem_count": len(report.problems),
-        "problems": kept,
-        "is_unbound": report.unbound_sessions > 0,
-        "is_moved": bool(report.moved),
-    }
+    store.finish(
+        session_id,
+        worker=worker,
+        duration_ms=int((time.monotonic() - began) * 1000),
+        entries_done=report.entries,
+        seq=seq,
+        head_hash=head_hash,
+        entries=report.entries,
+        commitments=report.commitments,
+        problem_count=len(report.problems),
+        problems=[
+            {"seq": one.seq, "kind": one.kind, "detail": encode_text(one.detail), "session": one.session}
+            for one in report.problems[:PROBLEMS_KEPT]
+        ],
+        is_unbound=report.unbound_sessions > 0,
+        is_moved=bool(report.moved),
+    )
+    return report

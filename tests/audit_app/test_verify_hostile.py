@@ -11,7 +11,7 @@ import pytest
 from django.db import connection, connections
 
 from agents_app.models import OperatorItem
-from audit_app.proof.verify import verify_in_stretches, verify_sessions
+from audit_app.proof.verify import verify_in_segments, verify_sessions
 from sessions_app.models import Event, Message, MessagePart, ModelCall, Session
 from sessions_app.record import message_store, session_store
 from sessions_app.record.change import change
@@ -99,7 +99,7 @@ def test_a_value_that_is_set_while_others_look_is_none_of_theirs() -> None:
             elsewhere.submit(connections.close_all).result()
         return found
 
-    report = verify_in_stretches(session_id, later, entries=5)
+    report = verify_in_segments(session_id, later, entries=5)
     assert (report.problems, report.entries) == ([], before)
     assert Session.objects.get().event_seq > before
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from agents_app.store import receive_message, take_messages
-from audit_app.proof.verify import verify_in_stretches, verify_session
+from audit_app.proof.verify import verify_in_segments, verify_session
 from audit_app.tables import session_tables
 from files_app.store import store_file_reference
 from mnesis_core.ledger import GENESIS, entry_hash
@@ -83,10 +83,10 @@ def write_body(event: Event, body: Any) -> None:
 def found(session_id: str) -> list[str]:
     """What is found at one look, in words: the same as in stretches of three entries."""
     report = verify_session(session_id)
-    in_stretches = verify_in_stretches(session_id, entries=3)
-    assert in_stretches.as_dict() | {"problems": []} == report.as_dict() | {"problems": []}
+    in_segments = verify_in_segments(session_id, entries=3)
+    assert in_segments.as_dict() | {"problems": []} == report.as_dict() | {"problems": []}
     words = [f"{problem.seq} {problem.kind} {problem.detail}" for problem in report.problems]
-    assert sorted(f"{one.seq} {one.kind} {one.detail}" for one in in_stretches.problems) == sorted(words)
+    assert sorted(f"{one.seq} {one.kind} {one.detail}" for one in in_segments.problems) == sorted(words)
     return words
 
 

@@ -9,6 +9,6 @@ from audit_app.proof import verify
 
 def main(*session_ids: str) -> int:
     """Few entries are enough here."""
-    verify.WORTH_PROCESSES, verify.ENTRIES_A_STRETCH = 0, 5
+    verify.WORTH_PROCESSES, verify.ENTRIES_PER_SEGMENT = 0, 5
     print(json.dumps(verify.verify_sessions(session_ids, jobs=2).as_dict()))
     return 0

@@ -1,7 +1,7 @@
-"""A stretch of a session's entries, followed from its first to its last: what it proves, and what it comes to.
+"""Segments of a session's ledger, followed from first entry to last.
 
-Stretches of one session can be followed by several processes at once, each from the hash before its first entry; put
-together in order, they say what one look from the first entry to the last would.
+Several processes can follow segments of one session at once, each from the hash before its first entry. Added up in
+order, segments give the same result as one pass over all entries.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sessions_app.database.commitments import time_in_sql
 from sessions_app.database.fast_sql import fetch
 
 ENTRIES_AT_A_TIME = 4_000
+# Raised by forged bodies.
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
-"""What a body that somebody forged may raise."""
 
 _ENTRIES = (
     "SELECT seq, type, body, prev_hash, hash, {at} FROM events"
@@ -36,30 +36,29 @@ _ENDS = (
 _NO_END = 2**63 - 1
 
 Progress = Callable[[int], None]
-"""Entries done so far."""
+"""Called with the number of entries done so far."""
 DatedEntry = tuple[int, str, str, str, str, str]
-"""seq, type, body, prev_hash, hash, and the time that its row says."""
+"""seq, type, body, prev_hash, hash, and the time in the row."""
 
 
 @dataclass(slots=True)
-class Stretch:
-    """What following a stretch came to."""
+class LedgerSegment:
+    """The result of following a segment: the head it ends at, what it proves and what it comes to."""
 
     seq: int
-    """Of its last entry."""
     hash: str
     entries: int = 0
     commitments: int = 0
     projection: Projection = field(default_factory=Projection)
     accounts: Accounts = field(default_factory=Accounts)
     findings: list[Finding] = field(default_factory=list)
+    # The account that began the session, if the segment holds its first entry.
     began_by: tuple[Any, ...] = ()
-    """The account that began the session, where it tells of that."""
+    # The session began before rows were bound to the ledger.
     is_unbound: bool = False
-    """Whether it tells of a beginning before rows were bound to the ledger."""
 
-    def add(self, later: Stretch) -> None:
-        """Take in the next stretch."""
+    def add(self, later: LedgerSegment) -> None:
+        """Append the next segment of the same session."""
         self.seq, self.hash = later.seq, later.hash
         self.entries += later.entries
         self.commitments += later.commitments
@@ -77,48 +76,48 @@ def follow(
     *,
     using: str = "default",
     progress: Progress = lambda seq: None,
-) -> Stretch:
-    """Follow the entries of a session, which exists, after one and up to another."""
+) -> LedgerSegment:
+    """Follow the entries of an existing session with ``after < seq <= upto``."""
     [(seq, hash), *_] = [*fetch(_BEFORE, [session_id, after], using=using), (0, GENESIS)]
     rows = BoundRows(session_id, using=using)
-    stretch = Stretch(seq, hash, accounts=rows.accounts)
-    while entries := read_entries(session_id, stretch.seq, upto, using=using):
-        if entries[-1][0] <= stretch.seq:
+    segment = LedgerSegment(seq, hash, accounts=rows.accounts)
+    while entries := read_entries(session_id, segment.seq, upto, using=using):
+        if entries[-1][0] <= segment.seq:
             raise ValueError("the entries of a damaged table come in no order, and without an end")
         for entry in entries:
-            _take(stretch, entry, rows)
-        stretch.findings += rows.check()
-        progress(stretch.seq)
-    return stretch
+            _take(segment, entry, rows)
+        segment.findings += rows.check()
+        progress(segment.seq)
+    return segment
 
 
 def read_entries(session_id: str, after: int, upto: int = _NO_END, *, using: str = "default") -> list[DatedEntry]:
-    """The next entries of a session's ledger, some thousand at a time."""
+    """Return the next ``ENTRIES_AT_A_TIME`` entries of a session's ledger."""
     sql = _ENTRIES.format(at=time_in_sql("created_at", connections[using].vendor))
     return cast("list[DatedEntry]", fetch(sql, [session_id, after, upto, ENTRIES_AT_A_TIME], using=using))
 
 
-def stretch_ends(session_id: str, entries: int, *, using: str = "default") -> list[int]:
-    """The seq of the last entry of each of a session's stretches, which are of so many entries that are there."""
+def segment_ends(session_id: str, entries: int, *, using: str = "default") -> list[int]:
+    """Return the seq of the last entry of each segment, of ``entries`` existing entries each."""
     return [seq for (seq,) in fetch(_ENDS, [session_id, entries, entries], using=using)]
 
 
-def _take(stretch: Stretch, entry: DatedEntry, rows: BoundRows) -> None:
+def _take(segment: LedgerSegment, entry: DatedEntry, rows: BoundRows) -> None:
     seq, type, body, _, hash, at = entry
-    if words := entry_problem(stretch.seq, stretch.hash, entry[:5]):
-        stretch.findings.append(Finding(seq, "chain", words))
-    stretch.seq, stretch.hash = seq, hash
-    stretch.entries += 1
+    if words := entry_problem(segment.seq, segment.hash, entry[:5]):
+        segment.findings.append(Finding(seq, "chain", words))
+    segment.seq, segment.hash = seq, hash
+    segment.entries += 1
     try:
         data = orjson.loads(body)
-        stretch.projection.apply(seq, type, data)
+        segment.projection.apply(seq, type, data)
         bound = data.get("rows", ())
         rows.take(seq, bound)
     except UNREADABLE:
-        stretch.findings.append(Finding(seq, "chain", f"the body of entry {seq} says nothing that could be understood"))
+        segment.findings.append(Finding(seq, "chain", f"the body of entry {seq} says nothing that could be understood"))
         return
-    stretch.commitments += len(bound)
+    segment.commitments += len(bound)
     if at != data.get("at", at):
-        stretch.findings.append(Finding(seq, "row", f"events {seq} created_at"))
+        segment.findings.append(Finding(seq, "row", f"events {seq} created_at"))
     if type == EventType.SESSION_CREATED:
-        stretch.is_unbound, stretch.began_by = not bound, (data.get("owner_id"),)
+        segment.is_unbound, segment.began_by = not bound, (data.get("owner_id"),)
