@@ -1,7 +1,6 @@
-"""Whole tables: which ones a move carries, in the order of their foreign keys, and their rows as they are.
+"""The tables of the database: those that a move copies, and those that hold rows of a session.
 
-Every table that a model describes is carried unless it is named in ``LEFT_BEHIND``, so that a table nobody thought of
-is carried too.
+A move copies every table that a model describes unless ``LEFT_BEHIND`` names it, so a new table is never forgotten.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -28,12 +27,12 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.transcripts.session_file import MAX_LINE_BYTES
 from sessions_app.fields import plain_field, stored_values
 
-# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+# ruff: noqa: S608 - the names in these statements come from the models.
 
-
+Item = TypeVar("Item")
 Row = tuple[Any, ...]
 Dealt = Mapping[type[Model], Mapping[Any, Any]]
-"""For the tables that ``migrate`` fills: a row's number in the source -> in the target."""
+"""Row numbers in the source to those in the target, for the tables that ``migrate`` fills."""
 
 LEFT_BEHIND = {
     "contenttypes.ContentType": "migrate fills it; rows that name one are renumbered",
@@ -41,7 +40,7 @@ LEFT_BEHIND = {
     "sessions_app.SearchEntry": "the search index: made again from the record",
     "agents_app.OperatorShare": "what workers have in flight: each lease ends by itself",
     "agents_app.OperatorBrake": "what providers said of their rates a moment ago",
-    "audit_app.Verification": "what somebody found in the source: look again, at the target",
+    "audit_app.Verification": "what verifications found in the source: verify the target again",
     "sessions.Session": "who is signed in: people sign in once more",
     "django_q.Schedule": "wake-ups of the queue: what waits is queued again",
     "django_q.Task": "outcomes of the queue's wake-ups",
@@ -49,34 +48,28 @@ LEFT_BEHIND = {
 }
 BATCH_ROWS = 500
 BATCH_CHARACTERS = 4_000_000
+# Rows that the database's driver holds at once; a row may have 20 MB.
 FETCHED_ROWS = 50
-"""Rows that the database's driver holds at once; a row may have 20 MB."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """One model's table."""
-
     model: type[Model]
 
     @cached_property
     def name(self) -> str:
-        """Its name in the database."""
         return self.model._meta.db_table
 
     @cached_property
     def fields(self) -> tuple[Field[Any, Any], ...]:
-        """One for each column, in the order of ``Row``."""
         return tuple(self.model._meta.concrete_fields)
 
     @cached_property
     def key(self) -> int:
-        """Where in a row its primary key is."""
         return next(index for index, field in enumerate(self.fields) if field.primary_key)
 
     @cached_property
     def foreign_keys(self) -> tuple[tuple[int, type[Model]], ...]:
-        """Which columns point at which model."""
         return tuple(
             (index, field.related_model)
             for index, field in enumerate(self.fields)
@@ -85,23 +78,18 @@ class Table:
 
     @cached_property
     def points_at_itself(self) -> bool:
-        """Whether a row may need another row of the same table."""
         return self.model in [model for _, model in self.foreign_keys]
 
     def query(self, using: str) -> QuerySet[Any, Any]:
-        """All rows, without the manager's own opinions."""
         return QuerySet(self.model, using=using)
 
     def count(self, using: str) -> int:
-        """How many rows there are."""
         return self.query(using).count()
 
     def read(self, rows: QuerySet[Any, Any]) -> Iterator[Row]:
-        """Rows as Python values, a few at a time."""
         yield from stored_values(rows, self.fields).iterator(chunk_size=FETCHED_ROWS)
 
     def insert(self, rows: Sequence[Row], *, using: str) -> None:
-        """Insert rows exactly as they are. See ``insert_rows``."""
         insert_rows(self.name, self.fields, rows, using=using)
 
 
@@ -127,13 +115,21 @@ def insert_rows(table: str, fields: Sequence[Field[Any, Any]], rows: Sequence[Ro
 
 
 def carried_tables() -> list[Table]:
-    """Every table that a move carries; what a foreign key points at comes first."""
-    models = [model for model in apps.get_models(include_auto_created=True) if is_carried(model)]
-    return [Table(model) for model in _by_foreign_keys(models)]
+    """Return every table that a move copies; a table comes after those its foreign keys point at."""
+    waiting = [Table(model) for model in apps.get_models(include_auto_created=True) if is_carried(model)]
+    ordered: list[Table] = []
+    while waiting:
+        models = {table.model for table in waiting}
+        ready = [table for table in waiting if not {to for _, to in table.foreign_keys} & models - {table.model}]
+        if not ready:
+            names = ", ".join(table.model.__name__ for table in waiting)
+            raise ImproperlyConfigured(f"foreign keys run in a circle among {names}")
+        ordered += ready
+        waiting = [table for table in waiting if table not in ready]
+    return ordered
 
 
 def is_carried(model: type[Model]) -> bool:
-    """Whether a move copies the rows of this model."""
     return model._meta.managed and not model._meta.proxy and model._meta.label not in LEFT_BEHIND
 
 
@@ -153,13 +149,13 @@ def _needed(model: type[Model]) -> set[type[Model]]:
     return {needed for _, needed in Table(model).foreign_keys}
 
 
-def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows in lists of at most ``BATCH_ROWS``, and of not much more than ``BATCH_CHARACTERS`` of text."""
-    batch: list[Row] = []
+def batches(rows: Iterable[Item], characters: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Yield lists of at most ``BATCH_ROWS`` items, and of not much more than ``BATCH_CHARACTERS`` of text."""
+    batch: list[Item] = []
     size = 0
     for row in rows:
         batch.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str | bytes))
+        size += characters(row)
         if len(batch) >= BATCH_ROWS or size >= BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0
@@ -167,22 +163,22 @@ def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
+def row_characters(row: Row) -> int:
+    return sum(len(value) for value in row if isinstance(value, str | bytes))
+
+
 def dealt_by_migrate(source: str, target: str) -> Dealt:
-    """How content types and permissions, which every database numbers for itself, are numbered in the target."""
+    """Map the numbers of content types and permissions, which each database assigns, from source to target."""
     dealt: dict[type[Model], Mapping[Any, Any]] = {}
     for model in (ContentType, Permission):
-        there = {name: number for number, name in _names(model, target)}
-        dealt[model] = {number: there.get(name) for number, name in _names(model, source)}
+        rows: dict[str, QuerySet[Any, Any]] = {alias: QuerySet(model, using=alias) for alias in (source, target)}
+        there = {row.natural_key(): row.pk for row in rows[target]}
+        dealt[model] = {row.pk: there.get(row.natural_key()) for row in rows[source]}
     return dealt
 
 
-def _names(model: type[Model], using: str) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    rows: QuerySet[Any, Any] = QuerySet(model, using=using)
-    yield from ((row.pk, row.natural_key()) for row in rows)
-
-
 def renumbered(table: Table, row: Row, dealt: Dealt) -> Row:
-    """A row of the source as it has to be in the target.
+    """Return a row of the source as it has to be in the target.
 
     :raises InvalidRequest: it names a permission of a model that is gone.
     """
@@ -201,7 +197,7 @@ def renumbered(table: Table, row: Row, dealt: Dealt) -> Row:
 
 
 def deal_on(tables: Iterable[Table], *, using: str) -> None:
-    """Let a database number new rows after the ones that were inserted with theirs."""
+    """Set the sequences of a database behind the rows that were inserted with their numbers."""
     connection = connections[using]
     with connection.cursor() as cursor:
         for statement in connection.ops.sequence_reset_sql(no_style(), [table.model for table in tables]):
@@ -209,42 +205,36 @@ def deal_on(tables: Iterable[Table], *, using: str) -> None:
 
 
 def same_row(table: Table, one: Row, other: Row) -> bool:
-    """Whether two rows hold the same; JSON is the same when its values are."""
+    """Compare two rows with the types of their values, except in JSON."""
     return one == other and all(
-        type(a) is type(b) for a, b, field in zip(one, other, table.fields, strict=True) if not _is_json(field)
+        type(a) is type(b)
+        for a, b, field in zip(one, other, table.fields, strict=True)
+        if not isinstance(field, JSONField)
     )
 
 
-def _is_json(field: Field[Any, Any]) -> bool:
-    return isinstance(field, JSONField)
-
-
-# Which tables hold rows of a session, and those rows as plain JSON values and back.
+# The tables that hold rows of a session, and those rows as JSON values and back.
 #
-# A table belongs to a session when a foreign key leads there, over one table or several, so that a new one is exported
-# without anybody saying so. Two kinds of column stay out, since every database deals them out for itself: numbers of
-# rows (``BigAutoField``), and who a row belongs to (a foreign key to an account).
+# A table belongs to a session when a foreign key leads there, over one table or several, so a new one is exported without
+# being listed. Two kinds of column stay out, since each database assigns them itself: row numbers (``BigAutoField``) and
+# owners (a foreign key to an account).
 
+# The collation that orders keys alike on every machine.
 IN_BYTES = {"sqlite": "BINARY", "postgresql": "C"}
-"""The collation that orders keys alike on every machine."""
 
 
 @dataclass(frozen=True)
 class SessionTable:
-    """One table that holds rows of sessions."""
-
     table: Table
+    # The lookup from a row to its session.
     path: str
-    """The lookup from a row to its session."""
 
     @property
     def model(self) -> type[Model]:
-        """Its model."""
         return self.table.model
 
     @cached_property
     def fields(self) -> list[Field[Any, Any]]:
-        """The columns that are exported."""
         return [
             field
             for field in self.table.fields
@@ -253,24 +243,23 @@ class SessionTable:
 
     @cached_property
     def account_fields(self) -> list[Field[Any, Any]]:
-        """The columns that name an account."""
-        return [self.table.fields[index] for index, model in self.table.foreign_keys if _is_account(model)]
+        account = get_user_model()
+        return [self.table.fields[index] for index, model in self.table.foreign_keys if issubclass(account, model)]
 
     @cached_property
     def _readers(self) -> dict[str, tuple[Field[Any, Any], Callable[[Any], Any]]]:
         return {field.attname: (field, _reader_of(field)) for field in self.fields}
 
     def rows(self, session_id: str) -> QuerySet[Any, Any]:
-        """A session's rows, in an order that every database agrees on."""
+        """Return a session's rows, in the same order on every database."""
         rows: QuerySet[Any, Any] = QuerySet(self.model).filter(**{self.path: session_id})
         dealt = isinstance(self.table.fields[self.table.key], models.AutoField)
         return rows.order_by("pk" if dealt else Collate("pk", IN_BYTES[connection.vendor]))
 
     def values(self, session_id: str) -> Iterator[dict[str, Any]]:
-        """A session's rows as JSON values, a few at a time."""
         names = [field.attname for field in self.fields]
         for row in stored_values(self.rows(session_id), self.fields).iterator(chunk_size=50):
-            yield {name: _as_json(field, value) for name, field, value in zip(names, self.fields, row, strict=True)}
+            yield {name: _to_json(field, value) for name, field, value in zip(names, self.fields, row, strict=True)}
 
     def row_of(self, values: Mapping[str, Any], *, account_id: int) -> tuple[Any, ...]:
         """A row to be inserted, in the order of ``fields`` and then ``account_fields``.
@@ -281,20 +270,20 @@ class SessionTable:
         """
         if unknown := values.keys() - self._readers.keys():
             raise ValueError(f"{self.table.name} has no column {min(unknown)!r}")
-        row = [_read(values, name, field, read) for name, (field, read) in self._readers.items()]
+        row: list[Any] = []
+        for name, (field, read) in self._readers.items():
+            if name in values:
+                row.append(None if values[name] is None and field.null else read(values[name]))
+            elif callable(field.default) and not isinstance(field, JSONField):
+                raise ValueError(f"{name} is missing")
+            else:
+                row.append(field.get_default())
         return (*row, *[account_id] * len(self.account_fields))
-
-
-def _read(values: Mapping[str, Any], name: str, field: Field[Any, Any], read: Callable[[Any], Any]) -> Any:
-    if name not in values:
-        return _default(field)
-    value = values[name]
-    return None if value is None and field.null else read(value)
 
 
 @cache
 def session_tables() -> dict[str, SessionTable]:
-    """By name, every table that holds rows of sessions; what a foreign key points at comes first."""
+    """Return by name every table that holds rows of sessions, in the order of ``carried_tables``."""
     session = apps.get_model("sessions_app", "Session")
     paths: dict[type[Model], str] = {session: "pk"}
     found = {}
@@ -307,18 +296,14 @@ def session_tables() -> dict[str, SessionTable]:
 
 
 def _path(table: Table, paths: Mapping[type[Model], str]) -> str:
-    """The shortest way to a session; of two, the one called ``session``."""
+    """Return the shortest lookup to a session; of several, the one called ``session``."""
     names = [(table.fields[index].name, model) for index, model in table.foreign_keys if model in paths]
     ways = [name if paths[model] == "pk" else f"{name}__{paths[model]}" for name, model in names]
     return min(ways, key=lambda way: (way.count("__"), way != "session"), default="")
 
 
-def _is_account(model: type[Model]) -> bool:
-    return issubclass(get_user_model(), model)
-
-
-def _as_json(field: Field[Any, Any], value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float) or isinstance(field, models.JSONField):
+def _to_json(field: Field[Any, Any], value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float) or isinstance(field, JSONField):
         return value
     if isinstance(value, datetime):
         return value.isoformat()
@@ -327,7 +312,7 @@ def _as_json(field: Field[Any, Any], value: Any) -> Any:
 
 @cache
 def _reader_of(field: Field[Any, Any]) -> Callable[[Any], Any]:
-    """What turns a JSON value into a column's, or says in a ``ValueError`` why it cannot be one."""
+    """Return the function that turns a JSON value into a column's; it raises ``ValueError`` for an impossible value."""
     target = field.target_field if isinstance(field, models.ForeignKey) else field
     kind = next((types for types in _READERS if isinstance(target, types)), None)
     if kind is None:
@@ -373,7 +358,7 @@ def _read_time(field: Field[Any, Any], _: Field[Any, Any]) -> Callable[[Any], An
 
 
 _READERS: dict[type[Field[Any, Any]], Callable[[Field[Any, Any], Field[Any, Any]], Callable[[Any], Any]]] = {
-    models.JSONField: lambda field, _: lambda value: value,
+    JSONField: lambda field, _: lambda value: value,
     models.BooleanField: lambda field, _: lambda value: _of_type(field, value, bool),
     models.FloatField: lambda field, _: lambda value: _of_type(field, value, float, int),
     models.IntegerField: _read_whole_number,
@@ -384,14 +369,6 @@ _READERS: dict[type[Field[Any, Any]], Callable[[Field[Any, Any], Field[Any, Any]
 
 
 def _of_type(field: Field[Any, Any], value: Any, *types: type) -> Any:
-    """:raises ValueError: the value is of another type; ``true`` is no number."""
     if type(value) not in types:
         raise ValueError(f"{field.attname} cannot be {json.dumps(value)[:80]}")
     return value
-
-
-def _default(field: Field[Any, Any]) -> Any:
-    """:raises ValueError: the column has to be named."""
-    if callable(field.default) and not isinstance(field, models.JSONField):
-        raise ValueError(f"{field.attname} is missing")
-    return field.get_default()

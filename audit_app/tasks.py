@@ -1,4 +1,7 @@
-"""Doors for the worker. A task may run twice or late: an import's own note, and a verification's row, say what is left."""
+"""The worker's tasks. A task may run twice or late: an import's own note, and a verification's row, say what is left.
+
+``later`` takes arguments that a newer version may queue.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from audit_app.proof.verification import verify_next
 from audit_app.transfer import import_jobs
 
 
-def bring_in(import_id: str, **_later: Any) -> None:
-    """Bring the files of an import in, unless somebody has, or it was forgotten."""
-    with suppress(FileNotFoundError):
-        import_jobs.bring_in(import_id)
+def run_import(import_id: str, **later: Any) -> None:
+    with suppress(FileNotFoundError):  # the import has been forgotten
+        import_jobs.run_import(import_id)
 
 
-def verify(**_later: Any) -> None:
-    """Verify sessions as long as any waits, unless somebody else does."""
+bring_in = run_import  # rows of the queue that an earlier version wrote name the task so
+
+
+def verify(**later: Any) -> None:
     while verify_next():
         pass

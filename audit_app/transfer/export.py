@@ -1,8 +1,11 @@
-"""Contents of files in a session's lines: after all rows, each in pieces, as rows of a table that is none.
+"""Sessions as files, from one state of the database.
+
+As JSON Lines (``mnesis_core.transcripts.session_file``) a file holds every row of a session and then the contents of
+its files, in pieces that look like rows of another table:
 
     {"table": "file_contents", "row": {"content_id": "<SHA-256>", "offset": 0, "data": "<base64>"}}
 
-What is known of a file is a row like any other; without these lines its words would stay behind.
+Such a file can be imported again. Markdown and HTML are for reading.
 """
 
 from __future__ import annotations
@@ -31,35 +34,29 @@ from sessions_app.database.threads import snapshot, work
 from sessions_app.record.session_queries import load_session
 
 CONTENTS = "file_contents"
+# A multiple of three, so only the last piece of a content has base64 padding.
 PIECE_BYTES = 3 * 1_048_576
-"""A multiple of three, so that only a content's last piece has padding."""
 _COLUMNS = {"content_id": str, "offset": int, "data": str}
 
 Kept = list[tuple[str, int]]
 """Contents and their sizes in bytes."""
 
 
-def count_pieces(kept: Kept) -> int:
-    """How many lines these contents take. An empty one takes one too."""
-    return sum(len(_offsets(size)) for _, size in kept)
+def _offsets(size: int) -> range:
+    return range(0, max(size, 1), PIECE_BYTES)  # an empty content takes a line, too
 
 
-def pieces_of(kept: Kept) -> Iterator[dict[str, Any]]:
-    """The lines of these contents."""
+def _pieces_of(kept: Kept) -> Iterator[dict[str, Any]]:
     for content_id, size in kept:
         for offset in _offsets(size):
             data = read_content(content_id, offset, PIECE_BYTES)
             yield {"content_id": content_id, "offset": offset, "data": b64encode(data).decode()}
 
 
-def _offsets(size: int) -> range:
-    return range(0, max(size, 1), PIECE_BYTES)
-
-
 def piece_in(row: RowLine) -> bytes:
-    """The bytes of a line.
+    """Return the bytes of a line.
 
-    :raises InvalidRequest: it is not as ``pieces_of`` writes it.
+    :raises InvalidRequest: it is not as ``_pieces_of`` writes it.
     """
     values = row.values
     if {name: type(value) for name, value in values.items()} != _COLUMNS:
@@ -71,7 +68,7 @@ def piece_in(row: RowLine) -> bytes:
 
 
 class ContentsTaken:
-    """Contents that come in, piece after piece. One is kept when it is whole and has the SHA-256 that is its name."""
+    """Imports contents piece by piece. A content is kept when it is whole and has the SHA-256 that is its name."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
@@ -80,31 +77,29 @@ class ContentsTaken:
 
     @cached_property
     def _wanted(self) -> set[str]:
-        # Asked when the rows are there. Nothing else is kept: an import is no way to fill a disk.
+        # Read once the rows are there. Nothing else is kept, so an import cannot be used to fill a disk.
         return set(list_contents(self._session_id))
 
     def take(self, rows: Iterable[RowLine]) -> None:
-        """The next pieces.
+        """Take the next pieces.
 
-        :raises InvalidRequest: no file of the session has such a content, or a piece before is missing or wrong.
+        :raises InvalidRequest: no file of the session has such a content, or the piece before is missing or wrong.
         """
         for row in rows:
-            self._take(row, row.values["content_id"])
-
-    def _take(self, row: RowLine, content_id: str) -> None:
-        if content_id not in self._wanted:
-            raise InvalidRequest(f"Line {row.line}: no file of this session has this content.", line=row.line)
-        if content_id != self._content_id:
-            self.finish()
-            self._content_id = content_id
-        if row.values["offset"] != len(self._data):
-            raise InvalidRequest(f"Line {row.line}: the piece before is missing.", line=row.line)
-        self._data += piece_in(row)
+            content_id = row.values["content_id"]
+            if content_id not in self._wanted:
+                raise InvalidRequest(f"Line {row.line}: no file of this session has this content.", line=row.line)
+            if content_id != self._content_id:
+                self.finish()
+                self._content_id = content_id
+            if row.values["offset"] != len(self._data):
+                raise InvalidRequest(f"Line {row.line}: the piece before is missing.", line=row.line)
+            self._data += piece_in(row)
 
     def finish(self) -> None:
-        """Keep the content that is whole now.
+        """Keep the current content, which must be whole.
 
-        :raises InvalidRequest: it is not what its name says.
+        :raises InvalidRequest: its SHA-256 is not its name.
         """
         content_id, data = self._content_id, bytes(self._data)
         if content_id and hashlib.sha256(data).hexdigest() != content_id:
@@ -114,24 +109,19 @@ class ContentsTaken:
         self._content_id, self._data = "", bytearray()
 
 
-# A session as a file, from one state of the database.
-#
-# As JSON Lines (``mnesis_core.session_file``) it is every row of it and its files, to be imported again; as Markdown and
-# HTML it is what was said, to be read.
-
 Readable = Literal["markdown", "html"]
 Format = Literal["jsonl", Readable]
 
 CHUNK_BYTES = 65_536
 
 Progress = Callable[[str, str, int, int], None]
-"""What is done, the session, rows done, rows in all."""
+"""Called with the verb, the session's id, rows done and rows in all."""
 
 
 def export_session(
     session_id: str, *, progress: Progress = lambda verb, what, done, total: None
 ) -> Generator[bytes, None, None]:
-    """A session's lines, one at a time, deleted or not; nobody is kept from writing meanwhile.
+    """Yield the lines of a session, deleted or not, without keeping anyone from writing.
 
     :raises SessionNotFoundError: there is no such session.
     """
@@ -139,11 +129,18 @@ def export_session(
         kept = [(id, size) for id in list_contents(session_id) if (size := find_size(id)) is not None]
         header = _header_of(session_id, kept)
         total = sum(header.rows.values())
-        yield from _told(session_lines(header, _rows(header, kept)), session_id, total, progress)
+        rows = (
+            (name, values)
+            for name in header.rows
+            for values in (_pieces_of(kept) if name == CONTENTS else session_tables()[name].values(session_id))
+        )
+        for number, line in enumerate(session_lines(header, rows)):
+            yield line
+            progress("exported", session_id, min(number, total), total)
 
 
 def export_readable(session_id: str, format: Readable) -> Generator[bytes, None, None]:
-    """A session as people read it, piece by piece; nobody is kept from writing meanwhile.
+    """Yield a session for people to read, piece by piece, without keeping anyone from writing.
 
     :raises SessionNotFoundError: there is no such session, or it was deleted.
     """
@@ -154,9 +151,9 @@ def export_readable(session_id: str, format: Readable) -> Generator[bytes, None,
 
 
 class Spool:
-    """The bytes of an exported session for a response: written to an unnamed file by one thread, read while it grows.
+    """The bytes of an exported session for a response: one thread writes them to an unnamed file, which is read as it grows.
 
-    The client gets the beginning at once and may read as slowly as it likes: no transaction stays open for it. Django
+    The client gets the beginning at once and may read as slowly as it likes, since no transaction stays open for it. Django
     calls ``close`` when the request ends, however it ends.
     """
 
@@ -176,7 +173,6 @@ class Spool:
         await writing  # a failure there breaks off the response
 
     def close(self) -> None:
-        """Drop the file; a writer that is still at work stops."""
         with self._changed:
             self._is_closed = self._is_whole = True
             self._file.close()
@@ -208,25 +204,24 @@ def _header_of(session_id: str, kept: Kept) -> Header:
     if session is None:
         raise SessionNotFoundError(f"there is no session {session_id}", session_id=session_id)
     counts = {name: table.rows(session_id).count() for name, table in session_tables().items()}
-    counts[CONTENTS] = count_pieces(kept)
+    counts[CONTENTS] = sum(len(_offsets(size)) for _, size in kept)
     rows = {name: count for name, count in counts.items() if count}
     return Header(session_id=session.id, event_seq=session.event_seq, head_hash=session.head_hash, rows=rows)
 
 
 def session_ids(*, owner_id: int | None = None) -> list[str]:
-    """Every session (of one person), deleted ones too; a parent comes before its children."""
+    """Return the ids of all sessions (of one owner), deleted ones included; parents come before their children."""
     rows = _sessions() if owner_id is None else _sessions().filter(owner_id=owner_id)
     return parents_first(dict(rows.order_by("created_at", "pk").values_list("id", "parent_id")))
 
 
 def not_deleted(session_ids: list[str]) -> list[str]:
-    """Those of these sessions that people can still read."""
     deleted = set(_sessions().filter(deleted_at__isnull=False).values_list("id", flat=True))
     return [session_id for session_id in session_ids if session_id not in deleted]
 
 
 def parents_first(parents: dict[str, str | None]) -> list[str]:
-    """Sessions in an order in which they can be imported; otherwise as given."""
+    """Order sessions so that they can be imported; otherwise keep the given order."""
     ordered: dict[str, None] = {}
     for session_id in parents:
         line = []
@@ -239,21 +234,8 @@ def parents_first(parents: dict[str, str | None]) -> list[str]:
 
 
 def parents_of(session_ids: list[str]) -> dict[str, str | None]:
-    """The parent of each of these sessions."""
     parents = dict(_sessions().values_list("id", "parent_id"))
     return {session_id: parents[session_id] for session_id in session_ids}
-
-
-def _rows(header: Header, kept: Kept) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in header.rows:
-        rows = pieces_of(kept) if name == CONTENTS else session_tables()[name].values(header.session_id)
-        yield from ((name, values) for values in rows)
-
-
-def _told(lines: Iterator[bytes], session_id: str, total: int, progress: Progress) -> Iterator[bytes]:
-    for number, line in enumerate(lines):
-        yield line
-        progress("exported", session_id, min(number, total), total)
 
 
 def _sessions() -> QuerySet[Any, Any]:

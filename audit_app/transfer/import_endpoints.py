@@ -1,4 +1,7 @@
-"""Files become sessions at the REST endpoint: a router of its own, since its address begins like that of a session."""
+"""Imports of files: their REST endpoints and their page.
+
+The router is separate because its address begins like that of a session.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ from sessions_app.schemas import ErrorBody, ErrorOut, Out, Text
 router = Router(tags=["audit"])
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 413: ErrorOut, 422: ErrorOut}
+# The size of a request beside its files.
 FORM_BYTES = 1_000_000
-"""Of a request beside its files."""
 FILES = {
     "requestBody": {
         "required": True,
@@ -40,7 +43,6 @@ FILES = {
         },
     }
 }
-"""What OpenAPI says of an upload."""
 
 
 class ImportedOut(Out):
@@ -82,7 +84,10 @@ def import_files(request: HttpRequest) -> Any:
     owner = owner_id(request)
     if request.content_type != "multipart/form-data":
         raise InvalidRequest("send multipart with file", field="file")
-    _refuse_large(request)
+    length = request.headers.get("Content-Length", "")
+    most = site_config().files.import_bytes
+    if length.isdecimal() and len(length) < 19 and int(length) > most + FORM_BYTES:
+        raise RequestTooLarge(f"An import may have {most:,} bytes.", field="file")
     model = get_spec(request.POST.get("model") or default_model(), user_id=owner).alias
     files = ((file.name or "", file.chunks()) for file in request.FILES.getlist("file"))
     return Status(202, begin_import(files, owner_id=owner, model=model))
@@ -94,32 +99,32 @@ def read_import(request: HttpRequest, import_id: str) -> Any:
     return follow_import(import_id, owner_id=owner_id(request))
 
 
-def _refuse_large(request: HttpRequest) -> None:
-    length = request.headers.get("Content-Length", "")
-    most = site_config().files.import_bytes
-    if length.isdecimal() and len(length) < 19 and int(length) > most + FORM_BYTES:
-        raise RequestTooLarge(f"An import may have {most:,} bytes.", field="file")
-
-
-# The page that brings files in, and how far an import is.
-
+# Sessions of one import.
 MOST_SHOWN = 200
-"""Sessions of one import."""
 
 
 @signed_in
 def import_page(request: HttpRequest) -> HttpResponse:
-    """A place to drop files."""
     return render(request, "audit_app/import.html", _choices(request))
 
 
 @signed_in
 def import_status(request: HttpRequest, import_id: str) -> HttpResponse:
-    """How far one import is: a page of its own, or the part of one that htmx asks for."""
-    shown = _shown(follow_import(import_id, owner_id=reader_of(request)))
+    about = follow_import(import_id, owner_id=reader_of(request))
+    ids = about.session_ids[:MOST_SHOWN]
+    titles = titles_of(ids, owner_id=about.owner_id) if ids else {}
+    context = {
+        "about": about,
+        "names": [show_invisible(name) for name in about.names],
+        "sessions": [(id, shown_title(titles[id])) for id in ids if id in titles],
+        "more_sessions": max(0, len(about.session_ids) - MOST_SHOWN),
+        "notes": [show_invisible(note) for note in about.notes],
+        "error": show_invisible(about.error["message"]) if about.error else "",
+        "progress": f"{about.done:,} of {about.total:,}" if about.total else f"{about.done:,}",
+    }
     if "HX-Request" in request.headers:
-        return render(request, "audit_app/_import.html", shown)
-    return render(request, "audit_app/import.html", _choices(request) | shown)
+        return render(request, "audit_app/_import.html", context)
+    return render(request, "audit_app/import.html", _choices(request) | context)
 
 
 def _choices(request: HttpRequest) -> dict[str, Any]:
@@ -128,18 +133,4 @@ def _choices(request: HttpRequest) -> dict[str, Any]:
         "default_model": default_model(),
         "largest": site_config().files.import_bytes,
         "largest_text": format_size(site_config().files.import_bytes),
-    }
-
-
-def _shown(about: Import) -> dict[str, Any]:
-    ids = about.session_ids[:MOST_SHOWN]
-    titles = titles_of(ids, owner_id=about.owner_id) if ids else {}
-    return {
-        "about": about,
-        "names": [show_invisible(name) for name in about.names],
-        "sessions": [(id, shown_title(titles[id])) for id in ids if id in titles],
-        "more_sessions": max(0, len(about.session_ids) - MOST_SHOWN),
-        "notes": [show_invisible(note) for note in about.notes],
-        "error": show_invisible(about.error["message"]) if about.error else "",
-        "progress": f"{about.done:,} of {about.total:,}" if about.total else f"{about.done:,}",
     }

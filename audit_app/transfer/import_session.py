@@ -1,9 +1,9 @@
-"""Story: bring exported sessions in as they were: the same ids, the same ledger, the same head.
+"""Import exported sessions as they were: with the same ids, the same ledger and the same head.
 
 A file is read twice: first all of it is checked and nothing written, then each session is one transaction. What the
-lines alone cannot say is asked before the commit: does every row hang on this session, does none name what belongs to
-somebody else, are the rows what the ledger says, can it all be read? A session becomes the importer's. Its ledger stays
-as it was, so its first entry still names the account that it had where it comes from.
+lines alone cannot show is checked before the commit: every row belongs to this session, none names what belongs to
+another account, the rows are what the ledger says, and all of it can be read. The session then belongs to the importer.
+Its ledger stays as it was, so its first entry still names the account that it belonged to where it comes from.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from django.db.models.query import QuerySet
 from agents_app.map_queries import list_items, list_runs, live_runs_of, load_tries
 from agents_app.queries import count_waiting
 from audit_app.proof.verify import verify_session
-from audit_app.tables import BATCH_CHARACTERS, BATCH_ROWS, insert_rows, session_tables
+from audit_app.tables import batches, insert_rows, row_characters, session_tables
 from audit_app.transfer.export import CONTENTS, ContentsTaken, export_session, piece_in
 from mnesis_core.errors import DuplicateIDError, InvalidRequest, MnesisError
-from mnesis_core.maps.values import RunRecord
 from mnesis_core.messages import Role
 from mnesis_core.transcripts.session_file import End, Header, RowLine, read_sessions, written
 from mnesis_core.values import is_id
@@ -36,17 +35,15 @@ from sessions_app.search import index as search_index
 PAGE = 200
 
 Progress = Callable[[str, str, int, int], None]
-"""What is done, the session, rows done, rows in all."""
+"""Called with the verb, the session's id, rows done and rows in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedSession:
-    """What became of one session of a file."""
-
     session_id: str
     rows: int
+    # False when the very same session was there already.
     imported: bool
-    """False when the very same session was there already."""
 
 
 def import_sessions(
@@ -55,22 +52,30 @@ def import_sessions(
     owner_id: int,
     progress: Progress = lambda verb, what, done, total: None,
 ) -> list[ImportedSession]:
-    """Bring in every session of a file; ``read`` gives its lines, from the start each time.
+    """Import every session of a file; each call of ``read`` gives its lines from the start.
 
     :raises InvalidRequest: the file is damaged or was not made by an export; nothing of it was written.
-    :raises DuplicateIDError: something with one of its ids is there already, and is not the same. Sessions before
-        that one in the file are there; repeating the import is safe.
+    :raises DuplicateIDError: an id is taken by something that is not the same. Sessions before that one in the file are
+        stored; repeating the import is safe.
     """
     for item in read_sessions(read()):
         if isinstance(item, RowLine):
-            _check(item, owner_id)
+            piece_in(item) if item.table == CONTENTS else _row_of(item, owner_id)
     items = read_sessions(read())
     return [_import(item, items, owner_id, progress) for item in items if isinstance(item, Header)]
 
 
 def _import(header: Header, items: Iterator[Any], owner_id: int, progress: Progress) -> ImportedSession:
     total = sum(header.rows.values())
-    rows = _counted(_until_end(items), header.session_id, total, progress)
+
+    def read_rows() -> Iterator[RowLine]:
+        for number, item in enumerate(items, 1):
+            if isinstance(item, End):
+                return
+            yield item
+            progress("imported", header.session_id, number, total)
+
+    rows = read_rows()
     there: Any = _rows("Session").filter(pk=header.session_id).first()
     if there is None:
         _store(header, rows, owner_id)
@@ -79,26 +84,12 @@ def _import(header: Header, items: Iterator[Any], owner_id: int, progress: Progr
     return ImportedSession(session_id=header.session_id, rows=total, imported=there is None)
 
 
-def _until_end(items: Iterator[Any]) -> Iterator[RowLine]:
-    for item in items:
-        if isinstance(item, End):
-            return
-        yield item
-
-
-def _counted(rows: Iterator[RowLine], session_id: str, total: int, progress: Progress) -> Iterator[RowLine]:
-    for number, row in enumerate(rows, 1):
-        yield row
-        progress("imported", session_id, number, total)
-
-
 def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int) -> None:
-    """:raises DuplicateIDError: the session that is there is not this one, or not this person's."""
     if there.owner_id != owner_id:
         raise DuplicateIDError(f"There is a session {header.session_id} already.", id=header.session_id)
     ours = export_session(header.session_id)
     same = next(ours) == written(header.as_dict())
-    # All of both is read: what is left at the end is our own last line.
+    # Both are read to the end; only the last line of our own export is left over.
     for row in rows:
         same = same and next(ours) == written({"table": row.table, "row": row.values})
     if not same:
@@ -112,38 +103,28 @@ def _compare(header: Header, rows: Iterator[RowLine], there: Any, owner_id: int)
 def _store(header: Header, rows: Iterator[RowLine], owner_id: int) -> None:
     contents = ContentsTaken(header.session_id)
     with transaction.atomic():
-        for batch in _batches(rows):
-            if batch[0].table == CONTENTS:
-                contents.take(batch)
-                continue
-            _refuse_foreign_ids(batch, owner_id)
-            _refuse_loose(batch, header.session_id)
-            _insert(batch, owner_id)
+        for table, group in groupby(rows, key=attrgetter("table")):
+            for batch in batches(group, lambda row: row_characters(tuple(row.values.values()))):
+                if table == CONTENTS:
+                    contents.take(batch)
+                    continue
+                _refuse_foreign_ids(batch, owner_id)
+                _refuse_loose(batch, header.session_id)
+                _insert(batch, owner_id)
         contents.finish()
         _refuse_awake(header.session_id)
-        _refuse_strays(header)
+        for name, table in session_tables().items():
+            if table.rows(header.session_id).count() != header.rows.get(name, 0):
+                raise InvalidRequest(f"Not every row of {name} belongs to session {header.session_id}.", table=name)
         _refuse_unreadable(header)
-        _index(header.session_id)
+        # A deleted session is not searchable.
+        if _rows("Session").filter(pk=header.session_id, deleted_at__isnull=True).exists():
+            with connection.cursor() as cursor:
+                search_index.rebuild_session(cursor, header.session_id)
         session_store.enter_imported(header.session_id)
 
 
-def _batches(rows: Iterable[RowLine]) -> Iterator[list[RowLine]]:
-    """Lines of one table, in lists that are neither too many rows nor too much text."""
-    for _, group in groupby(rows, key=attrgetter("table")):
-        batch: list[RowLine] = []
-        size = 0
-        for row in group:
-            batch.append(row)
-            size += sum(len(value) for value in row.values.values() if isinstance(value, str))
-            if len(batch) >= BATCH_ROWS or size >= BATCH_CHARACTERS:
-                yield batch
-                batch, size = [], 0
-        if batch:
-            yield batch
-
-
 def _insert(batch: list[RowLine], owner_id: int) -> None:
-    """:raises DuplicateIDError: one of the ids is taken."""
     table = session_tables()[batch[0].table]
     lines = _lines(batch)
     keys = [row.values.get(table.table.fields[table.table.key].attname) for row in batch]
@@ -155,14 +136,6 @@ def _insert(batch: list[RowLine], owner_id: int) -> None:
             insert_rows(table.table.name, [*table.fields, *table.account_fields], rows, using="default")
     except (DatabaseError, ValueError) as error:
         raise InvalidRequest(f"{lines} cannot be stored: {error}", line=batch[0].line) from error
-
-
-def _check(row: RowLine, owner_id: int) -> None:
-    """:raises InvalidRequest: a line that no table of ours takes."""
-    if row.table == CONTENTS:
-        piece_in(row)
-    else:
-        _row_of(row, owner_id)
 
 
 def _row_of(row: RowLine, owner_id: int) -> tuple[Any, ...]:
@@ -180,12 +153,10 @@ def _lines(batch: list[RowLine]) -> str:
 
 
 def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
-    """Databases look at foreign keys at the commit, too late to name a line, and do not know what a session is.
-
-    :raises InvalidRequest: a row needs one that is not in its session.
-    """
+    """:raises InvalidRequest: a row needs one that is not in its session."""
     tables = {table.model: table for table in session_tables().values()}
     table = session_tables()[batch[0].table]
+    # Databases check foreign keys at the commit, too late to name a line, and do not know what a session is.
     for index, model in table.table.foreign_keys:
         if model not in tables:
             continue
@@ -203,18 +174,16 @@ def _refuse_loose(batch: list[RowLine], session_id: str) -> None:
 
 
 def _refuse_foreign_ids(batch: list[RowLine], owner_id: int) -> None:
-    """Ids are how rows find each other, so none may lead to what belongs to somebody else.
-
-    :raises InvalidRequest: one does.
-    """
+    """:raises InvalidRequest: a row names what belongs to another account."""
     table = session_tables()[batch[0].table]
+    # Ids are how rows find each other, so none may lead to another account's rows.
     long = {field.attname for field in table.fields if isinstance(field, models.TextField)}
     named = {id for row in batch for name, value in row.values.items() if name not in long for id in _ids_in(value)}
     for other in session_tables().values():
         if not isinstance(other.model._meta.pk, models.CharField):
             continue
-        for chunk in _chunks(sorted(named)):
-            owner = "owner" if other.path == "pk" else f"{other.path}__owner"
+        owner = "owner" if other.path == "pk" else f"{other.path}__owner"
+        for chunk in batches(sorted(named), len):
             if QuerySet(other.model).filter(pk__in=chunk).exclude(**{owner: owner_id}).exists():
                 raise InvalidRequest(f"{_lines(batch)} name rows that are not yours.", line=batch[0].line)
 
@@ -228,22 +197,10 @@ def _ids_in(value: Any) -> Iterator[str]:
         yield from (id for item in value for id in _ids_in(item))
 
 
-def _chunks(values: list[str]) -> Iterator[list[str]]:
-    yield from (values[start : start + BATCH_ROWS] for start in range(0, len(values), BATCH_ROWS))
-
-
-def _refuse_strays(header: Header) -> None:
-    """:raises InvalidRequest: a row of the file hangs on another session."""
-    for name, table in session_tables().items():
-        if table.rows(header.session_id).count() != header.rows.get(name, 0):
-            raise InvalidRequest(f"Not every row of {name} belongs to session {header.session_id}.", table=name)
-
-
 def _refuse_awake(session_id: str) -> None:
-    """A file may come from anybody: nothing of it is to run before its new owner has looked at it.
+    """A file may come from anyone, so nothing in it may run before its new owner has looked at it.
 
-    :raises InvalidRequest: it is in host mode and messages wait for it, so that it would begin a turn by itself; or
-        a run of an operator would go on.
+    :raises InvalidRequest: the session is in host mode with waiting messages, or an operator's run would continue.
     """
     for run_id in live_runs_of(session_id):
         raise InvalidRequest(
@@ -260,7 +217,6 @@ def _refuse_awake(session_id: str) -> None:
 
 
 def _refuse_unproven(header: Header) -> None:
-    """:raises InvalidRequest: the rows are not what the ledger says, or it does not end where the file says."""
     session: Any = _rows("Session").get(pk=header.session_id)
     if (session.event_seq, session.head_hash) != (header.event_seq, header.head_hash):
         raise InvalidRequest(f"The header of {header.session_id} names another head than its session.")
@@ -272,22 +228,14 @@ def _refuse_unproven(header: Header) -> None:
 
 
 def _refuse_unreadable(header: Header) -> None:
-    """:raises InvalidRequest: a message or an entry is not what this site can show, or not what the ledger says."""
     try:
         _read_all(header.session_id)
         _refuse_unproven(header)
     except MnesisError:
         raise
     except Exception as error:
-        # Somebody may have written anything into columns that hold JSON or names of kinds.
+        # Columns that hold JSON or names of kinds may hold anything in a forged file.
         raise InvalidRequest(f"Session {header.session_id} cannot be read: {error!r}"[:300]) from error
-
-
-def _index(session_id: str) -> None:
-    """Make it findable; what is deleted is not."""
-    if _rows("Session").filter(pk=session_id, deleted_at__isnull=True).exists():
-        with connection.cursor() as cursor:
-            search_index.rebuild_session(cursor, session_id)
 
 
 def _read_all(session_id: str) -> None:
@@ -300,14 +248,10 @@ def _read_all(session_id: str) -> None:
     while events := load_events(session_id, after=after, limit=PAGE):
         after = events[-1].seq
     for run in list_runs(session_id=session_id, limit=None):
-        _read_items(run)
-
-
-def _read_items(run: RunRecord) -> None:
-    after = 0
-    while items := list_items(run.id, after=after, limit=PAGE):
-        load_tries(run.id, [item.number for item in items])
-        after = items[-1].number
+        after = 0
+        while items := list_items(run.id, after=after, limit=PAGE):
+            load_tries(run.id, [item.number for item in items])
+            after = items[-1].number
 
 
 def _rows(name: str) -> QuerySet[Any, Any]:

@@ -1,4 +1,4 @@
-"""A session as people read it, whole: what was said in order, and where it was compacted. Markdown and HTML are made of it."""
+"""A session for people to read: its messages in order, and where it was compacted. Markdown and HTML are made from it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,13 @@ from sessions_app.pages.markdown import format_count, format_duration, format_mo
 from sessions_app.record.call_queries import usage_of
 from sessions_app.record.message_queries import load_message_rows, load_messages
 
+# Read at a time: each may hold many long texts.
 MESSAGES = 20
-"""Read at a time: each may hold many long texts."""
 SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A text that is shown as it is."""
-
     label: str
     text: str
     language: str = ""
@@ -56,28 +54,23 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A message, or a compaction between messages."""
-
     heading: str
     at: datetime | None
     facts: tuple[str, ...]
     blocks: tuple[Block, ...]
+    # Empty for a compaction.
     seq: int | None = None
-    """Of a message."""
     role: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What stands above it all."""
-
     title: str
     facts: tuple[tuple[str, str], ...]
     system_prompt: str
 
 
 def opening_of(session: SessionRecord) -> Opening:
-    """What is said of a session as a whole."""
     labels = ", ".join(f"{key}: {value}" if value else key for key, value in session.labels.items())
     facts = {
         "Session": session.id,
@@ -96,27 +89,26 @@ def opening_of(session: SessionRecord) -> Opening:
 
 
 def entries_of(session_id: str) -> Iterator[Entry]:
-    """Every message and compaction of a session in order, a few at a time."""
+    """Yield the messages and compactions of a session in order, reading ``MESSAGES`` messages at a time."""
     after = 0
     while messages := load_messages(session_id, after=after, limit=MESSAGES):
         rows = load_message_rows(session_id, [message.id for message in messages])
-        runs = [run for run in list_runs_after(session_id, after + 1, messages[-1].seq) if _has_happened(run)]
+        runs = [
+            run
+            for run in list_runs_after(session_id, after + 1, messages[-1].seq)
+            if run.summary_ids or run.pruned_parts or run.state in ("failed", "superseded")
+        ]
         for message in messages:
-            yield _said(message, rows[message.id])
-            yield from (_compacted(run) for run in runs if run.after_message_seq == message.seq)
+            yield _message_entry(message, rows[message.id])
+            yield from (_compaction_entry(run) for run in runs if run.after_message_seq == message.seq)
         after = messages[-1].seq
 
 
 def format_time(time: datetime) -> str:
-    """A time as a transcript says it."""
     return f"{time:%-d %B %Y, %H:%M:%S} UTC"
 
 
-def _has_happened(run: RunRecord) -> bool:
-    return bool(run.summary_ids or run.pruned_parts) or run.state in ("failed", "superseded")
-
-
-def _said(message: StoredMessage, row: Any) -> Entry:
+def _message_entry(message: StoredMessage, row: Any) -> Entry:
     usage = usage_of(row)
     tokens = f"{format_count(usage.tokens_input)} tokens in, {format_count(usage.tokens_output)} out"
     facts = (
@@ -138,7 +130,7 @@ def _said(message: StoredMessage, row: Any) -> Entry:
 
 
 def _blocks(parts: Sequence[StoredPart]) -> tuple[Block, ...]:
-    """The parts in order, and in one block at the end the imported records that are kept with them."""
+    # Imported records that are kept with the parts come in one block at the end.
     said = [_block(stored.part) for stored in parts if not isinstance(stored.part, DataPart)]
     kept = [stored.part for stored in parts if isinstance(stored.part, DataPart)]
     if not kept:
@@ -159,15 +151,12 @@ def _block(part: Part) -> Block:
     if isinstance(part, PatchPart):
         files = show_invisible(", ".join(part.files_changed))
         return Block(title="Change to files", facts=(files,), passages=(_passage("", part.unified_diff, "diff"),))
-    return Block(title=_marker(part))
-
-
-def _marker(part: Part) -> str:
     if isinstance(part, CompactionMarkerPart):
-        return f"{part.compacted_message_count:,} messages were compacted here by the system this history comes from"
-    if not isinstance(part, StepStartPart | StepFinishPart):
-        return part.type
-    return f"Step {part.step_index} {'begins' if isinstance(part, StepStartPart) else 'ends'}"
+        count = f"{part.compacted_message_count:,}"
+        return Block(title=f"{count} messages were compacted here by the system this history comes from")
+    if isinstance(part, StepStartPart | StepFinishPart):
+        return Block(title=f"Step {part.step_index} {'begins' if isinstance(part, StepStartPart) else 'ends'}")
+    return Block(title=part.type)
 
 
 def _text(part: TextPart) -> Block:
@@ -190,30 +179,25 @@ def _tool(part: ToolPart) -> Block:
     pruned = f"out of the context since {format_time(part.compacted_at)}" if part.compacted_at else ""
     texts = {"Output": part.output, "Error": part.error, "Output that came late": part.late_output}
     decided = {"What was said to the decision": part.decision_note}
+    try:
+        input = _passage("Input", json.dumps(json.loads(part.input), indent=2, ensure_ascii=False), "json")
+    except (ValueError, RecursionError):
+        input = _passage("Input", part.input)
     return Block(
         title=f"Tool: {show_invisible(part.tool_name) or 'unnamed'}",
         facts=tuple(filter(None, (part.state.value, format_duration(seconds), pruned))),
         passages=(
-            _arguments(part.input),
+            input,
             *(_passage(label, text) for label, text in (texts | decided).items() if text is not None),
         ),
     )
-
-
-def _arguments(text: str) -> Passage:
-    """Arguments with line breaks where they are JSON, and as they are where not."""
-    try:
-        value = json.loads(text)
-        return _passage("Input", json.dumps(value, indent=2, ensure_ascii=False), "json")
-    except (ValueError, RecursionError):
-        return _passage("Input", text)
 
 
 def _passage(label: str, text: str, language: str = "") -> Passage:
     return Passage(label=label, text=show_invisible(text), language=language)
 
 
-def _compacted(run: RunRecord) -> Entry:
+def _compaction_entry(run: RunRecord) -> Entry:
     seconds = (run.ended_at - run.started_at).total_seconds() if run.ended_at and run.started_at else None
     facts = (
         run.trigger,

@@ -1,4 +1,4 @@
-"""A session as one HTML page that needs nothing else and asks nobody for anything."""
+"""A session as HTML, as Markdown, and as memory files in the layout of Autobyteus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from django.template.loader import render_to_string
@@ -27,52 +26,37 @@ _MARK = "<!-- entries -->"
 
 
 def html_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
-    """A session as HTML, piece by piece."""
+    # The page fetches and runs nothing; its own style is allowed by its digest.
+    style = render_to_string("audit_app/transcript.css")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     context = {
         "opening": opening,
-        "style": mark_safe(f"<style>{_style()}</style>"),  # noqa: S308 - our own file
-        "policy": _policy(),
+        "style": mark_safe(f"<style>{style}</style>"),  # noqa: S308 - our own file
+        "policy": f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         "mark": mark_safe(_MARK),  # noqa: S308
     }
     head, _, tail = render_to_string("audit_app/transcript.html", context).partition(_MARK)
     yield head
     for entry in entries:
-        yield _html_entry(entry)
+        blocks = [
+            (block, render_markdown(block.prose) if 0 < len(block.prose) <= MARKDOWN_LIMIT else None)
+            for block in entry.blocks
+        ]
+        context = {"entry": entry, "time": format_time(entry.at) if entry.at else "", "blocks": blocks}
+        yield render_to_string("audit_app/_entry.html", context)
     yield tail
 
 
-def _html_entry(entry: Entry) -> str:
-    blocks = [(block, render_markdown(block.prose) if _is_prose(block.prose) else None) for block in entry.blocks]
-    context = {"entry": entry, "time": format_time(entry.at) if entry.at else "", "blocks": blocks}
-    return render_to_string("audit_app/_entry.html", context)
+# Markdown. Texts of the session keep their form, but can neither look like a heading of ours nor fetch anything.
 
-
-def _is_prose(text: str) -> bool:
-    return 0 < len(text) <= MARKDOWN_LIMIT
-
-
-@cache
-def _style() -> str:
-    return render_to_string("audit_app/transcript.css")
-
-
-@cache
-def _policy() -> str:
-    """Nothing is fetched or run: the page's own style is known by its digest."""
-    digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-
-
-# A session as Markdown. What others wrote keeps its form, and can neither look like a heading of ours nor fetch anything.
-
+# Our own headings are of the first three levels.
 DEEPER = 3
-"""Levels: our own headings are of the first three."""
-_SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~!])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!])")
 _TICKS = re.compile("`{3,}")
 _CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
 _ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
+# Every text with a heading, a block of code or something active matches; parsing the others would take milliseconds.
 _ODD = re.compile(r"[<#]|!\[|`{3}|~{3}|^ *(?:=+|-+)[ \t]*$", re.MULTILINE)
-"""In every text that has a heading, a block of code or something that acts; parsing takes milliseconds."""
 _LEVELS = {"=": "####", "-": "#####"}
 _ACTING = {"html_block", "html_inline", "image"}
 _LENIENT = MarkdownIt("commonmark", {"html": True, "maxNesting": 24})
@@ -80,16 +64,15 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False, "maxNesting": 24})
 
 
 def markdown_pieces(opening: Opening, entries: Iterable[Entry]) -> Iterator[str]:
-    """A session as Markdown, piece by piece."""
     yield f"# {_line(opening.title)}\n\n"
     yield "".join(f"- {name}: {_line(value)}\n" for name, value in opening.facts)
     if opening.system_prompt:
         yield f"\n## System prompt\n\n{_fenced(Passage(label='', text=opening.system_prompt))}"
     for entry in entries:
-        yield _entry(entry)
+        yield _markdown_entry(entry)
 
 
-def _entry(entry: Entry) -> str:
+def _markdown_entry(entry: Entry) -> str:
     number = "" if entry.seq is None else f" · message {entry.seq}"
     facts = [format_time(entry.at)] if entry.at else []
     head = f"\n---\n\n## {_line(entry.heading)}{number}\n\n*{_line(' · '.join([*facts, *entry.facts]))}*\n"
@@ -100,12 +83,11 @@ def _block(block: Block) -> str:
     if not block.title:
         return f"\n{_prose(block.prose)}\n"
     facts = f" ({_line(', '.join(block.facts))})" if any(block.facts) else ""
-    return f"\n### {_line(block.title)}{facts}\n" + "".join(map(_passage, block.passages))
-
-
-def _passage(passage: Passage) -> str:
-    label = f"\n{_line(passage.label)}:\n" if passage.label else ""
-    return f"{label}\n{_fenced(passage)}"
+    text = f"\n### {_line(block.title)}{facts}\n"
+    for passage in block.passages:
+        label = f"\n{_line(passage.label)}:\n" if passage.label else ""
+        text += f"{label}\n{_fenced(passage)}"
+    return text
 
 
 def _fenced(passage: Passage) -> str:
@@ -115,8 +97,7 @@ def _fenced(passage: Passage) -> str:
 
 
 def _line(text: str) -> str:
-    """Text of others on one line, with nothing in it that Markdown understands."""
-    return _SIGNS.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
 def _prose(text: str) -> str:
@@ -128,25 +109,27 @@ def _prose(text: str) -> str:
     lines = text.split("\n")
     tokens = _MARKDOWN.parse(text)
     code = {at for token in tokens if token.type in ("fence", "code_block") and token.map for at in range(*token.map)}
-    calm = [line if at in code else _calm(line) for at, line in enumerate(lines)]
+    escaped = [line if at in code else _escape_line(line) for at, line in enumerate(lines)]
     for token in tokens:
         if token.type == "heading_open" and token.map and not token.level:
-            _lower(calm, token.markup, *token.map)
-    unclosed = next((token for token in tokens[-1:] if token.type == "fence" and token.map), None)
-    prose = "\n".join(calm) + _closing(unclosed.markup if unclosed else "", lines)
+            _lower(escaped, token.markup, *token.map)
+    prose = "\n".join(escaped)
+    last = tokens[-1] if tokens else None
+    if last and last.type == "fence" and last.map and not lines[-1].strip().startswith(last.markup):
+        prose += f"\n{last.markup}"  # the text leaves a block of code open, and all that follows would be part of it
     return _fenced(Passage(label="", text=text)) if _acts(prose) else prose
 
 
 def _acts(text: str) -> bool:
-    """Whether a reader that lets HTML through would find some, or an image.
+    """Say whether a reader that lets HTML through would find a tag or an image.
 
-    Lines are made calm one by one. A backslash of the author's own, or a code span over several lines, can undo that.
+    Lines are escaped one by one; a backslash in the text, or a code span over several lines, can undo that.
     """
     tokens = _LENIENT.parse(text)
     return any(each.type in _ACTING for token in tokens for each in (token, *(token.children or ())))
 
 
-def _calm(line: str) -> str:
+def _escape_line(line: str) -> str:
     end, said = 0, []
     for span in _CODE_SPAN.finditer(line):
         said += [_ACTIVE.sub(r"\\\g<0>", line[end : span.start()]), span[0]]
@@ -164,20 +147,15 @@ def _lower(lines: list[str], markup: str, first: int, end: int) -> None:
     lines[first] = lines[first].replace(markup, deeper, 1)
 
 
-def _closing(markup: str, lines: list[str]) -> str:
-    """The end of a block of code that the text leaves open: all that follows would be part of it."""
-    return f"\n{markup}" if markup and not lines[-1].strip().startswith(markup) else ""
-
-
-# A session's memory in the layout of Autobyteus: which file holds what, read from one state of the database.
+# Memory files in the layout of Autobyteus, read from one state of the database.
 
 PAGE = 200
 
 
 def memory_files(session_id: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The files of one session, one after the other: path in the memory directory, lines.
+    """Yield the files of one session: path in the memory directory, lines.
 
-    The lines of a file have to be read before the next file is asked for.
+    Read the lines of a file before asking for the next file.
     """
     with snapshot():
         items = load_context_items(session_id)

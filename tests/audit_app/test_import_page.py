@@ -20,7 +20,7 @@ from django.test import Client
 from django_q.models import OrmQ
 
 from agents_app.turns import lifecycle
-from audit_app.tasks import bring_in
+from audit_app.tasks import run_import
 from audit_app.transfer import import_jobs
 from audit_app.transfer.export import export_session
 from audit_app.transfer.import_jobs import held, load_import, note_progress
@@ -74,7 +74,7 @@ def bring(browser: Client) -> Callable[..., Any]:
     def bring(*files: tuple[str, bytes]) -> Any:
         sent = send(browser, *files)
         assert sent["state"] == "waiting"
-        bring_in(sent["id"])
+        run_import(sent["id"])
         return browser.get(f"/api/sessions/import/{sent['id']}").json()
 
     return bring
@@ -184,12 +184,12 @@ def test_two_workers_do_the_work_of_one(browser: Client) -> None:
     sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
     with held(sent["id"]) as mine:
         assert mine
-        bring_in(sent["id"])
+        run_import(sent["id"])
         assert load_import(sent["id"]).state == "waiting"
-    bring_in(sent["id"])
+    run_import(sent["id"])
     assert load_import(sent["id"]).state == "done"
-    bring_in(sent["id"])
-    bring_in(new_id("import"))
+    run_import(sent["id"])
+    run_import(new_id("import"))
 
 
 def die_at_it(import_id: str) -> None:
@@ -216,7 +216,7 @@ def test_an_import_whose_worker_was_killed_waits_for_another_one_as_soon_as_some
     assert OrmQ.objects.count() == 1
     assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "waiting"
     assert OrmQ.objects.count() == 1, "another one is asked for once"
-    bring_in(sent["id"])
+    run_import(sent["id"])
     assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "done"
 
 
@@ -235,7 +235,7 @@ def test_an_import_that_workers_die_of_is_given_up(browser: Client) -> None:
     for _ in range(import_jobs.MOST_ATTEMPTS):
         die_at_it(sent["id"])
         assert browser.get(f"/api/sessions/import/{sent['id']}").json()["state"] == "waiting"
-    bring_in(sent["id"])
+    run_import(sent["id"])
     told = browser.get(f"/api/sessions/import/{sent['id']}").json()
     assert (told["state"], told["sessions"]) == ("failed", [])
     assert "3 workers were lost" in told["error"]["message"]
@@ -247,7 +247,7 @@ def test_an_unexpected_end_is_told_without_its_secrets(browser: Client, monkeypa
 
     monkeypatch.setattr(import_jobs, "store_transcripts", break_down)
     sent = send(browser, ("talk.json", json.dumps(CHAT).encode()))
-    bring_in(sent["id"])
+    run_import(sent["id"])
     told = load_import(sent["id"])
     assert told.error
     assert told.error["code"] == "INTERNAL_ERROR"
@@ -269,7 +269,7 @@ def test_the_page_shows_how_far_it_is_and_hostile_names_as_text(browser: Client)
     waiting = browser.get(f"/import/{sent['id']}/", HTTP_HX_REQUEST="true").content.decode()
     assert "Waits for a worker" in waiting
     assert "hx-trigger" in waiting
-    bring_in(sent["id"])
+    run_import(sent["id"])
     failed = browser.get(f"/import/{sent['id']}/").content.decode()
     assert "This could not be imported" in failed
     assert "hx-trigger" not in failed

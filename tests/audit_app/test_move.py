@@ -156,7 +156,7 @@ def test_who_writes_to_the_source_is_waited_for_then_told(
     monkeypatch.setattr(move, "LOCK_SECONDS", 0.2)
     with psycopg.connect(url) as writer:
         writer.execute("INSERT INTO auth_group (name) VALUES ('half way')")
-        with pytest.raises(Conflict, match=r"Somebody is writing to postgresql://.*Stop the site"):
+        with pytest.raises(Conflict, match=r"Another process is writing to postgresql://.*Stop the site"):
             move_database(connected(url), connected(new_database("sqlite")))
 
 
