@@ -77,12 +77,12 @@ def damage_of_database(*, using: str) -> Iterator[str]:
     if connections[using].vendor != "sqlite":
         return
     try:
-        found = [str(words) for (words,) in fetch(f"PRAGMA integrity_check({MOST_NAMED})", using=using)]
+        report = [str(words) for (words,) in fetch(f"PRAGMA integrity_check({MOST_NAMED})", using=using)]
     except DAMAGED as error:
         yield f"SQLite cannot look through its file: {reason_of(error)}"
         return
     # One value may hold several findings, a line each.
-    for line in (line for words in found for line in words.splitlines()):
+    for line in (line for words in report for line in words.splitlines()):
         if line != "ok" and not line.startswith("***"):
             yield f"SQLite says of its file: {excerpt(line, LONGEST_REASON)}"
 
