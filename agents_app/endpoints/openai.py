@@ -30,12 +30,12 @@ from mnesis_core.completions.answers import (
 from mnesis_core.completions.requests import (
     CompletionRequest,
     Known,
-    News,
-    Said,
+    RequestDiff,
+    RequestMessage,
     check_supported,
-    find_news,
+    diff_request,
     joined,
-    known_of,
+    known_from,
     text_of_content,
     unused,
 )
@@ -92,12 +92,12 @@ class MessageIn(Schema):
     tool_calls: list[CallIn] | None = None
     tool_call_id: str = ""
 
-    def said(self, place: int) -> Said:
+    def said(self, place: int) -> RequestMessage:
         """The message as a value.
 
         :raises InvalidRequest: it holds something else than text and calls.
         """
-        return Said(
+        return RequestMessage(
             role="system" if self.role == "developer" else self.role,
             text=text_of_content(self.content, field=f"messages.{place}.content"),
             tool_calls=tuple(
@@ -202,7 +202,7 @@ class Place:
     """Where a request belongs, and what of it is new there."""
 
     session: SessionRecord
-    news: News
+    news: RequestDiff
     is_nameless: bool = False
     """It was made for this very request, and no later one finds it unless it is told its id."""
 
@@ -273,20 +273,20 @@ def _find_place(request: CompletionRequest, owner: AbstractBaseUser, key: str | 
     """The session of a request, made if need be, and what is new to it."""
     session = _find_session(request, owner, key)
     if session is None:
-        news = find_news(request.messages, Known())
+        news = diff_request(request.messages, Known())
         if news.results:
             raise ToolCallNotFoundError("nothing waits for this result", tool_call_id=news.results[0].tool_call_id)
         made = _create_or_find(request, news, owner, key)
         return Place(session=made, news=news, is_nameless=not _name_of(request, key))
     if request.model != session.model:
         raise InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
-    return Place(session=session, news=find_news(request.messages, _known(request, session)))
+    return Place(session=session, news=diff_request(request.messages, _known(request, session)))
 
 
 def _known(request: CompletionRequest, session: SessionRecord) -> Known:
     """What to compare a request with; one without answers of the assistant is new whatever the record says."""
     if any(said.role == "assistant" for said in request.messages):
-        return known_of(load_messages(session.id, limit=RECENT, newest=True))
+        return known_from(load_messages(session.id, limit=RECENT, newest=True))
     return Known(is_empty=session.message_seq == 0)
 
 
@@ -320,7 +320,9 @@ def _is_users(request: CompletionRequest) -> bool:
     return bool(not request.session and request.user and users_are_sessions())
 
 
-def _create_or_find(request: CompletionRequest, news: News, owner: AbstractBaseUser, key: str | None) -> SessionRecord:
+def _create_or_find(
+    request: CompletionRequest, news: RequestDiff, owner: AbstractBaseUser, key: str | None
+) -> SessionRecord:
     try:
         return _create(request, news, owner, key)
     except DuplicateIDError:
@@ -331,7 +333,7 @@ def _create_or_find(request: CompletionRequest, news: News, owner: AbstractBaseU
         return found
 
 
-def _create(request: CompletionRequest, news: News, owner: AbstractBaseUser, key: str | None) -> SessionRecord:
+def _create(request: CompletionRequest, news: RequestDiff, owner: AbstractBaseUser, key: str | None) -> SessionRecord:
     is_one_turn = not request.session and not _is_users(request)
     return lifecycle.create_session(
         owner=owner,
@@ -345,7 +347,7 @@ def _create(request: CompletionRequest, news: News, owner: AbstractBaseUser, key
     )
 
 
-async def _answer_tools(session: SessionRecord, news: News, viewer: Viewer) -> Asked:
+async def _answer_tools(session: SessionRecord, news: RequestDiff, viewer: Viewer) -> Asked:
     """Give the caller's results to the turn that made the calls; those that it has already change nothing."""
     part_id = news.results[0].tool_call_id
     found = await db(find_turn_of_part, part_id, owner_id=session.owner_id)

@@ -20,30 +20,28 @@ _REASONS = {"length": "length", "max_tokens": "length", "content_filter": "conte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What every piece of an answer begins with."""
-
     turn_id: str
     session_id: str
     model: str
+    # Seconds since 1970.
     created: int
-    """Seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What a turn has said since it was asked, to its end or to the calls that its caller runs."""
+    """What a turn has said since the request, to its end or to the calls that its caller runs."""
 
     head: Head
     text: str
+    # Calls that the caller runs, by the ids with which it answers.
     tool_calls: tuple[ToolCall, ...] = ()
-    """Those that the caller runs, by ids that it answers with."""
     finish_reason: str
     state: str
     usage: UsageRecord
 
 
 def finish_reason(state: str, said: str, *, has_calls: bool) -> str:
-    """Why an answer ended, in OpenAI's words, from the turn's state and what the provider said."""
+    """Return OpenAI's finish reason for the turn's state and the provider's reason."""
     if has_calls:
         return "tool_calls"
     if state == TurnState.INCOMPLETE:
@@ -52,7 +50,6 @@ def finish_reason(state: str, said: str, *, has_calls: bool) -> str:
 
 
 def read_completion(answered: Answered) -> dict[str, Any]:
-    """A whole answer."""
     message: dict[str, Any] = {"role": "assistant", "content": printable(answered.text), "refusal": None}
     if answered.tool_calls:
         message["content"] = message["content"] or None
@@ -67,13 +64,12 @@ def read_completion(answered: Answered) -> dict[str, Any]:
 
 
 def read_text(head: Head, text: str, *, is_first: bool) -> dict[str, Any]:
-    """A chunk with more text."""
     delta = {"role": "assistant"} if is_first else {}
     return _chunk(head, delta | {"content": printable(text)})
 
 
 def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iterator[dict[str, Any]]:
-    """The chunks that end a stream: the caller's calls, why it ended, and with ``include_usage`` what it took."""
+    """Yield the chunks that end a stream: the caller's calls, the finish reason and, with ``include_usage``, the usage."""
     role: dict[str, Any] = {"role": "assistant", "content": None} if is_first else {}
     if answered.tool_calls:
         calls = [{"index": index, **_call(call)} for index, call in enumerate(answered.tool_calls)]
@@ -85,7 +81,6 @@ def read_end(answered: Answered, *, include_usage: bool, is_first: bool) -> Iter
 
 
 def read_error(error: MnesisError) -> dict[str, Any]:
-    """An error in OpenAI's shape, with the code and the details of the registry."""
     return {
         "error": {
             "message": printable(error.message),
@@ -127,15 +122,14 @@ def _ours(answered: Answered) -> dict[str, str]:
 
 # What a turn says while it runs, as one text that only grows, from the frames of its session.
 
+# A message's id and the index of a part in it.
 Place = tuple[str, int]
-"""A message's id and the index of a part of it."""
 
 
 class Speech:
-    """The text of the answers of one turn; parts are divided by empty lines.
+    """The text of one turn's answers; parts are divided by empty lines.
 
-    Deltas tell how far a running part is, so they may run ahead of the events that end the part before: what comes
-    of a message that the ledger has not told of yet is kept until it has.
+    Deltas may run ahead of the event that creates their message; they are kept until that arrives.
     """
 
     def __init__(self) -> None:
@@ -144,7 +138,7 @@ class Speech:
         self._waiting: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
 
     def take(self, frame: Mapping[str, Any]) -> str:
-        """What a frame adds to the text; mostly nothing."""
+        """Return what a frame adds to the text; often nothing."""
         if frame["type"] == EventType.MESSAGE_CREATED:
             message_id = frame["data"]["message_id"]
             self._known.add(message_id)

@@ -1,7 +1,7 @@
-"""What a request of OpenAI's Chat Completions says, and which of its parameters are refused or left unused.
+"""Requests of OpenAI's Chat Completions: which parameters are refused or unused, and which messages are new.
 
-Refused is what would give an answer of another kind than the one that was asked for; a client must not take one for
-the other. What only flavours an answer is left unused, and the answer's headers name it.
+A parameter is refused if ignoring it would give another kind of answer than the client asked for. A parameter that only
+flavours an answer is left unused, and the answer's headers name it.
 """
 
 from __future__ import annotations
@@ -16,53 +16,49 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import ToolCall, ToolSpec
 from mnesis_core.messages import Message, Part, StoredMessage, TextPart, ToolPart, ToolState, text_of
 
-SaidRole = Literal["system", "user", "assistant", "tool"]
+RequestRole = Literal["system", "user", "assistant", "tool"]
 
 _NAME = re.compile(r"[a-z_]{1,40}")
 USED = {
     *("model", "messages", "stream", "stream_options", "tools", "tool_choice", "metadata", "user"),
     "n",
 }
-"""Parameters that are read."""
+# Also read if a call is a session of its own; in a session, the answers have the session's limit.
 OF_ONE_TURN = {"max_tokens", "max_completion_tokens"}
-"""Likewise, where a call is a session of its own: in a session the answers have the session's limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """One message of a request."""
-
-    role: SaidRole
+class RequestMessage:
+    role: RequestRole
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    # The call that a tool's message answers.
     tool_call_id: str = ""
-    """Of a tool's message: the call that it answers."""
+    # The index in the request, for errors.
     place: int = 0
-    """Its index in the request, for errors that name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """One request, read."""
-
     model: str
-    messages: tuple[Said, ...]
+    messages: tuple[RequestMessage, ...]
+    # Tools that the caller runs.
     tools: tuple[ToolSpec, ...] = ()
-    """Those that the caller runs."""
+    # A session's id, ``new``, or empty: the call is a session of its own, of one turn.
     session: str = ""
-    """A session's id, ``new``, or nothing: the call is a session of its own, of one turn."""
+    # The session's user, if the site maps users to sessions.
     user: str = ""
-    """Whose session it is, where the site maps users to sessions."""
+    # 0 if the request sets none.
     max_output_tokens: int = 0
-    """0: not said."""
+    # Parameters that were sent and have no effect.
     unused: tuple[str, ...] = ()
-    """Parameters that were sent and change nothing here."""
 
 
 def _is_off(value: Any) -> bool:
     return value is None or value is False or value in ([], {}, "")  # a 0 is something that was asked
 
 
+# For each parameter, the accepted values, and the hint for any other.
 _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "n": (lambda value: value in (None, 1), "one answer is made; send n=1"),
     "logprobs": (_is_off, "probabilities of tokens are not known here"),
@@ -80,28 +76,30 @@ _ACCEPTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "web_search_options": (_is_off, "there is no web search"),
     "tool_choice": (lambda value: value in (None, "auto", "none"), 'the model chooses; send "auto" or "none"'),
 }
-"""What a parameter may be, and what to say when it is something else."""
 
 
 def check_supported(parameters: Mapping[str, Any]) -> None:
-    """:raises InvalidRequest: a parameter asks for an answer of a kind that is not made here; names it."""
+    """Refuse parameters that ask for a kind of answer that is not supported.
+
+    :raises InvalidRequest: names the parameter
+    """
     for name, (is_accepted, hint) in _ACCEPTED.items():
         if not is_accepted(parameters.get(name)):
             raise InvalidRequest(f"{name} is not supported with this value: {hint}", field=name)
 
 
 def unused(parameters: Mapping[str, Any], *, in_session: bool) -> tuple[str, ...]:
-    """The parameters that were sent, are not refused and change nothing, in order of their names; at most 20."""
+    """Return the parameters that were sent, are not refused and have no effect, sorted by name; at most 20."""
     used = USED | {*_ACCEPTED} | (set() if in_session else OF_ONE_TURN)
     sent = sorted(name for name, value in parameters.items() if name not in used and not _is_off(value))
-    # Others are no parameters of anybody, and could not be named in a header.
+    # Other names could not be written in a header.
     return tuple(name for name in sent if _NAME.fullmatch(name))[:20]
 
 
 def text_of_content(content: str | Sequence[Mapping[str, Any]] | None, *, field: str) -> str:
-    """The text of a message's content, its parts divided by line breaks.
+    """Return the text of a message's content, its parts divided by line breaks.
 
-    :raises InvalidRequest: a part is no text; says which.
+    :raises InvalidRequest: a part is not text; names it
     """
     if content is None or isinstance(content, str):
         return content or ""
@@ -122,7 +120,7 @@ def _text_of_part(part: Mapping[str, Any], field: str) -> str:
 #
 # A client may send its whole history with each request, the newest part of it, or only what is new. The rule, in order:
 #
-# 1. What follows the last assistant message is new: that message is the newest thing the client knows that was answered.
+# 1. What follows the last assistant message is new: that message is the newest answer that the client knows.
 # 2. Before it, an exchange (what was asked, and everything up to the next question) is known when the record has its
 #    question or one of its answers or calls. What follows the last known exchange happened elsewhere, and is new too.
 # 3. If the record knows none of them, they are taken for known in other words: a client that cuts or rewords what it
@@ -135,30 +133,27 @@ UNANSWERED = "The caller's history holds no result of this call."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the record's newest messages say, to compare with."""
-
+    # Questions and answers, with white space normalised.
     texts: frozenset[str] = frozenset()
-    """Of questions and answers, in ``plain`` form."""
     call_ids: frozenset[str] = frozenset()
     is_empty: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """What of a request is to be written down, and what it asks."""
+class RequestDiff:
+    """What of a request is to be recorded, and what it asks."""
 
+    # None if the request has no system message at its beginning.
     system_prompt: str | None = None
-    """What stands before everything else; ``None`` when the request says nothing of the kind."""
+    # What happened elsewhere and what the system said before the question.
     earlier: tuple[Message, ...] = ()
-    """What happened elsewhere, and what the system said, before the question."""
+    # The question; None if the request holds tool results only.
     message: str | None = None
-    """The question; ``None`` when tool results are all there is."""
-    results: tuple[Said, ...] = field(default=())
-    """Results of calls that the record waits for."""
+    # Results of calls that the record waits for.
+    results: tuple[RequestMessage, ...] = field(default=())
 
 
-def known_of(messages: Sequence[StoredMessage]) -> Known:
-    """What the newest messages of a session know, given in order."""
+def known_from(messages: Sequence[StoredMessage]) -> Known:
     texts = {_plain(_spoken(message)) for message in messages}
     texts |= {_plain(joined(map(_spoken, turn))) for turn in _answers_by_turn(messages)}
     parts = [stored for message in messages for stored in message.parts if isinstance(stored.part, ToolPart)]
@@ -167,27 +162,25 @@ def known_of(messages: Sequence[StoredMessage]) -> Known:
     )
 
 
-def find_news(said: Sequence[Said], known: Known) -> News:
-    """What of a request is new to a session that knows this much.
+def diff_request(said: Sequence[RequestMessage], known: Known) -> RequestDiff:
+    """Return what of a request is new to a session.
 
-    :raises InvalidRequest: there is nothing to answer, or tool results do not fit; names the place.
+    :raises InvalidRequest: there is nothing to answer, or tool results do not fit; names the place
     """
     opening = next((index for index, one in enumerate(said) if one.role != "system"), len(said))
     system = joined(one.text for one in said[:opening]) if opening else None
     body = said[opening:]
     asked = 1 + max((index for index, one in enumerate(body) if one.role == "assistant"), default=-1)
-    earlier = _told_elsewhere(body[:asked], known)
-    news = _read_question(body[asked:], earlier)
-    return replace(news, system_prompt=system)
+    earlier = _unknown_history(body[:asked], known)
+    return replace(_read_question(body[asked:], earlier), system_prompt=system)
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Several texts as one, divided by empty lines."""
     return "\n\n".join(text for text in texts if text)
 
 
 def _plain(text: str) -> str:
-    """A text without regard to white space, which clients trim."""
+    # Clients trim white space.
     return " ".join(text.split())
 
 
@@ -203,8 +196,8 @@ def _answers_by_turn(messages: Sequence[StoredMessage]) -> Iterable[list[StoredM
     return turns.values()
 
 
-def _told_elsewhere(history: Sequence[Said], known: Known) -> list[Said]:
-    """The end of a history that the record has not."""
+def _unknown_history(history: Sequence[RequestMessage], known: Known) -> list[RequestMessage]:
+    """Return the end of a history that the record does not have."""
     if known.is_empty:
         return list(history)
     exchanges = _exchanges(history)
@@ -212,9 +205,9 @@ def _told_elsewhere(history: Sequence[Said], known: Known) -> list[Said]:
     return [said for exchange in exchanges[place + 1 :] for said in exchange]
 
 
-def _exchanges(history: Sequence[Said]) -> list[list[Said]]:
-    """A question, or several in a row, with everything up to the next one."""
-    exchanges: list[list[Said]] = []
+def _exchanges(history: Sequence[RequestMessage]) -> list[list[RequestMessage]]:
+    """Return exchanges: a question, or several in a row, with everything up to the next one."""
+    exchanges: list[list[RequestMessage]] = []
     for index, said in enumerate(history):
         begins = said.role in ("user", "system") and (index == 0 or history[index - 1].role in ("assistant", "tool"))
         if begins or not exchanges:
@@ -223,15 +216,14 @@ def _exchanges(history: Sequence[Said]) -> list[list[Said]]:
     return exchanges
 
 
-def _is_known(exchange: Sequence[Said], known: Known) -> bool:
+def _is_known(exchange: Sequence[RequestMessage], known: Known) -> bool:
     spoken = {_plain(said.text) for said in exchange if said.role in ("user", "assistant")}
     spoken.add(_plain(joined(said.text for said in exchange if said.role == "user")))
     calls = {call.id for said in exchange for call in said.tool_calls}
     return not known.texts.isdisjoint(spoken) or not known.call_ids.isdisjoint(calls)
 
 
-def _read_question(tail: Sequence[Said], earlier: Sequence[Said]) -> News:
-    """What follows the last assistant message: results, then what the system and the user say."""
+def _read_question(tail: Sequence[RequestMessage], earlier: Sequence[RequestMessage]) -> RequestDiff:
     calls = {call.id for said in earlier for call in said.tool_calls}
     results = [said for said in tail if said.role == "tool"]
     rest = [said for said in tail if said.role != "tool"]
@@ -249,11 +241,11 @@ def _read_question(tail: Sequence[Said], earlier: Sequence[Said]) -> News:
         raise InvalidRequest(
             "the last message must be the user's, or a tool's: there is nothing to answer", field="messages"
         )
-    return News(earlier=_as_messages(told), message=joined(questions) if questions else None, results=awaited)
+    return RequestDiff(earlier=_as_messages(told), message=joined(questions) if questions else None, results=awaited)
 
 
-def _as_messages(told: Sequence[Said]) -> tuple[Message, ...]:
-    """Calls with the results that directly follow them: ids are unique within one message only."""
+def _as_messages(told: Sequence[RequestMessage]) -> tuple[Message, ...]:
+    # A call's results directly follow it: ids are unique within one message only.
     messages = []
     for index, said in enumerate(told):
         if said.role == "tool":
@@ -264,11 +256,11 @@ def _as_messages(told: Sequence[Said]) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _is_result(said: Said) -> bool:
+def _is_result(said: RequestMessage) -> bool:
     return said.role == "tool"
 
 
-def _check_answers(result: Said, before: Sequence[Said]) -> None:
+def _check_answers(result: RequestMessage, before: Sequence[RequestMessage]) -> None:
     asked = next((said for said in reversed(before) if said.role != "tool"), None)
     if asked is None or result.tool_call_id not in [call.id for call in asked.tool_calls]:
         raise InvalidRequest(
@@ -276,7 +268,7 @@ def _check_answers(result: Said, before: Sequence[Said]) -> None:
         )
 
 
-def _parts(said: Said, results: Mapping[str, Said]) -> Iterable[Part]:
+def _parts(said: RequestMessage, results: Mapping[str, RequestMessage]) -> Iterable[Part]:
     if said.text:
         yield TextPart(text=said.text)
     for call in said.tool_calls:

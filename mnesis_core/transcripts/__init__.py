@@ -1,7 +1,6 @@
-"""Foreign transcripts as core values: read here, stored by somebody else.
+"""Foreign transcripts as core values. One module per format, all with the same ``parse`` (see ``Parser``).
 
-One module per format, all with the same ``parse`` (see ``Parser``). Parsing is pure: no file is opened, no
-clock is read, nothing is stored. A record that cannot be read is kept as text; nothing is dropped.
+Parsing is pure: no file is opened, no clock is read, nothing is stored. An unreadable record is kept as text.
 
     name = detect_format("session.jsonl", first_bytes)
     result = FORMATS[name](lines, name="session.jsonl")

@@ -19,30 +19,30 @@ from mnesis_core.records import SummaryRecord
 
 Trace = dict[str, Any]
 
+# For each role: trace_type, source_event, tags. The layout has no system trace.
 _SAID = {
     "user": ("user", "LLMUserMessageReadyEvent", ["processed"]),
     "system": ("user", "LLMUserMessageReadyEvent", ["system"]),
     "assistant": ("assistant", "LLMCompleteResponseReceivedEvent", ["final"]),
 }
-"""For each role: trace_type, source_event, tags. The layout knows no system trace."""
+# The salience of an unrated episode, as in Autobyteus.
 NOT_RATED = 0.0
-"""The salience of an episode that nobody has rated, as in Autobyteus."""
 
 
 def raw_traces(messages: Iterable[StoredMessage], in_context: Collection[str]) -> Iterator[Trace]:
-    """``raw_traces.jsonl``: traces of the messages whose ids are in context; give all messages of the session."""
+    """Yield the lines of ``raw_traces.jsonl``. All messages of the session are needed: traces are numbered across both files."""
     return (trace for message, trace in _traces(messages) if message.id in in_context)
 
 
 def archived_traces(messages: Iterable[StoredMessage], in_context: Collection[str]) -> Iterator[Trace]:
-    """``raw_traces_archive.jsonl``: traces of all other messages."""
+    """Yield the lines of ``raw_traces_archive.jsonl``: traces of the messages that are not in context."""
     return (trace for message, trace in _traces(messages) if message.id not in in_context)
 
 
 def episodic_items(summaries: Iterable[SummaryRecord], turn_of: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """``episodic.jsonl``: leaf summaries in the order of their turns, unless a better one took their place.
+    """Yield the lines of ``episodic.jsonl``: leaf summaries that are not superseded, in the order of their turns.
 
-    :param turn_of: the turn of each message, by id.
+    :param turn_of: the turn of each message, by id
     """
     for summary in sorted(summaries, key=lambda summary: summary.first_seq):
         if summary.kind == "leaf" and summary.superseded_seq is None:
@@ -58,7 +58,6 @@ def episodic_items(summaries: Iterable[SummaryRecord], turn_of: dict[str, str]) 
 
 
 def semantic_items() -> Iterator[dict[str, Any]]:
-    """``semantic.jsonl``: nothing is known as a fact yet."""
     return iter(())
 
 
@@ -78,16 +77,12 @@ def _traces_of(message: StoredMessage) -> Iterator[Trace]:
     text = text_of(tuple(stored.part for stored in message.parts))
     calls = [(stored.id, stored.part) for stored in message.parts if isinstance(stored.part, ToolPart)]
     if text or not calls:
-        yield _said(message, text)
+        trace_type, source_event, tags = _SAID[message.role]
+        media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
+        said = {"trace_type": trace_type, "content": text, "source_event": source_event}
+        yield {"id": message.id, "ts": _seconds(message.created_at), **said, **media, "tags": tags}
     for part_id, part in calls:
         yield from _traces_of_call(message, part_id, part)
-
-
-def _said(message: StoredMessage, text: str) -> Trace:
-    trace_type, source_event, tags = _SAID[message.role]
-    media: Trace = {"media": {"images": [], "audio": [], "video": []}} if trace_type == "user" else {}
-    said = {"trace_type": trace_type, "content": text, "source_event": source_event}
-    return {"id": message.id, "ts": _seconds(message.created_at), **said, **media, "tags": tags}
 
 
 def _traces_of_call(message: StoredMessage, part_id: str, part: ToolPart) -> Iterator[Trace]:
@@ -115,7 +110,6 @@ def _traces_of_call(message: StoredMessage, part_id: str, part: ToolPart) -> Ite
 
 
 def _arguments(text: str) -> Any:
-    """What was handed to a tool; as it came, when it is no JSON object."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -27,42 +27,38 @@ from mnesis_core.transcripts.values import (
 )
 
 NO_RESULT = "no result in the transcript"
+# Kinds of records that a report tells apart; a hostile file could name a new one in every line.
 MAX_KINDS = 100
-"""Kinds of records that a report tells apart; a hostile file could name a new one in every line."""
 _NOT_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def label_of(format_name: str, kind: str) -> str:
-    """The label of a ``DataPart``: ``<format>:<kind>``, where the kind is reduced to 64 plain characters."""
+    """Return the label of a ``DataPart``: ``<format>:<kind>``, the kind reduced to 64 plain characters."""
     return f"{format_name}:{plain_kind(kind)}"
 
 
 def plain_kind(kind: str) -> str:
-    """A record's kind as it may stand in a label or a report."""
     return _NOT_A_LABEL.sub("_", kind[:64]).strip("_") or "unknown"
 
 
 class Tally:
-    """The report while it is being written."""
-
     def __init__(self, format_name: str) -> None:
         self.format = format_name
+        # Why a source could not be read to its end.
         self.broken = ""
-        """Why a source could not be read to its end."""
         self._read: Counter[str] = Counter()
         self._skipped: Counter[tuple[str, str]] = Counter()
         self._notes: Counter[str] = Counter()
 
     def read(self, kind: str, count: int = 1) -> None:
-        """Some records were read. They count as stored unless ``skip`` says otherwise."""
+        """Count records that were read. They count as stored unless ``skip`` is called for them."""
         self._read[self._known(kind)] += count
 
     def skip(self, kind: str, reason: str) -> None:
-        """One record that was read is not stored."""
         self._skipped[self._known(kind), reason] += 1
 
     def note(self, text: str, count: int = 1) -> None:
-        """Something is stored otherwise than it was read."""
+        """Note that something is stored in another form than it was read."""
         self._notes[text] += count
 
     def _known(self, kind: str) -> str:
@@ -70,7 +66,6 @@ class Tally:
         return plain if plain in self._read or len(self._read) < MAX_KINDS else "other"
 
     def report(self) -> Report:
-        """The account so far."""
         stored = self._read.copy()
         for (kind, _), count in self._skipped.items():
             stored[kind] -= count
@@ -85,8 +80,6 @@ class Tally:
 
 @dataclass(slots=True, kw_only=True)
 class MessageDraft:
-    """A message that may still grow."""
-
     external_id: str
     role: Role
     created_at: datetime | None = None
@@ -95,11 +88,10 @@ class MessageDraft:
     finish_reason: str = ""
     is_summary: bool = False
     parts: list[Part] = field(default_factory=list)
+    # What is left of the source records once their content is in parts: ids, times, settings.
     records: list[Any] = field(default_factory=list)
-    """What is left of its source records once their content stands in parts: ids, times, settings."""
 
     def build(self, format_name: str) -> TranscriptMessage:
-        """The message, its source records added as one last part."""
         rest = [DataPart(label=f"{format_name}:records", text=dump_json(self.records))] if self.records else []
         return TranscriptMessage(
             external_id=self.external_id,
@@ -115,25 +107,19 @@ class MessageDraft:
 
 @dataclass(slots=True, kw_only=True)
 class TurnDraft:
-    """A turn that may still grow."""
-
+    # False while the turn has only preliminaries: the user's message still belongs to it.
     begun: bool
-    """False while nothing but preliminaries stands in it: the user's message still belongs here."""
     messages: list[MessageDraft]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPlace:
-    """Where a tool call stands."""
-
     message: MessageDraft
     index: int
     part: ToolPart
 
 
 class TranscriptDraft:
-    """A conversation that may still grow."""
-
     def __init__(self, tally: Tally, external_id: str = "") -> None:
         self.tally = tally
         self.external_id = external_id
@@ -150,16 +136,14 @@ class TranscriptDraft:
 
     @property
     def last(self) -> MessageDraft | None:
-        """The newest message."""
         return self.turns[-1].messages[-1] if self.turns else None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all was found for it."""
         return not self.turns and not self._waiting
 
     def add(self, message: MessageDraft, *, starts_turn: bool = False) -> None:
-        """Append a message, before it gets any parts; it takes along what waited for a first message."""
+        """Append a message, which takes the parts that waited for a first message."""
         message.parts, self._waiting = [*self._waiting, *message.parts], []
         turn = self.turns[-1] if self.turns else None
         if turn is None or (starts_turn and turn.begun):
@@ -169,30 +153,28 @@ class TranscriptDraft:
         turn.messages.append(message)
 
     def saw(self, time: datetime | None) -> None:
-        """Some record of it bears this time."""
         if time is not None and (self.started_at is None or time < self.started_at):
             self.started_at = time
 
     def attach(self, part: DataPart) -> None:
-        """Put a part on the nearest message before it, or keep it for the first one."""
+        """Put a part on the last message, or keep it for the first one."""
         if self.last is None:
             self._waiting.append(part)
             return
         self.last.parts.append(part)
 
     def take_waiting(self) -> list[DataPart]:
-        """Give away what waits for a first message."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def call(self, message: MessageDraft, part: ToolPart, call_id: str) -> None:
-        """Append a tool call, to be answered under ``call_id``, the source's own name for it."""
+        """Append a tool call, to be answered under ``call_id``, the source's own id."""
         self._open[call_id].append(CallPlace(message=message, index=len(message.parts), part=part))
         self.callers[call_id] = message
         message.parts.append(part)
 
     def open_call(self, tool_name: str) -> str:
-        """The newest unanswered call of a tool; empty when there is none."""
+        """Return the newest unanswered call of a tool; empty if there is none."""
         for call_id, places in reversed(self._open.items()):
             if any(place.part.tool_name == tool_name for place in places):
                 return call_id
@@ -201,7 +183,7 @@ class TranscriptDraft:
     def answer(
         self, call_id: str, output: str, *, failed: bool = False, at: datetime | None = None
     ) -> CallPlace | None:
-        """Complete the newest open call of this id, and say where it stands; ``None`` when there is none."""
+        """Complete the newest open call of this id and return its place; None if there is none."""
         places = self._open.get(call_id)
         if not places:
             return None
@@ -221,7 +203,7 @@ class TranscriptDraft:
         )
 
     def build(self) -> Transcript:
-        """The conversation as it is now; calls without a result end as errors."""
+        """Return the conversation so far; calls without a result end as errors."""
         for place in [place for places in self._open.values() for place in places]:
             self._finish(place, NO_RESULT, True, None)
             self.tally.note("tool calls have no result in the transcript and are stored as errors")
@@ -236,14 +218,14 @@ class TranscriptDraft:
             system_prompt=self.system_prompt,
             started_at=self.started_at,
             labels=self.labels,
-            turns=tuple(self._turn(turn) for turn in self.turns),
+            turns=tuple(
+                TranscriptTurn(
+                    external_id=turn.messages[0].external_id,
+                    messages=tuple(message.build(self.tally.format) for message in turn.messages),
+                )
+                for turn in self.turns
+            ),
             parent=self.parent,
-        )
-
-    def _turn(self, turn: TurnDraft) -> TranscriptTurn:
-        return TranscriptTurn(
-            external_id=turn.messages[0].external_id,
-            messages=tuple(message.build(self.tally.format) for message in turn.messages),
         )
 
     def _first_words(self) -> str:
@@ -261,7 +243,7 @@ class TranscriptDraft:
 
 
 def make_ids_unique(drafts: Sequence[TranscriptDraft]) -> None:
-    """Where two conversations have one external id, the later one gets ``#2`` and so on."""
+    """Give a conversation whose external id is taken the suffix ``#2`` and so on."""
     taken: set[str] = set()
     numbers: Counter[str] = Counter()
     for draft in drafts:
@@ -273,13 +255,13 @@ def make_ids_unique(drafts: Sequence[TranscriptDraft]) -> None:
 
 
 def family_of(drafts: Sequence[TranscriptDraft]) -> Transcript:
-    """The first conversation, with the others as its children."""
+    """Return the first conversation with the others as its children."""
     root, *children = drafts
     return replace(root.build(), children=tuple(child.build() for child in children))
 
 
 def readable_lines(source: Source, tally: Tally, count: ByteCount) -> Iterator[str]:
-    """The lines of a source, up to where it breaks off; the report says so when it does."""
+    """Yield the lines of a source up to where it breaks off, which the report notes."""
     try:
         yield from read_lines(source, count)
     except UnreadableRecord as error:
@@ -288,14 +270,13 @@ def readable_lines(source: Source, tally: Tally, count: ByteCount) -> Iterator[s
 
 
 def refuse_companions(tally: Tally, companions: Sequence[NamedSource]) -> None:
-    """Account for files that came along and that this format has no place for."""
     for _ in companions:
         tally.read("file")
         tally.skip("file", "this format has no files that belong together")
 
 
 def nothing_readable(tally: Tally, name: str, what: str) -> InvalidRequest:
-    """The error for a file without one record of its format."""
+    """Return the error for a file without a record of its format."""
     file = f"'{one_line(name, 200)}'" if name else "The file"
     formats = ", ".join(FORMAT_NAMES)
     message = f"{file} holds no {tally.format} transcript: {tally.broken or what}. Formats: {formats}."

@@ -24,7 +24,6 @@ from mnesis_core.transcripts.building import (
 )
 from mnesis_core.transcripts.reading import (
     ByteCount,
-    Element,
     dump_json,
     identifier,
     list_in,
@@ -41,8 +40,8 @@ _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "
 _EVERYBODY = ("", "all")
 _THOUGHT_FIELDS = ("summary", "content")
 _PLACE_FIELDS = {"id", "message", "parent", "children"}
+# Custom instructions and memory, written under the roles user and assistant.
 _CONTEXT_TYPES = ("user_editable_context", "model_editable_context")
-"""Custom instructions and memory: written under the roles user and assistant, said by neither."""
 
 
 def parse(
@@ -50,7 +49,7 @@ def parse(
 ) -> ParseResult:
     """Read an export, or one conversation of it. See ``Parser``.
 
-    :raises InvalidRequest: when there is no conversation in it.
+    :raises InvalidRequest: it holds no conversation
     """
     tally = Tally(FORMAT)
     refuse_companions(tally, companions)
@@ -61,7 +60,11 @@ def parse(
         if isinstance(element.value, dict) and isinstance(element.value.get("mapping"), dict):
             families.append(_branches(element.value, tally))
         else:
-            unplaced.append(_unreadable(element, tally))
+            tally.read("unreadable")
+            tally.note(f"unreadable records are kept as text: {element.reason or 'it has no mapping'}")
+            unplaced.append(
+                DataPart(label=label_of(FORMAT, "unreadable"), text=element.raw or dump_json(element.value))
+            )
         while families and unplaced:
             families[-1][0].attach(unplaced.pop(0))
     if not families:
@@ -70,14 +73,7 @@ def parse(
     return ParseResult(transcripts=tuple(family_of(_linked(family)) for family in families), report=tally.report())
 
 
-def _unreadable(element: Element, tally: Tally) -> DataPart:
-    tally.read("unreadable")
-    tally.note(f"unreadable records are kept as text: {element.reason or 'it has no mapping'}")
-    return DataPart(label=label_of(FORMAT, "unreadable"), text=element.raw or dump_json(element.value))
-
-
 def _branches(conversation: dict[str, Any], tally: Tally) -> list[_Branch]:
-    """The conversation itself first, then every other way through its tree."""
     tally.read("conversation")
     tree = _Tree(conversation)
     root = _Branch(tally, None, "")
@@ -107,7 +103,7 @@ def _linked(branches: list[_Branch]) -> list[_Branch]:
 
 
 class _Tree:
-    """The nodes of one conversation. Nothing about them is promised: not even that they are a tree."""
+    """The nodes of one conversation, which need not form a tree."""
 
     def __init__(self, conversation: dict[str, Any]) -> None:
         self.nodes: dict[str, Any] = mapping_in(conversation, "mapping")
@@ -118,7 +114,7 @@ class _Tree:
         self._placed: set[str] = set()
 
     def paths(self) -> Iterator[tuple[str | None, list[str]]]:
-        """Every node exactly once: the main path after ``None``, then the others, each after the node it leaves."""
+        """Yield each node once: the main path after None, then each other path with the node after which it branches off."""
         main = self._main_path()
         self._placed.update(main)
         yield None, main
@@ -173,18 +169,15 @@ class _Tree:
 
 
 class _Branch(TranscriptDraft):
-    """One path through the tree."""
-
     def __init__(self, tally: Tally, owner: _Branch | None, after: str) -> None:
         super().__init__(tally)
         self.owner = owner
+        # The node after which it branches off from its owner.
         self.after = after
-        """The node after which it leaves its owner."""
+        # Node id to the external id of the message that the node became or was put on.
         self.message_ids: dict[str, str] = {}
-        """Node id to the external id of the message that it became or was put on."""
 
     def describe(self, conversation: dict[str, Any]) -> None:
-        """Take over what stands beside the tree."""
         self.external_id = identifier(
             text_in(conversation, "conversation_id") or text_in(conversation, "id") or "conversation"
         )
@@ -195,7 +188,6 @@ class _Branch(TranscriptDraft):
         self.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
 
     def take(self, node_id: str, node: Any) -> None:
-        """Add one node."""
         message = mapping_in(node, "message")
         role = text_in(mapping_in(message, "author"), "role")
         self.saw(time_of(message.get("create_time")))
@@ -224,10 +216,6 @@ class _Branch(TranscriptDraft):
             return
         self.tally.skip("node", "it holds no message, only its place in the tree")
 
-    def _data(self, node: Any, kind: str) -> None:
-        self.tally.read(kind)
-        self.attach(DataPart(label=label_of(FORMAT, kind), text=dump_json(node)))
-
     def _system(self, message: dict[str, Any], node: Any) -> None:
         parts, rest = parts_of(message.get("content"))
         self.system_prompt = "\n".join(part.text for part in parts if isinstance(part, TextPart))
@@ -237,6 +225,10 @@ class _Branch(TranscriptDraft):
                 self.attach(part)
         text = dump_json([_without_content(node, rest)])
         self.attach(DataPart(label=label_of(FORMAT, "records"), text=text))
+
+    def _data(self, node: Any, kind: str) -> None:
+        self.tally.read(kind)
+        self.attach(DataPart(label=label_of(FORMAT, kind), text=dump_json(node)))
 
     def _message(self, node_id: str, message: dict[str, Any], node: Any, role: Role) -> None:
         self.tally.read(role)
@@ -253,20 +245,17 @@ class _Branch(TranscriptDraft):
         parts, rest = parts_of(message.get("content"))
         recipient = text_in(message, "recipient")
         if role == "assistant" and recipient not in _EVERYBODY:
-            self._call(draft, node_id, recipient, parts)
+            draft.parts.extend(part for part in parts if not isinstance(part, TextPart))
+            part = ToolPart(
+                tool_name=one_line(recipient, 200) or "unknown",
+                tool_call_id=identifier(node_id),
+                input=_text_of(parts) or "{}",
+                started_at=draft.created_at,
+            )
+            self.call(draft, part, node_id)
         else:
             draft.parts.extend(parts)
         draft.records.append(_without_content(node, rest))
-
-    def _call(self, draft: MessageDraft, node_id: str, recipient: str, parts: list[Part]) -> None:
-        draft.parts.extend(part for part in parts if not isinstance(part, TextPart))
-        part = ToolPart(
-            tool_name=one_line(recipient, 200) or "unknown",
-            tool_call_id=identifier(node_id),
-            input=_text_of(parts) or "{}",
-            started_at=draft.created_at,
-        )
-        self.call(draft, part, node_id)
 
     def _result(self, message: dict[str, Any], node: Any) -> None:
         name, parent = text_in(mapping_in(message, "author"), "name"), text_in(node, "parent")
@@ -288,7 +277,7 @@ class _Branch(TranscriptDraft):
 
 
 def parts_of(content: Any) -> tuple[list[Part], Any]:
-    """A message's content as parts, and what of it the parts do not hold."""
+    """Return a message's content as parts, and what of it the parts do not hold."""
     kind = text_in(content, "content_type")
     if not isinstance(content, dict) or not kind:
         return ([] if content is None else [DataPart(label=label_of(FORMAT, "content"), text=dump_json(content))]), None
@@ -298,7 +287,10 @@ def parts_of(content: Any) -> tuple[list[Part], Any]:
     if kind == "thoughts" and all(isinstance(thought, dict) for thought in list_in(content, "thoughts")):
         thoughts = list_in(content, "thoughts")
         rests = [{key: value for key, value in each.items() if key not in _THOUGHT_FIELDS} for each in thoughts]
-        return [ReasoningPart(text=_thought(each)) for each in thoughts], {**content, "thoughts": rests}
+        return [
+            ReasoningPart(text="\n".join(text for text in (text_in(each, field) for field in _THOUGHT_FIELDS) if text))
+            for each in thoughts
+        ], {**content, "thoughts": rests}
     for field in ("text", "result"):
         if isinstance(content.get(field), str):
             return [TextPart(text=content[field])], {key: value for key, value in content.items() if key != field}
@@ -311,10 +303,6 @@ def _parts_of_piece(piece: Any) -> list[Part]:
     data = DataPart(label=label_of(FORMAT, text_in(piece, "content_type") or "part"), text=dump_json(piece))
     spoken = text_in(piece, "text") if text_in(piece, "content_type") == "audio_transcription" else ""
     return [TextPart(text=spoken), data] if spoken else [data]
-
-
-def _thought(thought: dict[str, Any]) -> str:
-    return "\n".join(text for text in (text_in(thought, field) for field in _THOUGHT_FIELDS) if text)
 
 
 def _text_of(parts: list[Part]) -> str:

@@ -1,8 +1,8 @@
-"""What each kind of Claude Code record becomes: one conversation, the main one's or a sub-agent's.
+"""Claude Code: one session as JSON Lines, with its sub-agents in the same file or in files beside it.
 
-Claude Code writes one JSON object per line and documents none of it; the rules here are read off real files
-of the versions 1.0 to 2.1. An answer of the model is cut into one record per content block, all with the same
-``message.id`` and, until the last one, with preliminary usage numbers.
+The format is not documented; the rules here are read off real files of the versions 1.0 to 2.1. An answer of the model
+is cut into one record per content block, all with the same ``message.id`` and, until the last one, with preliminary usage.
+Every record is kept: as a message, or as a ``DataPart`` labelled ``claude_code:<record type>`` on the message before it.
 """
 
 from __future__ import annotations
@@ -45,48 +45,53 @@ from mnesis_core.transcripts.values import LinkKind, NamedSource, ParentLink, Pa
 
 FORMAT = "claude_code"
 _LAUNCHING_TOOLS = ("Task", "Agent")
+# Record type to the field with the title; later types take precedence.
 _TITLES = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
-"""Record type to the field with the title; the later in this list, the more it counts."""
 _LABELS = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "slug": "slug", "agentId": "agent_id"}
+# A shorter text inside another one may be a coincidence.
 _LONG_ENOUGH = 16
-"""Characters from which on a text inside another one is no coincidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A tool call that starts a sub-agent."""
-
     call_id: str
     prompt: str
     description: str
 
 
 class Conversation(TranscriptDraft):
-    """One chain of records."""
-
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
         self.session_ids: list[str] = []
         self.agent_id = ""
+        # The user's first text; a sub-agent's is the prompt of its launch.
         self.prompt = ""
-        """The first text of the user; a sub-agent's is what it was launched with."""
         self.first_uuid = ""
         self.parent_uuids: list[str] = []
+        # Record uuid to the message that it became or was put on.
         self.message_of: dict[str, MessageDraft] = {}
-        """Record uuid to the message it became or was put on."""
         self.launches: list[Launch] = []
+        # Agent id to the tool call that launched it, if a record names it.
         self.agents: dict[str, str] = {}
-        """Agent id to the tool call that launched it, as far as records say so."""
+        # Agent id to what progress records hold of it.
         self.derived: dict[str, Conversation] = {}
-        """Agent id to what progress records told about it."""
         self._answers: dict[str, MessageDraft] = {}
         self._boundary: dict[str, Any] = {}
         self._compacted = 0
         self._title_rank = -1
 
     def take(self, raw: str, record: dict[str, Any]) -> None:
-        """Add one record; ``raw`` is its line."""
-        self._learn(record)
+        self.saw(time_of(record.get("timestamp")))
+        session_id = text_in(record, "sessionId")
+        if session_id and session_id not in self.session_ids[-1:] and session_id not in self.session_ids:
+            self.session_ids.append(session_id)
+        for field, label in _LABELS.items():
+            if label not in self.labels and text_in(record, field):
+                self.labels[label] = one_line(text_in(record, field), 400)
+        self.first_uuid = self.first_uuid or text_in(record, "uuid")
+        parent = text_in(record, "parentUuid")
+        if parent and parent not in self.message_of:
+            self.parent_uuids.append(parent)
         content = mapping_in(record, "message").get("content")
         kind = record.get("type")
         if kind == "assistant" and isinstance(content, str | list):
@@ -99,22 +104,8 @@ class Conversation(TranscriptDraft):
             self.message_of[text_in(record, "uuid")] = self.last
 
     def keep_unreadable(self, raw: str, reason: str) -> None:
-        """Add a line that is no record."""
         self.tally.note(f"unreadable lines are kept as text: {reason}")
         self.attach(DataPart(label=label_of(FORMAT, "unreadable"), text=raw))
-
-    def _learn(self, record: dict[str, Any]) -> None:
-        self.saw(time_of(record.get("timestamp")))
-        session_id = text_in(record, "sessionId")
-        if session_id and session_id not in self.session_ids[-1:] and session_id not in self.session_ids:
-            self.session_ids.append(session_id)
-        for field, label in _LABELS.items():
-            if label not in self.labels and text_in(record, field):
-                self.labels[label] = one_line(text_in(record, field), 400)
-        self.first_uuid = self.first_uuid or text_in(record, "uuid")
-        parent = text_in(record, "parentUuid")
-        if parent and parent not in self.message_of:
-            self.parent_uuids.append(parent)
 
     # The model's answers
 
@@ -158,36 +149,32 @@ class Conversation(TranscriptDraft):
             draft.parts.append(TextPart(text=block["text"]))
             return _without(block, "text")
         if kind == "thinking" and isinstance(block.get("thinking"), str):
-            return self._thinking(draft, block)
+            draft.parts.append(ReasoningPart(text=block["thinking"]))
+            if not isinstance(block.get("signature"), str):
+                return _without(block, "thinking")
+            draft.parts.append(DataPart(label=label_of(FORMAT, "signature"), text=block["signature"]))
+            return _without(block, "thinking", "signature")
         if kind.endswith("tool_use"):
-            return self._tool_use(draft, record, index, block)
+            given = block.get("input", {})
+            call_id = text_in(block, "id") or f"{text_in(record, 'uuid')}:{index}"
+            part = ToolPart(
+                tool_name=one_line(text_in(block, "name"), 200) or "unknown",
+                tool_call_id=identifier(call_id),
+                input=given if isinstance(given, str) else dump_json(given),
+                started_at=time_of(record.get("timestamp")),
+            )
+            self.call(draft, part, call_id)
+            self.tally.note("tool inputs are written again as compact JSON")
+            if part.tool_name in _LAUNCHING_TOOLS:
+                launch = Launch(
+                    call_id=call_id, prompt=text_in(given, "prompt"), description=text_in(given, "description")
+                )
+                self.launches.append(launch)
+            return _without(block, "input") if part.tool_name == block.get("name") else block
         if _is_result(block) and self._result(block, time_of(record.get("timestamp"))):
             return _without_result(block)
         draft.parts.append(DataPart(label=label_of(FORMAT, kind or "block"), text=dump_json(block)))
         return _only_kind(block)
-
-    def _thinking(self, draft: MessageDraft, block: dict[str, Any]) -> Any:
-        draft.parts.append(ReasoningPart(text=block["thinking"]))
-        if not isinstance(block.get("signature"), str):
-            return _without(block, "thinking")
-        draft.parts.append(DataPart(label=label_of(FORMAT, "signature"), text=block["signature"]))
-        return _without(block, "thinking", "signature")
-
-    def _tool_use(self, draft: MessageDraft, record: dict[str, Any], index: int, block: dict[str, Any]) -> Any:
-        given = block.get("input", {})
-        call_id = text_in(block, "id") or f"{text_in(record, 'uuid')}:{index}"
-        part = ToolPart(
-            tool_name=one_line(text_in(block, "name"), 200) or "unknown",
-            tool_call_id=identifier(call_id),
-            input=given if isinstance(given, str) else dump_json(given),
-            started_at=time_of(record.get("timestamp")),
-        )
-        self.call(draft, part, call_id)
-        self.tally.note("tool inputs are written again as compact JSON")
-        if part.tool_name in _LAUNCHING_TOOLS:
-            launch = Launch(call_id=call_id, prompt=text_in(given, "prompt"), description=text_in(given, "description"))
-            self.launches.append(launch)
-        return _without(block, "input") if part.tool_name == block.get("name") else block
 
     # What the user and the tools said
 
@@ -205,7 +192,19 @@ class Conversation(TranscriptDraft):
             self._orphan(dump_json(block))
         rests = None if isinstance(content, str) else [_rest_of_user_block(block) for block in content]
         target.records.append(_without_content(record, rests))
-        self._keep_extras(target, record, [(block, place) for block, place in places if place])
+        answers = [(block, place) for block, place in places if place]
+        if "toolUseResult" not in record:
+            return
+        extras = record["toolUseResult"]
+        call_id = text_in(answers[0][0], "tool_use_id") if answers else ""
+        if call_id and text_in(extras, "agentId"):
+            self.agents.setdefault(text_in(extras, "agentId"), call_id)
+        if answers and not _says_more(extras, answers):
+            self.tally.note("toolUseResult fields that only repeat the result are not stored again")
+            return
+        owner = answers[0][1].message if answers else target
+        text = dump_json({"tool_use_id": call_id, "toolUseResult": extras})
+        owner.parts.append(DataPart(label=label_of(FORMAT, "toolUseResult"), text=text))
 
     def _orphan(self, text: str) -> None:
         self.tally.note("tool results without a call are kept as data")
@@ -219,21 +218,20 @@ class Conversation(TranscriptDraft):
         compacted = sum(len(turn.messages) for turn in self.turns)
         self.add(draft, starts_turn=record.get("isMeta") is not True)
         if draft.is_summary:
-            draft.parts.append(self._marker(draft, compacted))
+            since_last, self._compacted = compacted - self._compacted, compacted
+            boundary, self._boundary = self._boundary, {}
+            draft.parts.append(
+                CompactionMarkerPart(
+                    summary_id=draft.external_id,
+                    compacted_message_count=count_in(boundary, "messagesSummarized") or since_last,
+                    compacted_token_count=count_in(boundary, "preTokens"),
+                )
+            )
         for index, block in enumerate(blocks):
             self._block(draft, record, index, block)
         texts = [part.text for part in draft.parts if isinstance(part, TextPart)]
         self.prompt = self.prompt or next(iter(texts), "")
         return draft
-
-    def _marker(self, draft: MessageDraft, message_count: int) -> CompactionMarkerPart:
-        since_last, self._compacted = message_count - self._compacted, message_count
-        boundary, self._boundary = self._boundary, {}
-        return CompactionMarkerPart(
-            summary_id=draft.external_id,
-            compacted_message_count=count_in(boundary, "messagesSummarized") or since_last,
-            compacted_token_count=count_in(boundary, "preTokens"),
-        )
 
     def _result(self, block: dict[str, Any], at: datetime | None) -> CallPlace | None:
         output, others = _output_of(block.get("content"))
@@ -247,22 +245,6 @@ class Conversation(TranscriptDraft):
         if len(list_in(block, "content")) - len(others) > 1:
             self.tally.note("tool results of several texts are joined by line breaks")
         return place
-
-    def _keep_extras(
-        self, target: MessageDraft, record: dict[str, Any], answers: list[tuple[dict[str, Any], CallPlace]]
-    ) -> None:
-        if "toolUseResult" not in record:
-            return
-        extras = record["toolUseResult"]
-        call_id = text_in(answers[0][0], "tool_use_id") if answers else ""
-        if call_id and text_in(extras, "agentId"):
-            self.agents.setdefault(text_in(extras, "agentId"), call_id)
-        if answers and not _says_more(extras, answers):
-            self.tally.note("toolUseResult fields that only repeat the result are not stored again")
-            return
-        owner = answers[0][1].message if answers else target
-        text = dump_json({"tool_use_id": call_id, "toolUseResult": extras})
-        owner.parts.append(DataPart(label=label_of(FORMAT, "toolUseResult"), text=text))
 
     # Everything else
 
@@ -290,7 +272,7 @@ class Conversation(TranscriptDraft):
 
 
 def usage_of(usage: Any) -> Usage | None:
-    """The numbers of one call. What Anthropic calls ``input_tokens`` is only the part that no cache had a share in."""
+    # Anthropic's ``input_tokens`` leaves out what was read from or written to a cache.
     if not isinstance(usage, dict):
         return None
     read, written = count_in(usage, "cache_read_input_tokens"), count_in(usage, "cache_creation_input_tokens")
@@ -304,7 +286,7 @@ def usage_of(usage: Any) -> Usage | None:
 
 
 def _output_of(content: Any) -> tuple[str, list[Any]]:
-    """A result as text, and its blocks that are no text."""
+    """Return a result as text, and its blocks that are not text."""
     if isinstance(content, str):
         return content, []
     if not isinstance(content, list):
@@ -323,7 +305,7 @@ def _is_result(block: Any) -> bool:
 
 
 def _says_more(extras: Any, answers: list[tuple[dict[str, Any], CallPlace]]) -> bool:
-    """Whether the extras hold a text or a number that stands neither in the results nor in the calls."""
+    """Return whether the extras hold a text or a number found neither in the results nor in the calls."""
     outputs = [_output_of(block.get("content"))[0].strip() for block, _ in answers]
     known = {*outputs, *(leaf.strip() for _, place in answers for leaf in _texts_in_input(place))}
     return any(not _holds(known, outputs, leaf) for leaf in _leaves(extras))
@@ -362,12 +344,18 @@ def _without(block: dict[str, Any], *fields: str) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in fields}
 
 
+def _rest_of_user_block(block: Any) -> Any:
+    if _is_text(block):
+        return _without(block, "text")
+    return _without_result(block) if _is_result(block) else _only_kind(block)
+
+
 def _only_kind(block: Any) -> dict[str, Any]:
     return {"type": text_in(block, "type")}
 
 
 def _without_content(record: dict[str, Any], rests: list[Any] | None = None) -> dict[str, Any]:
-    """A record with the content taken out that now stands in parts."""
+    """Return a record without the content that parts hold."""
     message = _without(mapping_in(record, "message"), "content")
     if rests is not None:
         message["content"] = rests
@@ -375,7 +363,7 @@ def _without_content(record: dict[str, Any], rests: list[Any] | None = None) -> 
 
 
 def _without_result(block: dict[str, Any]) -> dict[str, Any]:
-    """A tool result without its texts; their lengths stay, so that joined ones can be told apart again."""
+    """Return a tool result without its texts; their lengths stay, so that joined texts can be separated again."""
     content = block.get("content")
     if not isinstance(content, list):
         return _without(block, "content")
@@ -386,27 +374,17 @@ def _without_result(block: dict[str, Any]) -> dict[str, Any]:
     return {**block, "content": rests}
 
 
-def _rest_of_user_block(block: Any) -> Any:
-    if _is_text(block):
-        return _without(block, "text")
-    return _without_result(block) if _is_result(block) else _only_kind(block)
-
-
-# Claude Code: one session as JSON Lines, with its sub-agents in the same file or in files beside it.
-#
-# Every record is kept: what was said and done as messages, everything else as ``DataPart``s labelled
-# ``claude_code:<record type>`` on the message nearest before it. Sub-agents become children, linked to the tool
-# call that launched them where a record, or the call's prompt, says which one that was.
+# A session's file with its sub-agents' files.
 
 _COMPANION = re.compile(r"agent-[^/\\]+\.jsonl(\.gz)?")
 _COMPACTION_AGENT = "acompact"
+# Every record of Claude Code has at least one of these fields.
 _MARKS = ("uuid", "parentUuid", "sessionId", "leafUuid", "snapshot")
-"""Fields of which every record of Claude Code has at least one."""
 _FROM_PROGRESS = "sub-agents are also told again as children, out of their progress records"
 
 
 def is_companion(name: str) -> bool:
-    """Whether a file beside a session is the transcript of one of its sub-agents, by its name."""
+    """Return whether a file beside a session is, by its name, the transcript of a sub-agent."""
     return _COMPANION.fullmatch(PurePath(name).name) is not None
 
 
@@ -417,7 +395,7 @@ def parse(
 
     A companion that belongs to another session becomes a transcript of its own. See ``Parser``.
 
-    :raises InvalidRequest: when the main file holds no record of Claude Code.
+    :raises InvalidRequest: the main file holds no record of Claude Code
     """
     tally, count = Tally(FORMAT), ByteCount(progress)
     main = _read_file(source, name, tally, count)
@@ -430,8 +408,6 @@ def parse(
 
 
 class _File:
-    """The chains of one file."""
-
     def __init__(self, name: str, tally: Tally) -> None:
         self.name = name
         self.recognised = 0
@@ -443,7 +419,6 @@ class _File:
         self._current = self._main
 
     def take(self, line: str) -> None:
-        """Add one line."""
         try:
             record = load_json(line)
             if not isinstance(record, dict):
@@ -481,7 +456,7 @@ class _File:
         return self._agents[key]
 
     def chains(self) -> list[Conversation]:
-        """All of them; the first one is what the file is about. An agent's own file has no main chain."""
+        """Return all chains, the main one first. An agent's own file has no main chain."""
         agents = list(self._agents.values())
         if self._main.turns or not agents:
             return [self._main, *agents]
@@ -511,7 +486,7 @@ def _read_companions(companions: Sequence[NamedSource], tally: Tally, count: Byt
 
 
 def _families(files: list[_File]) -> list[list[Conversation]]:
-    """Chains that belong together, each family's root first, ids given."""
+    """Return chains that belong together, each family's root first, with ids."""
     families: list[list[Conversation]] = []
     for file in files:
         chains = file.chains()
@@ -522,7 +497,16 @@ def _families(files: list[_File]) -> list[list[Conversation]]:
         for chain in chains:
             _name(chain, family[0], file.name)
     for family in families:
-        family.extend(_derived(family))
+        known = {chain.agent_id for chain in family}
+        found: dict[str, Conversation] = {}
+        for chain in family:
+            for agent_id, derived in chain.derived.items():
+                if agent_id in known or agent_id in found:
+                    continue
+                found[agent_id] = derived
+                chain.tally.note(_FROM_PROGRESS)
+                _name(derived, family[0], "")
+        family.extend(found.values())
     return families
 
 
@@ -540,20 +524,6 @@ def _name(chain: Conversation, root: Conversation, file_name: str) -> None:
     chain.external_id = identifier(f"{session}/{inner}" if inner else session)
 
 
-def _derived(family: list[Conversation]) -> list[Conversation]:
-    """Sub-agents that only progress records tell of; a transcript of their own tells more."""
-    known = {chain.agent_id for chain in family}
-    found: dict[str, Conversation] = {}
-    for chain in family:
-        for agent_id, derived in chain.derived.items():
-            if agent_id in known or agent_id in found:
-                continue
-            found[agent_id] = derived
-            chain.tally.note(_FROM_PROGRESS)
-            _name(derived, family[0], "")
-    return list(found.values())
-
-
 # Which chain hangs where
 
 
@@ -569,7 +539,14 @@ def _join(family: list[Conversation]) -> Transcript:
     places = _places(root, children)
     ordered = _in_order(root, children, places)
     for child in ordered:
-        child.parent = _link(child, places[id(child)])
+        place = places[id(child)]
+        is_compaction = child.agent_id.startswith(_COMPACTION_AGENT)
+        child.parent = ParentLink(
+            kind=LinkKind.COMPACTION if is_compaction else LinkKind.SUB_AGENT,
+            transcript_id=place.owner.external_id,
+            message_id=place.message.external_id if place.message else "",
+            tool_call_id=identifier(place.call_id) if place.call_id else "",
+        )
     return family_of([root, *ordered])
 
 
@@ -582,15 +559,12 @@ def _places(root: Conversation, children: list[Conversation]) -> dict[int, _Plac
     for child in children:
         call_id = agents.get(child.agent_id, "") if child.agent_id else ""
         if not call_id:
-            call_id = next((each.call_id for each in launches if _fits(each.call_id, each.prompt, child, taken)), "")
+            fitting = (each for each in launches if each.prompt and each.prompt == child.prompt)
+            call_id = next((each.call_id for each in fitting if each.call_id not in taken), "")
         taken.add(call_id)
         child.title = next((each.description for each in launches if each.call_id == call_id), "") or child.title
         places[id(child)] = _place(root, family, child, call_id)
     return places
-
-
-def _fits(call_id: str, prompt: str, child: Conversation, taken: set[str]) -> bool:
-    return call_id not in taken and prompt != "" and prompt == child.prompt
 
 
 def _place(root: Conversation, family: list[Conversation], child: Conversation, call_id: str) -> _Place:
@@ -603,7 +577,7 @@ def _place(root: Conversation, family: list[Conversation], child: Conversation, 
 
 
 def _in_order(root: Conversation, children: list[Conversation], places: dict[int, _Place]) -> list[Conversation]:
-    """Owners before what hangs on them. Where records claim a circle, it is cut at its first chain."""
+    # Where records claim a circle, it is cut at its first chain.
     placed, ordered, pending = {id(root)}, [], children
     while pending:
         ready = [child for child in pending if id(places[id(child)].owner) in placed]
@@ -614,13 +588,3 @@ def _in_order(root: Conversation, children: list[Conversation], places: dict[int
         placed.update(id(child) for child in ready)
         pending = [child for child in pending if id(child) not in placed]
     return ordered
-
-
-def _link(child: Conversation, place: _Place) -> ParentLink:
-    is_compaction = child.agent_id.startswith(_COMPACTION_AGENT)
-    return ParentLink(
-        kind=LinkKind.COMPACTION if is_compaction else LinkKind.SUB_AGENT,
-        transcript_id=place.owner.external_id,
-        message_id=place.message.external_id if place.message else "",
-        tool_call_id=identifier(place.call_id) if place.call_id else "",
-    )

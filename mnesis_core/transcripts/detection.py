@@ -33,16 +33,20 @@ _RECORDS: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
 
 
 def detect_format(name: str, first_bytes: bytes) -> str:
-    """The name of the format of a file.
+    """Return the name of a file's format.
 
-    :param name: the file's name; it decides only where the content does not.
-    :param first_bytes: how the file begins, as it is on disk; 64 KiB are plenty. It may be compressed with gzip.
-    :raises InvalidRequest: when the file is empty or of no format that can be read.
+    :param name: the file's name, used only if the content is ambiguous
+    :param first_bytes: the file's beginning, possibly compressed with gzip; 64 KiB are enough
+    :raises InvalidRequest: the file is empty or of no known format
     """
     text = _unzipped(first_bytes).decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     if not text:
         raise InvalidRequest(f"'{one_line(name, 200)}' is empty.", formats=list(FORMAT_NAMES))
-    found = _by_records(text) or _by_keys(text) or ("chatgpt" if PurePath(name).name == "conversations.json" else "")
+    found = (
+        _by_records(text)
+        or next((name for name, key in _KEYS if key.search(text)), "")
+        or ("chatgpt" if PurePath(name).name == "conversations.json" else "")
+    )
     if found:
         return found
     raise InvalidRequest(
@@ -72,7 +76,3 @@ def _by_records(text: str) -> str:
         if found:
             return found
     return ""
-
-
-def _by_keys(text: str) -> str:
-    return next((name for name, key in _KEYS if key.search(text)), "")

@@ -24,7 +24,6 @@ from mnesis_core.transcripts.building import (
 )
 from mnesis_core.transcripts.reading import (
     ByteCount,
-    Element,
     dump_json,
     identifier,
     list_in,
@@ -48,7 +47,7 @@ def parse(
 ) -> ParseResult:
     """Read a list of samples, or one sample; each becomes one transcript. See ``Parser``.
 
-    :raises InvalidRequest: when there is no sample in it.
+    :raises InvalidRequest: it holds no sample
     """
     tally = Tally(FORMAT)
     refuse_companions(tally, companions)
@@ -59,68 +58,48 @@ def parse(
         if isinstance(element.value, dict) and isinstance(element.value.get("conversation"), dict):
             drafts.append(_sample(element.value, tally))
         else:
-            unplaced.append(_unreadable(element, tally))
+            tally.read("unreadable")
+            tally.note(f"unreadable records are kept as text: {element.reason or 'it has no conversation'}")
+            unplaced.append(
+                DataPart(label=label_of(FORMAT, "unreadable"), text=element.raw or dump_json(element.value))
+            )
         if drafts:
-            _place(drafts[-1], unplaced)
+            for part in unplaced:
+                drafts[-1].attach(part)
+            unplaced.clear()
     if not drafts:
         raise nothing_readable(tally, name, "no sample with a 'conversation' is in it")
     make_ids_unique(drafts)
     return ParseResult(transcripts=tuple(draft.build() for draft in drafts), report=tally.report())
 
 
-def _unreadable(element: Element, tally: Tally) -> DataPart:
-    tally.read("unreadable")
-    tally.note(f"unreadable records are kept as text: {element.reason or 'it has no conversation'}")
-    return DataPart(label=label_of(FORMAT, "unreadable"), text=element.raw or dump_json(element.value))
-
-
-def _place(draft: TranscriptDraft, parts: list[DataPart]) -> None:
-    for part in parts:
-        draft.attach(part)
-    parts.clear()
-
-
 def _sample(sample: dict[str, Any], tally: Tally) -> TranscriptDraft:
     tally.read("sample")
     conversation = mapping_in(sample, "conversation")
     draft = TranscriptDraft(tally, identifier(text_in(sample, "sample_id")) or "sample")
-    sessions = _sessions(conversation)
-    first = _first_speaker(conversation, sessions)
-    _label(draft, conversation, first)
-    for session in sessions:
-        _session(draft, conversation, session, first)
-    rest = {key: value for key, value in conversation.items() if not _is_placed(key, value)}
-    if rest:
-        draft.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
-    for key, value in sample.items():
-        if key not in ("conversation", "sample_id") or (key == "sample_id" and not isinstance(value, str)):
-            _annotation(draft, key, value)
-    return draft
-
-
-def _sessions(conversation: dict[str, Any]) -> list[str]:
-    """The names of all sessions in order, also of those that have a date and no dialogue."""
     matches = [match for match in map(_SESSION.fullmatch, conversation) if match]
-    return [f"session_{number}" for number in sorted({match[1] for match in matches}, key=lambda n: (int(n), n))]
-
-
-def _first_speaker(conversation: dict[str, Any], sessions: list[str]) -> str:
+    sessions = [f"session_{number}" for number in sorted({match[1] for match in matches}, key=lambda n: (int(n), n))]
     spoken = (text_in(said, "speaker") for session in sessions for said in list_in(conversation, session))
-    return next((speaker for speaker in spoken if speaker), text_in(conversation, "speaker_a"))
-
-
-def _label(draft: TranscriptDraft, conversation: dict[str, Any], first: str) -> None:
+    first = next((speaker for speaker in spoken if speaker), text_in(conversation, "speaker_a"))
     pair = [text_in(conversation, key) for key in ("speaker_a", "speaker_b")]
     second = next((speaker for speaker in pair if speaker != first), "")
     labels = {"speaker_user": first, "speaker_assistant": second, "speaker_a": pair[0], "speaker_b": pair[1]}
     draft.labels = {key: one_line(value, 200) for key, value in labels.items() if value}
     draft.title = one_line(" and ".join(speaker for speaker in (first, second) if speaker), 200)
-
-
-def _is_placed(key: str, value: Any) -> bool:
-    if key in ("speaker_a", "speaker_b"):
-        return isinstance(value, str)
-    return _SESSION.fullmatch(key) is not None
+    for session in sessions:
+        _session(draft, conversation, session, first)
+    rest = {
+        key: value
+        for key, value in conversation.items()
+        if not _SESSION.fullmatch(key) and not (key in ("speaker_a", "speaker_b") and isinstance(value, str))
+    }
+    if rest:
+        draft.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
+    for key, value in sample.items():
+        if key not in ("conversation", "sample_id") or (key == "sample_id" and not isinstance(value, str)):
+            draft.tally.read("question" if key == "qa" else key, len(value) if isinstance(value, list) else 1)
+            draft.attach(DataPart(label=label_of(FORMAT, key), text=dump_json(value)))
+    return draft
 
 
 def _session(draft: TranscriptDraft, conversation: dict[str, Any], session: str, first: str) -> None:
@@ -159,14 +138,8 @@ def _utterance(draft: TranscriptDraft, said: Any, at: datetime | None, first: st
         message.parts.append(DataPart(label=label_of(FORMAT, kind), text=dump_json(rest)))
 
 
-def _annotation(draft: TranscriptDraft, key: str, value: Any) -> None:
-    is_list = isinstance(value, list)
-    draft.tally.read("question" if key == "qa" else key, len(value) if is_list else 1)
-    draft.attach(DataPart(label=label_of(FORMAT, key), text=dump_json(value)))
-
-
 def date_of(text: str) -> datetime | None:
-    """A time such as ``1:56 pm on 8 May, 2023``. It names no zone, so UTC stands in for it."""
+    """Return a time such as ``1:56 pm on 8 May, 2023`` as UTC, since it names no zone."""
     match = _DATE.fullmatch(text)
     if match is None or match[5].lower() not in _MONTHS:
         return None

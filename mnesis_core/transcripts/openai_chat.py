@@ -53,9 +53,9 @@ def parse(
 ) -> ParseResult:
     """Read one or many conversations. See ``Parser``.
 
-    A conversation without an id gets one out of its content, so that the same file read again gives the same.
+    A conversation without an id gets one derived from its content, so that reading the file again gives the same id.
 
-    :raises InvalidRequest: when there is no message in it.
+    :raises InvalidRequest: it holds no message
     """
     tally = Tally(FORMAT)
     refuse_companions(tally, companions)
@@ -70,7 +70,6 @@ def parse(
 
 
 def _elements(lines: Iterator[str]) -> Iterator[Element]:
-    """The JSON values of a file, whether it is one document or one value per line."""
     written = (line for line in lines if line.strip())
     first, second = next(written, ""), next(written, "")
     if second and isinstance(read_document(first).value, dict | list):
@@ -85,15 +84,12 @@ def _elements(lines: Iterator[str]) -> Iterator[Element]:
 
 
 class _Conversation(TranscriptDraft):
-    """One conversation, message by message."""
-
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
         self._digest = hashlib.sha256()
         self._is_first = True
 
     def name(self, about: dict[str, Any]) -> None:
-        """Take over what stands beside the messages."""
         self.external_id = identifier(next((text_in(about, key) for key in _ID_FIELDS if text_in(about, key)), ""))
         self.title = one_line(text_in(about, "title"), 200)
         self.model = one_line(text_in(about, "model"), 100)
@@ -103,11 +99,9 @@ class _Conversation(TranscriptDraft):
             self.attach(DataPart(label=label_of(FORMAT, "conversation"), text=dump_json(rest)))
 
     def identify(self) -> None:
-        """Give it an id, when the source gave none."""
         self.external_id = self.external_id or f"sha256:{self._digest.hexdigest()}"
 
     def take(self, message: Any) -> None:
-        """Add one message."""
         self._digest.update(dump_json(message).encode("utf-8", "surrogatepass"))
         role = text_in(message, "role")
         self.tally.read(role if role in _ROLES or role in _RESULT_ROLES else "unknown")
@@ -125,33 +119,38 @@ class _Conversation(TranscriptDraft):
         self._is_first = False
 
     def _message(self, message: dict[str, Any], role: Role) -> None:
+        usage = message.get("usage")
         draft = MessageDraft(
             external_id=identifier(text_in(message, "id")),
             role=role,
             created_at=_time_in(message),
             model=one_line(text_in(message, "model"), 100),
-            usage=_usage_of(message.get("usage")),
+            usage=None
+            if not isinstance(usage, dict)
+            else Usage(
+                input_tokens=count_in(usage, "prompt_tokens") or count_in(usage, "input_tokens"),
+                output_tokens=count_in(usage, "completion_tokens") or count_in(usage, "output_tokens"),
+                cache_read_tokens=count_in(mapping_in(usage, "prompt_tokens_details"), "cached_tokens"),
+                source=Origin.IMPORTED,
+            ),
             finish_reason=one_line(text_in(message, "finish_reason"), 64),
         )
         self.add(draft, starts_turn=role == "user")
         self.model = draft.model or self.model
         placed = {"role"} if message.get("role") == role else set()
         placed.update(field for field in ("id",) if message.get(field) == draft.external_id)
-        placed.update(self._reasoning(draft, message))
+        fields = [field for field in _REASONING_FIELDS if isinstance(message.get(field), str) and message[field]]
+        draft.parts.extend(ReasoningPart(text=message[field]) for field in fields)
+        placed.update(fields)
         placed.update(self._content(draft, message.get("content")))
         for call in list_in(message, "tool_calls"):
             self._call(draft, call)
         if isinstance(message.get("function_call"), dict):
-            self._function_call(draft, message["function_call"])
+            self._add_call(draft, "", message["function_call"], "arguments")
             placed.add("function_call")
         if isinstance(message.get("tool_calls"), list):
             placed.add("tool_calls")
         self._keep_rest(message, placed)
-
-    def _reasoning(self, draft: MessageDraft, message: dict[str, Any]) -> list[str]:
-        fields = [field for field in _REASONING_FIELDS if isinstance(message.get(field), str) and message[field]]
-        draft.parts.extend(ReasoningPart(text=message[field]) for field in fields)
-        return fields
 
     def _content(self, draft: MessageDraft, content: Any) -> list[str]:
         if content is None or content == "":
@@ -191,9 +190,6 @@ class _Conversation(TranscriptDraft):
         if rest:
             text = dump_json({"tool_call_id": text_in(call, "id"), **rest})
             draft.parts.append(DataPart(label=label_of(FORMAT, "tool_call"), text=text))
-
-    def _function_call(self, draft: MessageDraft, called: dict[str, Any]) -> None:
-        self._add_call(draft, "", called, "arguments")
 
     def _add_call(self, draft: MessageDraft, call_id: str, called: dict[str, Any], field: str) -> None:
         given = called.get(field, "{}")
@@ -237,8 +233,6 @@ class _Conversation(TranscriptDraft):
 
 
 class _Reading:
-    """The conversations of one file."""
-
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
         self._drafts: list[_Conversation] = []
@@ -246,7 +240,6 @@ class _Reading:
         self._running: _Conversation | None = None
 
     def take(self, element: Element) -> None:
-        """Add one value of the file."""
         value = element.value
         if isinstance(value, dict) and isinstance(value.get("messages"), list):
             self._conversation(value, value["messages"])
@@ -256,14 +249,18 @@ class _Reading:
         elif isinstance(value, list) and any(isinstance(item, dict) and "role" in item for item in value):
             self._conversation({}, value)
         else:
-            self._unreadable(element)
+            self._tally.read("unreadable")
+            self._tally.note(
+                f"unreadable records are kept as text: {element.reason or 'it has neither role nor messages'}"
+            )
+            text = element.raw or dump_json(element.value)
+            self._unplaced.append(DataPart(label=label_of(FORMAT, "unreadable"), text=text))
         if self._drafts and self._unplaced:
             for part in self._unplaced:
                 self._drafts[-1].attach(part)
             self._unplaced.clear()
 
     def finish(self) -> list[_Conversation]:
-        """All conversations, each with an id."""
         for draft in self._drafts:
             draft.identify()
         return self._drafts
@@ -280,15 +277,9 @@ class _Reading:
         for message in messages:
             draft.take(message)
 
-    def _unreadable(self, element: Element) -> None:
-        self._tally.read("unreadable")
-        self._tally.note(f"unreadable records are kept as text: {element.reason or 'it has neither role nor messages'}")
-        text = element.raw or dump_json(element.value)
-        self._unplaced.append(DataPart(label=label_of(FORMAT, "unreadable"), text=text))
-
 
 def _output_of(content: Any) -> tuple[str, list[Any]]:
-    """A tool's result as text, and its parts that are no text."""
+    """Return a tool's result as text, and its parts that are not text."""
     if isinstance(content, str):
         return content, []
     if not isinstance(content, list):
@@ -304,14 +295,3 @@ def _is_text(part: Any) -> bool:
 def _time_in(record: Any) -> Any:
     values = (record.get(field) for field in _TIME_FIELDS) if isinstance(record, dict) else ()
     return next((time for time in map(time_of, values) if time), None)
-
-
-def _usage_of(usage: Any) -> Usage | None:
-    if not isinstance(usage, dict):
-        return None
-    return Usage(
-        input_tokens=count_in(usage, "prompt_tokens") or count_in(usage, "input_tokens"),
-        output_tokens=count_in(usage, "completion_tokens") or count_in(usage, "output_tokens"),
-        cache_read_tokens=count_in(mapping_in(usage, "prompt_tokens_details"), "cached_tokens"),
-        source=Origin.IMPORTED,
-    )

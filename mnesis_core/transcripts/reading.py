@@ -1,4 +1,4 @@
-"""Text, JSON and single fields out of files that nobody promised anything about."""
+"""Text, JSON and single fields from untrusted files."""
 
 from __future__ import annotations
 
@@ -14,34 +14,31 @@ from typing import Any
 from mnesis_core.text import ESCAPE, encode_text, printable
 from mnesis_core.transcripts.values import Progress, Source
 
+# Real records have about ten levels; Python's JSON gives up near a thousand.
 MAX_DEPTH = 200
-"""Levels of nesting. Real records have about ten; Python's JSON gives up near a thousand."""
 TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+# The length of the store's columns.
 MAX_ID_LENGTH = 200
-"""Characters of an identifier, as the store's columns hold them."""
 MAX_TOKENS = 2**31 - 1
 _PROGRESS_STEP = 65_536
+# 9999-12-31T23:59:59Z, the last second of ``datetime``.
 _LATEST_TIME = 253_402_300_799
-"""9999-12-31T23:59:59Z, the last second that ``datetime`` knows."""
 _SPACE = re.compile(r"\s*")
 _BRACKET_OR_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _DECODER = json.JSONDecoder()
 
 
 class UnreadableRecord(ValueError):
-    """A record is no JSON that can be kept as such. It never leaves this package."""
+    """A record is not JSON that can be stored. Not raised outside of this package."""
 
 
 class ByteCount:
-    """How much has been read, told to whoever asked."""
-
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
         self._read = 0
         self._told = 0
 
     def add(self, line: str | bytes) -> None:
-        """Count one line, and tell once there is enough to tell."""
         if self._progress is None:
             return
         self._read += len(line) if isinstance(line, bytes) else len(line.encode("utf-8", "surrogatepass"))
@@ -49,16 +46,15 @@ class ByteCount:
             self.tell()
 
     def tell(self) -> None:
-        """Say what has been read so far, unless that was said already."""
         if self._progress is not None and self._read > self._told:
             self._told = self._read
             self._progress(self._read)
 
 
 def read_lines(source: Source, count: ByteCount) -> Iterator[str]:
-    """The lines of a source, without their ends. Bytes that are no UTF-8 become lone surrogates, so none is lost.
+    """Yield a source's lines without their ends. Bytes that are not UTF-8 become lone surrogates, so that none is lost.
 
-    :raises UnreadableRecord: when the source itself breaks off, such as a cut gzip file.
+    :raises UnreadableRecord: the source breaks off, such as a cut gzip file
     """
     for number, line in enumerate(_raw_lines(source)):
         count.add(line)
@@ -90,9 +86,9 @@ def _spans(text: Any, line_feed: Any) -> Iterator[tuple[int, int]]:
 
 
 def load_json(text: str) -> Any:
-    """A JSON value of at most ``MAX_DEPTH`` levels.
+    """Return a JSON value of at most ``MAX_DEPTH`` levels.
 
-    :raises UnreadableRecord: when it is no JSON, too deep, or holds a number too long for Python.
+    :raises UnreadableRecord: it is not JSON, too deep, or holds a number too long for Python
     """
     try:
         value = json.loads(text)
@@ -112,9 +108,9 @@ def _reason(error: Exception) -> str:
 
 
 def refuse_depth(value: Any) -> None:
-    """Nothing, when a value can safely be written and walked again.
+    """Check that a value can safely be written and walked again.
 
-    :raises UnreadableRecord: when it is nested more than ``MAX_DEPTH`` levels deep.
+    :raises UnreadableRecord: it is nested more than ``MAX_DEPTH`` levels deep
     """
     level = [value]
     for _ in range(MAX_DEPTH + 1):
@@ -131,25 +127,24 @@ def _children(value: Any) -> Any:
 
 
 def dump_json(value: Any) -> str:
-    """A value as compact JSON; characters stay as they are."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:
-    """One element of a JSON list, or a whole document that is no list."""
+    """One element of a JSON list, or a whole document that is not a list."""
 
     value: Any
+    # The text, if it is unreadable.
     raw: str = ""
-    """Its text, only where it is unreadable."""
+    # Why it is unreadable; empty if it is readable.
     reason: str = ""
-    """Why it is unreadable; empty when it is not."""
 
 
 def read_elements(text: str) -> Iterator[Element]:
-    """The elements of a JSON list one by one, so that a bad one does not take the others along.
+    """Yield the elements of a JSON list one by one, so that a broken one does not affect the others.
 
-    A document that is no list is its own only element.
+    A document that is not a list is its own only element.
     """
     position = _skip_space(text, 0)
     if text[position : position + 1] != "[":
@@ -168,7 +163,6 @@ def read_elements(text: str) -> Iterator[Element]:
 
 
 def read_document(text: str) -> Element:
-    """A whole text as one JSON value."""
     try:
         return Element(value=load_json(text))
     except UnreadableRecord as error:
@@ -206,19 +200,17 @@ def _end_by_brackets(text: str, start: int) -> int:
 
 
 def mapping_in(record: Any, key: str) -> dict[str, Any]:
-    """The object under a key; an empty one when there is none."""
     value = record.get(key) if isinstance(record, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def list_in(record: Any, key: str) -> list[Any]:
-    """The list under a key; an empty one when there is none."""
     value = record.get(key) if isinstance(record, dict) else None
     return value if isinstance(value, list) else []
 
 
 def text_in(record: Any, key: str) -> str:
-    """The text under a key; a number is written out, anything else is no text."""
+    """Return the text under a key; a number as text, an empty text for anything else."""
     value = record.get(key) if isinstance(record, dict) else None
     if isinstance(value, str):
         return value
@@ -226,7 +218,7 @@ def text_in(record: Any, key: str) -> str:
 
 
 def count_in(record: Any, key: str) -> int:
-    """A number of tokens or messages under a key, also when it is written as text; 0 when it makes no sense."""
+    """Return a number of tokens or messages, also one written as text; 0 if it is out of range."""
     try:
         count = int(text_in(record, key) or 0)
     except ValueError:
@@ -235,20 +227,17 @@ def count_in(record: Any, key: str) -> int:
 
 
 def time_of(value: Any) -> datetime | None:
-    """A time in UTC out of ISO 8601 or Unix (milli)seconds, as number or text; ``None`` for anything else."""
+    """Return a time in UTC from ISO 8601 or Unix (milli)seconds, as number or text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
-        return _time_of_seconds(float(value))
+        seconds = float(value)
+        in_seconds = seconds / 1000 if abs(seconds) > _LATEST_TIME else seconds
+        if not 0 <= in_seconds <= _LATEST_TIME:
+            raise ValueError(seconds)
+        return datetime.fromtimestamp(in_seconds, UTC)
     except (ValueError, OverflowError):
         return _time_of_text(value) if isinstance(value, str) else None
-
-
-def _time_of_seconds(seconds: float) -> datetime:
-    in_seconds = seconds / 1000 if abs(seconds) > _LATEST_TIME else seconds
-    if not 0 <= in_seconds <= _LATEST_TIME:
-        raise ValueError(seconds)
-    return datetime.fromtimestamp(in_seconds, UTC)
 
 
 def _time_of_text(text: str) -> datetime | None:
@@ -260,7 +249,7 @@ def _time_of_text(text: str) -> datetime | None:
 
 
 def identifier(text: str) -> str:
-    """A name that fits the store: a longer one keeps its beginning and gets a digest, so that it stays unique."""
+    """Return a name that fits the store: a longer one is cut and gets a digest, so that it stays unique."""
     if len(text) <= MAX_ID_LENGTH and encode_text(text) == text:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -268,7 +257,7 @@ def identifier(text: str) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """Text for a heading or a name: one line, at most ``limit`` characters, none that needs escaping."""
+    """Return text as a heading or name: one line of at most ``limit`` characters, none of which needs escaping."""
     # Cut twice: first so that 20 MB are not rewritten for 80 characters, then because of the ellipsis.
     words = " ".join(printable(text[: limit * 4]).replace("\0", "").replace(ESCAPE, "").split())
     return words if len(words) <= limit else words[: limit - 1] + "…"

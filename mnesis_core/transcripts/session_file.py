@@ -19,28 +19,26 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NoReturn, TypeGuard
 
 from mnesis_core.errors import InvalidRequest
 
 FORMAT, VERSION = "mnesis-session", 1
+# A part of 20 MB takes 120 MB in the worst case, when every character is escaped.
 MAX_LINE_BYTES = 268_435_456
-"""A part of 20 MB takes 120 MB at the worst, when every character is escaped."""
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a session's lines begin with."""
-
     session_id: str
     event_seq: int
     head_hash: str
+    # The number of rows of each table, in the order in which they follow.
     rows: Mapping[str, int]
-    """How many rows of each table follow, in this order."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The header as it is written."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -53,32 +51,28 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLine:
-    """One row."""
-
+    # The line's number in the file, from 1.
     line: int
-    """Its number in the file, from 1."""
     table: str
     values: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """What a session's lines end with."""
-
     session_id: str
     lines: int
     sha256: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The last line as it is written."""
         return {"end": self.session_id, "lines": self.lines, "sha256": self.sha256}
 
 
 def session_lines(header: Header, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[bytes]:
-    """A session as lines, one at a time; ``rows`` are (table, values) in the header's order."""
+    """Yield a session's lines; ``rows`` are (table, values) in the header's order."""
     digest = hashlib.sha256()
     count = 0
-    for value in _values(header, rows):
+    values = chain([header.as_dict()], ({"table": table, "row": row} for table, row in rows))
+    for value in values:
         line = written(value)
         digest.update(line)
         count += 1
@@ -86,21 +80,14 @@ def session_lines(header: Header, rows: Iterable[tuple[str, Mapping[str, Any]]])
     yield written(End(session_id=header.session_id, lines=count, sha256=digest.hexdigest()).as_dict())
 
 
-def _values(header: Header, rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    yield header.as_dict()
-    for table, values in rows:
-        yield {"table": table, "row": values}
-
-
 def written(value: Mapping[str, Any]) -> bytes:
-    """The one way to write a line."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
 
 def read_sessions(lines: Iterable[bytes]) -> Iterator[Header | RowLine | End]:
-    """Every line of a file, after checking it: shape, order, counts and, at each end, the SHA-256.
+    """Yield every line of a file after checking its form, order, counts and, at each end, the SHA-256.
 
-    :raises InvalidRequest: with the number of the line, when something is not as ``session_lines`` writes it.
+    :raises InvalidRequest: a line, which the error names, is not as ``session_lines`` writes it
     """
     reader = _Reader()
     for number, line in enumerate(lines, 1):
@@ -109,8 +96,6 @@ def read_sessions(lines: Iterable[bytes]) -> Iterator[Header | RowLine | End]:
 
 
 class _Reader:
-    """Where a file has been read to."""
-
     def __init__(self) -> None:
         self._header: Header | None = None
         self._number = 0
@@ -120,16 +105,22 @@ class _Reader:
         self._header = None
         self._digest = hashlib.sha256()
         self._lines = 0
+        # Tables and the number of their rows still to come.
         self._waiting: list[list[Any]] = []
-        """Tables and how many of their rows are still to come."""
 
     def take(self, number: int, line: bytes) -> Header | RowLine | End:
         self._number = number
-        value = self._parsed(line)
+        value = self._parse(line)
         if self._header is None:
             item: Header | RowLine | End = self._begin(value)
         elif "end" in value:
-            return self._end(value, self._header)
+            if self._waiting:
+                self._refuse(f"{self._waiting[0][1]} rows of {self._waiting[0][0]} are missing")
+            end = End(session_id=self._header.session_id, lines=self._lines, sha256=self._digest.hexdigest())
+            if value != end.as_dict():
+                self._refuse("the lines before are not the ones that were exported: their SHA-256 is another")
+            self._start()
+            return end
         else:
             item = self._row(value)
         self._digest.update(line)
@@ -137,14 +128,17 @@ class _Reader:
         return item
 
     def finish(self) -> None:
-        """:raises InvalidRequest: the file ends in the middle of a session, or has nothing in it."""
+        """Check that the file ends where a session ends.
+
+        :raises InvalidRequest: it ends in the middle of a session, or is empty
+        """
         self._number += 1
         if self._header is not None:
             self._refuse("the file is cut off here")
         if self._number == 1:
             self._refuse("the file is empty")
 
-    def _parsed(self, line: bytes) -> dict[str, Any]:
+    def _parse(self, line: bytes) -> dict[str, Any]:
         if len(line) > MAX_LINE_BYTES:
             self._refuse(f"it is longer than {MAX_LINE_BYTES:,} bytes")
         try:
@@ -183,15 +177,6 @@ class _Reader:
         if not self._waiting[0][1]:
             self._waiting.pop(0)
         return RowLine(line=self._number, table=table, values=values)
-
-    def _end(self, value: dict[str, Any], header: Header) -> End:
-        if self._waiting:
-            self._refuse(f"{self._waiting[0][1]} rows of {self._waiting[0][0]} are missing")
-        end = End(session_id=header.session_id, lines=self._lines, sha256=self._digest.hexdigest())
-        if value != end.as_dict():
-            self._refuse("the lines before are not the ones that were exported: their SHA-256 is another")
-        self._start()
-        return end
 
     def _refuse(self, reason: str) -> NoReturn:
         raise InvalidRequest(f"Line {self._number}: {reason}.", line=self._number)

@@ -16,7 +16,7 @@ from django.test import AsyncClient
 from agents_app.endpoints.openai import ask, follow_answer
 from agents_app.tools import ToolContext, tool
 from agents_app.turns import lifecycle
-from mnesis_core.completions.requests import CompletionRequest, Said
+from mnesis_core.completions.requests import CompletionRequest, RequestMessage
 from mnesis_core.errors import ModelStreamBroken
 from mnesis_core.llm.interface import ToolCall
 from mnesis_core.providers.scripted import Step
@@ -128,7 +128,7 @@ async def test_the_steps_of_a_turn_are_one_text_streamed_or_whole(script, sessio
 async def test_who_follows_late_misses_no_word(script, alice, session):
     gate = asyncio.Event()
     model = script(LOOK, Step(text=("Nothing ", "there."), gate=gate))
-    request = CompletionRequest(model="demo", messages=(Said(role="user", text="Look"),), session=session.id)
+    request = CompletionRequest(model="demo", messages=(RequestMessage(role="user", text="Look"),), session=session.id)
     asked = await ask(request, owner=alice, viewer=Viewer(owner_id=alice.pk))
     await asyncio.wait_for(model.at_gate.wait(), 60)
     pieces = follow_answer(asked)

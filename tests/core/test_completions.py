@@ -10,11 +10,11 @@ import pytest
 from mnesis_core.completions.answers import Answered, Head, Speech, finish_reason, read_completion, read_end, read_error
 from mnesis_core.completions.requests import (
     Known,
-    News,
-    Said,
+    RequestDiff,
+    RequestMessage,
     check_supported,
-    find_news,
-    known_of,
+    diff_request,
+    known_from,
     text_of_content,
     unused,
 )
@@ -29,24 +29,24 @@ EMPTY = Known()
 LOOK = ToolCall(id="part_c", name="look", arguments="{}")
 
 
-def user(text: str) -> Said:
-    return Said(role="user", text=text)
+def user(text: str) -> RequestMessage:
+    return RequestMessage(role="user", text=text)
 
 
-def said(text: str, *calls: ToolCall) -> Said:
-    return Said(role="assistant", text=text, tool_calls=calls)
+def said(text: str, *calls: ToolCall) -> RequestMessage:
+    return RequestMessage(role="assistant", text=text, tool_calls=calls)
 
 
-def system(text: str) -> Said:
-    return Said(role="system", text=text)
+def system(text: str) -> RequestMessage:
+    return RequestMessage(role="system", text=text)
 
 
-def result(call_id: str, text: str) -> Said:
-    return Said(role="tool", text=text, tool_call_id=call_id)
+def result(call_id: str, text: str) -> RequestMessage:
+    return RequestMessage(role="tool", text=text, tool_call_id=call_id)
 
 
-def news_of(messages: list[Said], known: Known) -> News:
-    return find_news(tuple(messages), known)
+def news_of(messages: list[RequestMessage], known: Known) -> RequestDiff:
+    return diff_request(tuple(messages), known)
 
 
 def stored(role: str, *texts: str, turn: int = 1, calls: tuple[str, ...] = ()) -> StoredMessage:
@@ -66,11 +66,11 @@ def stored(role: str, *texts: str, turn: int = 1, calls: tuple[str, ...] = ()) -
     )
 
 
-def spoken(news: News) -> list[tuple[str, str]]:
+def spoken(news: RequestDiff) -> list[tuple[str, str]]:
     return [(message.role, message.parts[0].text) for message in news.earlier if isinstance(message.parts[0], TextPart)]
 
 
-KNOWN = known_of(
+KNOWN = known_from(
     [
         stored("user", "What is due?"),
         stored("assistant", "The tide table."),
@@ -95,7 +95,7 @@ KNOWN = known_of(
     ids=["new only", "everything", "trimmed", "cut in an exchange", "edited", "reworded", "by its call"],
 )
 def test_only_what_follows_the_last_answer_is_new(messages):
-    assert news_of(messages, KNOWN) == News(message="Next?")
+    assert news_of(messages, KNOWN) == RequestDiff(message="Next?")
 
 
 def test_an_exchange_that_happened_elsewhere_is_new_after_one_that_is_known():
