@@ -18,6 +18,7 @@ from compaction_app import queries
 from mnesis_core.context.replay import Projection
 from mnesis_core.errors import OperatorItemNotFoundError, OperatorRunNotFoundError
 from mnesis_core.maps.values import (
+    AttemptRecord,
     Counts,
     ErrorKind,
     ItemRecord,
@@ -27,7 +28,6 @@ from mnesis_core.maps.values import (
     RunRecord,
     RunState,
     StopReason,
-    TryRecord,
     read_spec,
 )
 from mnesis_core.records import UsageRecord
@@ -166,14 +166,14 @@ def usage_of_maps(*session_ids: str) -> UsageRecord:
     return UsageRecord(**runs.aggregate(**{name: Sum(name, default=0) for name in names}))
 
 
-def tries_of_item(run_id: str, number: int) -> list[TryRecord]:
+def tries_of_item(run_id: str, number: int) -> list[AttemptRecord]:
     """Every try at an item, the first one first."""
     return load_tries(run_id, [number]).get(number, [])
 
 
-def load_tries(run_id: str, numbers: Collection[int]) -> dict[int, list[TryRecord]]:
+def load_tries(run_id: str, numbers: Collection[int]) -> dict[int, list[AttemptRecord]]:
     """The tries at these items, by their numbers, each in the order in which they were made."""
-    found: dict[int, list[TryRecord]] = defaultdict(list)
+    found: dict[int, list[AttemptRecord]] = defaultdict(list)
     for row in OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers)).order_by("item", "number"):
         found[row.item].append(_try(row))
     return dict(found)
@@ -275,8 +275,8 @@ def _run(row: OperatorRun) -> RunRecord:
     )
 
 
-def _try(row: OperatorTry) -> TryRecord:
-    return TryRecord(
+def _try(row: OperatorTry) -> AttemptRecord:
+    return AttemptRecord(
         id=row.id,
         run_id=row.run_id,
         item=row.item,

@@ -22,7 +22,7 @@ from mnesis_core.ledger import new_salt
 from mnesis_core.llm.interface import Outcome
 from mnesis_core.maps.concurrency import Brake, Claim, braked, ceiling_now, permits
 from mnesis_core.maps.values import (
-    Attempt,
+    AttemptOutcome,
     ItemRecord,
     ItemState,
     NewItem,
@@ -539,7 +539,7 @@ def _insert_tries(record: Change, run_id: str, settled: Sequence[Settlement]) ->
 
 
 def _try_row(record: Change, run_id: str, one: Settlement) -> Any:
-    attempt = one.attempt or Attempt()
+    attempt = one.attempt or AttemptOutcome()
     return _TRIES.row(
         id=new_id("try"),
         session_id=record.session_id,
@@ -560,7 +560,7 @@ def _try_row(record: Change, run_id: str, one: Settlement) -> Any:
 
 
 def _item_columns(record: Change, one: Settlement, try_id: str) -> dict[str, Any]:
-    attempt = one.attempt or Attempt()
+    attempt = one.attempt or AttemptOutcome()
     return {
         "state": one.state.value,
         "not_before": one.not_before,

@@ -37,13 +37,21 @@ from mnesis_core.maps.agents import (
     is_of_turn,
     limits_of_turn,
     next_message,
-    usage_of_try,
+    usage_of_attempt,
     used_up,
 )
 from mnesis_core.maps.concurrency import Failure, is_deadly
 from mnesis_core.maps.lines import read_item
 from mnesis_core.maps.prompts import item_prompt, schema_of
-from mnesis_core.maps.values import Attempt, ErrorKind, ItemRecord, ItemState, RunRecord, Settlement, TryRecord
+from mnesis_core.maps.values import (
+    AttemptOutcome,
+    AttemptRecord,
+    ErrorKind,
+    ItemRecord,
+    ItemState,
+    RunRecord,
+    Settlement,
+)
 from mnesis_core.records import SUB_AGENT, TurnRecord, TurnState
 from mnesis_core.spending import Scope, TurnLimits
 from mnesis_core.text import excerpt
@@ -195,7 +203,7 @@ class AgenticTries:
             excused=True,
         )
 
-    def _task(self, item: ItemRecord, line: bytes, tries: Sequence[TryRecord]) -> Task:
+    def _task(self, item: ItemRecord, line: bytes, tries: Sequence[AttemptRecord]) -> Task:
         """:raises MnesisError: the item cannot be asked about, or every process that tried it died."""
         if is_deadly(item.excused):
             raise ModelCallAbandoned("Every process that tried this item ended before it had a result.")
@@ -307,12 +315,12 @@ class AgenticTries:
             exhausted=_exhausted_in(now) if is_over_budget else None,
         )
 
-    def _attempt(self, item: ItemRecord, ended: Answered) -> Attempt | None:
+    def _attempt(self, item: ItemRecord, ended: Answered) -> AttemptOutcome | None:
         if ended.turn is None:
             return None
-        return Attempt(
+        return AttemptOutcome(
             output=ended.text,
-            usage=usage_of_try(item, ended.turn.usage, taken=used_by_tree(ended.turn.session_id)),
+            usage=usage_of_attempt(item, ended.turn.usage, taken=used_by_tree(ended.turn.session_id)),
             duration_ms=ended.duration_ms,
             child_turn_id=ended.turn.id,
         )

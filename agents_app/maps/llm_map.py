@@ -23,10 +23,18 @@ from mnesis_core.errors import BudgetExhausted, MnesisError, ModelCallAbandoned,
 from mnesis_core.llm.interface import Outcome, Reply, Request, Usage, cost_micros
 from mnesis_core.llm.limits import spec_in_session
 from mnesis_core.llm.retrying import Patience
-from mnesis_core.maps.concurrency import Failure, failure_of_call, is_deadly, pause_before_try
+from mnesis_core.maps.concurrency import Failure, failure_of_call, is_deadly, pause_before_attempt
 from mnesis_core.maps.lines import read_item
-from mnesis_core.maps.prompts import CURRENT, FIRST, judge_reply, map_payload, schema_of, wording_of
-from mnesis_core.maps.values import Attempt, ErrorKind, ItemRecord, ItemState, RunRecord, Settlement, TryRecord
+from mnesis_core.maps.prompts import CURRENT, FIRST, judge_reply, map_payload, prompt_version, schema_of
+from mnesis_core.maps.values import (
+    AttemptOutcome,
+    AttemptRecord,
+    ErrorKind,
+    ItemRecord,
+    ItemState,
+    RunRecord,
+    Settlement,
+)
 from mnesis_core.providers.answer import estimate_payload
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import CallRecord, MessageEnd, NewCall
@@ -55,8 +63,8 @@ def rebuild_map_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
     tries = [one for one in tries_of_item(run.id, item.number) if one.number < rows[0]["attempt"]]
     file = load_file_reference(run.input_file_id, session_id=call.session_id)
     line = read_of_session(call.session_id, file.content_id, item.offset, item.length)
-    wording = wording_of(rows[0].get("prompt", FIRST.version))
-    return map_payload(run.spec, read_item(line), tries, wording=wording), []
+    wording = prompt_version(rows[0].get("prompt", FIRST.version))
+    return map_payload(run.spec, read_item(line), tries, prompts=wording), []
 
 
 # LLMMap: one question to a model for each item, its answer judged, and asked again with what was wrong with it.
@@ -148,7 +156,7 @@ class LlmTries:
     def settle(self, begun: Begun[Question], answer: Answer) -> Settlement:
         """Judge the answer."""
         item, end = begun.ready.item, end_of_reply(answer.reply, self.spec)
-        attempt = Attempt(
+        attempt = AttemptOutcome(
             output=answer.reply.text,
             usage=end.usage,
             duration_ms=answer.duration_ms,
@@ -174,12 +182,12 @@ class LlmTries:
             item=item.number,
             number=item.attempts,
             state=ItemState.CANCELLED,
-            attempt=Attempt(usage=usage, duration_ms=begun.duration_ms, call_id=begun.call_id, call_end=end),
+            attempt=AttemptOutcome(usage=usage, duration_ms=begun.duration_ms, call_id=begun.call_id, call_end=end),
             error=reason.message,
             excused=True,
         )
 
-    def _question(self, item: ItemRecord, line: bytes, tries: Sequence[TryRecord]) -> Question:
+    def _question(self, item: ItemRecord, line: bytes, tries: Sequence[AttemptRecord]) -> Question:
         if is_deadly(item.excused):
             raise ModelCallAbandoned("Every process that tried this item ended before it had a result.")
         payload = map_payload(self.run.spec, read_item(line), tries)
@@ -257,7 +265,7 @@ def spent_by(run_id: str) -> Spent:
     return done + most_of_calls(call_ids_in_flight(run_id))
 
 
-def failed_try(run: RunRecord, item: ItemRecord, failure: Failure, attempt: Attempt | None) -> Settlement:
+def failed_try(run: RunRecord, item: ItemRecord, failure: Failure, attempt: AttemptOutcome | None) -> Settlement:
     """The settlement of a try that gave no result: the item waits for the next one, or has failed."""
     config, now = site_config().operators, timezone.now()
     patience = Patience(
@@ -266,7 +274,7 @@ def failed_try(run: RunRecord, item: ItemRecord, failure: Failure, attempt: Atte
         longest_seconds=config.retry_longest_seconds,
     )
     chance = random.random()  # noqa: S311 - a pause is no secret
-    pause = pause_before_try(failure, patience, failures=item.counted_attempts, now=now, chance=chance)
+    pause = pause_before_attempt(failure, patience, failures=item.counted_attempts, now=now, chance=chance)
     return Settlement(
         item=item.number,
         number=item.attempts,

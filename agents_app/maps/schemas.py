@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt
 from agents_app.map_queries import first_failures, list_items, list_runs, load_item, load_run, tries_of_item
 from agents_app.maps.service import MapRequest
 from agents_app.schemas import LimitsIn
-from mnesis_core.maps.values import ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, TryRecord
+from mnesis_core.maps.values import AttemptRecord, ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord
 from mnesis_core.text import printable, printable_json
 from sessions_app.api import place_of, read_place
 from sessions_app.record.session_queries import load_session
@@ -198,7 +198,7 @@ class MapItemRead(MapItemOut, Schema):
     tries: list[MapTryOut]
 
     @staticmethod
-    def resolve_tries(item: ItemRecord) -> list[TryRecord]:
+    def resolve_tries(item: ItemRecord) -> list[AttemptRecord]:
         return tries_of_item(item.run_id, item.number)
 
 

@@ -20,7 +20,7 @@ from compaction_app.rebuild import rebuild_payload
 from files_app.contents import read_content, reading
 from files_app.queries import load_file_references
 from mnesis_core.errors import FileContentNotFound, InvalidRequest
-from mnesis_core.maps.throughput import Ending, Spell, seconds_left, spread, stretches_of
+from mnesis_core.maps.throughput import Ending, RunSpan, intervals_of, seconds_left, spread
 from mnesis_core.maps.values import ItemRecord, ItemState, RunRecord, RunState
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
@@ -192,7 +192,7 @@ def _progress(run: RunView) -> dict[str, Any]:
 def _charts(run: RunRecord, sample: list[ItemRecord]) -> dict[str, Any]:
     endings = endings_of(sample)
     spell = spell_of(run, endings, timezone.now())
-    throughput, spending = draw_run(stretches_of(endings, spell, most=STRETCHES)) or (None, None)
+    throughput, spending = draw_run(intervals_of(endings, spell, most=STRETCHES)) or (None, None)
     return {
         "throughput": throughput,
         "spending": spending,
@@ -284,11 +284,11 @@ def _plain(text: str) -> HttpResponse:
     return HttpResponse(printable(text), content_type="text/plain; charset=utf-8")
 
 
-def spell_of(run: RunRecord, endings: Sequence[Ending], now: datetime) -> Spell:
+def spell_of(run: RunRecord, endings: Sequence[Ending], now: datetime) -> RunSpan:
     """What is known of a run's time as a whole; one that stands still has lasted until the last of these endings."""
     counts = run.counts
     stood_still = max((ending.at for ending in endings), default=now)
-    return Spell(
+    return RunSpan(
         began=run.started_at or run.created_at,
         until=run.ended_at or (now if run.state.is_live else stood_still),
         ended=counts.completed + counts.failed,

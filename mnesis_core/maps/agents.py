@@ -1,4 +1,4 @@
-"""Sub-agents that work at items: what they are told, what each may spend, and what the end of a turn is worth."""
+"""Sub-agents that work at items: their messages, their spending limits, and the result of a turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mnesis_core.errors import BudgetExhausted, DoomLoop, ModelError, StepLimitR
 from mnesis_core.maps.concurrency import Failure, failure_of_call
 from mnesis_core.maps.prompts import correction, judge
 from mnesis_core.maps.schema import OutputSchema
-from mnesis_core.maps.values import ErrorKind, ItemRecord, RunRecord, TryRecord
+from mnesis_core.maps.values import AttemptRecord, ErrorKind, ItemRecord, RunRecord
 from mnesis_core.records import TurnRecord, TurnState, UsageRecord
 from mnesis_core.spending import Allowance, LimitUse, Scope, Spent, TurnLimits, lines_of
 from mnesis_core.turns.options import read_options
@@ -25,17 +25,17 @@ _REFUSED = (ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR)
 _WITHOUT_ANSWER = (StepLimitReached.code, DoomLoop.code)
 
 
-def next_message(tries: Sequence[TryRecord]) -> str:
-    """What a sub-agent is told that has worked at its item before.
+def next_message(attempts: Sequence[AttemptRecord]) -> str:
+    """Return the next message for a sub-agent that has worked at its item before.
 
-    :param tries: those at the item, in their order
+    :param attempts: those at the item, in their order
     """
-    last = tries[-1] if tries else None
+    last = attempts[-1] if attempts else None
     return correction(last.error) if last is not None and last.error_kind in _REFUSED else GO_ON
 
 
 def failure_of_turn(turn: TurnRecord, text: str, schema: OutputSchema | None) -> Failure | None:
-    """Why a sub-agent's turn gave no result; ``None`` where its last message is one."""
+    """Return why a sub-agent's turn gave no result; None if its last message is one."""
     if turn.state == TurnState.COMPLETED:
         judged = judge(text, schema)
         return None if judged.kind is None else Failure(kind=judged.kind, message=judged.message)
@@ -55,10 +55,10 @@ def failure_of_turn(turn: TurnRecord, text: str, schema: OutputSchema | None) ->
 
 
 def limits_of_turn(run: RunRecord, *, slots: int, given: Sequence[TurnLimits | None] = ()) -> TurnLimits | None:
-    """What a sub-agent's turn may spend of what is left of its run's limits; ``None`` where the run has none.
+    """Return what a sub-agent's turn may spend of what is left of its run's limits; None if the run has none.
 
     :param slots: turns that share what is left
-    :param given: what those of them got that are in flight
+    :param given: the limits of those of them that are running
     """
     if run.spec.limits.is_none:
         return None
@@ -70,17 +70,17 @@ def limits_of_turn(run: RunRecord, *, slots: int, given: Sequence[TurnLimits | N
 
 
 def is_nothing(limits: TurnLimits | None) -> bool:
-    """Whether a turn with these limits could ask nothing."""
+    """Return whether a turn with these limits could make no call."""
     return limits is not None and any(getattr(limits, measure) == 0 for measure in _SHARED)
 
 
 def is_of_process(turn: TurnRecord | None) -> bool:
-    """Whether a turn ended with its process, or was taken for dead with it, which says nothing of its item."""
+    """Return whether a turn ended because its process died, which says nothing about its item."""
     return turn is not None and (turn.state, turn.error_code) == (TurnState.INTERRUPTED, TurnInterrupted.code)
 
 
 def is_of_turn(exhausted: BudgetExhausted, turn: TurnRecord, run: RunRecord) -> bool:
-    """Whether the limit that ended a turn holds for each turn by itself, and was not the turn's part of its run's."""
+    """Return whether the exhausted limit is the turn's own, and not its share of the run's limit."""
     if exhausted.details.get("scope") != Scope.TURN:
         return False
     given = read_options(turn.options).limits or TurnLimits()
@@ -91,15 +91,15 @@ def is_of_turn(exhausted: BudgetExhausted, turn: TurnRecord, run: RunRecord) -> 
 
 
 def used_up(run: RunRecord) -> LimitUse | None:
-    """The limit of a run of which nothing is left; ``None`` where something is left of all."""
+    """Return the run's limit of which nothing is left; None if something is left of all."""
     return next((line for line in lines_of([allowance_of(run)]) if line.measure in _SHARED and not line.left), None)
 
 
-def usage_of_try(item: ItemRecord, own: UsageRecord, *, taken: UsageRecord) -> UsageRecord:
-    """What a sub-agent has taken since its item was settled last: also for turns that died, and for what it had others do.
+def usage_of_attempt(item: ItemRecord, own: UsageRecord, *, taken: UsageRecord) -> UsageRecord:
+    """Return what a sub-agent has used since its item was settled last, with turns that died and its own sub-agents.
 
-    :param own: of the turn that was tried
-    :param taken: of the sub-agent's session and all that it launched, in all
+    :param own: the usage of the judged turn
+    :param taken: the usage of the sub-agent's session and all its descendants
     """
 
     def since(before: int, by_turn: int | None, in_all: int | None) -> int:
@@ -115,11 +115,10 @@ def usage_of_try(item: ItemRecord, own: UsageRecord, *, taken: UsageRecord) -> U
 
 
 def allowance_of(run: RunRecord) -> Allowance:
-    """A run's limits, and what its tries have taken so far."""
     counts = run.counts
     spent = Spent(tokens=counts.tokens_input + counts.tokens_output, cost_micros=counts.cost_micros)
     return Allowance(scope="run", limits=run.spec.limits, spent=spent)
 
 
+# A run's attempts share these limits; the others hold for each turn.
 _SHARED = {"tokens", "cost_micros"}
-"""What a run's tries spend together; its other limits hold for each turn."""

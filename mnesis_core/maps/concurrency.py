@@ -1,8 +1,8 @@
 """How many calls a worker may have in flight, so that limits hold across all workers and none of them starves.
 
-Each limit (a run's, a model's, a provider's, a person's) is shared by max-min fairness: whoever wants little gets it, and
-the others share the rest evenly. Nobody takes what somebody else still holds: a worker that holds more than its share
-gives it back when it renews, and only then another one gets it.
+Each limit (a run's, a model's, a provider's, a person's) is shared by max-min fairness: a worker that wants less than
+its share gets it, and the others share the rest evenly. No worker takes what another one still holds: a worker that holds
+more than its share gives it back when it renews, and only then does another one get it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from mnesis_core.errors import ModelError, ModelRateLimited, ModelTimeout
 from mnesis_core.llm.retrying import LARGEST_SPREAD, Patience, seconds_asked_for
 from mnesis_core.maps.values import ErrorKind
 
+# A model's reduced limit doubles after this long without a rate-limit answer.
 QUIET_SECONDS = 10.0
-"""Without a rate-limit answer for so long, a model's lower limit doubles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What another worker holds of a limit, and what it wants."""
+    """Another worker's share of a limit."""
 
     held: int
     wanted: int
@@ -29,18 +29,18 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brake:
-    """A model that has said "too many requests"."""
+    """The pause and the reduced limit of a model that answered "too many requests"."""
 
+    # No call is made before.
     until: datetime
-    """Nobody asks it before."""
+    # The number of calls in flight at which the limit now stands.
     ceiling: int
-    """Calls that it took at the time, at the most."""
+    # When the last rate-limit answer came.
     since: datetime
-    """When it said so last."""
 
 
 def permits(wanted: int, limits: Iterable[tuple[int, Sequence[Claim]]]) -> int:
-    """How many calls a worker may have in flight that wants so many, under every limit and beside the others at each."""
+    """Return how many calls a worker may have in flight under every limit, beside the other workers."""
     return min((_permits(wanted, limit, others) for limit, others in limits), default=wanted)
 
 
@@ -52,7 +52,7 @@ def _permits(wanted: int, limit: int, others: Sequence[Claim]) -> int:
 
 
 def fair_share(limit: int, wants: Iterable[int]) -> int:
-    """What each of those may have of a limit who want more than that; at least 1."""
+    """Return the share of those that want more than a fair share of a limit; at least 1."""
     left, largest_first = limit, sorted(wants, reverse=True)
     while largest_first and largest_first[-1] <= left // len(largest_first):
         left -= largest_first.pop()
@@ -60,13 +60,12 @@ def fair_share(limit: int, wants: Iterable[int]) -> int:
 
 
 def braked(brake: Brake | None, *, in_flight: int, seconds: float, began: datetime, now: datetime) -> Brake:
-    """The brake after a rate-limit answer to a call.
+    """Return the brake after a rate-limit answer to a call.
 
-    Of the calls that were in flight together the first that is refused halves the limit: the others say the same once
-    more.
+    Only the first refused of the calls in flight halves the limit; the others are answers to the same overload.
 
-    :param in_flight: calls that the model had at the time, from everybody
-    :param seconds: for which nobody is to ask it
+    :param in_flight: all calls to the model at the time
+    :param seconds: the pause
     :param began: when the refused call was made
     """
     until = now + timedelta(seconds=seconds)
@@ -79,51 +78,46 @@ def braked(brake: Brake | None, *, in_flight: int, seconds: float, began: dateti
 
 
 def ceiling_now(brake: Brake, now: datetime) -> int:
-    """How many calls a model may have that was braked: twice as many after each quiet time."""
+    """Return how many calls a braked model may have: twice as many after each quiet period."""
     quiet = max(0.0, (now - max(brake.since, brake.until)).total_seconds())
     doublings = min(int(quiet / QUIET_SECONDS), 30)
     return brake.ceiling << doublings
 
 
-# What becomes of an item whose try gave no result: whether it is tried again, and after how long.
-#
-# A try counts when it was judged. One whose process died was not, and says nothing of the item; still, an item that every
-# process dies over must come to an end.
+# The retry policy. An attempt counts once its reply was judged. An attempt whose process died says nothing about the item;
+# still, an item over which every process dies must come to an end.
 
+# Attempts lost to dying processes before an item is given up: far more than accidents explain.
 MOST_EXCUSED = 100
-"""Tries that count for nothing, as their processes died, before an item is given up: far more than accidents explain."""
+# The pause after the first rate-limit answer that names none.
 RATE_LIMIT_SECONDS = 1.0
-"""The pause after the first rate-limit answer that names none."""
+# The model has answered and is to answer differently: waiting does not help.
 _AT_ONCE = frozenset({ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR})
-"""The model answered, and is to answer otherwise: nothing gets better by waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a try gave no result."""
-
     kind: ErrorKind
+    # For people, and for the model if it is asked to correct its answer.
     message: str
-    """For people, and for the model where the kind is one of its answer."""
+    # Whether the same request may succeed later.
     may_pass: bool = True
-    """Whether the same question may have an answer later."""
+    # The provider's ``Retry-After`` header.
     retry_after: str = ""
-    """What the provider asked for, as it stands in the header."""
 
 
 def failure_of_call(error: ModelError) -> Failure:
-    """Why a call to a model gave nothing."""
     kind = ErrorKind.TIMEOUT if isinstance(error, ModelTimeout) else ErrorKind.LLM_ERROR
     after = str(error.details.get("retry_after", ""))
     return Failure(kind=kind, message=error.message, may_pass=error.retriable, retry_after=after)
 
 
-def pause_before_try(
+def pause_before_attempt(
     failure: Failure, patience: Patience, *, failures: int, now: datetime, chance: float = 0.0
 ) -> float | None:
-    """How many seconds an item waits before it is tried again, or ``None`` when it has failed.
+    """Return the seconds before an item's next attempt; None if the item has failed.
 
-    :param failures: how many of its tries have failed so far, this one included
+    :param failures: the item's failed attempts so far, including this one
     :param chance: a random number, at least 0 and below 1
     """
     if failure.kind is ErrorKind.BUDGET or not failure.may_pass or failures > patience.max_retries:
@@ -136,14 +130,14 @@ def pause_before_try(
 
 
 def is_deadly(excused: int) -> bool:
-    """Whether so many processes died over an item that nobody tries it any more."""
+    """Return whether so many processes died over an item that it is given up."""
     return excused > MOST_EXCUSED
 
 
 def pause_of_model(error: ModelRateLimited, *, in_a_row: int, longest_seconds: float, now: datetime) -> float:
-    """How many seconds nobody asks a model that said "too many requests".
+    """Return the seconds for which a model that said "too many requests" is not called.
 
-    :param in_a_row: how often it has said so to this call, this time included
+    :param in_a_row: the number of such answers to this call, including this one
     """
     own = RATE_LIMIT_SECONDS * (1 << min(in_a_row - 1, 10))
     asked = seconds_asked_for(str(error.details.get("retry_after", "")), now)

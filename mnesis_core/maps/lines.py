@@ -13,7 +13,6 @@ from mnesis_core.text import nests_within, printable, read_json
 
 READ_BYTES = 1_048_576
 DEEPEST_ITEM = 100
-"""Objects and lists inside each other."""
 _MARK_BYTES = 4
 _BLANK = b" \t\r"
 
@@ -21,34 +20,42 @@ _BLANK = b" \t\r"
 def input_lines(
     read: Read, size: int, *, after: NewItem | None = None, line_bytes: int = 4_000_000, most_items: int = 1_000_000
 ) -> Iterator[NewItem]:
-    """The items of a file: its lines, without those that are blank.
+    """Yield the items of a file: its lines that are not blank.
 
-    :param read: so many bytes (the second argument) from an offset (the first) on
-    :param size: bytes of the file
-    :param after: the last item that is known already, to go on behind it
+    :param read: takes an offset and a number of bytes
+    :param size: the file's bytes
+    :param after: the last known item, after which to continue
     :param line_bytes: the longest line
-    :raises InvalidInput: a line is no JSON, too long or too deep, or there are too many; the message says which line.
+    :raises InvalidInput: a line is not JSON, too long or too deep, or there are too many; the message names the line
     """
     for item, line in _places(read, size, after, line_bytes):
         if item.number > most_items:
             raise InvalidInput(f"The input has more than {most_items:,} items.", most_items=most_items)
-        _check(line, item.number, item.offset, line_bytes)
+        where = f"Item {item.number} of the input (at byte {item.offset:,})"
+        if len(line) > line_bytes:
+            raise InvalidInput(f"{where} is longer than {line_bytes:,} bytes.", item=item.number, offset=item.offset)
+        try:
+            read_item(line)
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{where} cannot be read. {error.message}", item=item.number, offset=item.offset
+            ) from None
         yield item
 
 
 def line_places(read: Read, size: int, *, line_bytes: int) -> Iterator[NewItem]:
-    """Where the items of a file are, which was read before: nobody looks at what they say.
+    """Yield the places of the items of a file that was checked before.
 
     :param line_bytes: the longest line
-    :raises InvalidInput: it is not UTF-8.
+    :raises InvalidInput: it is not UTF-8
     """
     return (item for item, _ in _places(read, size, None, line_bytes))
 
 
 def read_item(line: bytes) -> Any:
-    """The value of a line.
+    """Return the value of a line.
 
-    :raises InvalidInput: it is no JSON, or too deep.
+    :raises InvalidInput: it is not JSON, or too deep
     """
     try:
         value = read_json(line.decode())
@@ -62,13 +69,12 @@ def read_item(line: bytes) -> Any:
 
 
 def one_line(value: Any) -> str:
-    """A value as a line of a JSON Lines file, without its end. UTF-8 can write it: lone surrogates stay escaped."""
+    """Return a value as a JSON line without its end. Lone surrogates stay escaped, so that it can be encoded as UTF-8."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text if printable(text) == text else json.dumps(value, separators=(",", ":"))
 
 
 def _places(read: Read, size: int, after: NewItem | None, line_bytes: int) -> Iterator[tuple[NewItem, bytes]]:
-    """Each line that is not blank, with its place."""
     number = after.number if after else 0
     begin = after.offset + after.length if after else _begin(read(0, _MARK_BYTES))
     for offset, line in _lines(read, size, begin, line_bytes):
@@ -85,18 +91,8 @@ def _begin(head: bytes) -> int:
     return encoding.mark
 
 
-def _check(line: bytes, number: int, offset: int, line_bytes: int) -> None:
-    where = f"Item {number} of the input (at byte {offset:,})"
-    if len(line) > line_bytes:
-        raise InvalidInput(f"{where} is longer than {line_bytes:,} bytes.", item=number, offset=offset)
-    try:
-        read_item(line)
-    except InvalidInput as error:
-        raise InvalidInput(f"{where} cannot be read. {error.message}", item=number, offset=offset) from None
-
-
 def _lines(read: Read, size: int, begin: int, line_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Each line with where it begins. Of one that is too long no more than shows that is held."""
+    """Yield each line with its offset. Of a line that is too long, only enough is held to show that."""
     rest, offset = b"", begin
     while begin < size:
         piece = read(begin, READ_BYTES)

@@ -1,6 +1,6 @@
-"""What the engine says beside a run's own words: by version, since past questions are made again from it.
+"""The requests of an operator's items, and whether a reply is a result.
 
-Whoever changes a word adds a version and keeps those before.
+The engine's own words are versioned, since past requests are rebuilt from them: to change a word, add a version.
 """
 
 from __future__ import annotations
@@ -14,28 +14,25 @@ from mnesis_core.errors import InvalidRequest, ModelTimeout
 from mnesis_core.llm.interface import Outcome, Reply
 from mnesis_core.maps.schema import OutputSchema, compile_schema
 from mnesis_core.maps.template import compile_template
-from mnesis_core.maps.values import ErrorKind, OperatorSpec, TryRecord
+from mnesis_core.maps.values import AttemptRecord, ErrorKind, OperatorSpec
 from mnesis_core.text import read_json
 
+# Begins every system text, so that a model or a gateway can recognise the request.
 MARKER = "MNESIS-MAP"
-"""In every system text: by it a model, or a gateway, knows what is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wording:
-    """The words of one version."""
-
+class PromptVersion:
     version: str
-    """Name and version, as of the prompts of summaries."""
+    # In the system text: what an answer is for.
     alone: str
-    """Of the system text: what an answer is for."""
+    # Precedes the schema.
     with_schema: str
-    """Before the schema."""
+    # Follows what is wrong with an answer.
     again: str
-    """After what is wrong with an answer."""
 
 
-FIRST = Wording(
+FIRST = PromptVersion(
     version="map.1",
     alone=f"{MARKER}\nThis is one of many items that are worked on one by one. A program reads your answer, nobody else does: "
     "no greeting, no question back, no remark.",
@@ -46,50 +43,51 @@ CURRENT = FIRST
 KNOWN = {one.version: one for one in (FIRST,)}
 
 
-def wording_of(version: str) -> Wording:
-    """The words of a version.
+def prompt_version(version: str) -> PromptVersion:
+    """Return the words of a version.
 
-    :raises ValueError: it is none that is known here.
+    :raises ValueError: the version is unknown
     """
     if version not in KNOWN:
         raise ValueError(f"the prompt {version} of then is not known here")
     return KNOWN[version]
 
 
-# What a model is asked for one item, the first time and again. The same values give the same bytes: calls are rebuilt from them.
+# Requests. The same values give the same bytes: past calls are rebuilt from them.
 
+# Characters of a refused answer that are quoted to the model.
 LONGEST_QUOTED_REPLY = 20_000
-"""Characters of a refused answer that the model is shown again."""
 _REFUSED = (ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR)
 _NOT_NATIVE = (ErrorKind.LLM_ERROR, ErrorKind.VALIDATION)
 
 
 def map_payload(
-    spec: OperatorSpec, value: Any, tries: Sequence[TryRecord] = (), *, wording: Wording = CURRENT
+    spec: OperatorSpec, value: Any, attempts: Sequence[AttemptRecord] = (), *, prompts: PromptVersion = CURRENT
 ) -> dict[str, Any]:
-    """What the provider gets for one try at an item of an LLMMap.
+    """Return the provider's request for one attempt at an item of an LLMMap.
 
     :param value: the item
-    :param tries: those before, in their order
-    :param wording: the words of then, where a past question is made again
-    :raises InvalidTemplate: the template does not fit this item.
+    :param attempts: the earlier ones, in their order
+    :param prompts: the version to use; an earlier one to rebuild a past request
+    :raises InvalidTemplate: the template does not fit this item
     """
     schema = schema_of(spec)
+    asked = f"{prompts.with_schema}\n{schema.text}" if schema else ""
     messages = [
-        {"role": "system", "content": _system(spec, schema, wording)},
+        {"role": "system", "content": "\n\n".join(part for part in (spec.system_prompt, prompts.alone, asked) if part)},
         {"role": "user", "content": compile_template(spec.template).render(value)},
-        *_refusal(tries, wording),
+        *_refusal(attempts, prompts),
     ]
-    # A provider may refuse the very schema, or answer it in a way that nobody hears: then the next one goes without.
-    is_native = spec.native_schema and all(one.error_kind not in _NOT_NATIVE for one in tries)
+    # A provider may refuse the schema itself, or give no usable answer with it: the next attempt then goes without.
+    is_native = spec.native_schema and all(one.error_kind not in _NOT_NATIVE for one in attempts)
     given = schema.response_format if schema and is_native else None
     return {"messages": messages, "response_format": given} if given else {"messages": messages}
 
 
 def item_prompt(spec: OperatorSpec, value: Any) -> str:
-    """The message that an item's sub-agent begins with.
+    """Return the first message for an item's sub-agent.
 
-    :raises InvalidTemplate: the template does not fit this item.
+    :raises InvalidTemplate: the template does not fit this item
     """
     prompt, schema = compile_template(spec.template).render(value), schema_of(spec)
     words = CURRENT.with_schema
@@ -97,34 +95,28 @@ def item_prompt(spec: OperatorSpec, value: Any) -> str:
     return f"{prompt}{asked}"
 
 
-def correction(problem: str, wording: Wording = CURRENT) -> str:
-    """What is said to who gave an answer that is no result.
+def correction(problem: str, prompts: PromptVersion = CURRENT) -> str:
+    """Return the request to correct an answer.
 
     :param problem: ``Judged.message``
     """
-    return f"{problem} {wording.again}"
+    return f"{problem} {prompts.again}"
 
 
 def schema_of(spec: OperatorSpec) -> OutputSchema | None:
-    """The schema of a run's results.
+    """Return the schema of a run's results.
 
-    :raises InvalidSchema: it cannot be used.
+    :raises InvalidSchema: it cannot be used
     """
     return None if spec.schema is None else compile_schema(spec.schema)
 
 
-def _system(spec: OperatorSpec, schema: OutputSchema | None, wording: Wording) -> str:
-    asked = f"{wording.with_schema}\n{schema.text}" if schema else ""
-    return "\n\n".join(part for part in (spec.system_prompt, wording.alone, asked) if part)
-
-
-def _refusal(tries: Sequence[TryRecord], wording: Wording) -> list[dict[str, Any]]:
-    """The last answer that was refused, and why. One that never came says nothing, nor do those before."""
-    refused = next((one for one in reversed(tries) if one.error_kind in _REFUSED), None)
+def _refusal(attempts: Sequence[AttemptRecord], prompts: PromptVersion) -> list[dict[str, Any]]:
+    refused = next((one for one in reversed(attempts) if one.error_kind in _REFUSED), None)
     if refused is None:
         return []
     answer = [{"role": "assistant", "content": _quoted(refused.output)}] if refused.output.strip() else []
-    return [*answer, {"role": "user", "content": correction(refused.error, wording)}]
+    return [*answer, {"role": "user", "content": correction(refused.error, prompts)}]
 
 
 def _quoted(text: str) -> str:
@@ -132,31 +124,24 @@ def _quoted(text: str) -> str:
     return text if len(text) <= LONGEST_QUOTED_REPLY else f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
-# Whether a reply is a result: JSON that fits the schema, or why not, in words for the model that is asked again.
+# Replies.
 
+# Characters that are read as JSON.
 LONGEST_REPLY = 4_000_000
-"""Characters that are read as JSON."""
 _FENCED = re.compile(r"```[ \t]*[\w+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
 _CUT = "length"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What a reply is worth."""
-
+    # None if the reply is a result.
     kind: ErrorKind | None = None
-    """``None``: it is a result."""
     message: str = ""
-    """What is wrong with it."""
     value: Any = None
-    """The result."""
 
 
 def judge_reply(reply: Reply, schema: OutputSchema | None) -> Judged:
-    """Whether a model's call gave a result.
-
-    A reply that is not proven whole is none, however good its text looks.
-    """
+    """Judge a model's reply. One that is not proven complete is no result, whatever its text."""
     if reply.outcome is Outcome.COMPLETE:
         return judge(reply.text, schema, finish_reason=reply.finish_reason)
     kind = ErrorKind.TIMEOUT if isinstance(reply.error, ModelTimeout) else ErrorKind.LLM_ERROR
@@ -164,9 +149,9 @@ def judge_reply(reply: Reply, schema: OutputSchema | None) -> Judged:
 
 
 def judge(text: str, schema: OutputSchema | None, *, finish_reason: str = "") -> Judged:
-    """Whether a text is a result: JSON, alone or as the one fenced block of the text; without a schema, any text.
+    """Judge a text: JSON, alone or as the only fenced block; without a schema, any text.
 
-    :param finish_reason: what the provider said at its end
+    :param finish_reason: the provider's
     """
     if not text.strip():
         return _no_json("The answer is empty.", finish_reason)
@@ -184,7 +169,7 @@ def judge(text: str, schema: OutputSchema | None, *, finish_reason: str = "") ->
 
 
 def json_in(text: str) -> str:
-    """The JSON of a reply: what stands in its fences where it has one such block, otherwise all of it."""
+    """Return the JSON of a reply: its only fenced block, or all of it."""
     stripped = text.strip().removeprefix("\ufeff")
     if stripped[:1] in ("{", "[", '"'):
         return stripped
@@ -193,7 +178,6 @@ def json_in(text: str) -> str:
 
 
 def result_of(text: str, schema: OutputSchema | None) -> Any:
-    """The result that an accepted reply holds."""
     return text if schema is None else read_json(json_in(text))
 
 

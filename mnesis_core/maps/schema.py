@@ -1,4 +1,8 @@
-"""The keywords of JSON Schema, each counted, and those with patterns in linear time (RE2)."""
+"""The JSON Schema of an operator's results: compiled once, then checked against every reply in bounded time.
+
+JSON Schema 2020-12 and draft 7. No reference leads out of the schema, patterns are RE2's (linear time), and ``format`` is
+not checked. Each keyword's work is counted, because a few references to each other make checking exponential.
+"""
 
 from __future__ import annotations
 
@@ -20,41 +24,35 @@ from referencing import Registry
 from mnesis_core.errors import InvalidSchema
 from mnesis_core.text import nests_within, printable
 
+# Steps for checking one value; a keyword applied to a part of it is one. Takes a few seconds at most.
 MOST_STEPS = 300_000
-"""Of checking one value: a keyword that is asked of a part of it is one. A few seconds at the most."""
+# The size of RE2's program of one pattern.
 LARGEST_PATTERN = 2_000
-"""RE2's program of one pattern."""
+# Of an error's text, which quotes the value, and of a text searched for a pattern.
 _CHARACTERS_OF_A_STEP = 50
-"""Of an error's text, which quotes the value, and of a text that a pattern is looked for in."""
 Keyword = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
 
 
 class TooMuchChecking(Exception):
-    """A value and a schema that take more steps than they are given."""
+    pass
 
 
 @dataclass(slots=True)
 class Steps:
-    """What one check may still do."""
-
     left: int = MOST_STEPS
 
     def take(self, count: int) -> None:
-        """Count steps.
-
-        :raises TooMuchChecking: they are used up.
-        """
         self.left -= count
         if self.left < 0:
             raise TooMuchChecking
 
 
+# A context variable, because jsonschema passes keywords no argument of ours.
 STEPS: ContextVar[Steps] = ContextVar("steps")
-"""Of the check that runs: what jsonschema calls gets no argument of ours."""
 
 
 def counted(keywords: Mapping[str, Keyword]) -> dict[str, Keyword]:
-    """The keywords of a draft, each of them counted and none of them slow."""
+    """Return the keywords of a draft, each counted and none slow."""
     return {name: _counted(name, _OWN.get(name, keyword)) for name, keyword in keywords.items()}
 
 
@@ -74,18 +72,17 @@ def _size(value: Any) -> int:
 
 
 _COSTS = {"$ref": 4}
-"""Of keywords that take longer than others."""
+# These keywords go through the whole value, or their own, without calling another keyword.
 _WHOLE = frozenset(
     {"additionalProperties", "const", "enum", "patternProperties", "propertyNames", "required", "uniqueItems"}
 )
-"""These go through all of a value, or through all that they say, without asking another keyword."""
 
 
 @lru_cache(maxsize=1_000)
 def compiled_pattern(pattern: str) -> Any:
-    """A pattern as RE2 reads it.
+    """Return a pattern as compiled by RE2.
 
-    :raises ValueError: RE2 does not know it, or it is too large.
+    :raises ValueError: RE2 does not accept it, or it is too large
     """
     options = re2.Options()
     options.log_errors = False
@@ -139,7 +136,7 @@ def _unique_items(validator: Any, said: Any, value: Any, schema: Any) -> Iterato
 
 
 def _key(value: Any) -> Any:
-    """What two equal JSON values have in common, and no others: 1 and 1.0, not 1 and true."""
+    """Return a key that equal JSON values share and different ones do not: 1 and 1.0 are equal, 1 and true are not."""
     STEPS.get().take(1)
     if isinstance(value, dict):
         return "object", frozenset((key, _key(held)) for key, held in value.items())
@@ -156,18 +153,14 @@ _OWN: dict[str, Keyword] = {
 }
 
 
-# The JSON Schema of an operator's results: read once, then asked of every reply, in bounded time whatever both say.
-#
-# JSON Schema 2020-12, and draft 7 as many tools write it. No reference leads out of the schema, patterns are RE2's
-# (linear time), ``format`` is a note. Checking is counted, because a few references to each other make it exponential.
+# Compiling and checking.
 
 LONGEST_SCHEMA = 200_000
-"""Characters."""
+# Of a schema and of a checked value: both are walked by recursion.
 DEEPEST = 40
-"""Objects and lists inside each other, of a schema and of what it is asked of: both are walked by recursion."""
 _SHOWN_PROBLEMS = 5
+# Characters of one problem. The reason is at its end, after the value, which may be long.
 _SHOWN_CHARACTERS = 300
-"""Of one problem. What is wrong stands at its end, the value, which may be long, before that."""
 _DRAFTS = {
     "https://json-schema.org/draft/2020-12/schema": Draft202012Validator,
     "http://json-schema.org/draft-07/schema": Draft7Validator,
@@ -178,34 +171,33 @@ _NOT_KNOWN = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "unevaluatedItem
 _ONE = ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
 _LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+# With only these keywords a provider can enforce a schema strictly (OpenAI's structured outputs).
 _STRICT = frozenset(
     {"$defs", "$ref", "additionalProperties", "anyOf", "const", "definitions", "description", "enum", "items"}
     | {"properties", "required", "title", "type"}
 )
-"""With no other keywords a provider can hold its model to a schema letter by letter (OpenAI: structured outputs)."""
 _PROBES: tuple[Any, ...] = (None, True, 0, "", [], {})
+# More than Python's recursion limit, so that endless references are found.
 _STEPS_OF_A_PROBE = 5_000
-"""More than Python's recursion is deep, so that what has no end is found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSchema:
-    """A schema that was read and found good."""
-
+    # As JSON on one line, for prompts.
     text: str
-    """As JSON on one line, for prompts."""
     is_strict: bool
     _schema: Any
     _validator: Any
 
     def problem(self, value: Any, *, most_steps: int = MOST_STEPS) -> str:
-        """What is wrong with a value, in words for the model that wrote it; empty when it fits."""
+        """Return what is wrong with a value, in words for the model that wrote it; empty if it fits."""
         if not nests_within(value, DEEPEST):
             return f"it nests more than {DEEPEST} objects and lists"
         token = STEPS.set(Steps(left=most_steps))
         try:
             found = list(islice(self._validator.iter_errors(value), _SHOWN_PROBLEMS + 1))
-            return _told(found)
+            said = list(dict.fromkeys(_sentence(error) for error in found[:_SHOWN_PROBLEMS]))
+            return "; ".join([*said, "and more"] if len(found) > _SHOWN_PROBLEMS else said)
         except TooMuchChecking:
             return "it takes too long to check: make it shorter or flatter"
         except RecursionError:
@@ -217,7 +209,7 @@ class OutputSchema:
 
     @property
     def response_format(self) -> dict[str, Any] | None:
-        """What a provider is given that holds its model to a schema (in OpenAI's shape). ``None``: they want an object."""
+        """Return the response format in OpenAI's form; None if the schema is not one of an object, which they require."""
         if not isinstance(self._schema, dict) or self._schema.get("type") != "object":
             return None
         named = {"name": "result", "schema": self._schema, "strict": self.is_strict}
@@ -225,11 +217,10 @@ class OutputSchema:
 
 
 def compile_schema(schema: Any) -> OutputSchema:
-    """Read a schema.
+    """Compile a schema.
 
     :param schema: JSON: an object, or true or false
-    :raises InvalidSchema: it is no JSON Schema, refers to something outside of it, or is one that cannot be checked in
-        bounded time; the message says what.
+    :raises InvalidSchema: it is not JSON Schema, refers to something outside of it, or cannot be checked in bounded time
     """
     if not nests_within(schema, DEEPEST):
         raise InvalidSchema(f"The output schema nests more than {DEEPEST} objects and lists.", field="schema")
@@ -251,7 +242,7 @@ def _compiled(text: str) -> OutputSchema:
         parts = list(_parts(schema))
         _refuse(schema, parts)
     except SchemaError as error:
-        raise _invalid(f"{_shown(error.message)} at {error.json_path}") from None
+        raise _invalid(f"{_shortened(error.message)} at {error.json_path}") from None
     except ValueError as error:
         raise _invalid(str(error)) from None
     except RecursionError:
@@ -269,7 +260,7 @@ def _compiled(text: str) -> OutputSchema:
 
 
 def _draft_of(schema: Any) -> str:
-    """Which draft it is written in, which it then says no more: jsonschema would take a checker of its own for it."""
+    """Return the schema's draft, and remove ``$schema``: jsonschema would choose its own validator by it."""
     if not isinstance(schema, dict | bool):
         raise _invalid("it must be a JSON object")
     named = schema.pop("$schema", _NEWEST) if isinstance(schema, dict) else _NEWEST
@@ -280,7 +271,7 @@ def _draft_of(schema: Any) -> str:
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """A schema and all that are in it."""
+    """Yield a schema and all schemas in it."""
     if not isinstance(schema, dict):
         return
     yield schema
@@ -305,7 +296,7 @@ def _refuse(schema: Any, parts: list[dict[str, Any]]) -> None:
             _refuse_pattern(pattern)
         if "$ref" in part and id(_target(schema, part["$ref"])) not in known:
             raise ValueError(
-                f"the reference {_shown(part['$ref'])!r} must lead to a schema in it, such as #/$defs/name"
+                f"the reference {_shortened(part['$ref'])!r} must lead to a schema in it, such as #/$defs/name"
             )
 
 
@@ -313,7 +304,7 @@ def _refuse_pattern(pattern: str) -> None:
     try:
         compiled_pattern(pattern)
     except ValueError as error:
-        raise ValueError(f"the pattern {_shown(pattern)!r} cannot be used: {error}") from None
+        raise ValueError(f"the pattern {_shortened(pattern)!r} cannot be used: {error}") from None
 
 
 def _target(schema: Any, reference: str) -> Any:
@@ -341,17 +332,12 @@ def _is_strict(part: dict[str, Any]) -> bool:
     )
 
 
-def _told(errors: list[ValidationError]) -> str:
-    said = list(dict.fromkeys(_sentence(error) for error in errors[:_SHOWN_PROBLEMS]))
-    return "; ".join([*said, "and more"] if len(errors) > _SHOWN_PROBLEMS else said)
-
-
 def _sentence(error: ValidationError) -> str:
     nearest = best_match([error]) or error
-    return f"{_shown(nearest.message)} at {_shown(nearest.json_path)}"
+    return f"{_shortened(nearest.message)} at {_shortened(nearest.json_path)}"
 
 
-def _shown(text: str) -> str:
+def _shortened(text: str) -> str:
     half = _SHOWN_CHARACTERS // 2
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 

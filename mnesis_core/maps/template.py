@@ -1,6 +1,9 @@
-"""What a template may do with values: filters, tests and sums, each counted, so that a rendering is bounded.
+"""The prompt template of an operator: the part of Jinja that prints, chooses and loops, bounded in time and size.
 
-Values are JSON and nothing else. No Python attribute is ever looked up, so ``item.items`` is the key of that name.
+Anyone may write a template, and it is rendered once for each line of a file. So it does not run in a sandbox that must
+know every way out: what it may use is listed (``_ALLOWED``, ``FILTERS``, ``TESTS``), and everything else is refused when it is
+compiled. It has no functions, variables or Python attributes (``item.items`` is the key of that name), and each loop's step,
+filter and comparison is counted.
 """
 
 from __future__ import annotations
@@ -29,32 +32,30 @@ from jinja2.visitor import NodeTransformer
 
 from mnesis_core.errors import InvalidTemplate
 
+# A character costs 1, a value or a loop's step ``STEP``. A second or two at most.
 MOST_WORK = 20_000_000
-"""Of one rendering: a character costs 1, a value or a step of a loop ``STEP``. A second or two at the most."""
 STEP = 8
+# The context's name of the rendering's count; no template can write such a name.
 WORK_NAME = "the work so far"
-"""Under it a rendering's count stands in its context; no template can write such a name."""
 
 
 @dataclass(slots=True)
 class Work:
-    """What one rendering may still do."""
-
     left: int = MOST_WORK
 
     def charge(self, units: int) -> None:
         """Count work.
 
-        :raises TemplateRuntimeError: it is too much.
+        :raises TemplateRuntimeError: it is too much
         """
         self.left -= units
         if self.left < 0:
             raise TemplateRuntimeError("it takes too long: loop over less, or use fewer filters")
 
     def weigh(self, *values: Any) -> None:
-        """Count a look at everything in the values, without recursion.
+        """Count everything in the values, without recursion.
 
-        :raises TemplateRuntimeError: it is too much.
+        :raises TemplateRuntimeError: it is too much
         """
         waiting = list(values)
         while waiting:
@@ -67,9 +68,9 @@ class Work:
 
 
 def shown(value: Any) -> str:
-    """A value in a prompt: a string as it is, everything else as JSON.
+    """Return a value as printed in a prompt: a string as it is, everything else as JSON.
 
-    :raises TemplateRuntimeError: it is no JSON, such as ``loop`` itself.
+    :raises TemplateRuntimeError: it is not JSON, such as ``loop`` itself
     """
     if isinstance(value, str | Undefined):
         return str(value)
@@ -80,9 +81,9 @@ def shown(value: Any) -> str:
 
 
 def sum_of(sign: str, left: Any, right: Any) -> Any:
-    """A sum of numbers: nothing else can be added or multiplied.
+    """Return the result of arithmetic with two numbers; no other values are accepted.
 
-    :raises TemplateRuntimeError: one of them is no number.
+    :raises TemplateRuntimeError: one of them is not a number
     """
     if not (_is_number(left) and _is_number(right)):
         raise TemplateRuntimeError(f"{sign} needs two numbers")
@@ -193,8 +194,8 @@ def _counted_all(words: dict[str, Callable[..., Any]]) -> dict[str, Callable[...
     return {name: _counted(word) for name, word in words.items()}
 
 
+# ``value[1:3]`` becomes a filter of this name, so that it is counted.
 SLICE = "a slice"
-"""``value[1:3]`` becomes a filter of this name, so that it is counted."""
 FILTERS = _counted_all(
     {
         "capitalize": lambda value: _text(value).capitalize(),
@@ -230,6 +231,7 @@ def _holds(value: Any, whole: Iterable[Any]) -> bool:
     return (value if not isinstance(whole, str) else _text(value)) in whole
 
 
+# By their names in Jinja's syntax tree.
 COMPARISONS = _counted_all(
     {
         "eq": operator.eq,
@@ -242,7 +244,6 @@ COMPARISONS = _counted_all(
         "notin": lambda value, whole: not _holds(value, whole),
     }
 )
-"""By the names that Jinja's syntax tree has for them."""
 TESTS: dict[str, Callable[..., bool]] = {
     **COMPARISONS,
     "boolean": lambda value: isinstance(value, bool),
@@ -257,19 +258,14 @@ TESTS: dict[str, Callable[..., bool]] = {
 }
 
 
-# The prompt template of an operator: the part of Jinja that prints, chooses and loops, bounded in time and size.
-#
-# A template is anybody's, and it is rendered once for each line of a file. So it is not run in a sandbox that must know
-# every way out: what it may do is named (``_ALLOWED``, ``template_words``), everything else is refused when it is read. It
-# has no functions, no variables of its own, no attributes of Python's; each loop's step and each filter is counted.
+# Compiling and rendering.
 
 LONGEST_TEMPLATE = 200_000
-"""Characters."""
+# Characters of one rendering: more than any model reads.
 LONGEST_PROMPT = 2_000_000
-"""Characters of one rendering: more than any model reads."""
 _MOST_NODES = 2_000
+# Jinja's output for nested tags and expressions is compiled by Python's own compiler.
 _DEEPEST = 40
-"""Tags and expressions inside each other: Python's own compiler is asked to read what Jinja makes of them."""
 _LOOPS_IN_LOOPS = 4
 _ALLOWED = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.CondExpr),
@@ -279,12 +275,12 @@ _ALLOWED = (
     *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod),
 )
 _LOOP_WORDS = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length"})
+# A rendering may end with any of these: a template may add a text to a number.
 _FAILURES = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
-"""What a rendering can end with: the values are other people's, and a template may add a text to a number."""
 
 
 class _Missing(StrictUndefined):
-    """A key that is not there: it cannot be printed, and counts as false."""
+    """A missing key: it cannot be printed, and counts as false."""
 
     def __bool__(self) -> bool:  # type: ignore[override]
         return False
@@ -314,16 +310,13 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptTemplate:
-    """A template that was read and found good."""
-
     text: str
     _compiled: Template
 
     def render(self, item: Any) -> str:
-        """The prompt of one item.
+        """Return the prompt of one item, which is any JSON value.
 
-        :param item: any JSON value
-        :raises InvalidTemplate: it does not fit this item, takes too long or becomes too long; the message says which.
+        :raises InvalidTemplate: the template does not fit this item, or takes too long or becomes too long
         """
         work, pieces, size = Work(), [], 0
         try:
@@ -334,15 +327,15 @@ class PromptTemplate:
                 if size > LONGEST_PROMPT:
                     raise TemplateRuntimeError(f"the prompt becomes longer than {LONGEST_PROMPT:,} characters")
         except _FAILURES as error:
-            raise InvalidTemplate(f"The template cannot be rendered for this item: {_said(error)}.") from None
+            raise InvalidTemplate(f"The template cannot be rendered for this item: {_message(error)}.") from None
         return "".join(pieces)
 
 
 @lru_cache(maxsize=64)
 def compile_template(text: str) -> PromptTemplate:
-    """Read a template.
+    """Compile a template.
 
-    :raises InvalidTemplate: it is no Jinja, uses what templates may not, or does not use ``item``; the message says where.
+    :raises InvalidTemplate: it is not Jinja, uses what templates may not, or does not use ``item``; the message names the line
     """
     if len(text) > LONGEST_TEMPLATE:
         raise InvalidTemplate(f"The template is longer than {LONGEST_TEMPLATE:,} characters.", field="template")
@@ -351,9 +344,9 @@ def compile_template(text: str) -> PromptTemplate:
         _refuse(tree)
         compiled = _ENVIRONMENT.from_string(_Counting().visit(tree))
     except TemplateSyntaxError as error:
-        raise _invalid(f"{_said(error)} (line {error.lineno})") from None
+        raise _invalid(f"{_message(error)} (line {error.lineno})") from None
     except (*_FAILURES, SyntaxError, MemoryError) as error:
-        raise _invalid(_said(error)) from None
+        raise _invalid(_message(error)) from None
     return PromptTemplate(text=text, _compiled=compiled)
 
 
@@ -361,11 +354,19 @@ def _refuse(tree: nodes.Template) -> None:
     _refuse_size(tree)
     for node in tree.find_all(nodes.Node):
         if not isinstance(node, _ALLOWED):
-            raise _not_allowed(node)
+            advice = "; for the entries of an object write item|items" if isinstance(node, nodes.Call) else ""
+            raise TemplateSyntaxError(
+                f"a template may print, choose and loop ({{{{ … }}}}, {{% if %}}, {{% for %}}); "
+                f"{type(node).__name__} is not among what it may do{advice}",
+                node.lineno or 1,
+            )
         if isinstance(node, nodes.For) and (node.test or node.recursive):
             raise TemplateSyntaxError("a loop takes no condition: put an {% if %} into it", node.lineno)
         if isinstance(node, nodes.Filter | nodes.Test):
-            _refuse_word(node)
+            known, kind = (FILTERS, "filter") if isinstance(node, nodes.Filter) else (TESTS, "test")
+            if node.name not in known or node.dyn_args or node.dyn_kwargs:
+                names = ", ".join(sorted(name for name in known if name != SLICE))
+                raise TemplateSyntaxError(f"there is no {kind} {node.name!r}; there are: {names}", node.lineno)
     unknown = find_undeclared_variables(tree)
     if others := sorted(unknown - {"item"}):
         raise TemplateSyntaxError(f"there is no {others[0]!r} here, only 'item'", 1)
@@ -374,7 +375,7 @@ def _refuse(tree: nodes.Template) -> None:
 
 
 def _refuse_size(tree: nodes.Template) -> None:
-    """Without recursion: what is too deep must not be walked by it."""
+    # No recursion: the tree may be too deep for it.
     waiting: list[tuple[nodes.Node, int, int]] = [(tree, 0, 0)]
     count = 0
     while waiting:
@@ -385,24 +386,8 @@ def _refuse_size(tree: nodes.Template) -> None:
         waiting += [(child, depth + 1, loops) for child in node.iter_child_nodes()]
 
 
-def _refuse_word(node: nodes.Filter | nodes.Test) -> None:
-    known, kind = (FILTERS, "filter") if isinstance(node, nodes.Filter) else (TESTS, "test")
-    if node.name not in known or node.dyn_args or node.dyn_kwargs:
-        names = ", ".join(sorted(name for name in known if name != SLICE))
-        raise TemplateSyntaxError(f"there is no {kind} {node.name!r}; there are: {names}", node.lineno)
-
-
-def _not_allowed(node: nodes.Node) -> TemplateSyntaxError:
-    advice = "; for the entries of an object write item|items" if isinstance(node, nodes.Call) else ""
-    return TemplateSyntaxError(
-        f"a template may print, choose and loop ({{{{ … }}}}, {{% if %}}, {{% for %}}); "
-        f"{type(node).__name__} is not among what it may do{advice}",
-        node.lineno or 1,
-    )
-
-
 class _Counting(NodeTransformer):
-    """The same template with a sign of life in each step of a loop, and each comparison and slice by way of a filter."""
+    """Adds an empty output to each loop's step, and turns comparisons and slices into tests and filters, to count them."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         changed = cast(nodes.For, self.generic_visit(node))
@@ -433,7 +418,7 @@ def _invalid(problem: str) -> InvalidTemplate:
     return InvalidTemplate(f"The template cannot be used: {problem}.", field="template")
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, RecursionError | MemoryError):
         return "it is nested too deeply"
     return (getattr(error, "message", None) or str(error) or type(error).__name__).rstrip(".")[:500]

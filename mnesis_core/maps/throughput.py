@@ -1,7 +1,6 @@
-"""How fast a run goes: from the endings of some of its items to rates, sums and the time that is left.
+"""A run's throughput: rates, sums and the time left, from the endings of a sample of its items.
 
-Some, not all: a run may have a hundred thousand items. They are taken evenly over the input, which is worked through in
-its order, so that each stands for as many of its neighbours.
+A run may have a hundred thousand items. The sample is spread evenly over the input, which is processed in order.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from datetime import datetime
 
 from mnesis_core.maps.values import Counts
 
+# With fewer, the time left is unknown.
 FEWEST_ENDINGS = 3
-"""Before so many items have ended, nobody can say how long the rest will take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """One item that has ended."""
-
     at: datetime
     is_failed: bool = False
     tokens: int = 0
@@ -28,11 +25,11 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """A stretch of a run's time: what ended in it, and what had been spent when it was over."""
+class Interval:
+    """A part of a run's time: what ended in it, and the sums spent by its end."""
 
+    # Seconds after the run began.
     begins: float
-    """Seconds after the run began."""
     ends: float
     completed: float
     failed: float
@@ -41,74 +38,73 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spell:
-    """What is known of the whole: how many items have ended, since when, and what was spent."""
+class RunSpan:
+    """The whole run so far."""
 
     began: datetime
+    # The end of the run, or now.
     until: datetime
-    """The end of the run, or now."""
     ended: int
     tokens: int = 0
     cost_micros: int = 0
 
     @property
     def seconds(self) -> float:
-        """How long it is; never nothing."""
         return max(0.001, (self.until - self.began).total_seconds())
 
 
 def spread(count: int, *, most: int) -> list[int]:
-    """Numbers from 1 to ``count``, at most ``most`` of them, evenly spread."""
+    """Return at most ``most`` numbers from 1 to ``count``, evenly spread."""
     if count <= most:
         return list(range(1, count + 1))
     return [(2 * index + 1) * count // (2 * most) + 1 for index in range(most)]
 
 
-def stretches_of(endings: Sequence[Ending], spell: Spell, *, most: int) -> list[Stretch]:
-    """The time of a run in equal stretches, with the endings of some items scaled up to all of them.
+def intervals_of(endings: Sequence[Ending], span: RunSpan, *, most: int) -> list[Interval]:
+    """Return the run's time in equal parts, with the endings of a sample scaled up to all items.
 
-    Sums are scaled so that the last stretch ends at what was spent in all.
+    Sums are scaled so that the last part ends at the total spent.
     """
     if not endings:
         return []
     count = max(6, min(most, len(endings) // 3))
     groups: list[list[Ending]] = [[] for _ in range(count)]
     for ending in endings:
-        share = (ending.at - spell.began).total_seconds() / spell.seconds
+        share = (ending.at - span.began).total_seconds() / span.seconds
         groups[max(0, min(count - 1, int(share * count)))].append(ending)
-    return _summed(groups, spell, weight=spell.ended / len(endings))
+    return _summed(groups, span, weight=span.ended / len(endings))
 
 
-def seconds_left(endings: Sequence[Ending], spell: Spell, *, open_items: int) -> float | None:
-    """How long the items that have not ended will take, as fast as the newest tenth; ``None``: too early to say."""
+def seconds_left(endings: Sequence[Ending], span: RunSpan, *, open_items: int) -> float | None:
+    """Return the seconds that the open items will take at the rate of the newest tenth; None if it is too early to say."""
     if len(endings) < FEWEST_ENDINGS:
         return None
     times = sorted(ending.at for ending in endings)
     newest = max(FEWEST_ENDINGS, len(times) // 10)
-    since = times[-newest - 1] if len(times) > newest else spell.began
-    seconds = max(0.001, (spell.until - since).total_seconds())
-    return open_items * seconds / (newest * max(1.0, spell.ended / len(times)))
+    since = times[-newest - 1] if len(times) > newest else span.began
+    seconds = max(0.001, (span.until - since).total_seconds())
+    return open_items * seconds / (newest * max(1.0, span.ended / len(times)))
 
 
-def _summed(groups: Sequence[Sequence[Ending]], spell: Spell, *, weight: float) -> list[Stretch]:
+def _summed(groups: Sequence[Sequence[Ending]], span: RunSpan, *, weight: float) -> list[Interval]:
     whole = [ending for group in groups for ending in group]
-    token_weight = _scale(spell.tokens, sum(ending.tokens for ending in whole))
-    cost_weight = _scale(spell.cost_micros, sum(ending.cost_micros for ending in whole))
-    stretches, tokens, cost = [], 0.0, 0.0
+    token_weight = _scale(span.tokens, sum(ending.tokens for ending in whole))
+    cost_weight = _scale(span.cost_micros, sum(ending.cost_micros for ending in whole))
+    intervals, tokens, cost = [], 0.0, 0.0
     for index, group in enumerate(groups):
         failed = sum(ending.is_failed for ending in group)
         tokens += token_weight * sum(ending.tokens for ending in group)
         cost += cost_weight * sum(ending.cost_micros for ending in group)
-        stretch = Stretch(
-            begins=spell.seconds * index / len(groups),
-            ends=spell.seconds * (index + 1) / len(groups),
+        interval = Interval(
+            begins=span.seconds * index / len(groups),
+            ends=span.seconds * (index + 1) / len(groups),
             completed=weight * (len(group) - failed),
             failed=weight * failed,
             tokens=tokens,
             cost_micros=cost,
         )
-        stretches.append(stretch)
-    return stretches
+        intervals.append(interval)
+    return intervals
 
 
 def _scale(known: int, summed: int) -> float:
@@ -118,27 +114,24 @@ def _scale(known: int, summed: int) -> float:
 # How far a run is, as one line of a terminal.
 
 BAR = 24
-"""Characters."""
+# The window over which throughput is measured.
 WINDOW_SECONDS = 30.0
-"""The pace is that of so long."""
 _MINUTE, _HOUR = 60, 3_600
 
 
 @dataclass(slots=True)
-class Pace:
-    """How fast items end, as far as it was seen."""
-
+class Throughput:
     _seen: deque[tuple[float, int]] = field(default_factory=deque)
 
     def see(self, ended: int, *, now: float) -> None:
-        """Note how many items have ended at a moment, in seconds of any clock that never goes back."""
+        """Note how many items have ended at a time, in seconds of a monotonic clock."""
         self._seen.append((now, ended))
         while len(self._seen) > 2 and now - self._seen[0][0] > WINDOW_SECONDS:
             self._seen.popleft()
 
     @property
     def per_second(self) -> float:
-        """Items; 0 while nobody can say."""
+        """Return items per second; 0 while unknown."""
         if len(self._seen) < 2:
             return 0.0
         (began, before), (now, ended) = self._seen[0], self._seen[-1]
@@ -146,7 +139,6 @@ class Pace:
 
 
 def progress_line(counts: Counts, *, state: str, per_second: float) -> str:
-    """Bar, share, counts, pace and what is left to wait."""
     if counts.items is None:
         return f"{state}: the input is being read"
     share = counts.ended / counts.items if counts.items else 1.0

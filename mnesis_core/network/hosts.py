@@ -28,12 +28,12 @@ from mnesis_core.errors import NotListed
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+# Names for networks in a list.
 NAMED = {
     "loopback": ("127.0.0.0/8", "::1/128"),
     "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
     "link-local": ("169.254.0.0/16", "fe80::/10"),
 }
-"""Words for networks in a list."""
 
 _METADATA = tuple(
     ip_network(text)
@@ -50,8 +50,8 @@ _METADATA = tuple(
     )
 )
 _NAT64 = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
+# Deprecated: an IPv4 address in the last four bytes.
 _COMPATIBLE = ip_network("::/96")
-"""Long deprecated: an IPv4 address in the last four bytes."""
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
@@ -69,7 +69,7 @@ def read_networks(text: str) -> tuple[Network, ...]:
 
 
 def may_reach(text: str, listed: Sequence[Network]) -> bool:
-    """Whether an IP address is public, or lies in a network that is listed. What is no IP address is not reached."""
+    """Return whether an IP address is public or in a listed network. False for anything that is not an IP address."""
     try:
         faces = _faces(ip_address(text))
     except ValueError:
@@ -80,7 +80,7 @@ def may_reach(text: str, listed: Sequence[Network]) -> bool:
 
 
 def gives_credentials(text: str) -> bool:
-    """Whether an IP address hands out the machine's own credentials: nobody lists it."""
+    """Return whether an IP address hands out the machine's own credentials; listing it has no effect."""
     return any(face in network for face in _faces(ip_address(text)) for network in _METADATA)
 
 
@@ -103,7 +103,7 @@ def literal_address(host: str) -> str | None:
 
 
 def _faces(address: Address) -> tuple[Address, ...]:
-    """An address, or the IPv4 addresses that a packet to an IPv6 address may end up at."""
+    """Return an address, or the IPv4 addresses that a packet to an IPv6 address may reach."""
     if isinstance(address, IPv4Address):
         return (address,)
     if address.ipv4_mapped is not None:
@@ -131,37 +131,35 @@ def _is_public(address: Address) -> bool:
 # belong to the host's owner, who lists them in the environment; a command on the host is the owner's and needs no list.
 
 PROGRAMS, VARIABLES, ADDRESSES = "MNESIS_MCP_PROGRAMS", "MNESIS_KEY_VARIABLES", "MNESIS_PRIVATE_ADDRESSES"
+# Lists nothing where there is a default.
 NOTHING = "none"
-"""What an owner writes who lists nothing where there is a default."""
+# At the end of a listed program: further arguments may follow, none of which begins with a hyphen.
 MORE = "..."
-"""At the end of a listed program: further arguments may follow, none of which begins with a hyphen."""
 
 Entry = TypeVar("Entry")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+# The first argument of these programs says what is run: with only ``...`` after one, anything could be.
 _RUNNERS = re.compile(
     r"(npx|npm|pnpm|yarn|bunx?|deno|node|uvx?|pipx|python[\d.]*|ruby|perl|php|env|(ba|da|z|fi)?sh)(\.exe)?"
 )
-"""Programs whose first argument says what is run: with nothing but ``...`` after one, anything would be."""
+# Programs that run packages and modules by name, as MCP servers are distributed; ``...`` may follow these.
 _LAUNCHERS = re.compile(r"npx -y|uvx|python[\d.]* -m")
-"""Programs that run packages and modules by name, as MCP servers are distributed; ``...`` may follow these."""
+# Secrets of the site and of the machine. They are never given away, even if they are listed.
 _NEVER = re.compile(
     r"SECRET_KEY|.*DATABASE_URL|REDIS_URL|PG(PASSWORD|PASSFILE|SERVICEFILE)|KUBECONFIG|BOTO_CONFIG|VAULT_TOKEN"
     r"|GOOGLE_(APPLICATION_)?CREDENTIALS.*|(MNESIS|DJANGO|POSTGRES|AWS|AZURE|ARM|GCP|GCLOUD|CLOUDSDK|GOOGLE_CLOUD|VERTEX"
     r"|VERTEXAI|OCI|ALIBABA_CLOUD|KUBERNETES|SSH)_.*"
 )
-"""Secrets of the site and of the machine. They are never given away, even where they are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedProgram:
-    """A program with the beginning of its arguments."""
-
     words: tuple[str, ...]
     takes_more: bool = False
 
     def fits(self, argv: Sequence[str]) -> bool:
-        """Whether a command is this one, word for word, with no more than what may follow."""
+        """Return whether a command is this one, verbatim, with no more than what may follow."""
         rest = argv[len(self.words) :]
         if tuple(argv[: len(self.words)]) != self.words:
             return False
@@ -173,11 +171,9 @@ class ListedProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedVariable:
-    """A variable, and where its value may go."""
-
     name: str
+    # ``https://host:port``; empty: to a provider's own address, and to the listed programs.
     origin: str = ""
-    """``https://host:port``; empty: to a provider's own address, and to the programs that are listed."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.origin}" if self.origin else self.name
@@ -185,8 +181,6 @@ class ListedVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLists:
-    """Everything that the host's owner has listed."""
-
     programs: tuple[ListedProgram, ...] = ()
     variables: tuple[ListedVariable, ...] = ()
     addresses: tuple[Network, ...] = ()
@@ -259,14 +253,14 @@ def _not_listed(what: str, setting: str, entry: str, *, field: str) -> NotListed
 
 
 def is_never_listed(name: str) -> bool:
-    """Whether a variable holds a secret of the site or of the machine."""
+    """Return whether a variable holds a secret of the site or of the machine."""
     return bool(_NEVER.fullmatch(name.upper()))
 
 
 def origin_of(url: str) -> str:
-    """``https://host:port`` of an address.
+    """Return ``https://host:port`` of an address.
 
-    :raises ValueError: it is none.
+    :raises ValueError: the address is invalid
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
@@ -328,6 +322,7 @@ def _variable(text: str) -> ListedVariable:
     return ListedVariable(name=name, origin=origin_of(place if "://" in place else f"https://{place}") if at else "")
 
 
+# litellm's variables for the keys of well-known providers.
 PROVIDER_KEYS = (
     *(
         "AI21_API_KEY",
@@ -342,7 +337,6 @@ PROVIDER_KEYS = (
     *("OPENAI_API_KEY", "OPENROUTER_API_KEY", "PERPLEXITYAI_API_KEY", "SAMBANOVA_API_KEY"),
     *("TOGETHERAI_API_KEY", "XAI_API_KEY", "ZAI_API_KEY"),
 )
-"""What litellm calls the keys of well-known providers."""
 
 
 def local_lists(python: str) -> dict[str, str]:

@@ -9,16 +9,14 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 
+# ``all`` allows what the owner may do; ``read`` allows reading only.
 SCOPES = ("all", "read")
-"""``all`` may do what its owner may; ``read`` may only look."""
 
 _KEY = re.compile(r"mns_([0-9a-f]{12})_([0-9A-Za-z_-]{43})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyText:
-    """A key as its holder has it."""
-
     prefix: str
     secret: str
 
@@ -27,14 +25,12 @@ class KeyText:
 
     @property
     def secret_hash(self) -> str:
-        """What is kept of the secret. It is 256 random bits, so one fast hash is as good as a slow one."""
+        # The secret is 256 random bits, so one fast hash is as good as a slow one.
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
-    """A key as the server has it."""
-
     prefix: str
     owner_id: int
     owner_name: str
@@ -46,20 +42,19 @@ class KeyRecord:
 
     @property
     def may_write(self) -> bool:
-        """Whether its holder may change anything."""
         return self.scope == "all"
 
     def is_proven_by(self, key: KeyText) -> bool:
-        """Whether this text is this key, and the key is still good."""
+        """Return whether this text is this key, and the key is still valid."""
         return hmac.compare_digest(self.secret_hash, key.secret_hash) and self.revoked_at is None
 
 
 def new_key() -> KeyText:
-    """A key that nobody has yet."""
+    """Return a new random key."""
     return KeyText(prefix=secrets.token_hex(6), secret=secrets.token_urlsafe(32))
 
 
 def parse_key(text: str) -> KeyText | None:
-    """The key in a header's text, or ``None`` when it is not one of ours."""
+    """Return the key in a header's text, or None if it is not one of ours."""
     match = _KEY.fullmatch(text)
     return KeyText(prefix=match[1], secret=match[2]) if match else None

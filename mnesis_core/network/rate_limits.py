@@ -1,8 +1,7 @@
-"""How often something may be tried: so many times at once, then once in so many seconds.
+"""Rate limits of sign-ins and requests: a burst of attempts, then one per interval.
 
-Tries of passwords and requests are counted in buckets, each of which empties by itself at a steady pace (the generic cell
-rate algorithm). All that is kept of a bucket is the time at which it is empty again, so a bucket without a time, or with
-one that is past, is empty.
+Attempts fill buckets, which drain at a constant rate (the generic cell rate algorithm). Of a bucket only the time is kept
+at which it is empty again, so a bucket without a time, or with one in the past, is empty.
 """
 
 from __future__ import annotations
@@ -19,79 +18,73 @@ from mnesis_core.network.hosts import Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """What one try draws on."""
-
+    # What is counted: ``("account", "ada")``.
     name: tuple[str, ...]
-    """What is counted: ``("account", "ada")``."""
-    tries: int
-    """How many fit in at once."""
+    attempts: int
+    # After which one more attempt fits.
     seconds: float
-    """After which one more fits in."""
+    # Whether only the account's owner is likely to fill it: the right password empties it.
     is_own: bool = False
-    """Whether only the account's owner is likely to fill it: the right password empties it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether a try is allowed."""
-
+    # Seconds until the next attempt; 0 if this one is allowed.
     wait_seconds: int = 0
-    """Until the next one is; 0: this one is allowed."""
+    # When each bucket of an allowed attempt will be empty, by name.
     empty_at: Mapping[tuple[str, ...], datetime] = field(default_factory=dict)
-    """When each bucket of an allowed try will be empty, by name."""
 
 
 def decide(buckets: Sequence[Bucket], empty_at: Mapping[tuple[str, ...], datetime], now: datetime) -> Decision:
-    """Whether a try may be made that draws on all of these; ``empty_at`` is what is kept of them."""
+    """Decide whether an attempt may draw on all of these; ``empty_at`` holds the stored times."""
     after, wait = {}, 0
     for bucket in buckets:
-        # In whole microseconds on both sides: else rounding takes the last try of a burst away.
+        # In whole microseconds on both sides: otherwise rounding would refuse the last attempt of a burst.
         step = timedelta(seconds=bucket.seconds)
         after[bucket.name] = max(empty_at.get(bucket.name, now), now) + step
-        wait = max(wait, ceil((after[bucket.name] - now - bucket.tries * step) / timedelta(seconds=1)))
+        wait = max(wait, ceil((after[bucket.name] - now - bucket.attempts * step) / timedelta(seconds=1)))
     return Decision(wait_seconds=wait) if wait else Decision(empty_at=after)
 
 
 def request_bucket(config: RequestConfig, name: tuple[str, ...]) -> Bucket:
-    """What a request draws on."""
-    return Bucket(name=name, tries=config.burst, seconds=1 / config.per_second)
+    return Bucket(name=name, attempts=config.burst, seconds=1 / config.per_second)
 
 
 def sign_in_buckets(config: SignInConfig, *, account: str, network: str, device: str) -> list[Bucket]:
-    """What a try to sign in draws on.
+    """Return the buckets of an attempt to sign in.
 
-    A device that has signed in to this account before has a bucket of its own, so nobody else can keep its owner out.
+    A device that has signed in to this account before has a bucket of its own, so that no one else can lock its owner out.
 
-    :param network: where the try comes from (``addresses.network_of``)
+    :param network: the client's (``network_of``)
     :param device: the device's own name if it has signed in to this account before, else empty
     """
     if device:
         name = ("device", account, device)
-        return [Bucket(name=name, tries=config.device_tries, seconds=config.device_seconds, is_own=True)]
+        return [Bucket(name=name, attempts=config.device_tries, seconds=config.device_seconds, is_own=True)]
     pair = ("account and address", account, network)
     return [
-        Bucket(name=pair, tries=config.pair_tries, seconds=config.pair_seconds, is_own=True),
-        Bucket(name=("address", network), tries=config.address_tries, seconds=config.address_seconds),
-        Bucket(name=("account", account), tries=config.account_tries, seconds=config.account_seconds),
+        Bucket(name=pair, attempts=config.pair_tries, seconds=config.pair_seconds, is_own=True),
+        Bucket(name=("address", network), attempts=config.address_tries, seconds=config.address_seconds),
+        Bucket(name=("account", account), attempts=config.account_tries, seconds=config.account_seconds),
     ]
 
 
 def password_change_buckets(config: SignInConfig, *, account: str) -> list[Bucket]:
-    """What a change of the password draws on: somebody is signed in and says the old one."""
-    return [Bucket(name=("change", account), tries=config.device_tries, seconds=config.device_seconds, is_own=True)]
+    # The user is signed in and gives the old password.
+    return [Bucket(name=("change", account), attempts=config.device_tries, seconds=config.device_seconds, is_own=True)]
 
 
-# Which address a request came from, and which addresses are one customer's.
+# Clients' addresses.
 
+# Bits of an IPv6 address assigned to a subscriber, who chooses the rest (RFC 6177).
 SUBSCRIBER_PREFIX = 64
-"""Bits of an IPv6 address that one subscriber has no choice of (RFC 6177): the rest they choose as they like."""
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
-    """The address of the client.
+    """Return the address of the client.
 
     Each proxy appends the peer that it saw to ``X-Forwarded-For``, and a client may begin it with anything. So it is read
-    from its end, and only as long as a trusted proxy is who says it.
+    from its end, and only as long as a trusted proxy added the entry.
 
     :param peer: the other end of the connection
     """
@@ -104,7 +97,7 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
 
 
 def network_of(address: str) -> str:
-    """What is counted as one: an IPv4 address, an IPv6 network of 64 bits; of what is neither, the text itself."""
+    """Return what is counted as one: an IPv4 address, an IPv6 network of 64 bits; otherwise the text itself."""
     parsed = _parsed(address)
     if not isinstance(parsed, IPv6Address):
         return str(parsed or address)
@@ -117,7 +110,7 @@ def _is_in(address: str, networks: Sequence[Network]) -> bool:
 
 
 def _parsed(text: str) -> IPv4Address | IPv6Address | None:
-    """The address; an IPv4 one that is written as IPv6 is the same one."""
+    # An IPv4 address written as IPv6 is the same address.
     try:
         address = ip_address(text.strip())
     except ValueError:

@@ -19,6 +19,7 @@ You see nothing of its conversation except that message; lcm_grep, lcm_describe,
 Nobody can answer questions. Work until the task is done, then answer: only your last message goes back.
 Say there what you found, with the ids of messages, summaries and files that it rests on, and what you could not do."""
 
+# What a model writes when it keeps nothing, without accents, signs and capitals.
 _NOTHING = {
     "",
     "nothing",
@@ -34,26 +35,21 @@ _NOTHING = {
     "all",
     "everything",
 }
-"""What a model writes that keeps nothing, without accents, signs and capitals."""
 
 
+# How a sub-agent's scope is stated beneath its prompt.
 _YOURS, _NOT_YOURS = "\n\nYour part: ", "\n\nNot your part, since it is done by who asks: "
-"""How a sub-agent is told its scope, beneath its prompt."""
 
 
 class AgentKind(StrEnum):
-    """What a sub-agent may do."""
-
+    # May do what its parent may.
     GENERAL = "general"
-    """What its parent may."""
+    # May only use tools that change nothing. It cannot delegate, so the guard lets it pass.
     EXPLORE = "explore"
-    """Only read: tools that change nothing. It can delegate nothing, so the guard lets it pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """One task for a sub-agent, and what whoever hands it over says of its own."""
-
     prompt: str
     agent: AgentKind = AgentKind.GENERAL
     title: str = ""
@@ -61,7 +57,6 @@ class Handover:
     kept_work: str = ""
 
     def message(self) -> str:
-        """The sub-agent's first message."""
         scope, kept = self.delegated_scope.strip(), self.kept_work.strip()
         yours = f"{_YOURS}{scope}" if scope else ""
         not_yours = f"{_NOT_YOURS}{kept}" if kept else ""
@@ -70,27 +65,25 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegator:
-    """Who hands over."""
-
+    # 0 for a person's own session, 1 for its sub-agents.
     depth: int
-    """0 for a person's own session, 1 for its sub-agents."""
+    # The whole message that began the turn.
     own_task: str
-    """What the running turn was asked: the whole message."""
+    # Sub-agents that the turn has launched before.
     launched: int
-    """Sub-agents that the turn has launched before."""
 
     @property
     def whole_tasks(self) -> set[str]:
-        """Every way to say all of the own task: the message, its prompt, and the scope that it was handed; as words."""
+        """Return the forms of the turn's whole task, as words: the message, its prompt, and the delegated scope."""
         before, _, _ = self.own_task.partition(_NOT_YOURS)
         prompt, _, scope = before.partition(_YOURS)
         return {_words(text) for text in (self.own_task, before, prompt, scope)} - {""}
 
 
 def check_handover(delegator: Delegator, handover: Handover, config: DelegationConfig) -> None:
-    """Whether one task may be handed over: by anybody to an explorer, by a person's own session, or with a part kept.
+    """Check that one task may be handed over: to an explorer, by a person's own session, or with a part kept.
 
-    :raises DelegationRefused: it may not; the message says what to do instead.
+    :raises DelegationRefused: it may not; the message says what to do instead
     """
     _check_asked([handover])
     check_room(delegator, 1, config)
@@ -106,10 +99,10 @@ def check_handover(delegator: Delegator, handover: Handover, config: DelegationC
 
 
 def check_siblings(delegator: Delegator, handovers: Sequence[Handover], config: DelegationConfig) -> None:
-    """Whether several tasks may be handed over side by side: they divide the work, so nothing need be kept.
+    """Check that several tasks may be handed over side by side. They divide the work, so nothing need be kept.
 
-    :raises InvalidRequest: they are not at least two.
-    :raises DelegationRefused: they may not; the message says what to do instead.
+    :raises InvalidRequest: there are fewer than two
+    :raises DelegationRefused: they may not; the message says what to do instead
     """
     if len(handovers) < 2:
         raise InvalidRequest("tasks takes two tasks or more; task takes one", field="tasks")
@@ -123,9 +116,9 @@ def check_siblings(delegator: Delegator, handovers: Sequence[Handover], config: 
 
 
 def check_room(delegator: Delegator, count: int, config: DelegationConfig) -> None:
-    """Whether so many more sub-agents may be launched, at this depth and by this turn.
+    """Check that the turn may launch ``count`` more sub-agents at its depth.
 
-    :raises DelegationRefused: they may not.
+    :raises DelegationRefused: it may not
     """
     check_depth(delegator.depth, config)
     if count > config.max_siblings:
@@ -138,9 +131,9 @@ def check_room(delegator: Delegator, count: int, config: DelegationConfig) -> No
 
 
 def check_depth(depth: int, config: DelegationConfig) -> None:
-    """Whether a session that stands so deep may have sub-agents below it: whatever they hand on comes to an end.
+    """Check that a session at this depth may have sub-agents, so that delegation ends.
 
-    :raises DelegationRefused: it may not.
+    :raises DelegationRefused: it may not
     """
     if depth >= config.max_depth:
         raise DelegationRefused(

@@ -18,25 +18,24 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import DEEPEST_SCHEMA, ToolSpec
 from mnesis_core.text import encode_text, nests_within, without_hidden
 
+# Between the server's name and the tool's own.
 SEPARATOR = "__"
-"""Between the server's name and the tool's own."""
+# Of one server: no provider takes more in one call.
 MOST_TOOLS = 128
-"""Of one server: no provider takes more in one call."""
+# Characters of ``server__tool`` that providers accept.
 LONGEST_NAME = 64
-"""Characters of ``server__tool``: what providers take."""
 LONGEST_DESCRIPTION = 4_000
 LONGEST_SCHEMA = 20_000
-"""Characters, as JSON."""
 LONGEST_ARGUMENT, MOST_ARGUMENTS, LONGEST_ADDRESS = 4_000, 100, 2_000
 LONGEST_WAIT_SECONDS = 3_600.0
 READ_ONLY = "readOnlyHint"
+# The protocol's hints, and in words what yes and no mean.
 HINTS = {
     READ_ONLY: ("changes nothing", "changes something"),
     "destructiveHint": ("may destroy", "only adds"),
     "idempotentHint": ("does nothing more when repeated", "does it again when repeated"),
     "openWorldHint": ("reaches other systems", "reaches no other systems"),
 }
-"""What a server may say of a tool, and in words what its yes and its no mean."""
 
 _SERVER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -46,94 +45,87 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """How to reach a server, and how far its tools are trusted."""
-
     name: str
-    """Lower-case letters, digits and hyphens."""
+    # The program to start, for a server on standard input and output; empty for one over HTTP.
     argv: tuple[str, ...] = ()
-    """The program to start, for one on standard input and output; empty for one over HTTP."""
+    # The address of a server over streamable HTTP.
     url: str = ""
-    """Where one over streamable HTTP listens."""
+    # Environment variables of the program (or headers of the requests), each with our variable that holds the value.
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of the program (or headers of the requests) -> the variable of ours that holds the value."""
+    # The longest duration of one call.
     timeout_seconds: float = 60.0
-    """The longest that one call may take."""
     needs_approval: bool = False
+    # Whether the server's ``readOnlyHint`` is believed.
     trust_annotations: bool = False
-    """Whether its own word is taken for which of its tools change nothing (``readOnlyHint`` of the protocol)."""
+    # Set by a command on the host. What a page entered is bound by the host's lists.
     entered_on_host: bool = False
-    """Whether a command on the host entered how it is reached. What a page entered is bound by the host's lists."""
 
     @property
     def reached(self) -> tuple[tuple[str, ...], str, dict[str, str]]:
-        """What the host's lists are about."""
         return self.argv, self.url, dict(self.secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTool:
-    """One tool as a server lists it."""
-
+    # The server's own name for it.
     name: str
-    """The server's own name for it."""
     description: str
     schema: Any
+    # The hints that the server gives, by the protocol's names (``HINTS``).
     hints: Mapping[str, bool] = field(default_factory=dict)
-    """What the server says that it does, by the protocol's names (``HINTS``); what it does not say is not here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedTool:
-    """One tool of a server as sessions are offered it."""
-
     remote_name: str
     spec: ToolSpec
     hints: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
-        """The digest of its whole listing. A tool that is listed differently is another tool."""
+        """Return the digest of the whole listing. A tool that is listed differently is another tool."""
         said = json.dumps([self.remote_name, asdict(self.spec), dict(self.hints)], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What was taken of a server's list, and why the rest was not."""
+    """The tools taken from a server's list, and why others were not."""
 
     tools: tuple[AttachedTool, ...] = ()
+    # A sentence each, at most ``MOST_TOOLS``.
     left_out: tuple[str, ...] = ()
-    """A sentence each, at most ``MOST_TOOLS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedServer:
-    """A server as it is attached."""
-
     id: str
     address: ServerAddress
     listing: Listing
+    # When the server last answered with its tools.
     listed_at: datetime | None
-    """When its tools were last asked for, and it answered."""
+    # What went wrong at the last request; empty if nothing did.
     problem: str
-    """What went wrong when it was last asked; empty if nothing did."""
     unreachable_since: datetime | None
+    # Tools that an administrator declared read-only: the server's name and the ``digest`` at that time.
     read_only_tools: Mapping[str, str] = field(default_factory=dict)
-    """Tools of which an administrator has said that they change nothing: the server's name -> ``digest`` as they saw it."""
+    # Whether only some users' sessions may be offered its tools.
     is_restricted: bool = False
-    """Whether only some people's sessions may be offered its tools."""
     created_at: datetime
     removed_at: datetime | None = None
 
     def is_read_only(self, tool: AttachedTool) -> bool:
-        """Whether a tool is known to change nothing. What nobody has said is not known, nor what is listed otherwise since."""
+        """Return whether a tool is known to change nothing. A declaration is void once the tool is listed differently."""
         if self.read_only_tools.get(tool.remote_name) == tool.digest:
             return True
         return self.address.trust_annotations and tool.hints.get(READ_ONLY) is True
 
 
 def check_address(address: ServerAddress) -> None:
-    """:raises InvalidRequest: a value is missing or out of its bounds; the message says which."""
+    """Check a server's address.
+
+    :raises InvalidRequest: a value is missing or out of bounds; the message names it
+    """
     if not _SERVER_NAME.fullmatch(address.name):
         raise InvalidRequest("name must be 1 to 32 lower-case letters, digits and hyphens", field="name")
     if bool(address.argv) == bool(address.url):
@@ -153,6 +145,13 @@ def check_address(address: ServerAddress) -> None:
             )
 
 
+def _check_argv(argv: tuple[str, ...]) -> None:
+    if len(argv) > MOST_ARGUMENTS or any(len(item) > LONGEST_ARGUMENT or encode_text(item) != item for item in argv):
+        raise InvalidRequest("the program has too many, too long or unusable arguments", field="argv")
+    if argv and not argv[0].strip():
+        raise InvalidRequest("the program has no name", field="argv")
+
+
 def _check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
@@ -165,15 +164,8 @@ def _check_url(url: str) -> None:
         raise InvalidRequest("url must hold no password; name a variable that holds it", field="url")
 
 
-def _check_argv(argv: tuple[str, ...]) -> None:
-    if len(argv) > MOST_ARGUMENTS or any(len(item) > LONGEST_ARGUMENT or encode_text(item) != item for item in argv):
-        raise InvalidRequest("the program has too many, too long or unusable arguments", field="argv")
-    if argv and not argv[0].strip():
-        raise InvalidRequest("the program has no name", field="argv")
-
-
 def take_listing(server_name: str, listed: Iterable[ListedTool]) -> Listing:
-    """What of a server's list sessions may be offered: each tool within bounds, each name once, ``server__tool``."""
+    """Return a server's tools for sessions: each within bounds, each name once, as ``server__tool``."""
     tools: dict[str, AttachedTool] = {}
     left_out: list[str] = []
     for item in listed:
@@ -182,13 +174,18 @@ def take_listing(server_name: str, listed: Iterable[ListedTool]) -> Listing:
         if problem:
             left_out.append(f"{_plain(item.name)[:LONGEST_NAME]}: {problem}")
             continue
-        spec = ToolSpec(name=name, description=_described(item.description), parameters=item.schema)
+        plain = _plain(item.description)
+        spec = ToolSpec(
+            name=name,
+            description=plain if len(plain) <= LONGEST_DESCRIPTION else f"{plain[:LONGEST_DESCRIPTION]} [cut]",
+            parameters=item.schema,
+        )
         tools[name] = AttachedTool(remote_name=item.name, spec=spec, hints=dict(item.hints))
     return Listing(tools=tuple(tools.values()), left_out=tuple(left_out[:MOST_TOOLS]))
 
 
 def _problem(item: ListedTool, name: str, taken: Mapping[str, AttachedTool]) -> str:
-    """Why a tool is not taken; empty if it is."""
+    """Return why a tool is not taken; empty if it is."""
     if len(taken) >= MOST_TOOLS:
         return f"the server has more than {MOST_TOOLS} tools"
     if not item.name or len(name) > LONGEST_NAME:
@@ -211,22 +208,16 @@ def _problem_of_schema(schema: Any) -> str:
 
 
 def hints_in_words(hints: Mapping[str, bool]) -> str:
-    """What a server says of a tool: ``changes something, may destroy``; empty where it says nothing."""
+    """Return a tool's hints in words: ``changes something, may destroy``; empty without hints."""
     return ", ".join(words[0 if hints[name] else 1] for name, words in HINTS.items() if name in hints)
 
 
-def _described(text: str) -> str:
-    plain = _plain(text)
-    return plain if len(plain) <= LONGEST_DESCRIPTION else f"{plain[:LONGEST_DESCRIPTION]} [cut]"
-
-
 def _plain(text: str) -> str:
-    """Without what a reader cannot see: an administrator is to read the same as the model."""
+    # Invisible characters are removed, so that an administrator reads the same as the model.
     return without_hidden(text[: LONGEST_DESCRIPTION * 2])
 
 
 def write_listing(listing: Listing) -> str:
-    """A listing as a text that ``read_listing`` reads again."""
     tools = [
         {"remote_name": tool.remote_name, "hints": dict(tool.hints), **asdict(tool.spec)} for tool in listing.tools
     ]
@@ -234,7 +225,6 @@ def write_listing(listing: Listing) -> str:
 
 
 def read_listing(text: str) -> Listing:
-    """The listing of a stored text; of an empty one, an empty one."""
     if not text:
         return Listing()
     values = json.loads(text)

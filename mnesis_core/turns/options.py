@@ -17,35 +17,32 @@ from mnesis_core.llm.interface import DEEPEST_SCHEMA, ToolSpec
 from mnesis_core.spending import TurnLimits
 from mnesis_core.text import nests_within
 
+# The most of the caller's own tools that providers take.
 MOST_TOOLS = 128
-"""Of the caller's own; the most that providers take."""
+# Characters of all descriptions as JSON: more would leave no room for the conversation.
 LONGEST_DESCRIPTIONS = 400_000
-"""Characters of all of them together, as JSON: more would leave no room for the conversation."""
+# What every provider allows; another name would come back changed.
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every provider allows; another name would come back changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOptions:
-    """How one turn differs from its session."""
-
+    # Tools that the caller runs itself: a call of one suspends the turn until its result comes.
     tools: tuple[ToolSpec, ...] = ()
-    """Tools that the caller runs itself: a call of one suspends the turn until its result comes."""
+    # Replaces the session's; None keeps it.
     system_prompt: str | None = None
-    """In place of the session's; ``None``: the session's."""
     limits: TurnLimits | None = None
+    # ``continue`` or ``stop``; None for the configured action.
     on_doom_loop: str | None = None
-    """``continue`` or ``stop``; ``None``: as the configuration says."""
+    # Whether the session stays alive for peers' messages from this turn on; None keeps the setting.
     host_mode: bool | None = None
-    """Whether the session stays alive for messages of peers from this turn on; ``None``: as it does already."""
+    # Replaces the session's; empty keeps it.
     model: str = ""
-    """In place of the session's; empty: the session's."""
+    # None for the model's default.
     temperature: float | None = None
-    """``None``: the model's own."""
 
     @property
     def tool_names(self) -> frozenset[str]:
-        """The names of the caller's tools."""
         return frozenset(tool.name for tool in self.tools)
 
 
@@ -83,7 +80,7 @@ def _check_tools(tools: Sequence[ToolSpec]) -> None:
 
 
 def write_options(options: TurnOptions) -> str:
-    """Options as a text that ``read_options`` reads again; empty where nothing is asked."""
+    """Return options as a text for ``read_options``; empty without any."""
     asked: dict[str, Any] = {}
     if options.tools:
         asked["tools"] = [_plain(tool) for tool in options.tools]
@@ -103,7 +100,6 @@ def write_options(options: TurnOptions) -> str:
 
 
 def read_options(text: str) -> TurnOptions:
-    """The options of a stored text."""
     if not text:
         return TurnOptions()
     asked = json.loads(text)
@@ -124,10 +120,7 @@ def _plain(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _text(asked: dict[str, Any]) -> str:
-    """As ASCII, so that no database refuses it, whatever the texts hold.
-
-    :raises InvalidRequest: a tool's parameters hold what is not JSON
-    """
+    # ASCII, so that every database accepts it.
     try:
         return json.dumps(asked, sort_keys=True, allow_nan=False)
     except (ValueError, TypeError):

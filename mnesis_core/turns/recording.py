@@ -15,27 +15,27 @@ from mnesis_core.messages import FileRefPart, Part, ReasoningPart, TextPart, Too
 from mnesis_core.records import MessageEnd, UsageRecord
 from mnesis_core.text import encode_text
 
+# Of one message.
 MAX_PARTS = 1_000
-"""Of one message."""
+# Stored characters of the columns.
 NAME_LENGTH, MODEL_LENGTH, REASON_LENGTH = 200, 100, 64
-"""Stored characters of the columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """What was asked and what was answered, with the numbers that the caller knows."""
+    """A question and its answer, with the usage that the caller knows."""
 
     user: tuple[Part, ...]
+    # May be empty: models answer with nothing, too.
     assistant: tuple[Part, ...]
-    """May be empty: models answer with nothing, too."""
     usage: UsageRecord = field(default_factory=UsageRecord)
     finish_reason: str | None = None
+    # The caller's name of its model; empty for the session's.
     model: str = ""
-    """What the caller calls its model; empty: the session's."""
 
 
 def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
-    """A call's usage as the record keeps it; ``cost`` in millionths of the currency unit, ``None`` when nobody says it."""
+    """Return a call's usage for the record; ``cost`` in millionths of the currency unit, None if unknown."""
     return UsageRecord(
         tokens_input=usage.input_tokens,
         tokens_output=usage.output_tokens,
@@ -47,7 +47,6 @@ def usage_record(usage: Usage, *, cost: int | None) -> UsageRecord:
 
 
 def end_of_reply(reply: Reply, spec: ModelSpec) -> MessageEnd:
-    """How a call ended, as the record keeps it."""
     return MessageEnd(
         finish_reason=reply.finish_reason or None,
         outcome=reply.outcome.value,
@@ -72,16 +71,18 @@ def check_recorded(turn: RecordedTurn, *, characters: int) -> None:
     _check_stored("model", turn.model, MODEL_LENGTH)
     _check_stored("finish_reason", turn.finish_reason or "", REASON_LENGTH)
     for name in ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "cost_micros"):
-        _check_number(name, getattr(turn.usage, name))
+        number = getattr(turn.usage, name)
+        if number is not None and not 0 <= number <= MAX_INTEGER:
+            raise InvalidRequest(f"{name} must lie between 0 and {MAX_INTEGER}", field=name)
 
 
 def request_digest(turn: RecordedTurn) -> str:
-    """What tells two requests with one idempotency key apart: 64 hexadecimal digits."""
+    """Return the digest, of 64 hexadecimal digits, that distinguishes requests with the same idempotency key."""
     return hashlib.sha256(repr(turn).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def texts_of(part: Part) -> Iterator[str]:
-    """Every text of a part that may be long."""
+    """Yield every text of a part that may be long."""
     return iter(_texts(part).values())
 
 
@@ -126,24 +127,17 @@ def _check_stored(name: str, text: str, limit: int) -> None:
         raise InvalidRequest(f"{name} is longer than {limit} characters", field=name)
 
 
-def _check_number(name: str, number: int | None) -> None:
-    if number is not None and not 0 <= number <= MAX_INTEGER:
-        raise InvalidRequest(f"{name} must lie between 0 and {MAX_INTEGER}", field=name)
-
-
 # When a model goes round in circles: the same tool with the same input, again and again (seed 000 "doom loop").
 
 
 class Made(NamedTuple):
-    """A tool call, as far as it can be the same as another one."""
-
     name: str
+    # Normalised if they are JSON.
     arguments: str
-    """In one way of writing, where they are JSON."""
 
 
 def call_made(name: str, arguments: str) -> Made:
-    """A call by what it means: the order of keys and the spaces of its arguments say nothing."""
+    """Return a call without the order of keys and the white space of its arguments."""
     try:
         return Made(name, json.dumps(json.loads(arguments), sort_keys=True))
     except (ValueError, RecursionError):
@@ -151,10 +145,7 @@ def call_made(name: str, arguments: str) -> Made:
 
 
 def repeats(before: Sequence[Made], calls: Iterable[Made], threshold: int) -> list[bool]:
-    """For each of the calls of a step, whether it ends a row of at least ``threshold`` that are the same.
-
-    :param before: the calls of the steps before, in order
-    """
+    """Return, for each call of a step, whether it ends a row of at least ``threshold`` equal calls."""
     row, last = _row_at_end(before)
     found = []
     for call in calls:

@@ -33,7 +33,7 @@ MOST_HELD = 256
 """Answers that wait at a time in one process; each takes a connection and a few kilobytes."""
 SENT_AT_ONCE = 10
 """Passwords from one network, then one a second."""
-REFUSALS = Bucket(name=("refusals",), tries=5, seconds=1.0)
+REFUSALS = Bucket(name=("refusals",), attempts=5, seconds=1.0)
 """Answered at once. They are counted together: a flood may come from an address of its own each time."""
 
 
@@ -81,7 +81,7 @@ class SignInGate:
         if STRANGERS.is_full or self._inside >= STRANGERS.places:
             return PasswordsBusy(retry_after=BUSY_SECONDS)
         network = network_of(address_of(request))
-        seconds = self._sent.seconds_to_wait(Bucket(name=(network,), tries=SENT_AT_ONCE, seconds=1.0))
+        seconds = self._sent.seconds_to_wait(Bucket(name=(network,), attempts=SENT_AT_ONCE, seconds=1.0))
         return too_many(seconds) if seconds else None
 
     async def _hold(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from mnesis_core.maps.throughput import Stretch
+from mnesis_core.maps.throughput import Interval
 from sessions_app.pages.markdown import format_count, format_duration, format_money, round_up, show_invisible
 from sessions_app.usage.spending_queries import TakenOnDay
 
@@ -147,7 +147,7 @@ def _sum_up(stretches: Sequence[tuple[date, date]], totals: Sequence[int], say: 
     return f"{say(total)} in all; the most, {say(most)}, on {week}{_name(*stretches[totals.index(most)])}."
 
 
-def draw_run(stretches: Sequence[Stretch]) -> tuple[Chart, Chart] | None:
+def draw_run(stretches: Sequence[Interval]) -> tuple[Chart, Chart] | None:
     """Draw how many items of a run ended when, and what had been spent by then; ``None`` before any has ended.
 
     The rows are those of both: the time since the run began, the rate, the items that failed, and the sum spent.
@@ -204,7 +204,7 @@ def draw_run(stretches: Sequence[Stretch]) -> tuple[Chart, Chart] | None:
     return throughput, spending
 
 
-def _items(stretch: Stretch) -> float:
+def _items(stretch: Interval) -> float:
     return stretch.completed + stretch.failed
 
 

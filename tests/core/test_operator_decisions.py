@@ -20,7 +20,7 @@ from mnesis_core.maps.concurrency import (
     failure_of_call,
     fair_share,
     is_deadly,
-    pause_before_try,
+    pause_before_attempt,
     pause_of_model,
     permits,
 )
@@ -31,7 +31,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 def pause(failure: Failure, *, failures: int = 1, max_retries: int = 2, chance: float = 0.0) -> float | None:
     patience = Patience(max_retries=max_retries, base_seconds=0.5, longest_seconds=60.0)
-    return pause_before_try(failure, patience, failures=failures, now=NOW, chance=chance)
+    return pause_before_attempt(failure, patience, failures=failures, now=NOW, chance=chance)
 
 
 def of_call(error: ModelError) -> Failure:

@@ -12,7 +12,7 @@ from mnesis_core.config import RequestConfig, SignInConfig
 from mnesis_core.network.rate_limits import Bucket, decide, password_change_buckets, request_bucket, sign_in_buckets
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-BUCKET = Bucket(name=("a",), tries=3, seconds=10.0)
+BUCKET = Bucket(name=("a",), attempts=3, seconds=10.0)
 CONFIG = SignInConfig()
 
 
@@ -40,7 +40,7 @@ def test_so_many_at_once_and_then_one_in_so_many_seconds(
 
 
 def test_the_fullest_bucket_decides_and_a_refused_try_fills_none() -> None:
-    other = Bucket(name=("b",), tries=1, seconds=60.0)
+    other = Bucket(name=("b",), attempts=1, seconds=60.0)
     decision = decide([BUCKET, other], {("b",): NOW + timedelta(seconds=42)}, NOW)
     assert (decision.wait_seconds, decision.empty_at) == (42, {})
 

@@ -20,15 +20,15 @@ from tests.support.triers import BUCKETS
 pytestmark = pytest.mark.both_databases
 
 PROCESSES = 4
-OWN = Bucket(name=("own",), tries=2, seconds=60.0, is_own=True)
-SHARED = Bucket(name=("shared",), tries=3, seconds=60.0)
+OWN = Bucket(name=("own",), attempts=2, seconds=60.0, is_own=True)
+SHARED = Bucket(name=("shared",), attempts=3, seconds=60.0)
 
 
 @pytest.mark.slow
 def test_of_many_processes_no_more_try_than_one_would(transactional_db: None) -> None:
     with ThreadPoolExecutor(PROCESSES) as processes:
         done = processes.map(lambda _: run_child("tests.support.triers", 20, seconds=120), range(PROCESSES))
-        assert sum(map(int, done)) == BUCKETS[0].tries
+        assert sum(map(int, done)) == BUCKETS[0].attempts
     assert seconds_to_wait(BUCKETS) > 0
 
 
@@ -54,7 +54,7 @@ def test_rows_do_not_grow_without_bound(db: None) -> None:
     past = timezone.now() - timedelta(seconds=1)
     TryBucket.objects.bulk_create([TryBucket(key=str(number), empty_at=past) for number in range(2 * MOST_TRIMMED)])
     for number in range(3):
-        assert not count_try([Bucket(name=("new", str(number)), tries=1, seconds=60.0)])
+        assert not count_try([Bucket(name=("new", str(number)), attempts=1, seconds=60.0)])
     assert TryBucket.objects.count() == 3
 
 

@@ -10,7 +10,7 @@ from agents_app.map_queries import load_items
 from files_app.contents import put_content
 from files_app.store import store_file_reference
 from mnesis_core.maps.values import (
-    Attempt,
+    AttemptOutcome,
     ErrorKind,
     ItemRecord,
     ItemState,
@@ -108,10 +108,10 @@ def refuse(item: ItemRecord, state: ItemState = ItemState.FAILED, output: str = 
     )
 
 
-def attempt(item: ItemRecord, output: str) -> Attempt:
+def attempt(item: ItemRecord, output: str) -> AttemptOutcome:
     """What a model said to an item."""
     end = MessageEnd(outcome="complete", finish_reason="stop", usage=PAID)
-    return Attempt(output=output, usage=PAID, duration_ms=5, call_id=item.call_id or None, call_end=end)
+    return AttemptOutcome(output=output, usage=PAID, duration_ms=5, call_id=item.call_id or None, call_end=end)
 
 
 def settle(session_id: str, run_id: str, settled: Sequence[Settlement], *, worker: str = WORKER) -> set[int]:

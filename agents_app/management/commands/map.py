@@ -18,7 +18,7 @@ from agents_app.maps.schemas import MapRunList, MapRunRead, run_page
 from agents_app.tools.memory.describing import describe_operator_run
 from files_app.ingest import CHUNK_BYTES, chunks_of, keep_file
 from mnesis_core.errors import InvalidRequest, InvalidSchema
-from mnesis_core.maps.throughput import Pace, progress_line
+from mnesis_core.maps.throughput import Throughput, progress_line
 from mnesis_core.maps.values import OperatorKind, RunRecord, RunState
 from mnesis_core.spending import TurnLimits
 from mnesis_core.text import read_json
@@ -107,7 +107,7 @@ class Command(DoorCommand):
 
     def _watched(self, run: RunRecord, owner_id: int) -> RunRecord:
         """The run when nothing more comes of it by itself; how far it is stands on a terminal meanwhile."""
-        pace, news, moved = Pace(), run, time.monotonic()
+        pace, news, moved = Throughput(), run, time.monotonic()
         try:
             while run.state.is_live:
                 time.sleep(LOOK_SECONDS)
@@ -127,7 +127,7 @@ class Command(DoorCommand):
             self.stderr.write("")
         return run
 
-    def _show_progress(self, run: RunRecord, pace: Pace) -> None:
+    def _show_progress(self, run: RunRecord, pace: Throughput) -> None:
         if self.stderr.isatty():
             line = progress_line(run.counts, state=run.state.value, per_second=pace.per_second)
             self.stderr.write(f"\r\x1b[K{line}", ending="", style_func=str)

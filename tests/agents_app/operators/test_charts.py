@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.maps.throughput import Stretch
+from mnesis_core.maps.throughput import Interval
 from sessions_app.usage.charts import HEIGHT, WIDTH, draw_run
 
 
 def stretch(begins: float, ends: float, *, completed: float = 1, failed: float = 0, tokens: float = 0, cost: float = 0):
-    return Stretch(begins=begins, ends=ends, completed=completed, failed=failed, tokens=tokens, cost_micros=cost)
+    return Interval(begins=begins, ends=ends, completed=completed, failed=failed, tokens=tokens, cost_micros=cost)
 
 
 def test_before_anything_has_ended_there_is_nothing_to_draw() -> None:

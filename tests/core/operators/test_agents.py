@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.maps.agents import is_nothing, limits_of_turn, usage_of_try
+from mnesis_core.maps.agents import is_nothing, limits_of_turn, usage_of_attempt
 from mnesis_core.maps.values import Counts, ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord, RunState
 from mnesis_core.records import UsageRecord
 from mnesis_core.spending import TurnLimits
@@ -96,9 +96,9 @@ def test_the_parts_in_flight_and_what_was_spent_never_pass_the_limit(
 def test_a_try_took_what_its_session_and_those_below_took_since_the_last_one() -> None:
     own = UsageRecord(tokens_input=50, tokens_output=5, cost_micros=None, usage_source="provider")
     taken = UsageRecord(tokens_input=400, tokens_output=40, cost_micros=20)
-    assert usage_of_try(ITEM, own, taken=taken) == replace(own, tokens_input=300, tokens_output=30, cost_micros=13)
+    assert usage_of_attempt(ITEM, own, taken=taken) == replace(own, tokens_input=300, tokens_output=30, cost_micros=13)
 
 
 def test_what_a_deleted_session_took_lowers_no_try_of_the_next_one() -> None:
     own = UsageRecord(tokens_input=50, tokens_output=5, cost_micros=3)
-    assert usage_of_try(ITEM, own, taken=own) == own
+    assert usage_of_attempt(ITEM, own, taken=own) == own

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnesis_core.maps.throughput import Ending, Spell, seconds_left, spread, stretches_of
+from mnesis_core.maps.throughput import Ending, RunSpan, intervals_of, seconds_left, spread
 
 BEGAN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -22,8 +22,8 @@ def endings(*seconds: float, **values: int) -> list[Ending]:
     return [Ending(at=after(at), **values) for at in seconds]
 
 
-def spell(seconds: float, ended: int, **values: int) -> Spell:
-    return Spell(began=BEGAN, until=after(seconds), ended=ended, **values)
+def spell(seconds: float, ended: int, **values: int) -> RunSpan:
+    return RunSpan(began=BEGAN, until=after(seconds), ended=ended, **values)
 
 
 @given(count=st.integers(0, 10_000_000), most=st.integers(1, 400))
@@ -37,7 +37,7 @@ def test_numbers_are_spread_evenly_and_are_those_of_items(count: int, most: int)
 
 
 def test_stretches_hold_every_item_once_and_end_at_what_was_spent() -> None:
-    found = stretches_of(
+    found = intervals_of(
         endings(*range(100), cost_micros=2, tokens=3), spell(99, 100, tokens=300, cost_micros=200), most=10
     )
     assert len(found) == 10
@@ -49,16 +49,16 @@ def test_stretches_hold_every_item_once_and_end_at_what_was_spent() -> None:
 
 def test_some_items_stand_for_all() -> None:
     failed = [Ending(at=after(5), is_failed=True)]
-    found = stretches_of([*endings(*[1.0] * 9), *failed], spell(10, 1_000, tokens=50), most=10)
+    found = intervals_of([*endings(*[1.0] * 9), *failed], spell(10, 1_000, tokens=50), most=10)
     assert sum(stretch.completed for stretch in found) == 900
     assert sum(stretch.failed for stretch in found) == 100
 
 
 def test_no_endings_make_no_stretches_and_endings_outside_the_time_fall_on_its_edges() -> None:
-    assert stretches_of([], spell(10, 0), most=10) == []
-    found = stretches_of(endings(-5, 50), spell(10, 2), most=10)
+    assert intervals_of([], spell(10, 0), most=10) == []
+    found = intervals_of(endings(-5, 50), spell(10, 2), most=10)
     assert [found[0].completed, found[-1].completed] == [1, 1]
-    assert sum(stretch.completed for stretch in stretches_of(endings(0), spell(0, 1), most=10)) == 1
+    assert sum(stretch.completed for stretch in intervals_of(endings(0), spell(0, 1), most=10)) == 1
 
 
 @pytest.mark.parametrize(("ended", "left"), [(100, 50.0), (200, 25.0)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mnesis_core.maps.throughput import Pace, progress_line
+from mnesis_core.maps.throughput import Throughput, progress_line
 from mnesis_core.maps.values import Counts
 
 
@@ -24,7 +24,7 @@ def test_a_line_says_how_far_it_is(counts: Counts, per_second: float, line: str)
 
 
 def test_the_pace_is_that_of_the_last_while() -> None:
-    pace = Pace()
+    pace = Throughput()
     assert pace.per_second == 0
     for now in range(100):
         pace.see(0 if now < 50 else (now - 50) * 4, now=float(now))

@@ -16,9 +16,9 @@ from mnesis_core.maps.prompts import (
     correction,
     item_prompt,
     map_payload,
-    wording_of,
+    prompt_version,
 )
-from mnesis_core.maps.values import ErrorKind, OperatorSpec, TryRecord, read_spec, write_spec
+from mnesis_core.maps.values import AttemptRecord, ErrorKind, OperatorSpec, read_spec, write_spec
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import UsageRecord
 
@@ -26,8 +26,8 @@ SCHEMA = {"type": "object", "properties": {"z": {}, "a": {}}}
 SPEC = OperatorSpec(template="Of {{ item.text }}.", schema=SCHEMA, system_prompt="You are exact.")
 
 
-def _try(number: int, output: str, kind: ErrorKind | None, error: str = "") -> TryRecord:
-    return TryRecord(
+def _try(number: int, output: str, kind: ErrorKind | None, error: str = "") -> AttemptRecord:
+    return AttemptRecord(
         id=f"try_{number}",
         run_id="map_1",
         item=1,
@@ -116,14 +116,14 @@ def test_the_words_of_a_version_never_change() -> None:
     assert {version: digest(asdict(words)) for version, words in KNOWN.items()} == {
         "map.1": "30b9de60a0fb2201a2670c185b94a55b8372639b9fd4deea2da14b5dd9f97ec8"
     }
-    assert wording_of(CURRENT.version) is CURRENT
+    assert prompt_version(CURRENT.version) is CURRENT
     with pytest.raises(ValueError, match=r"map\.0 of then is not known"):
-        wording_of("map.0")
+        prompt_version("map.0")
 
 
 def test_a_past_question_is_made_again_with_the_words_of_then() -> None:
     then = replace(CURRENT, version="map.0", alone="Alone.", with_schema="So:", again="Once more.")
     refused = [_try(1, "[]", ErrorKind.SCHEMA_ERROR, "No object.")]
-    system, _, _, again = map_payload(SPEC, {"text": "rain"}, refused, wording=then)["messages"]
+    system, _, _, again = map_payload(SPEC, {"text": "rain"}, refused, prompts=then)["messages"]
     assert system["content"] == 'You are exact.\n\nAlone.\n\nSo:\n{"type": "object", "properties": {"z": {}, "a": {}}}'
     assert again["content"] == "No object. Once more."
