@@ -281,7 +281,7 @@ def _check_title(title: str, limit: int) -> None:
 # Turns.
 
 TURN_ENDS = {EventType(f"turn.{state}") for state in TurnState if state.is_end}
-TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}  # the events after which a turn waits for a request, or for ever
+TURN_STOPS = {*TURN_ENDS, EventType.TURN_SUSPENDED}  # the events after which a turn does nothing by itself
 LOOK_AGAIN_SECONDS = 5.0  # a waiting caller reads the turn again after this, should a notification get lost
 LOOK_PAUSE_SECONDS = 0.1  # a turn in another process may notify on every token; look at most this often
 PLAIN = TurnOptions()  # everything as the session's configuration has it

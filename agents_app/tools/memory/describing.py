@@ -1,4 +1,4 @@
-"""What an id of the record names, told to a model: its facts, what stands for it, and which tool leads on."""
+"""Describe to a model what an id of the record names: its facts, the summaries over it, and the tool that reads on."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FAILURES = 3
 LONGEST_ERROR = 300
 MOST_IDS = 50  # of one list
 MOST_MESSAGES = 10
-LARGEST_LIST = 8_388_608  # bytes of a list of files that are read: 200,000 ids
-LONGEST_TEXT = 8_000  # characters of a text that are told with it
+LARGEST_LIST = 8_388_608  # bytes that are read of a list of files: 200,000 ids
+LONGEST_TEXT = 8_000  # characters of a summary that are shown
 EXCERPT = 160
 KINDS = {OperatorKind.LLM: "llm_map", OperatorKind.AGENTIC: "agentic_map"}
 _MORE = {

@@ -23,9 +23,9 @@ from sessions_app.search.search import Hit, Scope, SearchResult, search
 from sessions_app.search.search import Mode as SearchMode
 
 LARGEST_PAGE = 50
-MENTIONS = 10  # places that are named for an id which nothing has
+MENTIONS = 10  # places that are listed for an unknown id
 SECONDS = 3.0  # of one search of files, and a file's time more (see files_app.lines)
-FILES_AT_ONCE = 100  # that are looked up in one query
+FILES_AT_ONCE = 100  # looked up in one query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def _write_page(found: Sequence[tuple[str, SearchResult]], after: Place | None, 
 
 
 def _group_hits(session_id: str, hits: Sequence[Hit], *, is_only: bool) -> Iterator[str]:
-    # Groups come in the order of each one's best hit.
+    # The groups stand in the order of their best hits.
     covering = covering_summaries(session_id, [hit.message_seq for hit in hits if hit.message_id])
     groups: dict[str, list[str]] = {}
     for hit in hits:
