@@ -15,7 +15,7 @@ from mnesis_core.errors import InvalidRequest
 from mnesis_core.records import TurnRecord
 from sessions_app.callers import Asker, owner_id
 from sessions_app.database.outages import to_error
-from sessions_app.live.access import check_of, viewer_of
+from sessions_app.live.access import make_check, viewer_of
 from sessions_app.live.feed import follow
 from sessions_app.operations import by_name
 from sessions_app.record import call_queries, context_queries, message_queries, session_queries, turn_queries
@@ -236,7 +236,7 @@ def list_events(request: Asker, session_id: str, after: Place = 0, cursor: Place
         session_queries.load_session(session_id, owner_id=owner_id(request))
         last = request.headers.get("Last-Event-ID", "")
         place = int(last) if last.isdecimal() and len(last) < 16 else after
-        return event_stream(follow(session_id, after=place, check=check_of(viewer_of(request), session_id)))
+        return event_stream(follow(session_id, after=place, check=make_check(viewer_of(request), session_id)))
     return event_page(session_id, owner_id=owner_id(request), after=after, limit=limit)
 
 

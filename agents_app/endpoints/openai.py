@@ -58,7 +58,7 @@ from sessions_app.callers import owner_id
 from sessions_app.conf import get_spec, list_models, users_are_sessions
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
-from sessions_app.live.access import Viewer, check_of, viewer_of
+from sessions_app.live.access import Viewer, make_check, viewer_of
 from sessions_app.live.feed import Frame, follow
 from sessions_app.record.call_queries import usage_of
 from sessions_app.record.message_queries import load_message_rows, load_messages, load_messages_by_ids, load_part_text
@@ -376,7 +376,7 @@ async def _texts(asked: Asked) -> AsyncIterator[str]:
     """What the turn says as it comes, until it stops; of one that an earlier request began, nothing until then."""
     speech, is_live, is_new = Speech(), False, asked.started.is_new
     after = asked.started.seq - 1 if is_new else asked.session.event_seq
-    check = check_of(asked.viewer, asked.session.id)
+    check = make_check(asked.viewer, asked.session.id)
     async with aclosing(follow(asked.session.id, after=after, check=check)) as frames:  # type: ignore[type-var]
         async for frame in frames:
             if is_new and (text := speech.take(frame)):

@@ -26,7 +26,7 @@ from sessions_app.api import STREAM, SessionList, TurnList, event_stream, sessio
 from sessions_app.callers import Asker, owner_id
 from sessions_app.conf import list_models
 from sessions_app.database.threads import waiting_for
-from sessions_app.live.access import Viewer, check_of, viewer_of
+from sessions_app.live.access import Viewer, make_check, viewer_of
 from sessions_app.live.feed import Frame, follow
 from sessions_app.operations import by_name, waited_for
 from sessions_app.record import session_queries
@@ -266,7 +266,7 @@ def interrupt(request: Asker, session_id: str) -> Any:
 
 async def _until_end(session_id: str, turn_id: str, viewer: Viewer, *, after: int) -> AsyncIterator[Frame]:
     """The session's frames until the turn has ended or waits."""
-    async for frame in follow(session_id, after=after, check=check_of(viewer, session_id)):
+    async for frame in follow(session_id, after=after, check=make_check(viewer, session_id)):
         yield frame
         if frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn_id:
             return

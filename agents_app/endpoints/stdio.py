@@ -20,7 +20,7 @@ from mnesis_core.text import read_json
 from sessions_app.callers import Caller
 from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
-from sessions_app.live.access import Viewer, check_caller, check_of
+from sessions_app.live.access import Viewer, check_caller, make_check
 from sessions_app.live.feed import follow
 from sessions_app.operations import Operation, Operations
 from sessions_app.record.session_queries import load_session
@@ -117,7 +117,7 @@ class Connection:
             await self.send(response)
 
     async def _follow(self, session_id: str, after: int) -> None:
-        check = check_of(Viewer(owner_id=self.caller.owner_id), session_id)
+        check = make_check(Viewer(owner_id=self.caller.owner_id), session_id)
         try:
             async with contextlib.aclosing(follow(session_id, after=after, check=check)) as frames:  # type: ignore[type-var]
                 async for frame in frames:

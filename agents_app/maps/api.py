@@ -25,7 +25,7 @@ from agents_app.maps.schemas import (
 from mnesis_core.maps.values import ItemState, OperatorKind
 from sessions_app.callers import Asker, owner_id
 from sessions_app.database.threads import work
-from sessions_app.live.access import check_of, viewer_of
+from sessions_app.live.access import make_check, viewer_of
 from sessions_app.operations import by_name
 from sessions_app.schemas import ErrorOut, Limit, Place
 
@@ -147,7 +147,7 @@ def follow_results(request: HttpRequest, run_id: str, after: Place = 0) -> Any:
     To go on after a lost connection ask for what comes after the ``seq`` before the last one: its lines come whole again.
     """
     run = readable_run(run_id, owner_id=owner_id(request))
-    check = check_of(viewer_of(request), run.session_id)
+    check = make_check(viewer_of(request), run.session_id)
     return _download(results_as_they_end(run.id, after=after, check=check), f"{run.id}.jsonl", "application/jsonl")
 
 

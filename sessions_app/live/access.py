@@ -1,4 +1,4 @@
-"""Who follows a session, and whether they still may: a stream is open for hours, and rights end in between."""
+"""The viewers of a session, checked again and again: a stream is open for hours, and rights end in between."""
 
 from __future__ import annotations
 
@@ -21,26 +21,20 @@ from sessions_app.record.session_queries import load_session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Somebody who follows, and by what they proved who they are."""
+    """A person who follows a session, and the credential with which they do."""
 
     owner_id: int
-    key_prefix: str = ""
-    """Of an API key."""
-    cookie: str = ""
-    """The key of their sign-in; empty where they came by an API key."""
+    key_prefix: str = ""  # of an API key
+    cookie: str = ""  # the key of a sign-in; empty for an API key
 
 
 def viewer_of(request: HttpRequest) -> Viewer:
-    """Who asks.
-
-    :raises NotSignedIn: nobody is signed in.
-    """
+    """:raises NotSignedIn: the request has no signed-in user."""
     person, prefix = owner_id(request), getattr(request, "key_prefix", "")
     return Viewer(owner_id=person, key_prefix=prefix, cookie="" if prefix else request.session.session_key or "")
 
 
 def viewer_of_socket(scope: dict[str, Any]) -> Viewer:
-    """Who opened a socket, of whom the handshake has found out who it is."""
     cookie = scope.get("session")
     return Viewer(
         owner_id=scope["user"].pk,
@@ -50,10 +44,10 @@ def viewer_of_socket(scope: dict[str, Any]) -> Viewer:
 
 
 def check_viewer(viewer: Viewer, session_id: str) -> None:
-    """Make sure that they may see a session, now.
+    """Check that a viewer may see a session now.
 
-    :raises SessionNotFoundError: their account was closed, their key ended, they signed out or changed their
-        password, or the session is gone or not theirs.
+    :raises SessionNotFoundError: their account was closed, their key ended, they signed out or changed their password, or
+        the session is gone or belongs to another person.
     """
     if not _is_known(viewer):
         raise SessionNotFoundError(session_id=session_id)
@@ -61,7 +55,7 @@ def check_viewer(viewer: Viewer, session_id: str) -> None:
 
 
 def check_caller(caller: Caller) -> Caller:
-    """Who asks over a connection that lasts, if their account is open still.
+    """Return the caller of a lasting connection if their account is still open.
 
     :raises NotSignedIn: it was closed.
     """
@@ -70,8 +64,8 @@ def check_caller(caller: Caller) -> Caller:
     return caller
 
 
-def check_of(viewer: Viewer, session_id: str) -> Check:
-    """``check_viewer`` for ``follow``, which asks it now and then."""
+def make_check(viewer: Viewer, session_id: str) -> Check:
+    """Return ``check_viewer`` as a function for ``follow``."""
     return partial(db, check_viewer, viewer, session_id)
 
 
@@ -79,18 +73,14 @@ def _is_known(viewer: Viewer) -> bool:
     if viewer.key_prefix:
         key = find_key(viewer.key_prefix)
         return key is not None and key.revoked_at is None and key.owner_id == viewer.owner_id
-    if viewer.cookie:
-        return _is_signed_in(viewer)
-    return _is_open(viewer.owner_id)
-
-
-def _is_open(owner_id: int) -> bool:
-    return get_user_model().objects.filter(pk=owner_id, is_active=True).exists()
-
-
-def _is_signed_in(viewer: Viewer) -> bool:
-    # As Django's middleware does for each request; a sign-in that is no more has an empty session.
+    if not viewer.cookie:
+        return _is_open(viewer.owner_id)
+    # As Django's middleware does for each request; a sign-in that has ended has an empty session.
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(viewer.cookie)
     user = get_user(request)
     return user.pk == viewer.owner_id and user.is_active
+
+
+def _is_open(owner_id: int) -> bool:
+    return get_user_model().objects.filter(pk=owner_id, is_active=True).exists()

@@ -1,9 +1,12 @@
-"""What is new in a session, read once for all who follow it in this process.
+"""The live feed of a session, read once for all who follow it in this process.
 
-A room looks when there is news: at once after a pause and for the first word of a text, else every
-``stream.coalesce_seconds``. It keeps the last events and the running answer as of its last look, and each frame is
-written as JSON once. Followers stay level-triggered: each compares what is there with what it was sent, and reads the
-ledger itself where it is further behind than the room remembers.
+A feed reads when there is news: at once after a pause and for the first word of a text, otherwise every
+``stream.coalesce_seconds``. It keeps the last events and the running answer as of its last read, and writes each frame
+as JSON once. Followers are level-triggered: each compares what exists with what it was sent, and reads the ledger itself
+if it is further behind than the feed remembers.
+
+Frames are dictionaries: ``{"seq", "type", "data"}`` for events, ``{"type": "caught_up", "seq"}`` once, and ``{"type":
+"delta", "message_id", "part_index", "part_type", "offset", "text"}`` for text.
 """
 
 from __future__ import annotations
@@ -31,24 +34,21 @@ from sessions_app.record.hub import Follower, hub
 from sessions_app.record.message_queries import load_live_texts, load_part_text
 
 PAGE = 500
-REMEMBERED = 2 * PAGE
-"""Events that a room keeps: who is further behind reads the ledger."""
-LOOK_AGAIN_SECONDS = 5.0
-"""A room looks by itself after this, should every word about news get lost."""
-TRY_AGAIN_SECONDS = 1.0
+REMEMBERED = 2 * PAGE  # events that a feed keeps
+POLL_SECONDS = 5.0  # in case every notification of news gets lost
+RETRY_SECONDS = 1.0
 
 STREAMED = (TextPart.type, ReasoningPart.type)
 logger = logging.getLogger(__name__)
 
 
 class Frame(dict[str, Any]):
-    """What clients are sent. One frame goes to many, and must not be changed."""
+    """A frame for clients, shared by many of them, so it must not be changed."""
 
     __slots__ = ("_json",)
     _json: str
 
     def as_json(self) -> str:
-        """The frame as text, written when it is first asked for."""
         if not hasattr(self, "_json"):
             self._json = json.dumps(self)
         return self._json
@@ -56,22 +56,18 @@ class Frame(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """An event as all followers get it."""
-
     event: LedgerEvent
     frame: Frame
-    whole: LiveText | None
-    """Of a part that was streamed: its whole text, for whoever was not sent all of it."""
+    whole: LiveText | None  # the whole text of a streamed part, for followers that were not sent all of it
 
 
-class Room:
-    """Those who follow one session here."""
+class SessionFeed:
+    """The feed of one session and its followers in this process."""
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.loop = asyncio.get_running_loop()
-        self.seq = -1
-        """The last event that the room has seen; below 0 until its first member has caught up."""
+        self.seq = -1  # the last event that was read; below 0 until the first member has caught up
         self.texts: list[LiveText] = []
         self._news: deque[News] = deque(maxlen=REMEMBERED)
         self._deltas: dict[tuple[str, int, int], Frame] = {}
@@ -80,15 +76,15 @@ class Room:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, seq: int) -> None:
-        """A member has caught up to ``seq``: look from there on, and at what is said just now."""
+        """Start after a member has caught up to ``seq``, or read again for it."""
         if self.seq < 0:
             self.seq = seq
-            self._task = self.loop.create_task(self._run(), name="room", context=contextvars.Context())
+            self._task = self.loop.create_task(self._run(), name="feed", context=contextvars.Context())
         elif self._follower is not None:
             self._follower.wake()
 
     def since(self, seq: int) -> list[News] | None:
-        """The events after ``seq`` that the room has seen; ``None``: it does not remember that far back."""
+        """Return the events after ``seq``, or ``None`` if the feed does not remember that far back."""
         if seq >= self.seq:
             return []
         first = self._news[0].event.seq if self._news else self.seq + 1
@@ -97,7 +93,7 @@ class Room:
         return [self._news[index] for index in range(seq + 1 - first, len(self._news))]
 
     def delta(self, live: LiveText, offset: int) -> Frame:
-        """What a part says from ``offset`` on: one frame for all who were sent as much."""
+        """Return the text of a part from ``offset`` on, as one frame for all who were sent as much."""
         key = (live.message_id, live.part_index, offset)
         if key not in self._deltas:
             self._deltas[key] = delta_frame(live, offset)
@@ -108,17 +104,17 @@ class Room:
             while True:
                 began = self.loop.time()
                 try:
-                    await self._look()
+                    await self._read()
                 except Exception as error:
-                    # A database that is away for a moment: nothing is lost, it is only read later.
+                    # During an outage of the database nothing is lost, it is only read later.
                     log_failure(logger, "What is new in a session could not be read", error)
-                    await asyncio.sleep(TRY_AGAIN_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS)
                     continue
-                await self._follower.news(seconds=LOOK_AGAIN_SECONDS)
+                await self._follower.news(seconds=POLL_SECONDS)
                 pause = site_config().stream.coalesce_seconds - (self.loop.time() - began)
                 await self._follower.pause(seconds=pause)
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         texts = hub.texts(self.session_id)
         if texts is None:
             texts = await db(load_live_texts, self.session_id)
@@ -126,41 +122,37 @@ class Room:
         while events := await db(_read_news, self.session_id, self.seq):
             self._news.extend(events)
             self.seq = events[-1].event.seq
-            self._tell()
-        self._tell()
+            self._notify()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for member in self._members:
             member.set()
 
     @contextmanager
     def member(self) -> Iterator[asyncio.Event]:
-        """Somebody who is told of each look, for the length of the block."""
+        """Yield an event that is set after each read."""
         event = asyncio.Event()
         self._members.add(event)
         try:
             yield event
         finally:
             self._members.discard(event)
-            if not self._members:
-                self._close()
-
-    def _close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        if _rooms.get(self.session_id) is self:
-            del _rooms[self.session_id]
+            if not self._members and self._task is not None:
+                self._task.cancel()
+            if not self._members and _feeds.get(self.session_id) is self:
+                del _feeds[self.session_id]
 
 
-_rooms: dict[str, Room] = {}
+_feeds: dict[str, SessionFeed] = {}
 
 
-def room_of(session_id: str) -> Room:
-    """The room of a session, made for the first who comes."""
-    room = _rooms.get(session_id)
-    if room is None or room.loop is not asyncio.get_running_loop():
-        room = _rooms[session_id] = Room(session_id)
-    return room
+def feed_of(session_id: str) -> SessionFeed:
+    """Return the feed of a session, made for its first follower."""
+    feed = _feeds.get(session_id)
+    if feed is None or feed.loop is not asyncio.get_running_loop():
+        feed = _feeds[session_id] = SessionFeed(session_id)
+    return feed
 
 
 def _read_news(session_id: str, after: int) -> list[News]:
@@ -171,17 +163,15 @@ def _read_news(session_id: str, after: int) -> list[News]:
 
 
 def is_part(event: LedgerEvent) -> bool:
-    """Whether an event tells of a finished part."""
     return event.type == EventType.PART_CREATED
 
 
 def whole_text(part: dict[str, Any]) -> LiveText | None:
-    """The text of a finished part, if it is of a kind that is streamed."""
     return load_part_text(part["part_id"]) if part["part_type"] in STREAMED else None
 
 
 def delta_frame(live: LiveText, offset: int) -> Frame:
-    """What a part says from ``offset`` on, as clients see it."""
+    """Return the text of a part from ``offset`` on, as one frame for all who were sent as much."""
     return Frame(
         type="delta",
         message_id=live.message_id,
@@ -193,27 +183,15 @@ def delta_frame(live: LiveText, offset: int) -> Frame:
 
 
 def event_frame(event: LedgerEvent) -> Frame:
-    """An event as clients see it."""
     return Frame(seq=event.seq, type=event.type, data=event.data, created_at=write_time(event.created_at))
 
 
-# Follow a session: its events in order from any point, then live, with the running answer's text.
-#
-# One generator behind the websocket and the server-sent events. Frames are dictionaries (``design/api``
-# "Websocket"): ``{"seq", "type", "data"}`` for events, ``{"type": "caught_up", "seq"}`` once, and
-# ``{"type": "delta", "message_id", "part_index", "part_type", "offset", "text"}`` for text.
-
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-Check = Callable[[], Awaitable[object]]
-"""Raises when whoever follows may not any more."""
+Check = Callable[[], Awaitable[object]]  # raises once the viewer may no longer follow
 
 
 class Progress:
-    """What one follower has been sent."""
-
     def __init__(self, session_id: str, after: int, *, is_live: bool) -> None:
         self.session_id = session_id
         self.seq = after
@@ -222,31 +200,26 @@ class Progress:
         self.final: set[str] = set()
 
     async def read(self) -> AsyncIterator[Frame]:
-        """Every event that is new since last time, in order, from the ledger."""
+        """Yield every new event in order, from the ledger."""
         while events := await _when_back(load_events, self.session_id, after=self.seq, limit=PAGE):
             for event in events:
                 whole = await _when_back(whole_text, event.data) if self.is_live and is_part(event) else None
-                for frame in self._frames(News(event=event, frame=event_frame(event), whole=whole)):
+                for frame in self.frames(News(event=event, frame=event_frame(event), whole=whole)):
                     yield frame
             if len(events) < PAGE:
                 return
 
-    def frames(self, news: list[News]) -> Iterator[Frame]:
-        """Likewise, of events that the room has read."""
-        for item in news:
-            yield from self._frames(item)
-
-    def deltas(self, room: Room) -> Iterator[Frame]:
-        """What the running answer says beyond what was sent."""
-        for live in room.texts:
+    def deltas(self, feed: SessionFeed) -> Iterator[Frame]:
+        """Yield what the running answer says beyond what was sent."""
+        for live in feed.texts:
             offset = self._offset(live)
             if live.message_id not in self.final and len(live.text) > offset:
                 self.sent[live.message_id, live.part_index] = len(live.text)
-                yield room.delta(live, offset)
+                yield feed.delta(live, offset)
 
-    def _frames(self, news: News) -> Iterator[Frame]:
-        """The event; before that of a finished part what of it was not sent: it may have ended between two looks."""
+    def frames(self, news: News) -> Iterator[Frame]:
         self.seq = news.event.seq
+        # The unsent end of a finished part comes before its event: it may have been written between two reads.
         if is_part(news.event):
             self.final.add(news.event.data["message_id"])
         if self.is_live and news.whole is not None and len(news.whole.text) > self._offset(news.whole):
@@ -258,7 +231,7 @@ class Progress:
 
 
 class Recheck:
-    """Asks again, now and then, whether somebody may follow."""
+    """Repeats the check whether a person may follow."""
 
     def __init__(self, check: Check | None) -> None:
         self.seconds = site_config().stream.recheck_seconds
@@ -266,7 +239,7 @@ class Recheck:
         self._asked_at = time.monotonic()
 
     async def wait(self, news: asyncio.Event) -> None:
-        """Wait for news, and ask when it is due.
+        """Wait for news, and check when it is due.
 
         :raises Exception: what the check raises
         """
@@ -279,10 +252,9 @@ class Recheck:
         news.clear()
 
     async def when_due(self) -> None:
-        """Ask, if it was not asked for so long."""
         if self._check is not None and self._seconds_left() == 0:
             self._asked_at = time.monotonic()
-            with suppress(*AWAY):  # then there is no news either; it is asked again next time
+            with suppress(*AWAY):  # then there is no news either, and the check is repeated next time
                 await self._check()
 
     def _seconds_left(self) -> float | None:
@@ -290,39 +262,40 @@ class Recheck:
 
 
 async def _when_back(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Read from the database, waiting until it is back, so that followers miss nothing in an outage."""
+    # Waits until the database is back, so that followers miss nothing in an outage.
     while True:
         try:
             return await db(call, *args, **kwargs)
         except AWAY as error:
             log_outage(logger, "Followers wait for the database", error)
-            await asyncio.sleep(TRY_AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 async def follow(
     session_id: str, *, after: int = 0, whole_texts: bool = False, check: Check | None = None
 ) -> AsyncIterator[Frame]:
-    """Frames of a session from event ``after + 1`` on, without end. The caller has checked who may see it.
+    """Yield frames of a session from event ``after + 1`` on, without end. The caller has checked the right to see it.
 
-    :param whole_texts: what was said since ``after``, and has ended before this look, comes as deltas too; else whoever
-        follows reads it from the record, where it is by then
-    :param check: asked every ``stream.recheck_seconds``; what it raises ends the stream
+    :param whole_texts: texts that were said since ``after`` and have ended come as deltas too; otherwise the follower
+        reads them from the record
+    :param check: called every ``stream.recheck_seconds``; what it raises ends the stream
     """
-    progress, recheck, room = Progress(session_id, after, is_live=whole_texts), Recheck(check), room_of(session_id)
-    with room.member() as news:
+    progress, recheck, feed = Progress(session_id, after, is_live=whole_texts), Recheck(check), feed_of(session_id)
+    with feed.member() as news:
         async for frame in progress.read():
             yield frame
         yield Frame(type="caught_up", seq=progress.seq)
         progress.is_live = True
-        room.begin(progress.seq)
+        feed.begin(progress.seq)
         while True:
             await recheck.when_due()
-            for frame in progress.deltas(room):
+            for frame in progress.deltas(feed):
                 yield frame
-            new = room.since(progress.seq)
+            new = feed.since(progress.seq)
             if new is None:
                 async for frame in progress.read():
                     yield frame
-            for frame in progress.frames(new or []):
-                yield frame
+            for item in new or []:
+                for frame in progress.frames(item):
+                    yield frame
             await recheck.wait(news)

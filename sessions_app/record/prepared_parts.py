@@ -13,7 +13,7 @@ from typing import Any
 from mnesis_core.messages import Part
 from mnesis_core.values import dataclass
 from sessions_app.record.rows import columns_of
-from sessions_app.search.index import Text, found, texts_of_part
+from sessions_app.search.index import Text, texts_of_part, with_words
 
 _NO_TEXTS = dict.fromkeys(("id", "content", "label", "tool_name", "tool_input"), "") | dict.fromkeys(
     ("output", "error_message")
@@ -38,7 +38,7 @@ def make_ready(part: Part | ReadyPart) -> ReadyPart:
         return part
     columns = columns_of(part)
     texts = texts_of_part(SimpleNamespace(**_NO_TEXTS | columns), 0)
-    return ReadyPart(columns=columns, texts=tuple(map(found, texts)))
+    return ReadyPart(columns=columns, texts=tuple(map(with_words, texts)))
 
 
 def make_all_ready(parts: Iterable[Part]) -> list[ReadyPart]:

@@ -1,9 +1,9 @@
-"""The full-text index of each database, behind one behaviour: words go in, entries with all wanted words come out.
+"""The full-text index of each database behind one interface: words go in, entries with all wanted words come out.
 
-The words are made in Python (``mnesis_core.search``) and neither database changes them: FTS5 divides at spaces only,
-and PostgreSQL gets a tsvector, not a text. Every word begins with its owner's number, so that a common word, or a
-prefix, costs what that person has written and not what everybody has; one more word names the session.
-Positions are left out: what needs them is proven on the text itself, the same on both, and the index stays small.
+The words are made in Python (``mnesis_core.search``) and neither database changes them: FTS5 divides at spaces only, and
+PostgreSQL gets a tsvector, not a text. Every word begins with its owner's number, so that a common word or a prefix
+costs what that person has written, not what all have; one more word names the session. Positions are left out, which
+keeps the index small: what needs them is checked on the text itself, the same on both databases.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from mnesis_core.search import IndexWord
 from mnesis_core.values import dataclass
 from sessions_app.database.fast_sql import run
 
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
-
+# ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
 
 COLUMNS = "owner_id, session_id, kind, source_id, field, first_seq, last_seq, start"
 ROWS_A_STATEMENT = 200
@@ -47,19 +46,17 @@ class NewEntry:
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        """The values of ``COLUMNS``."""
-        place = (self.source_id, self.field, self.first_seq, self.last_seq, self.start)
-        return (self.owner_id, self.session_id, self.kind, *place)
+        return tuple(getattr(self, name) for name in COLUMNS.split(", "))
 
 
 def stored_words(words: Iterable[str], *, owner_id: int, session_id: str) -> str:
-    """Words as the index holds them, divided by spaces."""
+    """Return words as the index holds them, divided by spaces."""
     return f" {owner_id}@".join([_session_word(session_id), *words])
 
 
 @lru_cache(maxsize=256)
 def _session_word(session_id: str) -> str:
-    # An accelerator only: entries are compared with the session itself too.
+    # Only an accelerator: entries are also compared with the session itself.
     return "@" + "".join(char for char in session_id.lower() if char.isascii() and char.isalnum())
 
 
@@ -67,41 +64,35 @@ class Engine(Protocol):
     """One database's full-text index."""
 
     name: str
-    """Of the index in the database's own catalogue."""
 
     @property
-    def create(self) -> Sequence[str]:
-        """Statements that make what no model describes."""
+    def create(self) -> Sequence[str]: ...
 
     @property
-    def drop(self) -> Sequence[str]:
-        """Statements that undo them."""
+    def drop(self) -> Sequence[str]: ...
 
     @property
-    def clear(self) -> Sequence[str]:
-        """Statements that empty the index."""
+    def clear(self) -> Sequence[str]: ...
 
-    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None:
-        """Write entries with their words."""
+    def insert(self, cursor: CursorWrapper, entries: Sequence[NewEntry]) -> None: ...
 
     def select(self, columns: str, condition: str, *, limit: int) -> str:
-        """A SELECT of entries ``e``, newest first; its first two values are the query and the id to stay below."""
+        """Return a SELECT of entries ``e``, newest first; its first two values are the query and an exclusive upper id."""
 
     def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
-        """The rows of such a SELECT, by way of the index."""
+        """Return the rows of such a SELECT, found through the index."""
 
     def query(self, words: Sequence[IndexWord], *, owner_id: int, session_id: str | None) -> str:
-        """What finds the entries that have every word, in the index's own syntax. No sign of a user's is in it."""
+        """Return a query for entries with all words, in the index's own syntax, free of characters from a user."""
 
     def count_of(self, session_id: str) -> tuple[str, Sequence[Any]]:
-        """A SELECT that counts the entries of a session whose words are there, and its values."""
+        """Return a SELECT, with its values, that counts a session's entries whose words are in the index."""
 
-    def is_there(self, cursor: CursorWrapper) -> bool:
-        """Whether the database has the index."""
+    def is_there(self, cursor: CursorWrapper) -> bool: ...
 
 
 class Sqlite:
-    """FTS5 without contents: the rowid is the entry's id."""
+    """FTS5 without contents; the rowid is the entry's id."""
 
     name = "search_words"
     create = (
@@ -115,13 +106,13 @@ class Sqlite:
         places = ", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(entries))
         values = [value for entry in entries for value in entry.columns]
         done = run(cursor, f"INSERT INTO search_entries ({COLUMNS}) VALUES {places}", values)
-        # The whole database is locked by this transaction, so the ids are in a row.
+        # This transaction locks the whole database, so the ids are consecutive.
         first = done.lastrowid - len(entries) + 1
         rows = [value for id, entry in enumerate(entries, first) for value in (id, entry.words)]
         run(cursor, "INSERT INTO search_words (rowid, words) VALUES " + ", ".join(["(%s, %s)"] * len(entries)), rows)
 
     def select(self, columns: str, condition: str, *, limit: int) -> str:
-        # CROSS: the index is asked first, whatever SQLite believes. It answers newest first and can stop.
+        # CROSS makes SQLite start with the index, which answers newest first and can stop early.
         return (
             f"SELECT {columns} FROM search_words w CROSS JOIN search_entries e ON e.id = w.rowid"
             f" WHERE w.search_words MATCH %s AND w.rowid < %s{condition} ORDER BY w.rowid DESC LIMIT {limit}"
@@ -153,7 +144,7 @@ class Postgresql:
     name = "search_words"
     create = (
         "ALTER TABLE search_entries ADD COLUMN words tsvector NOT NULL",
-        # New words wait in a list that every search reads: 1 MB of it, not the usual 4.
+        # New words wait in a list that every search reads: at most 1 MB of it instead of 4.
         "CREATE INDEX search_words ON search_entries USING gin (words) WITH (gin_pending_list_limit = 1024)",
     )
     drop = ("ALTER TABLE search_entries DROP COLUMN words",)
@@ -165,15 +156,14 @@ class Postgresql:
         run(cursor, f"INSERT INTO search_entries ({COLUMNS}, words) VALUES {places}", values)
 
     def select(self, columns: str, condition: str, *, limit: int) -> str:
-        # MATERIALIZED: for the order and the limit the planner would walk everybody's entries, newest first, hoping
-        # for an early match.
+        # MATERIALIZED, because the planner would otherwise walk all owners' entries, newest first, for the limit's sake.
         return (
             f"WITH e AS MATERIALIZED (SELECT id, {COLUMNS} FROM search_entries WHERE words @@ %s::tsquery)"
             f" SELECT {columns} FROM e WHERE e.id < %s{condition} ORDER BY e.id DESC LIMIT {limit}"
         )
 
     def fetch(self, cursor: CursorWrapper, select: str, values: Sequence[Any]) -> list[Any]:
-        # The rows are narrow, their words lie elsewhere: the planner believes that to read everybody's is cheap.
+        # The rows are narrow and their words are stored elsewhere, so the planner underrates a sequential scan.
         with transaction.atomic(using=cursor.db.alias):
             cursor.execute("SET LOCAL enable_seqscan = off")
             cursor.execute(select, values)
@@ -199,7 +189,6 @@ ENGINES: dict[str, Engine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
 
 
 def engine(database: BaseDatabaseWrapper | None = None) -> Engine:
-    """The index of this database, or of the default one."""
     return ENGINES[(database or connection).vendor]
 
 
@@ -210,34 +199,31 @@ def engine(database: BaseDatabaseWrapper | None = None) -> Engine:
 
 
 def register_checks() -> None:
-    """Add these checks to Django's."""
     register(check_fts5)
     register(check_index, Tags.database)
 
 
 def check_fts5(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Error]:
-    """E008, where SQLite is used."""
+    """Run check E008."""
     return fts5_errors() if any(connections[alias].vendor == "sqlite" for alias in connections) else []
 
 
 def check_index(
     app_configs: Sequence[AppConfig] | None, databases: Iterable[str] | None = None, **_: Any
 ) -> list[Error]:
-    """E009, for each database that was asked about."""
+    """Run check E009."""
     asked = [connections[alias] for alias in databases or () if connections[alias].vendor in ENGINES]
     hint = "Run manage.py migrate, then manage.py rebuild_search."
     return [Error(text, hint=hint, id="mnesis.E009") for connection in asked for text in index_differences(connection)]
 
 
 def index_differences(connection: BaseDatabaseWrapper) -> list[str]:
-    """What of the index is not there."""
     index = engine(connection)
     with connection.cursor() as cursor:
         return [] if index.is_there(cursor) else [f"The search index {index.name} is not there."]
 
 
 def fts5_errors() -> list[Error]:
-    """E008."""
     if "fts5" in modules():
         return []
     return [
@@ -250,6 +236,5 @@ def fts5_errors() -> list[Error]:
 
 
 def modules() -> set[str]:
-    """What virtual tables Python's SQLite can make."""
     with closing(sqlite3.connect(":memory:")) as memory:
         return {name for (name,) in memory.execute("SELECT name FROM pragma_module_list")}

@@ -1,8 +1,6 @@
-"""What can be found, kept up in the transaction that writes the rows: a row and its words commit together or not at all.
+"""The search index, kept up to date in the transaction that writes the rows, so that a row and its words commit together.
 
-    add(record, *texts)
-
-Derived from the record: ``rebuild`` makes it again.
+It is derived from the record: ``rebuild`` makes it again.
 """
 
 from __future__ import annotations
@@ -21,13 +19,11 @@ from mnesis_core.text import decode_text, encode_text
 from sessions_app.database.fast_sql import fetch
 from sessions_app.search.engines import COLUMNS, ROWS_A_STATEMENT, NewEntry, engine, stored_words
 
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+# ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
 
-
+# Characters of an entry: a tsvector holds 1 MB, and a text of 20 MB is not read whole for one snippet.
 PIECE = 30_000
-"""Characters of an entry: a tsvector holds 1 MB, and a text of 20 MB is not read whole for one snippet."""
-OVERLAP = 1_000
-"""Characters of a long text that two pieces share: what is longer may be missed where they meet."""
+OVERLAP = 1_000  # characters shared by two pieces: a longer match may be missed at their border
 PARTS = "message_parts"
 
 _KIND_OF = {"text": "messages", "reasoning": "messages", "patch": "messages", "file_ref": "messages", "tool": "tools"}
@@ -40,7 +36,7 @@ MESSAGES_AT_ONCE = 50
 
 
 class Text(NamedTuple):
-    """A text that is to be found, as its row stores it."""
+    """A findable text, as its row stores it."""
 
     kind: str
     source_id: str
@@ -48,10 +44,8 @@ class Text(NamedTuple):
     first_seq: int
     last_seq: int
     text: str
-    names: str = ""
-    """More words, of other columns: the tool's name, the files of a patch."""
-    words: tuple[set[str], ...] | None = None
-    """Of each piece, in order, where they were found before (``found``)."""
+    names: str = ""  # words of other columns: the tool's name, the files of a patch
+    words: tuple[set[str], ...] | None = None  # of each piece, if they were already extracted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,39 +55,34 @@ class Source:
     table: str
     field: str
     part_type: str
-    """What a hit in it is called."""
     first_seq: str = "first_seq"
     last_seq: str = "last_seq"
 
 
 class Collector(Protocol):
-    """The change that texts are written with (``ledger.Change``)."""
-
     cursor: CursorWrapper
     texts: list[Text]
 
-    def flush(self) -> None:
-        """Write the rows that wait."""
+    def flush(self) -> None: ...
 
 
-SOURCES: dict[str, Source] = {}
-"""By kind. Each app registers its own when it is ready, since imports follow foreign keys."""
+SOURCES: dict[str, Source] = {}  # by kind; registered by each app when it is ready, since imports follow foreign keys
 
 
 def add(record: Collector, *texts: Text) -> None:
-    """Make texts findable; they are written with the rows, at the end of the change."""
+    """Make texts findable; they are written with the rows at the end of the change."""
     record.texts.extend(texts)
 
 
 def add_row(record: Collector, kind: str, row: Any) -> None:
-    """Make a new row of the source that is registered for this kind findable."""
+    """Make a new row findable whose source is registered for this kind."""
     source = SOURCES[kind]
     first, last, text = (getattr(row, name) for name in (source.first_seq, source.last_seq, source.field))
     add(record, Text(kind=kind, source_id=row.id, field=source.field, first_seq=first, last_seq=last, text=text))
 
 
 def add_result(record: Collector, part_id: str, *, output: str | None, error_message: str | None) -> None:
-    """Make a tool's result findable; its call is already."""
+    """Make a tool's result findable; its call already is."""
     record.flush()  # the part may be among the rows that wait
     record.cursor.execute(_SEQ_OF_PART, [part_id])
     [seq] = record.cursor.fetchone()
@@ -103,7 +92,10 @@ def add_result(record: Collector, part_id: str, *, output: str | None, error_mes
 
 
 def texts_of_part(row: Any, seq: int) -> list[Text]:
-    """What can be found of a part; ``row`` has the columns of ``message_parts``. Nothing of what nobody said."""
+    """The search index, kept up to date in the transaction that writes the rows, so that a row and its words commit together.
+
+    It is derived from the record: ``rebuild`` makes it again.
+    """
     if row.part_type == "tool":
         call = Text(
             kind="tools",
@@ -134,36 +126,8 @@ def _tool_texts(part_id: str, seq: int, **results: str | None) -> list[Text]:
 
 def write(cursor: CursorWrapper, texts: Sequence[Text], *, owner_id: int, session_id: str) -> None:
     """Write the entries of texts of one session: one statement for all of them on PostgreSQL, two on SQLite."""
-    entries = (entry for text in texts if is_findable(text) for entry in _entries(text, owner_id, session_id))
-    # A few at a time: a text of 20 MB has seven hundred.
-    while some := list(islice(entries, ROWS_A_STATEMENT)):
-        engine(cursor.db).insert(cursor, some)
-
-
-def is_findable(text: Text) -> bool:
-    """Whether it has an entry."""
-    return bool(text.text or text.names)
-
-
-def found(text: Text) -> Text:
-    """The same with its words, which take longer than all else: find them before a lock is taken."""
-    return text._replace(words=tuple(_words_of(text, start) for start in starts_of(text)))
-
-
-def starts_of(text: Text) -> range:
-    """Where its pieces begin, each of which has an entry."""
-    return range(0, max(1, len(text.text) - OVERLAP), PIECE - OVERLAP)
-
-
-def _words_of(text: Text, start: int) -> set[str]:
-    words = words_of(decode_text(text.text[start : start + PIECE]))
-    return words | words_of(decode_text(text.names)) if text.names and start == 0 else words
-
-
-def _entries(text: Text, owner_id: int, session_id: str) -> Iterator[NewEntry]:
-    for place, start in enumerate(starts_of(text)):
-        words = _words_of(text, start) if text.words is None else text.words[place]
-        yield NewEntry(
+    entries = (
+        NewEntry(
             owner_id=owner_id,
             session_id=session_id,
             kind=text.kind,
@@ -172,8 +136,38 @@ def _entries(text: Text, owner_id: int, session_id: str) -> Iterator[NewEntry]:
             first_seq=text.first_seq,
             last_seq=text.last_seq,
             start=start,
-            words=stored_words(words, owner_id=owner_id, session_id=session_id),
+            words=stored_words(
+                _words_of(text, start) if text.words is None else text.words[place],
+                owner_id=owner_id,
+                session_id=session_id,
+            ),
         )
+        for text in texts
+        if is_findable(text)
+        for place, start in enumerate(starts_of(text))
+    )
+    # A few at a time: a text of 20 MB has seven hundred.
+    while some := list(islice(entries, ROWS_A_STATEMENT)):
+        engine(cursor.db).insert(cursor, some)
+
+
+def is_findable(text: Text) -> bool:
+    return bool(text.text or text.names)
+
+
+def with_words(text: Text) -> Text:
+    """Return the text with its words. Extracting them takes longer than everything else, so do it before taking a lock."""
+    return text._replace(words=tuple(_words_of(text, start) for start in starts_of(text)))
+
+
+def starts_of(text: Text) -> range:
+    """Return where the pieces of a text begin, each of which has an entry."""
+    return range(0, max(1, len(text.text) - OVERLAP), PIECE - OVERLAP)
+
+
+def _words_of(text: Text, start: int) -> set[str]:
+    words = words_of(decode_text(text.text[start : start + PIECE]))
+    return words | words_of(decode_text(text.names)) if text.names and start == 0 else words
 
 
 def rebuild(
@@ -182,14 +176,14 @@ def rebuild(
     using: str = DEFAULT_DB_ALIAS,
     sources: Mapping[str, Source] = SOURCES,
 ) -> int:
-    """Make the whole index again from the record; returns the number of sessions.
+    """Make the whole index again from the record and return the number of sessions.
 
-    One transaction a session, so writers wait for one at most; until the end a search finds what is done so far.
+    Each session is one transaction, so writers wait for one at most; until the end a search finds what is done so far.
     """
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         for statement in engine(connections[using]).clear:
             cursor.execute(statement)
-        # The last active ones last: newer entries have higher ids.
+        # The most recently active sessions come last, since newer entries have higher ids.
         cursor.execute("SELECT id FROM sessions WHERE deleted_at IS NULL ORDER BY updated_at, id")
         ids = [id for (id,) in cursor.fetchall()]
     for done, session_id in enumerate(ids, 1):
@@ -201,7 +195,9 @@ def rebuild(
 
 def rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str, Source] = SOURCES) -> None:
     """Make the entries of one session again, inside a transaction."""
-    owner_id, last_seq = _lock(cursor, session_id)
+    lock = " FOR UPDATE" if cursor.db.features.has_select_for_update else ""
+    cursor.execute(f"SELECT owner_id, message_seq FROM sessions WHERE id = %s{lock}", [session_id])
+    owner_id, last_seq = cursor.fetchone()
     # On SQLite their words stay behind, with ids that lead nowhere and are not used again.
     cursor.execute("DELETE FROM search_entries WHERE session_id = %s", [session_id])
     for texts in texts_of_session(cursor, session_id, last_seq=last_seq, sources=sources):
@@ -211,95 +207,78 @@ def rebuild_session(cursor: CursorWrapper, session_id: str, sources: Mapping[str
 def texts_of_session(
     cursor: CursorWrapper, session_id: str, *, last_seq: int, sources: Mapping[str, Source] = SOURCES
 ) -> Iterator[list[Text]]:
-    """Everything that can be found of a session, some messages at a time, then each source."""
+    """Yield everything that can be found of a session: some messages at a time, then each source."""
     for seq in range(0, last_seq, MESSAGES_AT_ONCE):
         cursor.execute(_PARTS_AFTER, [session_id, seq, seq + MESSAGES_AT_ONCE])
         names = [column[0] for column in cursor.description]
         rows = [SimpleNamespace(**dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
         yield [text for row in rows for text in texts_of_part(row, row.seq)]
     for kind, source in sources.items():
-        yield _texts_of(cursor, kind, source, session_id)
+        cursor.execute(
+            f"SELECT id, {source.first_seq}, {source.last_seq}, {source.field} FROM {source.table}"
+            " WHERE session_id = %s ORDER BY id",
+            [session_id],
+        )
+        yield [
+            Text(kind=kind, source_id=id, field=source.field, first_seq=first, last_seq=last, text=text)
+            for id, first, last, text in cursor.fetchall()
+        ]
 
 
-def _lock(cursor: CursorWrapper, session_id: str) -> tuple[int, int]:
-    lock = " FOR UPDATE" if cursor.db.features.has_select_for_update else ""
-    cursor.execute(f"SELECT owner_id, message_seq FROM sessions WHERE id = %s{lock}", [session_id])
-    owner_id, last_seq = cursor.fetchone()
-    return owner_id, last_seq
-
-
-def _texts_of(cursor: CursorWrapper, kind: str, source: Source, session_id: str) -> list[Text]:
-    cursor.execute(
-        f"SELECT id, {source.first_seq}, {source.last_seq}, {source.field} FROM {source.table}"
-        " WHERE session_id = %s ORDER BY id",
-        [session_id],
-    )
-    return [
-        Text(kind=kind, source_id=id, field=source.field, first_seq=first, last_seq=last, text=text)
-        for id, first, last, text in cursor.fetchall()
-    ]
-
-
-# The search index against the record: whether it has every text that can be found, and nothing else.
-#
-# It is compared by its entries, and by the word of the session that each of them holds; the other words of an entry are not
-# made again. ``manage.py rebuild_search`` makes it as it should be.
-
-# ruff: noqa: S608 - the names in these statements are ours.
-
+# The index against the record: whether it has every text that can be found and nothing else. Entries are compared, and
+# the word of the session that each of them holds; the other words of an entry are not made again.
 
 CURE = "'manage.py rebuild_search' makes the index again"
 ENTRIES_AT_A_TIME = 4_000
+# Messages are counted, because the session's own number of them may be damaged and huge.
 _SESSION = (
     "SELECT owner_id, (SELECT COUNT(*) FROM messages m WHERE m.session_id = s.id), deleted_at IS NULL"
     " FROM sessions s WHERE id = %s"
 )
-"""Messages are counted: what the session says of their number may be damaged, and large."""
-_FOUND = (
+_ENTRIES = (
     f"SELECT id, {COLUMNS} FROM search_entries WHERE session_id = %s AND id > %s ORDER BY id LIMIT {ENTRIES_AT_A_TIME}"
 )
 _STRAYS = """
     SELECT e.session_id, COUNT(*) FROM search_entries e
     WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.session_id) GROUP BY e.session_id ORDER BY e.session_id"""
 
-Columns = tuple[Any, ...]
-"""The values of an entry, in the order of ``COLUMNS``."""
+Columns = tuple[Any, ...]  # the values of an entry, in the order of COLUMNS
 
 
 def search_differences(session_id: str, *, using: str) -> Iterator[str]:
-    """A sentence for each way in which the index of an existing session differs from its parts."""
+    """Yield a sentence for each difference between an existing session and its entries."""
     [(owner_id, last_seq, is_searched)] = fetch(_SESSION, [session_id], using=using)
-    # Sums of hashes: what is equal, which is nearly always so, need not be held.
-    found = wanted = entries = 0
-    for columns in _found(session_id, using):
-        found, entries = found + hash(columns), entries + 1
+    # Sums of hashes are compared first, so that equal sets, nearly all of them, need not be held in memory.
+    present = expected = entries = 0
+    for columns in _present(session_id, using):
+        present, entries = present + hash(columns), entries + 1
     if not is_searched and not entries:
         return
-    for columns in _wanted(session_id, owner_id, last_seq, using):
-        wanted += hash(columns)
-    if found != wanted:
-        yield from _told(set(_found(session_id, using)), set(_wanted(session_id, owner_id, last_seq, using)))
+    for columns in _expected(session_id, owner_id, last_seq, using):
+        expected += hash(columns)
+    if present != expected:
+        yield from _differences(set(_present(session_id, using)), set(_expected(session_id, owner_id, last_seq, using)))
     [(marked,)] = fetch(*engine(connections[using]).count_of(session_id), using=using)
     if marked != entries:
         yield f"the words of {entries - marked:,} entries of the search index are gone; {CURE}"
 
 
 def stray_entries(*, using: str) -> Iterator[str]:
-    """A sentence for each session of which there are entries, and which is not there."""
+    """Yield a sentence for each missing session that has entries."""
     for session_id, count in fetch(_STRAYS, using=using):
         yield f"{count:,} entries of the search index are of {session_id}, which is not there; {CURE}"
 
 
-def _found(session_id: str, using: str) -> Iterator[Columns]:
+def _present(session_id: str, using: str) -> Iterator[Columns]:
     last = 0
-    while rows := fetch(_FOUND, [session_id, last], using=using):
+    while rows := fetch(_ENTRIES, [session_id, last], using=using):
         yield from (tuple(columns) for _, *columns in rows)
         if rows[-1][0] <= last:
             raise ValueError("the rows of a damaged index come in no order, and without an end")
         last = rows[-1][0]
 
 
-def _wanted(session_id: str, owner_id: int, last_seq: int, using: str) -> Iterator[Columns]:
+def _expected(session_id: str, owner_id: int, last_seq: int, using: str) -> Iterator[Columns]:
     with connections[using].cursor() as cursor:
         for texts in texts_of_session(cursor, session_id, last_seq=last_seq):
             for text in filter(is_findable, texts):
@@ -307,13 +286,13 @@ def _wanted(session_id: str, owner_id: int, last_seq: int, using: str) -> Iterat
                 yield from ((owner_id, session_id, text.kind, *place, start) for start in starts_of(text))
 
 
-def _told(found: set[Columns], wanted: set[Columns]) -> Iterator[str]:
+def _differences(present: set[Columns], expected: set[Columns]) -> Iterator[str]:
     for these, words in (
-        (wanted - found, "are not in the search index"),
-        (found - wanted, "of the search index are of no text"),
+        (expected - present, "are not in the search index"),
+        (present - expected, "of the search index are of no text"),
     ):
         if these:
             _, _, kind, source_id, field, *_ = min(these)
             yield f"{len(these):,} entries {words}, the first of them {kind} {source_id} {field}; {CURE}"
-    if found == wanted:
+    if present == expected:
         yield f"entries stand twice in the search index; {CURE}"

@@ -1,11 +1,11 @@
 """Search in the record: every word that was ever said, in context or not, with the same answer on both databases.
 
-The index finds candidates, newest first; their texts prove and rate them. The best of the newest hundred come
-first, then the best of those before, and so on: an answer costs the same at any length of history, and a cursor
-stays true while new messages come.
+The index finds candidates, newest first; their texts confirm and rate them. The best of the newest hundred come first,
+then the best of the hundred before, and so on: an answer costs the same at any length of history, and a cursor stays
+valid while new messages come.
 """
 
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+# ruff: noqa: S608 - names in these statements are constants; user text is passed as values.
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from sessions_app.search.index import PARTS, PIECE, SOURCES
 Mode = Literal["text", "regex"]
 Kind = Literal["messages", "tools", "summaries", "files", "all"]
 
-WINDOW = 100
-"""Candidates that are rated together."""
+WINDOW = 100  # candidates that are rated together
+# The most that one request reads before it answers with what it has.
 CHARACTERS, SECONDS = 50_000_000, 2.0
-"""What one request reads at most before it answers with what it has."""
 NEWEST = 2**63 - 1
 
 _ENTRY = "e.id, e.session_id, e.kind, e.source_id, e.field, e.first_seq, e.last_seq, e.start"
 # A long text has many entries, and its row is read once for all of them.
-_STRETCHES = """
+_SEGMENTS = """
     WITH r AS (
         SELECT source_id, field, MIN(start) AS first, MAX(start) AS last FROM search_entries
         WHERE id IN ({places}) GROUP BY source_id, field
@@ -48,56 +47,48 @@ VISIBLE = (
     "s.deleted_at IS NULL"
     " AND NOT EXISTS (SELECT 1 FROM messages f WHERE f.id = s.forked_message_id AND f.seq > s.message_seq)"
 )
-"""A session that was deleted is out of sight, and so is a fork until it is whole (``queries.visible_sessions``)."""
+"""Deleted sessions are hidden, and so are incomplete forks (``session_queries.visible_sessions``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What is searched: all sessions of a person, or one; perhaps one kind of text, or some messages."""
+    """What is searched: all sessions of a person, or one; optionally one kind of text, or some messages."""
 
     owner_id: int
     session_id: str | None = None
     kind: Kind = "all"
     first_seq: int | None = None
-    last_seq: int | None = None
-    """With ``first_seq``: texts of these messages only. For one session."""
+    last_seq: int | None = None  # with first_seq: only texts of these messages, in one session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One place: a part of a message, or what another table holds about some messages."""
+    """One match: a part of a message, or a row of another table about some messages."""
 
     session_id: str
     session_title: str
     kind: str
-    source_id: str
-    """The part, the summary or the file."""
+    source_id: str  # the part, the summary or the file
     field: str
     message_id: str | None
-    message_seq: int
-    """The (first) message."""
+    message_seq: int  # the first message
     last_seq: int
     role: str
     part_type: str
     snippet: str
-    matches: tuple[tuple[int, int], ...]
-    """Places in the snippet: (first, after the last) character."""
+    matches: tuple[tuple[int, int], ...]  # ranges of the snippet: first and one after the last character
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """Hits, and how much was searched for them."""
-
     hits: tuple[Hit, ...]
     messages_searched: int
     messages_total: int
-    cut_off: bool
-    """True when the request's limit of text or time ended it early; the cursor goes on."""
+    cut_off: bool  # whether the request's limit of text or time ended it early; the cursor goes on
     next_cursor: str | None
 
     @property
     def more(self) -> bool:
-        """True when there may be more hits."""
         return self.next_cursor is not None
 
 
@@ -117,28 +108,26 @@ class _Candidate(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    """How far a search came."""
-
-    below: int
-    """The entries still to be searched have lower ids."""
-    skip: int
-    """Of the window below, the best that were shown already."""
-    lowest: int = NEWEST
-    """All entries from this id on were read, here or for an earlier page."""
+    below: int  # entries still to be searched have lower ids
+    skip: int  # the best of the window below that were already shown
+    lowest: int = NEWEST  # all entries from this id on were read, here or for an earlier page
     ended: bool = False
     cut_off: bool = False
 
 
 def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cursor: str | None = None) -> SearchResult:
-    """Find words (all of them; ``"side by side"``; ``begin*``) or a regular expression (RE2) in what may be seen.
+    """Find words (all of them; ``"side by side"``; ``begin*``) or a regular expression (RE2) in visible sessions.
 
     :raises InvalidRequest: the query or the cursor cannot be understood.
     """
     query: Query = parse_pattern(text) if mode == "regex" else parse_words(text)
-    walk = _place(cursor)
+    below, _, skip = (cursor or f"{NEWEST}.0").partition(".")
+    if not all(number.isascii() and number.isdecimal() and len(number) < 20 for number in (below, skip)):
+        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
+    walk = _Walk(below=min(int(below), NEWEST), skip=int(skip))
     found = _find(scope, query, walk, limit)
     total = _count_messages(scope)
-    # An index has looked at everything; without one, what was walked through was looked at.
+    # The index covers everything; without it, only the entries that were read were searched.
     everything = walk.ended or (query.words and not walk.cut_off)
     return SearchResult(
         hits=_hits(found, query),
@@ -149,19 +138,13 @@ def search(scope: Scope, text: str, *, mode: Mode = "text", limit: int = 20, cur
     )
 
 
-def _place(cursor: str | None) -> _Walk:
-    below, _, skip = (cursor or f"{NEWEST}.0").partition(".")
-    if not all(number.isascii() and number.isdecimal() and len(number) < 20 for number in (below, skip)):
-        raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
-    return _Walk(below=min(int(below), NEWEST), skip=int(skip))
-
-
 def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[_Candidate]:
     found: list[_Candidate] = []
     read, deadline = 0, monotonic() + SECONDS
     while len(found) < limit and not walk.ended and not walk.cut_off:
         window = _window(scope, query, walk.below)
-        rated = _rated(window, query)
+        rates = {candidate.id: query.rate(candidate.text) for candidate in window}
+        rated = sorted((one for one in window if rates[one.id]), key=lambda one: (-rates[one.id], -one.id))
         taken = rated[walk.skip : walk.skip + limit - len(found)]
         found += taken
         walk.lowest = window[-1].id if window else walk.lowest
@@ -174,13 +157,8 @@ def _find(scope: Scope, query: Query, walk: _Walk, limit: int) -> list[_Candidat
     return found
 
 
-def _rated(window: list[_Candidate], query: Query) -> list[_Candidate]:
-    rates = {candidate.id: query.rate(candidate.text) for candidate in window}
-    return sorted((one for one in window if rates[one.id]), key=lambda one: (-rates[one.id], -one.id))
-
-
 def _window(scope: Scope, query: Query, below: int) -> list[_Candidate]:
-    """The newest entries below an id that may match, newest first, with their texts."""
+    """Return the newest entries below an id that may match, newest first, with their texts."""
     condition, values = _condition(scope)
     with connection.cursor() as cursor:
         if query.words:
@@ -212,29 +190,24 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
     by_kind: dict[str, list[int]] = defaultdict(list)
     for id, _, kind, *_ in entries:
         by_kind[kind if kind in SOURCES else PARTS].append(id)
-    stretches: dict[tuple[str, str], tuple[Any, ...]] = {}
+    segments: dict[tuple[str, str], tuple[Any, ...]] = {}
     for kind, ids in by_kind.items():
-        cursor.execute(_stretches(kind, len(ids)), [*ids, PIECE])
-        stretches |= {(row[0], row[1]): row[2:] for row in cursor.fetchall()}
-    # A row that is not there any more has no stretch; the record has none such.
-    return [_candidate(entry, *stretches[entry[3], entry[4]]) for entry in entries if (entry[3], entry[4]) in stretches]
-
-
-def _stretches(kind: str, count: int) -> str:
-    places = ", ".join(["%s"] * count)
-    if kind == PARTS:
-        names = "p.message_id, m.role, p.part_type"
-        return _STRETCHES.format(places=places, names=names, text=_PART_TEXT, joins=_PART_JOINS)
-    source = SOURCES[kind]
-    joins = f"JOIN {source.table} x ON x.id = r.source_id"
-    names = f"NULL, '', '{source.part_type}'"
-    return _STRETCHES.format(places=places, names=names, text=f"x.{source.field}", joins=joins)
-
-
-def _candidate(entry: Any, first: int, message_id: str | None, role: str, part_type: str, text: str) -> _Candidate:
-    start = entry[-1] - first
-    piece = text[start : start + PIECE]
-    return _Candidate._make((*entry[:-1], message_id, role, part_type, readable(decode_text(piece))))
+        names, text, joins = "p.message_id, m.role, p.part_type", _PART_TEXT, _PART_JOINS
+        if kind != PARTS:
+            source = SOURCES[kind]
+            names, text = f"NULL, '', '{source.part_type}'", f"x.{source.field}"
+            joins = f"JOIN {source.table} x ON x.id = r.source_id"
+        places = ", ".join(["%s"] * len(ids))
+        cursor.execute(_SEGMENTS.format(places=places, names=names, text=text, joins=joins), [*ids, PIECE])
+        segments |= {(row[0], row[1]): row[2:] for row in cursor.fetchall()}
+    candidates = []
+    for *entry, start in entries:
+        if (segment := segments.get((entry[3], entry[4]))) is None:
+            continue  # an entry without its row, which an intact record never has
+        first, message_id, role, part_type, text = segment
+        piece = text[start - first : start - first + PIECE]
+        candidates.append(_Candidate(*entry, message_id, role, part_type, readable(decode_text(piece))))
+    return candidates
 
 
 def _hits(found: list[_Candidate], query: Query) -> tuple[Hit, ...]:
@@ -244,29 +217,28 @@ def _hits(found: list[_Candidate], query: Query) -> tuple[Hit, ...]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT id, title FROM sessions WHERE id IN ({', '.join(['%s'] * len(ids))})", ids)
         titles = {id: decode_text(title) for id, title in cursor.fetchall()}
-    return tuple(_hit(candidate, query, titles[candidate.session_id]) for candidate in found)
-
-
-def _hit(candidate: _Candidate, query: Query, session_title: str) -> Hit:
-    piece = snippet(candidate.text, query)
-    return Hit(
-        session_id=candidate.session_id,
-        session_title=session_title,
-        kind=candidate.kind,
-        source_id=candidate.source_id,
-        field=candidate.field,
-        message_id=candidate.message_id,
-        message_seq=candidate.first_seq,
-        last_seq=candidate.last_seq,
-        role=candidate.role,
-        part_type=candidate.part_type,
-        snippet=piece.text,
-        matches=piece.matches,
+    return tuple(
+        Hit(
+            session_id=candidate.session_id,
+            session_title=titles[candidate.session_id],
+            kind=candidate.kind,
+            source_id=candidate.source_id,
+            field=candidate.field,
+            message_id=candidate.message_id,
+            message_seq=candidate.first_seq,
+            last_seq=candidate.last_seq,
+            role=candidate.role,
+            part_type=candidate.part_type,
+            snippet=piece.text,
+            matches=piece.matches,
+        )
+        for candidate in found
+        for piece in [snippet(candidate.text, query)]
     )
 
 
 def _count_messages(scope: Scope) -> int:
-    """The messages in scope: they are numbered without a gap."""
+    """Count the messages in scope, which are numbered without a gap."""
     whose, value = ("s.id", scope.session_id) if scope.session_id else ("s.owner_id", scope.owner_id)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -279,7 +251,7 @@ def _count_messages(scope: Scope) -> int:
 
 
 def _count_walked(scope: Scope, lowest: int) -> int:
-    """The messages of which something was read."""
+    """Count the messages of which something was read."""
     condition, values = _condition(scope)
     messages = f"SELECT DISTINCT session_id, first_seq FROM search_entries e WHERE e.id >= %s{condition}"
     with connection.cursor() as cursor:

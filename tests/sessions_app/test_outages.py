@@ -98,7 +98,7 @@ def test_a_library_that_repeats_itself_is_heard_once(caplog: pytest.LogCaptureFi
 
 @pytest.mark.usefixtures("transactional_db")
 async def test_a_turn_asks_again_where_nothing_was_asked_and_only_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outages, "TRY_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(outages, "RETRY_SECONDS", 0.0)
     waits: list[Exception] = [caused(OperationalError("no"), ServerUnreachable("no")) for _ in range(3)]
     waits.append(caused(OperationalError("no"), PoolTimeout("no")))
 
