@@ -21,7 +21,7 @@ from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from mnesis_core.transcripts import Transcript, TranscriptMessage, TranscriptTurn
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.prepared_parts import make_all_ready
+from sessions_app.record.prepared_parts import prepare_parts
 from sessions_app.record.turn_queries import load_turn
 
 Progress = Callable[[int], None]
@@ -82,7 +82,7 @@ def _say(life: Life, record: Change, turn_id: str, message: TranscriptMessage) -
         record,
         turn_id=turn_id,
         message=Message(role=message.role, parts=parts, is_summary=message.is_summary),
-        parts=make_all_ready(parts),
+        parts=prepare_parts(parts),
         external_id=message.external_id,
         end=MessageEnd(outcome="complete"),
     )

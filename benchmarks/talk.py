@@ -9,9 +9,9 @@ from mnesis_core.messages import Message, TextPart, ToolPart, ToolState
 from mnesis_core.records import MessageEnd, TurnState, UsageRecord
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import Change
-from sessions_app.record.prepared_parts import ReadyPart, make_all_ready
+from sessions_app.record.prepared_parts import PreparedPart, prepare_parts
 
-Ready = tuple[list[ReadyPart], list[ReadyPart]]
+Ready = tuple[list[PreparedPart], list[PreparedPart]]
 
 _SENTENCE = (
     "the record of a session is kept in one table and read from there by its number, every change writes an event "
@@ -34,7 +34,7 @@ def make_turns(count: int, *, seed: int = 1) -> list[tuple[Message, Message]]:
 
 def make_turn_ready(user: Message, assistant: Message) -> Ready:
     """What a door does before it takes the session's lock."""
-    return make_all_ready(user.parts), make_all_ready(assistant.parts)
+    return prepare_parts(user.parts), prepare_parts(assistant.parts)
 
 
 def write_turn(record: Change, user: Message, assistant: Message, ready: Ready | None = None) -> str:

@@ -24,7 +24,7 @@ class FilesConfig(AppConfig):
             last_seq="after_message_seq",
         )
         file_port.use(
-            file_port.Keeper(
+            file_port.FileStore(
                 put_content=contents.put_content,
                 store_reference=store.store_file_reference,
                 read_content=queries.read_of_session,

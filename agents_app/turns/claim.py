@@ -27,7 +27,7 @@ from sessions_app.conf import session_config, site_config
 from sessions_app.database.threads import db, work
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
-from sessions_app.record.prepared_parts import make_all_ready
+from sessions_app.record.prepared_parts import prepare_parts
 from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import find_turn_by_key, load_turn
 
@@ -134,7 +134,7 @@ def claim_turn(
     threshold = config.files.inline_threshold
     given = [_part_of_file(file, threshold) for file in _load_files(session_id, files, owner_id)]
     question = () if message is None else (Message(role="user", parts=(TextPart(text=message), *given)),)
-    parts = [make_all_ready(said.parts) for said in question]
+    parts = [prepare_parts(said.parts) for said in question]
     with change(session_id) as record:
         known = find_turn_by_key(session_id, idempotency_key) if idempotency_key else None
         if known is not None:
@@ -178,7 +178,7 @@ def claim_recorded_turn(
     digest, key = request_digest(turn), stored_key(idempotency_key)
     turn = replace(turn, user=_with_files(turn.user, owner_id), assistant=_with_files(turn.assistant, owner_id))
     _close_dead_turn(session, lease_owner)
-    user_parts, assistant_parts = make_all_ready(turn.user), make_all_ready(turn.assistant)
+    user_parts, assistant_parts = prepare_parts(turn.user), prepare_parts(turn.assistant)
     model = turn.model or session.model
     user, assistant = Message(role="user", parts=turn.user), Message(role="assistant", parts=turn.assistant)
     end = MessageEnd(finish_reason=turn.finish_reason, outcome=Outcome.COMPLETE.value, usage=turn.usage)

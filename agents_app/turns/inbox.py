@@ -37,7 +37,7 @@ from mnesis_core.turns.inbox import INBOX, Draft, InboxMessage, check_draft, fit
 from sessions_app.conf import session_config
 from sessions_app.record import message_store, turn_store
 from sessions_app.record.change import change
-from sessions_app.record.prepared_parts import make_all_ready
+from sessions_app.record.prepared_parts import prepare_parts
 from sessions_app.record.session_queries import load_session, peer_names
 from sessions_app.record.turn_queries import list_turns, load_turn
 from sessions_app.usage.limits import limits_for, look
@@ -95,7 +95,7 @@ def _claim(
     if not _is_affordable(session, text):
         return None
     said = Message(role="user", parts=(TextPart(text=text),))
-    parts = make_all_ready(said.parts)
+    parts = prepare_parts(said.parts)
     with change(session.id) as record:
         # Another process may have begun a turn since the session was read.
         if record.turn_seq != session.turn_seq or record.archived or not load_session(session.id).host_mode:

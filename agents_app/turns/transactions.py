@@ -40,7 +40,7 @@ from sessions_app.record.message_queries import (
     unanswered_tools,
     unfinished_messages,
 )
-from sessions_app.record.prepared_parts import make_all_ready
+from sessions_app.record.prepared_parts import prepare_parts
 from sessions_app.usage.limits import SpendingLimit, TurnSpending, draw, warn
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def end_step(turn: TurnRecord, step: Step, reply: Reply) -> list[OpenCall]:
     end = end_of_reply(reply, step.call.planned.spec)
     calls = list(reply.tool_calls) if reply.error is None else []
     tools = [ToolPart(tool_name=call.name, tool_call_id=call.id, input=call.arguments) for call in calls]
-    parts = make_all_ready([*step.answer.parts, *tools])
+    parts = prepare_parts([*step.answer.parts, *tools])
     with held(turn) as record:
         part_ids = message_store.append_parts(record, message_id=step.message_id, parts=parts)
         message_store.finalize_message(record, step.message_id, end)

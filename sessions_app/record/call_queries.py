@@ -1,4 +1,4 @@
-"""What was used: tokens and money."""
+"""Reads of model calls and of usage."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sessions_app.models import ModelCall, PromptText, Turn
 
 
 def usage_of_session(*session_ids: str) -> UsageRecord:
-    """What a session's turns, or those of several together, have used so far; one query."""
+    """Return what the turns of these sessions have used together, in one query."""
     return _sum_of(Turn.objects.filter(session_id__in=session_ids))
 
 
 def usage_of_files(*session_ids: str) -> UsageRecord:
-    """What models that describe files have used in a session, or in several together; one query."""
+    """Return what models that describe files have used in these sessions together, in one query."""
     return _sum_of(ModelCall.objects.filter(session_id__in=session_ids, turn=None, purpose="file"))
 
 
@@ -35,7 +35,6 @@ def _sum_of(rows: QuerySet[Any]) -> UsageRecord:
 
 
 def usage_of(row: Any) -> UsageRecord:
-    """The usage columns of a row as a value."""
     return UsageRecord(
         tokens_input=row.tokens_input,
         tokens_output=row.tokens_output,
@@ -59,15 +58,12 @@ _NEWEST = CompiledQuery(
 
 
 def begun_before(created_at: datetime, id: str) -> Q:
-    """Rows that began before another one, by time and id: times alone may be the same."""
+    """Match rows that began before another one, by time and id, since times alone may be equal."""
     return Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=id)
 
 
 def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
-    """One model call; with ``owner_id``, only of that person's sessions.
-
-    :raises CallNotFoundError: there is no such call, or it belongs to somebody else.
-    """
+    """:raises CallNotFoundError: there is no such call, or it belongs to a person other than ``owner_id``."""
     rows = ModelCall.objects.filter(id=call_id)
     if owner_id is not None:
         rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
@@ -78,7 +74,7 @@ def load_call(call_id: str, *, owner_id: int | None = None) -> CallRecord:
 
 
 def load_call_before(call: CallRecord) -> CallRecord | None:
-    """The call of the same kind that a session made before this one; ``None`` when it was the first."""
+    """Return the previous call of the same kind in the session, or ``None``."""
     rows = ModelCall.objects.filter(session_id=call.session_id, purpose=call.purpose, created_at__lte=call.created_at)
     row = (
         rows.exclude(id=call.id)
@@ -90,13 +86,13 @@ def load_call_before(call: CallRecord) -> CallRecord | None:
 
 
 def load_prompt_texts(session_id: str, digests: Collection[str]) -> dict[str, str]:
-    """Texts that prompts of a session were made with, by their digests; those that were not kept are absent."""
+    """Return texts that prompts of a session were made with, by digest; those that were not kept are absent."""
     rows = PromptText.objects.filter(session_id=session_id, digest__in=list(digests))
     return dict(rows.values_list("digest", "content"))
 
 
 def list_calls(session_id: str, *, limit: int = 100, before: tuple[datetime, str] | None = None) -> list[CallRecord]:
-    """Model calls of a session, newest first, after the cursor ``before`` (time and id)."""
+    """Return model calls of a session, newest first, after the cursor ``before`` (time and id)."""
     rows = ModelCall.objects.filter(session_id=session_id).order_by("-created_at", "-id")
     if before is not None:
         rows = rows.filter(begun_before(*before))
@@ -104,24 +100,20 @@ def list_calls(session_id: str, *, limit: int = 100, before: tuple[datetime, str
 
 
 def running_calls(turn_id: str) -> list[str]:
-    """Model calls of a turn that have not ended."""
     return list(ModelCall.objects.filter(turn_id=turn_id, state="running").values_list("id", flat=True))
 
 
 def running_summary_calls(session_id: str, run_id: str) -> list[str]:
-    """Calls to a summarising model that one compaction made and that have not ended."""
     rows = _running_summary_calls(session_id).filter(parameters__run_id=run_id)
     return list(rows.order_by("created_at", "id").values_list("id", flat=True))
 
 
 def running_preview_calls(session_id: str, *, before: datetime) -> list[str]:
-    """Calls to a summarising model for previews that began before then and have not ended."""
     rows = _running_summary_calls(session_id).filter(parameters__run_id=None, created_at__lt=before)
     return list(rows.order_by("created_at", "id").values_list("id", flat=True))
 
 
 def running_file_calls(session_id: str, file_id: str) -> dict[str, datetime]:
-    """Calls to a model that describes a file, which have not ended, and when each began."""
     rows = ModelCall.objects.filter(session_id=session_id, turn__isnull=True, purpose="file", state="running")
     rows = rows.filter(parameters__file_id=file_id).order_by("created_at", "id")
     return dict(rows.values_list("id", "created_at"))
@@ -132,7 +124,7 @@ def _running_summary_calls(session_id: str) -> QuerySet[Any]:
 
 
 def newest_call(session_id: str) -> CallMeasure | None:
-    """The newest call of a turn and what is known of its size; None when there was none."""
+    """Return the size of the newest turn's call as far as it is known, or ``None``."""
     row = _NEWEST.one(session_id=session_id)
     if row is None:
         return None
@@ -175,7 +167,7 @@ def _call(row: ModelCall) -> CallRecord:
 
 
 def most_of_calls(call_ids: Collection[str]) -> Spent:
-    """The most that these calls can take together, as it was written with them."""
+    """Return the most that these calls can use together, as was recorded with them."""
     rows = ModelCall.objects.filter(id__in=list(call_ids)).values_list("parameters", flat=True)
     most = [(parameters.get("most_tokens") or 0, parameters.get("most_micros")) for parameters in rows]
     return sum((highest_of(tokens, micros) for tokens, micros in most), Spent())
@@ -195,8 +187,6 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallHeading:
-    """A model call as a line of a list."""
-
     id: str
     turn_id: str | None
     message_id: str | None
@@ -213,26 +203,23 @@ class CallHeading:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took, as far as that is known."""
         return None if self.ended_at is None else (self.ended_at - self.created_at).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSize:
-    """How much of the window the prompt of a turn's call took. In the model's own tokens, as far as these are known."""
+    """How much of the window the prompt of a turn's call took, in the model's own tokens as far as these are known."""
 
     id: str
     context_seq: int
-    used: int
-    """The estimate, corrected as it was when the call was made."""
+    used: int  # the estimate, corrected as it was when the call was made
     tools: int
-    ratio: float
-    """The model's own counts to our estimates."""
+    ratio: float  # the model's own counts to the estimates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFilter:
-    """Which calls of a session a list shows; an empty text: all."""
+    """Which calls of a session a list shows; an empty field does not restrict."""
 
     purpose: str = ""
     state: str = ""
@@ -240,31 +227,28 @@ class CallFilter:
 
 
 def list_headings(session_id: str, *, chosen: CallFilter, before: str = "", limit: int) -> list[CallHeading]:
-    """Calls of a session, newest first: from the newest on, or those before the call ``before``.
-
-    An id that is no call of the session is none: then the list begins with the newest.
-    """
-    rows = _chosen(session_id, chosen)
-    place = _place(session_id, before) if before else None
+    """Return calls of a session, newest first, before the call ``before``, which is ignored if the session has no such call."""
+    wanted = {"purpose": chosen.purpose, "state": chosen.state, "model": chosen.model}
+    rows = _calls(session_id).filter(**{name: value for name, value in wanted.items() if value})
+    place = _calls(session_id).filter(id=before).values_list("created_at", "id").first() if before else None
     if place is not None:
         rows = rows.filter(begun_before(*place))
     return [_heading(row) for row in rows.order_by("-created_at", "-id").only(*_COLUMNS, *_USAGE)[:limit]]
 
 
 def load_heading_of_call(session_id: str, call_id: str) -> CallHeading | None:
-    """One call of a session as a line; ``None``: the session has no such call."""
     row = _calls(session_id).filter(id=call_id).only(*_COLUMNS, *_USAGE).first()
     return None if row is None else _heading(row)
 
 
 def load_headings(session_id: str, ids: Sequence[str]) -> list[CallHeading]:
-    """Those of these calls that are the session's, as lines, oldest first."""
+    """Return those of these calls that belong to the session, oldest first."""
     rows = _calls(session_id).filter(id__in=list(ids)).only(*_COLUMNS, *_USAGE)
     return [_heading(row) for row in rows.order_by("created_at", "id")]
 
 
 def numbers_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
-    """The place of each of these calls among all of its session, from 1; one query."""
+    """Return the position of each of these calls in its session, counted from 1, in one query."""
     if not ids:
         return {}
     places = ", ".join(["%s"] * len(ids))
@@ -277,33 +261,33 @@ def numbers_of_calls(session_id: str, ids: Sequence[str]) -> dict[str, int]:
 
 
 def models_of_calls(session_id: str) -> list[str]:
-    """The models that a session has asked, by name."""
     names = _calls(session_id).order_by("model").values_list("model", flat=True).distinct()
     return list(names)
 
 
 def calls_beside(call: CallRecord) -> tuple[str, str]:
-    """The ids of the calls of a session before and after this one; empty where there is none."""
+    """Return the ids of the session's calls before and after this one; empty if there is none."""
     rows, place = _calls(call.session_id), (call.created_at, call.id)
     before = rows.filter(begun_before(*place)).order_by("-created_at", "-id").values_list("id", flat=True).first()
-    after = rows.filter(_is_after(*place)).order_by("created_at", "id").values_list("id", flat=True).first()
+    is_after = Q(created_at__gt=call.created_at) | Q(created_at=call.created_at, id__gt=call.id)
+    after = rows.filter(is_after).order_by("created_at", "id").values_list("id", flat=True).first()
     return before or "", after or ""
 
 
 def list_turn_calls(session_id: str) -> list[tuple[str, int]]:
-    """(id, estimated tokens) of every call of a turn, oldest first."""
+    """Return (id, estimated tokens) of every call of a turn, oldest first."""
     rows = _turn_calls(session_id).order_by("created_at", "id")
     return list(rows.values_list("id", "estimated_tokens"))
 
 
 def count_turn_calls_until(call: CallRecord) -> int:
-    """How many calls of turns a session had made by the time of this one, itself among them."""
+    """Count the calls of turns up to and including this one."""
     rows = _turn_calls(call.session_id)
     return rows.filter(begun_before(call.created_at, call.id) | Q(id=call.id)).count()
 
 
 def sizes_of_calls(session_id: str, ids: Sequence[str]) -> list[CallSize]:
-    """How much of the window some calls of turns took, in the order of ``ids``; those that are not there are left out."""
+    """Return the sizes of calls of turns in the order of ``ids``; unknown ids are left out."""
     rows = _calls(session_id).filter(id__in=list(ids))
     columns = ("id", "model", "parameters", "estimated_tokens", "context_seq")
     found = {row[0]: _size(*row) for row in rows.values_list(*columns)}
@@ -311,15 +295,16 @@ def sizes_of_calls(session_id: str, ids: Sequence[str]) -> list[CallSize]:
 
 
 def call_of_message(session_id: str, message_id: str) -> CallHeading | None:
-    """The newest call of a turn that wrote a message, or was to write it."""
     rows = _turn_calls(session_id).filter(message_id=message_id)
     row = rows.order_by("-created_at", "-id").only(*_COLUMNS, *_USAGE).first()
     return None if row is None else _heading(row)
 
 
 def calls_between(session_id: str, first_seq: int, end_seq: int | None) -> tuple[int, list[CallHeading]]:
-    """How many calls of turns read their context as of an event from ``first_seq`` on, and before ``end_seq`` if there is
-    one; and the first and the last of them."""
+    """Count the calls of turns that read their context from event ``first_seq`` on and before ``end_seq``.
+
+    Return the number with the first and the last of these calls.
+    """
     rows = _turn_calls(session_id).filter(context_seq__gte=first_seq)
     if end_seq is not None:
         rows = rows.filter(context_seq__lt=end_seq)
@@ -329,9 +314,9 @@ def calls_between(session_id: str, first_seq: int, end_seq: int | None) -> tuple
 
 
 def calls_over_span(session_id: str, seq: int) -> list[tuple[str, Any]]:
-    """Calls that were asked for a summary of a span around the message ``seq``, oldest first: (id, manifest).
+    """Return (id, manifest) of calls for a summary of a span around a message, oldest first.
 
-    A span may have gaps, so that it is for the manifest to say whether the message is in it.
+    A span may have gaps: the manifest says whether the message is in it.
     """
     first = Q(manifest__2__ranges__0__0__lte=seq, manifest__2__ranges__0__1__gte=seq)
     rows = _calls(session_id).filter(first | Q(manifest__2__ranges__1__0__lte=seq), turn=None, purpose="summary")
@@ -344,21 +329,6 @@ def _calls(session_id: str) -> QuerySet[Any]:
 
 def _turn_calls(session_id: str) -> QuerySet[Any]:
     return _calls(session_id).filter(purpose="turn")
-
-
-def _chosen(session_id: str, chosen: CallFilter) -> QuerySet[Any]:
-    wanted = {"purpose": chosen.purpose, "state": chosen.state, "model": chosen.model}
-    return _calls(session_id).filter(**{name: value for name, value in wanted.items() if value})
-
-
-def _place(session_id: str, call_id: str) -> tuple[datetime, str] | None:
-    rows: QuerySet[Any] = _calls(session_id).filter(id=call_id)
-    place: tuple[datetime, str] | None = rows.values_list("created_at", "id").first()
-    return place
-
-
-def _is_after(created_at: datetime, id: str) -> Q:
-    return Q(created_at__gt=created_at) | Q(created_at=created_at, id__gt=id)
 
 
 def _heading(row: Any) -> CallHeading:

@@ -1,4 +1,4 @@
-"""Changes to model calls: what was asked is written before, how it ended once after."""
+"""Changes to model calls: the request is written before the call, its end once afterwards."""
 
 from __future__ import annotations
 
@@ -34,12 +34,23 @@ def start_call(
     purpose: str = "turn",
     texts: Mapping[str, str] | None = None,
 ) -> str:
-    """Record a call before it is made; returns its id.
+    """Record a call before it is made and return its id.
 
-    ``texts`` are what its prompt was made with beside the messages, by a name: ``tools``, ``prompt``. Each is kept
-    once in a session, so that the prompt can be rebuilt when tools and prompts have changed.
+    ``texts`` are what its prompt was made from besides the messages, by name: ``tools``, ``prompt``. Each is kept once in a
+    session, so that the prompt can be rebuilt after tools and prompts have changed.
     """
-    kept = {name: _keep_text(record, text) for name, text in (texts or {}).items()}
+    kept = {}
+    for name, text in (texts or {}).items():
+        kept[name] = text_digest(text)
+        if record.find(_TEXTS, "id", session_id=record.session_id, digest=kept[name]) is None:
+            stored = _TEXTS.row(
+                id=new_id("text"),
+                session_id=record.session_id,
+                digest=kept[name],
+                content=text,
+                created_at=record.now,
+            )
+            record.insert(_TEXTS, stored)
     row = _CALLS.row(
         id=new_id("call"),
         session_id=record.session_id,
@@ -61,7 +72,7 @@ def start_call(
 
 
 def start_calls(record: Change, calls: Sequence[NewCall]) -> list[str]:
-    """Record many calls of no turn before they are made; returns their ids. Publish an event that names them."""
+    """Record many calls outside any turn before they are made and return their ids. Publish an event that names them."""
     rows = [
         _CALLS.row(
             id=new_id("call"),
@@ -82,7 +93,7 @@ def start_calls(record: Change, calls: Sequence[NewCall]) -> list[str]:
 
 
 def finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) -> set[str]:
-    """Record how many calls ended, each with how often the model was asked; returns the ids of those that were running.
+    """Record the ends of many calls, each with its number of attempts, and return the ids of those that were running.
 
     Publish an event that names them.
     """
@@ -90,23 +101,8 @@ def finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) -> 
     return record.update_each(_CALLS, values, session_id=record.session_id, state="running")
 
 
-def _keep_text(record: Change, text: str) -> str:
-    """Keep a text of a prompt, unless the session has it; returns its digest."""
-    digest = text_digest(text)
-    if record.find(_TEXTS, "id", session_id=record.session_id, digest=digest) is None:
-        row = _TEXTS.row(
-            id=new_id("text"),
-            session_id=record.session_id,
-            digest=digest,
-            content=text,
-            created_at=record.now,
-        )
-        record.insert(_TEXTS, row)
-    return digest
-
-
 def note_retry(record: Change, call_id: str, retry: Retry) -> None:
-    """Tell followers that a call is made again, and after what pause."""
+    """Publish that a call is made again, and after what pause."""
     record.publish(
         EventType.CALL_RETRIED,
         call_id=call_id,
@@ -117,10 +113,7 @@ def note_retry(record: Change, call_id: str, retry: Retry) -> None:
 
 
 def finish_call(record: Change, call_id: str, end: MessageEnd, *, attempts: int = 1) -> None:
-    """Record how a call ended.
-
-    :raises CallNotFoundError: no such call is running in this session.
-    """
+    """:raises CallNotFoundError: no such call is running in this session."""
     values = _end_columns(record, end, attempts)
     if not record.update(_CALLS, values, id=call_id, session_id=record.session_id, state="running"):
         raise CallNotFoundError(call_id=call_id)

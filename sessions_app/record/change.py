@@ -1,11 +1,11 @@
-"""The only writer of events: one change of one session is one transaction, one lock, one stretch of the chain.
+"""The only writer of events: one change of one session is one transaction, one lock, one segment of the ledger.
 
     with change(session_id) as record:
         turn_id = store.start_turn(record, …)
         store.append_message(record, …)
 
-Rows and events commit together or not at all. Whoever follows the session is told after the commit; that
-word may be lost, the ledger cannot (decision 28).
+Rows and events commit together or not at all. Followers of the session are notified after the commit; a notification may
+be lost, the ledger cannot (decision 28).
 """
 
 from __future__ import annotations
@@ -44,16 +44,15 @@ _UPDATE_HEAD = (
 
 @dataclass(slots=True, kw_only=True)
 class Change:
-    """One session under its row lock: writes rows, hands out sequence numbers and collects events.
+    """One session under its row lock: writes rows, assigns sequence numbers and collects events.
 
-    Each row that is written is bound by the next event (``sessions_app.database.commitments``). New rows wait until the end, so
-    that those of one table are one statement; whoever reads before that finds them written.
+    The next event commits to each row that is written (``sessions_app.database.commitments``). New rows are held back until
+    the end, so that those of one table are one statement; a read before that writes them first.
     """
 
     session_id: str
     now: datetime
     cursor: CursorWrapper
-    """Of the transaction, for plain SQL."""
     event_seq: int
     head_hash: str
     message_seq: int
@@ -61,18 +60,15 @@ class Change:
     archived: bool
     salt: str
     owner_id: int
-    turn_ids: set[str] = field(default_factory=set)
-    """Turns that this change knows to be the session's."""
-    is_idle: bool = False
-    """True once this change knows that none of them is running."""
+    turn_ids: set[str] = field(default_factory=set)  # known to belong to the session
+    is_idle: bool = False  # true once it is known that no turn is running
     entries: list[SimpleNamespace] = field(default_factory=list)
-    texts: list[Text] = field(default_factory=list)
-    """What the search is to find from now on."""
+    texts: list[Text] = field(default_factory=list)  # new to the search
     _waiting: dict[Table, list[SimpleNamespace]] = field(default_factory=dict)
     _bound: list[Commitment] = field(default_factory=list)
 
     def publish(self, type: EventType, /, **body: Any) -> int:
-        """Add an event; returns its ``seq``. The body holds ids and commitments, never content."""
+        """Add an event and return its ``seq``. The body holds ids and commitments, never content."""
         self.event_seq += 1
         text = canonical_body(body | {"at": time_text(self.now)}, rows=self._bound)
         self._bound = []
@@ -91,23 +87,22 @@ class Change:
         return self.event_seq
 
     def insert(self, table: Table, *rows: SimpleNamespace) -> None:
-        """Write new rows, at the end of the change or when somebody reads."""
         for row in rows:
             self.bind_new(table, vars(row))
         self._waiting.setdefault(table, []).extend(rows)
 
     def bind_new(self, table: Table, values: dict[str, Any]) -> None:
-        """Bind a row that is written in another way than by ``insert``; the values are those that are stored."""
+        """Commit to a row that is not written by ``insert``; the values are the stored ones."""
         if table.model.rules.bound:
             self._bound += table.commitments.inserted(values, salt=values.get("salt") or self.salt)
 
     def bind(self, table: Table, values: dict[str, Any], *, id: str, salt: str) -> None:
-        """Bind new values of a row that are written in another way than by ``update``."""
+        """Commit to new values of a row that are not written by ``update``."""
         if table.model.rules.bound:
             self._bound += table.commitments.changed(id, table.stored(values), salt=salt)
 
     def update(self, table: Table, values: dict[str, Any], *, id: str, salt: str = "", **where: Any) -> int:
-        """Change one row if its columns equal ``where``; returns 1, or 0 where there is no such row.
+        """Update one row if its columns equal ``where`` and return 1, or 0 if there is no such row.
 
         :raises ImmutableFieldError: a column may never change.
         """
@@ -120,13 +115,15 @@ class Change:
             changed = int(all(getattr(row, column) == value for column, value in where.items()))
             vars(row).update(values if changed else {})
         if changed and table.model.rules.bound:
-            self._bound += table.commitments.changed(id, values, salt=salt or self._salt_of(table, id, row))
+            if not salt and table.commitments.has_salt and id != self.session_id:
+                [salt] = (row.salt,) if row else table.find(self.cursor, "salt", id=id) or ("",)
+            self._bound += table.commitments.changed(id, values, salt=str(salt or self.salt))
         return changed
 
     def update_each(self, table: Table, rows: Mapping[Any, Mapping[str, Any]], **how: Any) -> set[Any]:
-        """Change many rows, each to its own values (``Table.update_each``); returns the keys of those that were changed.
+        """Update many rows, each to its own values (``Table.update_each``), and return the keys of those that were changed.
 
-        For tables whose rows have no salt of their own, or are not bound.
+        This is for tables whose rows have no salt or no commitments.
 
         :raises ImmutableFieldError: a column may never change.
         """
@@ -139,12 +136,11 @@ class Change:
         return changed
 
     def find(self, table: Table, *columns: str, **where: Any) -> tuple[Any, ...] | None:
-        """These columns of a row whose columns equal ``where``, or ``None`` where there is no such row."""
+        """Return columns of a row whose columns equal ``where``, or ``None`` if there is none."""
         self.flush()
         return table.find(self.cursor, *columns, **where)
 
     def flush(self) -> None:
-        """Write the rows that wait."""
         waiting, self._waiting = self._waiting, {}
         for table, rows in waiting.items():
             table.insert(self.cursor, rows)
@@ -152,13 +148,13 @@ class Change:
     def close(self) -> None:
         """Write the rows, the events and the session's new head.
 
-        :raises RuntimeError: rows were written that no event tells of.
-        :raises TransactionManagementError: somebody caught a database error in the block, so that nothing can be kept.
+        :raises RuntimeError: rows were written that no event commits to.
+        :raises TransactionManagementError: a database error was caught in the block, so nothing can be committed.
         """
         if self._bound:
             raise RuntimeError(f"no event tells of {self._bound}")
         database = self.cursor.db
-        # The end of the transaction would take everything back without a word.
+        # Otherwise the end of the transaction would silently roll everything back.
         database.validate_no_broken_transaction()
         self.flush()
         if self.entries:
@@ -172,24 +168,15 @@ class Change:
 
     @property
     def next_seq(self) -> int:
-        """The ``seq`` that the next event will have."""
         return self.event_seq + 1
 
     def next_message_seq(self) -> int:
-        """Take the next place among the session's messages."""
         self.message_seq += 1
         return self.message_seq
 
     def next_turn_seq(self) -> int:
-        """Take the next place among the session's turns."""
         self.turn_seq += 1
         return self.turn_seq
-
-    def _salt_of(self, table: Table, id: str, row: SimpleNamespace | None) -> str:
-        if not table.commitments.has_salt or id == self.session_id:
-            return self.salt
-        [salt] = (row.salt,) if row else table.find(self.cursor, "salt", id=id) or ("",)
-        return str(salt)
 
     def _write_first(self, execute: Callable[..., Any], *args: Any) -> Any:
         self.flush()
@@ -205,7 +192,7 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
     with durable_transaction():
         database = connections[DEFAULT_DB_ALIAS]
         record = _lock(database.cursor(), session_id, now or timezone.now())
-        # The ORM reads through Django's cursors, which tell us before.
+        # The ORM reads through Django's cursors, whose wrapper writes the pending rows first.
         with database.execute_wrapper(record._write_first):
             yield record
             record.close()
@@ -214,8 +201,8 @@ def change(session_id: str, *, now: datetime | None = None) -> Iterator[Change]:
 
 
 def _lock(cursor: CursorWrapper, session_id: str, now: datetime) -> Change:
-    # SQLite knows no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is ours already.
-    # NO KEY: rows that only refer to the session may be inserted meanwhile.
+    # SQLite has no FOR UPDATE; its transactions are IMMEDIATE, so the whole database is already locked.
+    # NO KEY lets other transactions insert rows that only refer to the session.
     row_lock = " FOR NO KEY UPDATE" if cursor.db.features.has_select_for_no_key_update else ""
     head = run(cursor, _LOCK + row_lock, [session_id]).fetchone()
     if head is None:

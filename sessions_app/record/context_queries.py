@@ -1,4 +1,4 @@
-"""Reads of the active context: now, or as it was."""
+"""Reads of the active context, now or as it was, of tombstones, and of the ledger."""
 
 from __future__ import annotations
 
@@ -30,18 +30,15 @@ from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of
 
 
 _ID, _MESSAGE_SEQ, _POSITION, _EVENT_SEQ = 0, 1, -2, -1
-"""Columns of ``load_context``'s query: a message's, then a part's, then where it stands."""
 _NOW = "i.removed_seq IS NULL"
 _AS_OF = "i.added_seq <= %s AND (i.removed_seq IS NULL OR i.removed_seq > %s)"
 _NEWEST = (
     f"{_NOW} AND i.position >= COALESCE((SELECT position FROM context_items"
     " WHERE session_id = %s AND removed_seq IS NULL ORDER BY position DESC LIMIT 1 OFFSET %s), 0)"
 )
-"""Conditions that say which items are read."""
 
 
 def load_context_items(session_id: str, *, at: int | None = None) -> list[ContextItemRecord]:
-    """The active context in order: now, or as of event ``at``."""
     rows = ContextItem.objects.filter(session_id=session_id)
     if at is None:
         rows = rows.filter(removed_seq__isnull=True)
@@ -55,7 +52,7 @@ def load_context_items(session_id: str, *, at: int | None = None) -> list[Contex
 
 
 def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
-    """For those of these messages and summaries that have left the context, the summary that took their place."""
+    """Return the summary that replaced each of these messages and summaries that have left the context."""
     removed: dict[str, int] = {}
     for start in range(0, len(ids), 1000):
         rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids[start : start + 1000])
@@ -69,22 +66,22 @@ def replaced_items(session_id: str, ids: Sequence[str]) -> dict[str, str]:
 
 
 def standing_items(session_id: str, ids: Sequence[str]) -> set[str]:
-    """Which of these messages and summaries stand in the context now."""
+    """Return which of these messages and summaries are in the context now."""
     rows = ContextItem.objects.filter(session_id=session_id, item_id__in=ids, removed_seq__isnull=True)
     return set(rows.values_list("item_id", flat=True))
 
 
 def load_context(session_id: str, *, at: int | None = None) -> ContextRows:
-    """What stands in the context now, or stood there as of event ``at``: one query, whatever the history."""
+    """Return the context now or as of event ``at``, in one query however long the history is."""
     if at is None:
         return _context_rows(fetch(_context_query(_NOW), [session_id, session_id]))
     return _context_rows(fetch(_context_query(_AS_OF), [at, session_id, session_id, at, at]))
 
 
 def load_newest_context(session_id: str, *, items: int) -> ContextRows:
-    """So many items at the end of the context now, every summary, and how much the messages before them take.
+    """Return the last items of the context now, every summary, and the tokens of the messages before them.
 
-    One query, and two more where there are older items: these may see a moment later.
+    This is one query, and two more if there are older items; these may see a slightly later state.
     """
     rows = _context_rows(fetch(_context_query(_NEWEST), [*[session_id] * 3, items - 1]))
     if len(rows.messages) + len(rows.summaries) < items:
@@ -104,7 +101,7 @@ def _context_rows(rows: list[tuple[Any, ...]]) -> ContextRows:
 
 
 def _tokens_of(messages: QuerySet[Any, Any]) -> int:
-    """What a model would be sent of these messages, by the record's own estimates; no text is read for it."""
+    """Return the tokens that a model would be sent for these messages, by the record's own estimates, without reading texts."""
     sums = MessagePart.objects.filter(message_id__in=messages, part_type__in=SENT_TYPES).aggregate(
         parts=Count("id"),
         tokens=Sum("token_estimate", default=0),
@@ -120,7 +117,7 @@ def _tokens_of(messages: QuerySet[Any, Any]) -> int:
 def _context_query(which: str) -> str:
     part = select_columns(MessagePart, "p", PART_COLUMNS)
     if which == _AS_OF:
-        # An output that became a tombstone later was none then.
+        # An output that became a tombstone later was not one then.
         part = part.replace("p.compacted_at", "CASE WHEN p.compacted_seq > %s THEN NULL ELSE p.compacted_at END")
     return (
         f"SELECT i.item_id, {select_columns(Message, 'm', MESSAGE_COLUMNS[1:])}, {part},"
@@ -132,30 +129,28 @@ def _context_query(which: str) -> str:
 
 
 def summary_stays(session_id: str) -> list[tuple[str, int, int | None]]:
-    """(id, added, removed) of every summary that has stood in a session's context: by which events it came and left."""
+    """Return (id, added, removed) of every summary that was ever in a session's context: the events of its stay."""
     rows = ContextItem.objects.filter(session_id=session_id, item_type="summary")
     return list(rows.values_list("item_id", "added_seq", "removed_seq"))
 
 
 def newest_summary(session_id: str) -> str | None:
-    """The id of the summary that came into the context last; it may have left it since."""
+    """Return the id of the summary that came into the context last, even if it has left it."""
     rows = ContextItem.objects.filter(session_id=session_id, item_type="summary")
     return rows.order_by("-added_seq").values_list("item_id", flat=True).first()
 
 
 # Reads of tombstones: tool outputs that were taken out of the context. The originals stay; only their beginnings are read.
 
-HEAD = 600
-"""Characters of the beginnings of inputs and outputs."""
+HEAD = 600  # characters of the beginnings of inputs and outputs
 MOST_TOOLS = 200
 
-Place = tuple[int, int, int]
-"""Of a tombstone among those of its session: the event, the message's seq, the part's index."""
+Place = tuple[int, int, int]  # the event, the message's seq and the part's index of a tombstone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
-    """One tool output that was taken out of the context."""
+    """A tool output that was taken out of the context."""
 
     part_id: str
     part_index: int
@@ -164,39 +159,29 @@ class Tombstone:
     turn_id: str
     tool_name: str
     input: str
-    """How it begins."""
     output: str
-    """How the original begins."""
-    characters: int
-    """Of the original, as it is stored."""
-    tokens: int
-    """Of the original, estimated."""
-    compacted_seq: int
-    """The event that took it out."""
+    characters: int  # of the original as stored
+    tokens: int  # of the original, estimated
+    compacted_seq: int  # the event that took it out
     compacted_at: datetime
-    is_in_context: bool
-    """Whether its message is in the context still, with a mark in place of the output."""
+    is_in_context: bool  # whether its message still is, with a marker in place of the output
 
     @property
     def place(self) -> Place:
-        """Where a page goes on after it."""
         return self.compacted_seq, self.message_seq, self.part_index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TombstoneTally:
-    """The tombstones of a session."""
-
     count: int
     tokens: int
-    events: int
-    """How often something was pruned."""
+    events: int  # how often something was pruned
 
 
 def list_tombstones(
     session_id: str, *, tool: str = "", part_id: str = "", before: Place | None = None, limit: int = 50
 ) -> list[Tombstone]:
-    """Tombstones of a session, the newest first, after ``before``; of one tool, or the one of one part; one query."""
+    """Return tombstones of a session, newest first, after ``before``, of one tool or one part, in one query."""
     rows = _tombstones(session_id)
     if tool:
         rows = rows.filter(tool_name=tool)
@@ -219,7 +204,7 @@ def list_tombstones(
 
 
 def tally_tombstones(session_id: str) -> TombstoneTally:
-    """How many tombstones a session has, and what they took out; one query."""
+    """Count a session's tombstones and the tokens that they removed, in one query."""
     sums = _tombstones(session_id).aggregate(
         count=Count("id"), tokens=Sum("output_token_estimate", default=0), events=Count("compacted_seq", distinct=True)
     )
@@ -227,7 +212,7 @@ def tally_tombstones(session_id: str) -> TombstoneTally:
 
 
 def tools_of_tombstones(session_id: str) -> list[str]:
-    """The names of the tools whose outputs were pruned, the most frequent first."""
+    """Return the tools whose outputs were pruned, the most frequent first."""
     rows = _tombstones(session_id).values("tool_name").annotate(uses=Count("id")).order_by("-uses", "tool_name")
     return [row["tool_name"] for row in rows[:MOST_TOOLS] if row["tool_name"]]
 
@@ -267,25 +252,23 @@ def _tombstone(row: dict[str, Any]) -> Tombstone:
 
 
 def load_events(session_id: str, *, after: int = 0, limit: int = 500) -> list[LedgerEvent]:
-    """Events of a session in order."""
     rows = Event.objects.filter(session_id=session_id, seq__gt=after).order_by("seq")[:limit]
     return [_event(row) for row in rows]
 
 
 def load_events_at(session_id: str, seqs: Collection[int]) -> list[LedgerEvent]:
-    """The events of a session with these numbers, in order."""
     rows = Event.objects.filter(session_id=session_id, seq__in=list(seqs)).order_by("seq")
     return [_event(row) for row in rows]
 
 
 def _event(row: Event) -> LedgerEvent:
     return LedgerEvent(
-        session_id=row.session_id, seq=row.seq, type=row.type, data=_told(row.body), created_at=row.created_at
+        session_id=row.session_id, seq=row.seq, type=row.type, data=_without_proof(row.body), created_at=row.created_at
     )
 
 
-def _told(body: str) -> dict[str, Any]:
-    """A body without what is for proof alone: the commitments to rows, and the time, which the event has as well."""
+def _without_proof(body: str) -> dict[str, Any]:
+    """Return a body without what only serves the proof: the commitments, and the time, which the event has as well."""
     return {key: value for key, value in json.loads(body).items() if key not in ("rows", "at")}
 
 
@@ -304,7 +287,7 @@ _PARTS = (
 
 
 def load_projection(session_id: str, *, using: str = "default") -> Projection:
-    """The record's own part of it; that of the compactions is theirs."""
+    """Return the record's part of the projection; that of the compactions is in ``compaction_app``."""
 
     def rows(sql: str) -> list[Any]:
         return fetch(sql, [session_id], using=using)

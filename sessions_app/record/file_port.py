@@ -1,6 +1,6 @@
-"""Texts that are kept as files of a session, and contents of its files, for apps that do not know who keeps files.
+"""The port to the app that stores files: texts as files of a session, and contents of its files.
 
-``files_app`` says how when Django is ready, as it does for the search; summaries and files stay strangers to each other.
+``files_app`` plugs in when Django is ready, so that summaries and files need not import each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sessions_app.record.change import Change
 
 
 class StoreReference(Protocol):
-    """Writes the reference to a content that is kept."""
+    """Write the reference to a stored content."""
 
     def __call__(
         self,
@@ -32,58 +32,51 @@ class StoreReference(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeper:
-    """Who keeps files."""
+class FileStore:
+    """The functions of the app that stores files."""
 
-    put_content: Callable[[bytes], str]
-    """Keeps bytes and returns what they are called; waits for the disk."""
+    put_content: Callable[[bytes], str]  # stores bytes and returns their id; waits for the disk
     store_reference: StoreReference
-    read_content: Callable[[str, str, int, int], bytes]
-    """Reads a session's content: the session, what the content is called, first byte, most bytes. Raises ``NotFound``
-    where the session has none of this name."""
+    read_content: Callable[[str, str, int, int], bytes]  # (session, content, first byte, most bytes); raises NotFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedText:
-    """A text whose content is on disk already, before the lock of its session is taken."""
+    """A text whose content is already on disk, before the lock of its session is taken."""
 
     file_id: str
     path: str
-    about: str
-    """What the search finds of it."""
+    about: str  # what the search finds of it
     content_id: str
-    size: int
-    """Bytes."""
+    size: int  # bytes
     tokens: int
 
 
-_keepers: list[Keeper] = []
+_stores: list[FileStore] = []
 
 
-def use(keeper: Keeper) -> None:
-    """Let this one keep files from now on."""
-    _keepers[:] = [keeper]
+def use(store: FileStore) -> None:
+    _stores[:] = [store]
 
 
 def prepare_text(text: str, *, file_id: str, path: str, about: str) -> PreparedText:
-    """Put the content of a text on disk. Call it before a session's lock is taken.
+    """Store the content of a text. Call it before a session's lock is taken.
 
-    :raises ValueError: no app keeps files.
+    :raises ValueError: no app stores files.
     """
     data = bytes_of_text(text)
     return PreparedText(
         file_id=file_id,
         path=path,
         about=about,
-        content_id=_keeper().put_content(data),
+        content_id=_store().put_content(data),
         size=len(data),
         tokens=estimate_text(text),
     )
 
 
 def keep_text(record: Change, prepared: PreparedText) -> None:
-    """Write the reference to a text, whose id was given before."""
-    _keeper().store_reference(
+    _store().store_reference(
         record,
         content_id=prepared.content_id,
         path=prepared.path,
@@ -96,15 +89,15 @@ def keep_text(record: Change, prepared: PreparedText) -> None:
 
 
 def read_content(session_id: str, content_id: str, offset: int, limit: int) -> bytes:
-    """At most ``limit`` bytes of a content that a file of a session has, from ``offset`` on.
+    """Return at most ``limit`` bytes of a content of a session's file, from ``offset`` on.
 
-    :raises NotFound: it has none, or the content is not kept here.
-    :raises ValueError: no app keeps files.
+    :raises NotFound: the session has no such content, or it is not stored here.
+    :raises ValueError: no app stores files.
     """
-    return _keeper().read_content(session_id, content_id, offset, limit)
+    return _store().read_content(session_id, content_id, offset, limit)
 
 
-def _keeper() -> Keeper:
-    if not _keepers:
+def _store() -> FileStore:
+    if not _stores:
         raise ValueError("no app keeps files: files_app is not installed")
-    return _keepers[0]
+    return _stores[0]

@@ -1,9 +1,8 @@
-"""Story: a new session that begins with another one's messages, up to one of them, and goes its own way from there.
+"""Forks: a new session that begins with another one's messages, up to one of them.
 
-Some turns are one transaction, so that a long fork neither fills the memory nor keeps other writers waiting, and may be
-gone on with by another process. Half a fork is never seen: a session with fewer messages than its original had up to
-there is not found (``queries.sessions``).
-Summaries, tombstones and model calls stay with the original: all of its messages are in the fork's context again.
+A number of turns is one transaction, so that a long fork neither fills the memory nor keeps other writers waiting, and
+another process may continue it. An incomplete fork is not visible (``session_queries.visible_sessions``). Summaries,
+tombstones and model calls stay with the original: all of its messages are in the fork's context again.
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ from sessions_app.record.session_queries import load_forking
 from sessions_app.record.turn_queries import load_turns
 
 MESSAGES, TURNS = 500, 100
-"""Read, and written, at a time."""
 UNANSWERED = "The session was forked before this tool had answered."
 
 
 def find_place(session_id: str, *, at_message_id: str | None, before_message_id: str | None) -> StoredMessage | None:
-    """The last message that a fork has: this one, or the one before that one; ``None`` where there is none before it.
+    """Return the last message that a fork has: this one, or the one before that one, or ``None`` if there is none before it.
 
     :raises MessageNotFoundError: the session has no such message.
     """
@@ -44,11 +42,11 @@ def find_place(session_id: str, *, at_message_id: str | None, before_message_id:
 
 
 def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMessage | None, title: str) -> str:
-    """Make a session that is to have another one's messages up to and including one; returns its id.
+    """Create a session that is to have another one's messages up to and including one, and return its id.
 
-    The original is not changed; its ledger says that it was forked. ``copy_messages`` does the rest.
+    The original does not change; its ledger says that it was forked. ``copy_messages`` does the rest.
 
-    :param last: ``None``: no message is copied, only what the session is told and how it is set
+    :param last: ``None`` copies no message, only the system prompt and settings
     :raises Conflict: the message is still being written.
     """
     if last and last.role == "assistant" and load_message_rows(source.id, [last.id])[last.id].finalized_at is None:
@@ -66,12 +64,12 @@ def begin_fork(source: SessionRecord, *, owner: AbstractBaseUser, last: StoredMe
         origin=FORK,
     )
     if last is None:
-        _tell(source.id, fork_id)
+        _publish(source.id, fork_id)
     return fork_id
 
 
 def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
-    """Copy what a fork does not have yet; whether it is whole.
+    """Copy what a fork does not have yet and return whether it is complete.
 
     :param deadline: seconds of the monotonic clock after which to stop between two transactions
     :raises Conflict: another process copies it at the same time.
@@ -79,8 +77,9 @@ def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
     fork = load_forking(fork_id)
     if fork.is_whole:
         return True
-    # The messages of a turn stand together: a session runs one turn at a time.
-    turns = groupby(_messages(fork.source_id, fork.copied, fork.messages), key=lambda message: str(message.turn_id))
+    # The messages of a turn are consecutive, because a session runs one turn at a time.
+    originals_left = _messages(fork.source_id, fork.copied, fork.messages)
+    turns = groupby(originals_left, key=lambda message: str(message.turn_id))
     copied = fork.copied
     while some := {turn_id: list(messages) for turn_id, messages in islice(turns, TURNS)}:
         originals = load_turns(list(some), session_id=fork.source_id)
@@ -93,11 +92,11 @@ def copy_messages(fork_id: str, *, deadline: float | None = None) -> bool:
         copied = record.message_seq
         if deadline is not None and time.monotonic() > deadline and copied < fork.messages:
             return False
-    _tell(fork.source_id, fork_id, at_message_id=fork.at_message_id)
+    _publish(fork.source_id, fork_id, at_message_id=fork.at_message_id)
     return True
 
 
-def _tell(source_id: str, fork_id: str, *, at_message_id: str = "") -> None:
+def _publish(source_id: str, fork_id: str, *, at_message_id: str = "") -> None:
     with change(source_id) as record:
         record.publish(EventType.SESSION_FORKED, child_id=fork_id, at_message_id=at_message_id)
 
@@ -128,6 +127,13 @@ def _copy_turn(record: Change, original: TurnRecord, messages: list[StoredMessag
 
 
 def _copy_message(record: Change, turn_id: str, message: StoredMessage, row: Any) -> None:
+    end = MessageEnd(
+        finish_reason=row.finish_reason,
+        outcome=row.outcome,
+        error_code=row.error_code,
+        error_message=row.error_message,
+        usage=usage_of(row),
+    )
     parts = tuple(_copy_of(stored.part) for stored in message.parts)
     message_store.append_message(
         record,
@@ -137,17 +143,7 @@ def _copy_message(record: Change, turn_id: str, message: StoredMessage, row: Any
         model=row.model,
         external_id=message.id,
         created_at=message.created_at,
-        end=None if row.finalized_at is None else _end_of(row),
-    )
-
-
-def _end_of(row: Any) -> MessageEnd:
-    return MessageEnd(
-        finish_reason=row.finish_reason,
-        outcome=row.outcome,
-        error_code=row.error_code,
-        error_message=row.error_message,
-        usage=usage_of(row),
+        end=None if row.finalized_at is None else end,
     )
 
 

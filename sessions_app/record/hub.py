@@ -1,12 +1,12 @@
-"""Who follows a session, and what its running answer says so far.
+"""The followers of sessions in this process, and the running answers so far.
 
-Level, not edge: a follower is only told *that* something is new, then asks the ledger and the text so far,
-and compares with what it has sent. So no word can be lost in a queue, none can come twice, and a slow
-follower costs no memory.
+Notifications are level-triggered: a follower only learns *that* something is new, then reads the ledger and the text so
+far and compares them with what it has sent. So nothing is lost in a queue or sent twice, and a slow follower costs no
+memory.
 
-In this process followers are woken directly. Other processes learn of it by Redis publish/subscribe where
-there is a ``REDIS_URL``, by PostgreSQL NOTIFY (in the writing transaction), or, with SQLite, by watching
-``PRAGMA data_version``. All of these may fail without harm: a follower also looks by itself now and then.
+Followers in this process are woken directly. Other processes are notified by Redis publish/subscribe if there is a
+``REDIS_URL``, by PostgreSQL NOTIFY (in the writing transaction), or, with SQLite, by watching ``PRAGMA data_version``.
+All of these may fail without harm: a follower also polls now and then.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 
 
 class Follower:
-    """One socket or stream that follows one session."""
-
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self._loop = asyncio.get_running_loop()
@@ -51,33 +49,33 @@ class Follower:
         self._first_word = asyncio.Event()
 
     def wake(self, *, is_first_word: bool = False) -> None:
-        """Say that there is news; from any thread."""
+        """Notify the follower of news, from any thread."""
         self._tell(self._news)
         if is_first_word:
             self._tell(self._first_word)
 
     async def news(self, *, seconds: float) -> None:
-        """Wait until there is news, or for so many seconds."""
+        """Wait for news, or for so many seconds."""
         await _wait(self._news, seconds)
 
     async def pause(self, *, seconds: float) -> None:
-        """Let news gather for so many seconds, or until a text begins: nobody is to wait for the first word."""
+        """Let news accumulate for so many seconds, or until a text begins, so that its first word is not delayed."""
         if seconds > 0:
             await _wait(self._first_word, seconds)
 
     def _tell(self, event: asyncio.Event) -> None:
-        # Who is told clears it before looking, so what is set still covers this.
+        # The follower clears the event before it reads, so a set event still covers this news.
         if event.is_set():
             return
         if threading.get_ident() == self._thread_id:
             event.set()
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(event.set)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    # Not wait_for: until Python 3.12 it forgets a cancellation that comes in the moment of the news.
+    # Not wait_for: until Python 3.12 it loses a cancellation that coincides with the news.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -85,8 +83,6 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 class Hub:
-    """The followers and the running answers of this process."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._followers: dict[str, set[Follower]] = defaultdict(set)
@@ -95,11 +91,12 @@ class Hub:
 
     @contextlib.contextmanager
     def follow(self, session_id: str) -> Iterator[Follower]:
-        """A follower for the length of the block."""
         follower = Follower(session_id)
         with self._lock:
             self._followers[session_id].add(follower)
-        self._watch()
+        loop = asyncio.get_running_loop()
+        if self._watcher is None or self._watcher.done() or self._watcher.get_loop() is not loop:
+            self._watcher = loop.create_task(_watch_others(self), name="live watcher", context=contextvars.Context())
         try:
             yield follower
         finally:
@@ -109,7 +106,6 @@ class Hub:
                     del self._followers[session_id]
 
     def wake(self, session_id: str | None, *, is_first_word: bool = False) -> None:
-        """Wake the followers of one session here, or of all."""
         with self._lock:
             groups = self._followers.values() if session_id is None else [self._followers.get(session_id, set())]
             chosen = [follower for group in groups for follower in group]
@@ -117,14 +113,14 @@ class Hub:
             follower.wake(is_first_word=is_first_word)
 
     def add_text(self, session_id: str, message_id: str, part_index: int, part_type: str, text: str) -> None:
-        """More text of an answer that runs in this process."""
+        """Add text to an answer that runs in this process."""
         parts = self._texts.setdefault(session_id, {})
         _, pieces = parts.setdefault((message_id, part_index), (part_type, []))
         pieces.append(text)
         self.wake(session_id, is_first_word=len(pieces) == 1)
 
     def drop_text(self, session_id: str, message_id: str) -> None:
-        """The message is in the record now."""
+        """Drop the text of a message that is in the record now."""
         parts = self._texts.get(session_id, {})
         for key in [key for key in parts if key[0] == message_id]:
             del parts[key]
@@ -132,74 +128,59 @@ class Hub:
             self._texts.pop(session_id, None)
 
     def texts(self, session_id: str) -> list[LiveText] | None:
-        """What runs here and says so far; ``None`` when no answer of the session runs in this process."""
+        """Return the running answer of a session so far, or ``None`` if none runs in this process."""
         parts = self._texts.get(session_id)
         if parts is None:
             return None
         return [
             LiveText(message_id=message_id, part_index=index, part_type=part_type, text="".join(pieces))
-            # A copy: pages ask from other threads.
+            # A copy, because pages read from other threads.
             for (message_id, index), (part_type, pieces) in list(parts.items())
         ]
-
-    def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._watcher is None or self._watcher.done() or self._watcher.get_loop() is not loop:
-            self._watcher = loop.create_task(_watch_others(self), name="live watcher", context=contextvars.Context())
 
 
 hub = Hub()
 
 
 def wake(session_id: str) -> None:
-    """Tell everyone who follows the session, here and in other processes. Call it after the commit."""
-    global _redis_rests_until
+    """Notify all followers of the session, here and in other processes. Call it after the commit."""
+    global _redis_client, _redis_rests_until
     hub.wake(session_id)
     if settings.REDIS_URL and time.monotonic() >= _redis_rests_until:
         try:
-            _redis().publish(CHANNEL, session_id)
+            if _redis_client is None:
+                _redis_client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
+            _redis_client.publish(CHANNEL, session_id)
         except redis.RedisError as error:
             _redis_rests_until = time.monotonic() + RECONNECT_SECONDS
             log_outage(logger, "Redis is unreachable: other processes learn of news late", error)
 
 
 def announce(cursor: CursorWrapper, session_id: str) -> None:
-    """Tell other processes inside the writing transaction, where the database can do that."""
+    """Notify other processes inside the writing transaction, if the database can do that."""
     if cursor.db.vendor == "postgresql" and not settings.REDIS_URL:
         cursor.execute("SELECT pg_notify(%s, %s)", (CHANNEL, session_id))
 
 
 _redis_client: redis.Redis | None = None
-_redis_rests_until = 0.0
-"""Until then nothing is published: each try at a Redis that hangs costs the writer two seconds."""
-
-
-def _redis() -> redis.Redis:
-    global _redis_client
-    if _redis_client is None:
-        _redis_client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
-    return _redis_client
+_redis_rests_until = 0.0  # each attempt at a Redis that hangs would cost the writer two seconds
 
 
 async def _watch_others(target: Hub) -> None:
-    """Wake followers for what other processes wrote, for as long as this loop runs."""
+    """Wake followers for what other processes write, as long as this loop runs."""
     while True:
         try:
-            await _watch_once(target)
+            if settings.REDIS_URL:
+                await _watch_redis(target)
+            elif connection.vendor == "postgresql":
+                await watch_postgresql(target)
+            else:
+                await _watch_sqlite(target)
         except (OSError, sqlite3.Error, psycopg.Error, redis.RedisError) as error:
             log_outage(logger, "The live watcher lost its connection and tries again", error)
-        # What was said while nobody listened is in the ledger.
+        # News from the time without a connection is in the ledger.
         target.wake(None)
         await asyncio.sleep(RECONNECT_SECONDS)
-
-
-async def _watch_once(target: Hub) -> None:
-    if settings.REDIS_URL:
-        await _watch_redis(target)
-    elif connection.vendor == "postgresql":
-        await watch_postgresql(target)
-    else:
-        await _watch_sqlite(target)
 
 
 async def _watch_redis(target: Hub) -> None:

@@ -1,12 +1,12 @@
-"""Story: store foreign transcripts as sessions: one transaction a turn, original times and ids, safe to repeat.
+"""Store foreign transcripts as sessions: one transaction per turn, with original times and ids, safe to repeat.
 
-A session is found again by its owner, origin and external id, a turn by its external id as idempotency key.
-So an import that was cut off goes on where it stopped, and one that is repeated adds only what is new.
+A session is found again by its owner, origin and external id, a turn by its external id as idempotency key. So an import
+that was cut off continues where it stopped, and a repeated one adds only what is new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from mnesis_core.transcripts import LinkKind, ParseResult, Transcript, Transcrip
 from sessions_app.record import message_store, session_store, turn_store
 from sessions_app.record.change import Change, change
 from sessions_app.record.message_queries import find_part_of_call
-from sessions_app.record.prepared_parts import ReadyPart, make_all_ready
+from sessions_app.record.prepared_parts import PreparedPart, prepare_parts
 from sessions_app.record.session_queries import find_imported
 from sessions_app.record.turn_queries import turn_keys
 
@@ -30,55 +30,38 @@ KEY_LENGTH = 200
 
 @dataclass(slots=True, kw_only=True)
 class ImportReport:
-    """What an import did."""
-
-    sessions: dict[str, str] = field(default_factory=dict)
-    """External id -> session id."""
+    sessions: dict[str, str] = field(default_factory=dict)  # session id by external id
     sessions_created: int = 0
     turns_stored: int = 0
-    turns_known: int = 0
-    """Stored by an earlier import of the same transcript."""
+    turns_known: int = 0  # stored by an earlier import of the same transcript
     messages_stored: int = 0
     parts_stored: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-Progress = Callable[[int, int], None]
-"""Turns done, turns in all."""
+Progress = Callable[[int, int], None]  # turns done, turns in all
 
 
 def store_transcripts(
     result: ParseResult, *, owner: AbstractBaseUser, model: str, progress: Progress = lambda done, total: None
 ) -> ImportReport:
-    """Store every transcript of a parsed file and its children as sessions of ``owner``, to go on with ``model``."""
+    """Store every transcript of a parsed file, and its children, as sessions of ``owner`` that continue with ``model``."""
     report = ImportReport()
-    transcripts = list(_with_children(result))
+    transcripts = [one for transcript in result.transcripts for one in (transcript, *transcript.children)]
     total = sum(len(transcript.turns) for transcript in transcripts)
     for transcript in transcripts:
-        session_id = _session_for(transcript, report, owner=owner, model=model)
+        origin = f"{ORIGIN}:{transcript.format}"
+        imported = find_imported(owner_id=owner.pk, origin=origin, external_id=transcript.external_id)
+        session_id = imported.id if imported else _create(transcript, report, owner=owner, model=model, origin=origin)
+        report.sessions[transcript.external_id] = session_id
         known = turn_keys(session_id)
         for place, turn in enumerate(transcript.turns):
-            # Formats without ids keep their order, so the place names a turn as well.
+            # Formats without ids keep their order, so the position identifies a turn as well.
             _store_turn(session_id, turn, encode_text(turn.external_id or f"#{place}")[:KEY_LENGTH], known, report)
             progress(report.turns_stored + report.turns_known, total)
     return report
-
-
-def _with_children(result: ParseResult) -> Iterator[Transcript]:
-    for transcript in result.transcripts:
-        yield transcript
-        yield from transcript.children
-
-
-def _session_for(transcript: Transcript, report: ImportReport, *, owner: AbstractBaseUser, model: str) -> str:
-    origin = f"{ORIGIN}:{transcript.format}"
-    known = find_imported(owner_id=owner.pk, origin=origin, external_id=transcript.external_id)
-    session_id = known.id if known else _create(transcript, report, owner=owner, model=model, origin=origin)
-    report.sessions[transcript.external_id] = session_id
-    return session_id
 
 
 def _create(transcript: Transcript, report: ImportReport, *, owner: AbstractBaseUser, model: str, origin: str) -> str:
@@ -105,11 +88,11 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, known: set[str]
     if key in known:
         report.turns_known += 1
         return
-    ready = [make_all_ready(message.parts) for message in turn.messages]
+    ready = [prepare_parts(message.parts) for message in turn.messages]
     with change(session_id) as record:
         turn_id = turn_store.start_turn(
             record,
-            model=_model_of(turn),
+            model=next((message.model for message in reversed(turn.messages) if message.model), ""),
             origin=ORIGIN,
             idempotency_key=key,
             created_at=turn.messages[0].created_at,
@@ -128,7 +111,7 @@ def _store_turn(session_id: str, turn: TranscriptTurn, key: str, known: set[str]
     report.parts_stored += sum(len(message.parts) for message in turn.messages)
 
 
-def _store_message(record: Change, turn_id: str, message: TranscriptMessage, parts: list[ReadyPart]) -> None:
+def _store_message(record: Change, turn_id: str, message: TranscriptMessage, parts: list[PreparedPart]) -> None:
     message_store.append_message(
         record,
         turn_id=turn_id,
@@ -167,8 +150,3 @@ def _usage(usage: Usage) -> UsageRecord:
         tokens_cache_write=usage.cache_write_tokens,
         usage_source=Source.IMPORTED.value,
     )
-
-
-def _model_of(turn: TranscriptTurn) -> str:
-    named = [message.model for message in turn.messages if message.model]
-    return named[-1] if named else ""

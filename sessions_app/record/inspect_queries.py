@@ -1,4 +1,4 @@
-"""Reads for the inspector: whatever was recorded, sessions that were deleted included, a page at a time."""
+"""Reads for the inspector: everything that was recorded, including deleted sessions, a page at a time."""
 
 from __future__ import annotations
 
@@ -33,17 +33,14 @@ from sessions_app.fields import Head
 from sessions_app.models import ContextItem, Event, Message, MessagePart, Session
 
 PREVIEW_CHARACTERS = 400
-NOW = MAX_INTEGER
-"""As of an event that is later than all there are."""
+NOW = MAX_INTEGER  # later than any event
+# Parts that are in no prompt: thoughts, and imported records that are not part of the conversation.
 _UNSENT = ("reasoning", "data")
-"""Kinds of parts that stand in no prompt: thoughts, and imported records that are no conversation."""
 _COLUMNS = ("item_type", "item_id", "position", "added_seq", "removed_seq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHeading:
-    """What stands above every page about a session."""
-
     id: str
     title: str
     event_seq: int
@@ -52,14 +49,12 @@ class SessionHeading:
 
     @property
     def name(self) -> str:
-        """The title on one visible line, or the id of a session without one."""
+        """Return the title on one visible line, or the id of a session without one."""
         return excerpt(self.title, 80) or self.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventHeading:
-    """One event without its body."""
-
     id: int
     seq: int
     type: str
@@ -68,18 +63,14 @@ class EventHeading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePreview:
-    """A message as one line."""
-
     id: str
     seq: int
     role: str
     tokens: int
-    text: str
-    """How its first text, or what else it begins with, starts."""
+    text: str  # how it begins
 
 
 def load_heading(session_id: str) -> SessionHeading | None:
-    """A session's heading, or ``None`` if there never was one of this id."""
     row = Session.objects.filter(id=session_id).only("title", "event_seq", "message_seq", "turn_seq").first()
     if row is None:
         return None
@@ -93,41 +84,37 @@ def load_heading(session_id: str) -> SessionHeading | None:
 
 
 def load_event_heading(session_id: str, seq: int) -> EventHeading | None:
-    """One event of a session without its body."""
     row = Event.objects.filter(session_id=session_id, seq=seq).values("id", "seq", "type", "created_at").first()
     return None if row is None else EventHeading(**row)
 
 
 def count_context(session_id: str, *, at: int) -> int:
-    """How many items the context had as of event ``at``."""
     return _context(session_id, at).count()
 
 
 def load_context_page(session_id: str, *, at: int, offset: int, limit: int) -> list[ContextItemRecord]:
-    """Some items of the context as of event ``at``, in order."""
     return _items(_context(session_id, at).order_by("position")[offset : offset + limit])
 
 
 def load_context_summaries(session_id: str, *, at: int) -> list[str]:
-    """The ids of the summaries that were in the context as of event ``at``."""
     return list(_context(session_id, at).filter(item_type="summary").values_list("item_id", flat=True))
 
 
 def load_context_spans(session_id: str, *, at: int) -> tuple[Span, ...]:
-    """The runs of neighbouring messages that stood in the context themselves as of event ``at``."""
+    """Return the runs of neighbouring messages that were themselves in the context as of event ``at``."""
     items = _context(session_id, at).filter(item_type="message")
     rows = Message.objects.filter(session_id=session_id, id__in=items.values("item_id"))
     return runs_of(list(rows.values_list("seq", flat=True)))
 
 
 def load_stay(session_id: str, item_id: str) -> ContextItemRecord | None:
-    """When a message or summary came into the context and left it; ``None`` if it never was in it."""
+    """Return when a message or summary came into the context and left it; ``None`` if it never was in it."""
     return next(iter(_items(ContextItem.objects.filter(session_id=session_id, item_id=item_id))), None)
 
 
 def spans_out_of_context(session_id: str, *, first: int, last: int | None) -> tuple[Span, ...]:
-    """The runs of messages between two of them that were in the context and have left it; up to the newest for ``None``."""
-    # Asked again with every change of the page: a look per message, not through all that ever left.
+    """Return the runs of messages between two of them that have left the context; up to the newest if ``last`` is ``None``."""
+    # Every change of the page repeats this: one index lookup per message, not a scan of all that ever left.
     left = ContextItem.objects.filter(session_id=session_id, item_id=OuterRef("pk"), removed_seq__isnull=False)
     rows = Message.objects.filter(Exists(left), session_id=session_id, seq__gte=first)
     if last is not None:
@@ -136,12 +123,11 @@ def spans_out_of_context(session_id: str, *, first: int, last: int | None) -> tu
 
 
 def id_of_message(session_id: str, seq: int) -> str | None:
-    """The id of a session's message by its place, or ``None``."""
     return Message.objects.filter(session_id=session_id, seq=seq).values_list("id", flat=True).first()
 
 
 def sum_message_tokens(session_id: str, *, at: int) -> int:
-    """Estimated tokens of the messages that were in the context as of event ``at``, as far as models are sent them."""
+    """Return the estimated tokens of the messages in the context as of event ``at``, as far as models receive them."""
     messages = _context(session_id, at).filter(item_type="message")
     parts = MessagePart.objects.filter(message_id__in=messages.values("item_id")).exclude(part_type__in=_UNSENT)
     total: int = parts.aggregate(total=Sum(_tokens(at)))["total"] or 0
@@ -149,19 +135,19 @@ def sum_message_tokens(session_id: str, *, at: int) -> int:
 
 
 def load_context_added(session_id: str, *, at: int, limit: int) -> tuple[int, list[ContextItemRecord]]:
-    """What event ``at`` added to the context: how many items, and the first of them."""
+    """Return the number of items that event ``at`` added to the context, and the first of them."""
     rows = ContextItem.objects.filter(session_id=session_id, added_seq=at)
     return rows.count(), _items(rows.order_by("position")[:limit])
 
 
 def load_context_removed(session_id: str, *, at: int, limit: int) -> tuple[int, list[ContextItemRecord]]:
-    """What event ``at`` removed from the context: how many items, and the first of them."""
+    """Return the number of items that event ``at`` removed from the context, and the first of them."""
     rows = ContextItem.objects.filter(session_id=session_id, removed_seq=at)
     return rows.count(), _items(rows.order_by("position")[:limit])
 
 
 def context_changes_beside(session_id: str, *, at: int) -> tuple[int | None, int | None]:
-    """The events before and after ``at`` that changed the context, the nearest of each."""
+    """Return the nearest events before and after ``at`` that changed the context."""
     rows = ContextItem.objects.filter(session_id=session_id)
     before = rows.aggregate(
         added=Max("added_seq", filter=Q(added_seq__lt=at)), removed=Max("removed_seq", filter=Q(removed_seq__lt=at))
@@ -176,9 +162,9 @@ def context_changes_beside(session_id: str, *, at: int) -> tuple[int | None, int
 
 
 def preview_messages(ids: Sequence[str], *, at: int) -> dict[str, MessagePreview]:
-    """Messages by id, each as one line with its estimated tokens as of event ``at``; two queries for a page."""
+    """Return a preview of each message, with its estimated tokens as of event ``at``, in two queries per page."""
     wanted = list(ids)
-    # The first that says something; the type decides only between parts of one message.
+    # The first part with text; the type only decides between parts of one message.
     first = MessagePart.objects.filter(message=OuterRef("pk"), part_type="text").order_by("part_index")
     any_part = MessagePart.objects.filter(message=OuterRef("pk")).order_by("part_index")
     start = Head("content", PREVIEW_CHARACTERS)

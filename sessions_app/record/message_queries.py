@@ -24,7 +24,7 @@ from sessions_app.record.rows import MESSAGE_COLUMNS, PART_COLUMNS, messages_of,
 def load_messages(
     session_id: str, *, after: int = 0, before: int | None = None, limit: int = 100, newest: bool = False
 ) -> list[StoredMessage]:
-    """Messages with parts, oldest first, in one query; with ``newest`` the last ones of the range."""
+    """Return messages with parts, oldest first, in one query; with ``newest`` the last ones of the range."""
     until, values = ("", []) if before is None else (" AND seq < %s", [before])
     chosen = (
         f"SELECT * FROM messages WHERE session_id = %s AND seq > %s{until}"
@@ -34,7 +34,7 @@ def load_messages(
 
 
 def load_messages_since(message_id: str, *, session_id: str, limit: int = 100) -> list[StoredMessage]:
-    """Messages with parts strictly after this one, oldest first, in two queries.
+    """Return messages with parts strictly after this one, oldest first, in two queries.
 
     :raises MessageNotFoundError: the session has no such message.
     """
@@ -42,10 +42,7 @@ def load_messages_since(message_id: str, *, session_id: str, limit: int = 100) -
 
 
 def seq_of_message(message_id: str, *, session_id: str) -> int:
-    """The place of one message in its session.
-
-    :raises MessageNotFoundError: the session has no such message.
-    """
+    """:raises MessageNotFoundError: the session has no such message."""
     rows = Message.objects.filter(id=message_id, session_id=session_id)
     seq = rows.values_list("seq", flat=True).first()
     if seq is None:
@@ -54,12 +51,11 @@ def seq_of_message(message_id: str, *, session_id: str) -> int:
 
 
 def seqs_of_session(session_id: str) -> dict[str, int]:
-    """The place of every message of a session, by id."""
     return dict(Message.objects.filter(session_id=session_id).values_list("id", "seq"))
 
 
 def load_message(message_id: str, *, session_id: str) -> StoredMessage:
-    """One message with its parts, in one query.
+    """Return a message with its parts, in one query.
 
     :raises MessageNotFoundError: the session has no such message.
     """
@@ -67,7 +63,7 @@ def load_message(message_id: str, *, session_id: str) -> StoredMessage:
 
 
 def load_parts(message_id: str, *, session_id: str) -> list[StoredPart]:
-    """The parts of a message in order, in one query.
+    """Return the parts of a message in order, in one query.
 
     :raises MessageNotFoundError: the session has no such message.
     """
@@ -75,10 +71,7 @@ def load_parts(message_id: str, *, session_id: str) -> list[StoredPart]:
 
 
 def load_part(part_id: str, *, session_id: str) -> StoredPart:
-    """One part of a session, whole.
-
-    :raises PartNotFoundError: the session has no such part.
-    """
+    """:raises PartNotFoundError: the session has no such part."""
     columns = select_columns(MessagePart, "p", PART_COLUMNS)
     rows = fetch(
         f"SELECT {columns} FROM message_parts p WHERE p.id = %s AND p.session_id = %s",
@@ -90,7 +83,7 @@ def load_part(part_id: str, *, session_id: str) -> StoredPart:
 
 
 def load_messages_by_ids(ids: Sequence[str], *, session_id: str) -> list[StoredMessage]:
-    """Messages of a session with parts in the order of ``ids``, in one query a thousand.
+    """Return messages of a session with parts in the order of ``ids``, in one query per thousand.
 
     :raises MessageNotFoundError: one of them is not in the session.
     """
@@ -106,7 +99,7 @@ def load_messages_by_ids(ids: Sequence[str], *, session_id: str) -> list[StoredM
 
 
 def load_message_rows(session_id: str, ids: Sequence[str]) -> dict[str, Any]:
-    """Finish reason, usage, outcome and error of some messages, by id, for doors that show them."""
+    """Return the rows of messages by id, for endpoints that show finish reason, usage, outcome and error."""
     found: dict[str, Any] = {}
     for start in range(0, len(ids), 1000):
         found |= Message.objects.filter(session_id=session_id).in_bulk(ids[start : start + 1000])
@@ -114,15 +107,15 @@ def load_message_rows(session_id: str, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def load_part_text(part_id: str) -> LiveText:
-    """The whole text of a part that was streamed."""
+    """Return the whole text of a part that was streamed."""
     row = MessagePart.objects.only("message_id", "part_index", "part_type", "content").get(id=part_id)
     return LiveText(message_id=row.message_id, part_index=row.part_index, part_type=row.part_type, text=row.content)
 
 
 def find_part_of_call(session_id: str, tool_call_id: str) -> str:
-    """The part that holds a tool call; empty when there is none.
+    """Return the part of a tool call; empty if there is none.
 
-    Of several with this id (some models count anew with each call) the newest that left the context, else the newest.
+    Of several with this id (some models count anew with each call) it is the newest that left the context, else the newest.
     """
     rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_call_id=tool_call_id)
     newest = rows.order_by(F("compacted_seq").desc(nulls_last=True), "-message__seq", "-part_index")
@@ -130,7 +123,7 @@ def find_part_of_call(session_id: str, tool_call_id: str) -> str:
 
 
 def find_tool_part(part_id: str, *, session_id: str) -> str:
-    """How far a tool call of a session is.
+    """Return the state of a tool call.
 
     :raises PartNotFoundError: the session has no such tool call.
     """
@@ -142,7 +135,7 @@ def find_tool_part(part_id: str, *, session_id: str) -> str:
 
 
 def tombstone_seqs(session_id: str, message_id: str) -> dict[int, list[str]]:
-    """The events that pruned outputs of a message, each with the parts whose outputs these were."""
+    """Return the parts whose outputs each event pruned, by the event's seq."""
     rows = MessagePart.objects.filter(session_id=session_id, message_id=message_id, compacted_seq__isnull=False)
     found: dict[int, list[str]] = defaultdict(list)
     for seq, part_id in rows.order_by("compacted_seq", "part_index").values_list("compacted_seq", "id"):
@@ -151,13 +144,12 @@ def tombstone_seqs(session_id: str, message_id: str) -> dict[int, list[str]]:
 
 
 def unfinished_messages(turn_id: str) -> list[str]:
-    """Assistant messages of a turn that are stubs still."""
     rows = Message.objects.filter(turn_id=turn_id, role="assistant", finalized_at__isnull=True)
     return list(rows.order_by("seq").values_list("id", flat=True))
 
 
 def leaves_open(turn_id: str) -> bool:
-    """Whether a turn has any call, message or tool that has not ended: one look instead of three."""
+    """Return whether a turn has any call, message or tool that has not ended, in one query instead of three."""
     states = ", ".join(["%s"] * len(UNANSWERED_STATES))
     with connection.cursor() as cursor:
         cursor.execute(_OPEN.format(states=states), [turn_id, turn_id, turn_id, *UNANSWERED_STATES])
@@ -173,30 +165,23 @@ _OPEN = (
 
 
 def unanswered_tools(turn_id: str) -> list[str]:
-    """Tool calls of a turn without a result."""
     rows = MessagePart.objects.filter(message__turn_id=turn_id, part_type="tool", tool_state__in=UNANSWERED_STATES)
     return list(rows.order_by("message__seq", "part_index").values_list("id", flat=True))
 
 
 def _with_parts(messages: str) -> str:
-    """The query for ``messages_of``; ``messages`` is a table, or a query in parentheses."""
+    """Return the query for ``messages_of``; ``messages`` is a table, or a query in parentheses."""
     return (
-        f"SELECT {_columns()} FROM {messages} m LEFT JOIN message_parts p ON p.message_id = m.id"
-        " ORDER BY m.seq, p.part_index"
+        f"SELECT {select_columns(Message, 'm', MESSAGE_COLUMNS)}, {select_columns(MessagePart, 'p', PART_COLUMNS)}"
+        f" FROM {messages} m LEFT JOIN message_parts p ON p.message_id = m.id ORDER BY m.seq, p.part_index"
     )
 
-
-def _columns() -> str:
-    return f"{select_columns(Message, 'm', MESSAGE_COLUMNS)}, {select_columns(MessagePart, 'p', PART_COLUMNS)}"
-
-
-# Where parts of messages stand: in the context, or out of it and since when.
 
 _ITEM = ContextItem.objects.filter(session_id=OuterRef("session_id"), item_id=OuterRef("message_id"))
 
 
 def places_of_parts(part_ids: Collection[str]) -> dict[str, PartPlace]:
-    """The places of some parts, of whatever sessions, by id; one query."""
+    """Return where parts of any sessions stand (in the context, or out of it and since when), by id, in one query."""
     if not part_ids:
         return {}
     rows = MessagePart.objects.filter(id__in=list(part_ids)).annotate(
@@ -211,7 +196,7 @@ def places_of_parts(part_ids: Collection[str]) -> dict[str, PartPlace]:
 
 
 def _turn_at(event_seq: str) -> Subquery:
-    """The number of the turn that had the session at an event: the one whose message came into the context last."""
+    """Return the number of the turn that had the session at an event: the one whose message came into the context last."""
     newest = ContextItem.objects.filter(
         session_id=OuterRef(OuterRef("session_id")), item_type="message", added_seq__lte=OuterRef(OuterRef(event_seq))
     ).order_by("-added_seq")
@@ -219,17 +204,14 @@ def _turn_at(event_seq: str) -> Subquery:
     return Subquery(rows.values("turn__seq")[:1])
 
 
-# What a running answer says so far.
-
-
 def load_live_texts(session_id: str) -> list[LiveText]:
-    """What the running answer says so far: from this process if it runs here, else from the journal."""
+    """Return the running answer so far: from this process if it runs here, otherwise from the journal."""
     here = hub.hub.texts(session_id)
     return journal_texts(session_id) if here is None else here
 
 
 def journal_texts(session_id: str, *, message_id: str | None = None) -> list[LiveText]:
-    """The journal's pieces put together, a text for each part."""
+    """Return the pieces of the journal joined, one text per part."""
     rows = StreamJournal.objects.filter(session_id=session_id)
     if message_id is not None:
         rows = rows.filter(message_id=message_id)

@@ -1,8 +1,8 @@
-"""Changes to messages and parts: appended, then finished once, never rewritten."""
+"""Changes to messages, parts and the context: appended, then finished once, never rewritten."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ from sessions_app.database.fast_sql import ROWS_A_STATEMENT, Table, run
 from sessions_app.models import ContextItem, Message, MessagePart, StreamJournal
 from sessions_app.record import hub
 from sessions_app.record.change import Change, change
-from sessions_app.record.prepared_parts import ReadyPart, make_all_ready, make_ready
+from sessions_app.record.prepared_parts import PreparedPart, prepare_part, prepare_parts
 from sessions_app.record.rows import usage_columns
 from sessions_app.record.turn_store import require_turn_of_session
 from sessions_app.search import index as search_index
@@ -43,7 +43,7 @@ def append_message(
     *,
     turn_id: str,
     message: MessageValue,
-    parts: Sequence[ReadyPart] | None = None,
+    parts: Sequence[PreparedPart] | None = None,
     agent: str = "default",
     model: str = "",
     external_id: str = "",
@@ -51,11 +51,11 @@ def append_message(
     end: MessageEnd | None = None,
     message_id: str | None = None,
 ) -> str:
-    """Append a message with its parts and put it into the active context; returns its id.
+    """Append a message with its parts, put it into the active context and return its id.
 
-    ``parts`` are those of the message, if they were made ready before. With ``end`` the message is written finished (an import, a recorded turn); without it an assistant's
-    message is a stub until ``finalize_message``. The id is made unless it is given.
-
+    :param parts: the message's parts if they were prepared before
+    :param end: writes the message finished (an import, a recorded turn); without it an assistant's message is a stub until
+        ``finalize_message``
     :raises TurnNotFoundError: the session has no such turn.
     :raises DuplicateIDError: ``message_id`` is taken.
     """
@@ -75,14 +75,14 @@ def append_message(
         **({} if end is None else _end_columns(end) | {"finalized_at": created_at or record.now}),
     )
     record.insert(_MESSAGES, row)
-    _write_with_parts(record, row, make_all_ready(message.parts) if parts is None else parts)
+    _write_with_parts(record, row, prepare_parts(message.parts) if parts is None else parts)
     if end is not None:
         record.publish(EventType.MESSAGE_FINALIZED, message_id=row.id, **_numbers(end))
     return str(row.id)
 
 
-def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[ReadyPart]) -> None:
-    """The parts of a new message, its event and its place in the context."""
+def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[PreparedPart]) -> None:
+    """Write the parts of a new message, its event and its place in the context."""
     rows = [_part_row(record, row.id, index, part) for index, part in enumerate(parts)]
     record.insert(_PARTS, *rows)
     for part, part_row in zip(parts, rows, strict=True):
@@ -103,9 +103,9 @@ def _write_with_parts(record: Change, row: SimpleNamespace, parts: Sequence[Read
 
 
 def append_parts(
-    record: Change, *, message_id: str, parts: Sequence[Part | ReadyPart], part_ids: Sequence[str] = ()
+    record: Change, *, message_id: str, parts: Sequence[Part | PreparedPart], part_ids: Sequence[str] = ()
 ) -> list[str]:
-    """Append parts to a message after those it has; returns their ids, which are made unless they are given.
+    """Append parts to a message and return their ids, which are made unless they are given.
 
     :raises MessageNotFoundError: the session has no such message.
     :raises DuplicateIDError: one of ``part_ids`` is taken.
@@ -115,7 +115,7 @@ def append_parts(
         raise MessageNotFoundError(message_id=message_id)
     [first] = record.find(_PARTS, "COUNT(*)", message_id=message_id) or (0,)
     written = []
-    for index, part in enumerate(map(make_ready, parts)):
+    for index, part in enumerate(map(prepare_part, parts)):
         row = _part_row(record, message_id, first + index, part, id=part_ids[index] if part_ids else None)
         record.insert(_PARTS, row)
         search_index.add(record, *part.texts_of(row.id, found[0]))
@@ -128,18 +128,20 @@ def finalize_message(record: Change, message_id: str, end: MessageEnd) -> None:
     """Write tokens, cost, finish reason, outcome and error of a message, once.
 
     :raises MessageNotFoundError: the session has no such message.
-    :raises ImmutableFieldError: it is finalised already.
+    :raises ImmutableFieldError: it is already finalised.
     """
     values = _end_columns(end) | {"finalized_at": record.now}
     if not record.update(_MESSAGES, values, id=message_id, session_id=record.session_id, finalized_at=None):
-        raise _missing_or_final(record, message_id)
+        if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id):
+            raise ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
+        raise MessageNotFoundError(message_id=message_id)
     record.publish(EventType.MESSAGE_FINALIZED, message_id=message_id, **_numbers(end))
 
 
 def start_tool(record: Change, part_id: str) -> None:
-    """A tool begins to run.
+    """Record that a tool begins to run.
 
-    :raises PartNotFoundError: no such part waits in this session.
+    :raises PartNotFoundError: no such part is waiting in this session.
     """
     values = {"tool_state": ToolState.RUNNING.value, "started_at": record.now}
     waiting = (ToolState.PENDING, ToolState.APPROVED)
@@ -149,9 +151,9 @@ def start_tool(record: Change, part_id: str) -> None:
 
 
 def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: bool, note: str, refusal: str) -> None:
-    """A person's word on a tool call that waits for it: it may run, or ``refusal`` is its result.
+    """Record a person's decision on a waiting tool call: it may run, or ``refusal`` is its result.
 
-    :raises PartNotFoundError: no such part waits in this session.
+    :raises PartNotFoundError: no such part is waiting in this session.
     """
     tool = _tool(record, part_id)
     if record.find(_PARTS, "id", **tool, tool_state=ToolState.PENDING) is None:
@@ -169,10 +171,10 @@ def decide_approval(record: Change, part_id: str, *, turn_id: str, approved: boo
 
 
 def finish_tool(record: Change, part_id: str, *, output: str | None, error: str | None) -> None:
-    """A tool's result, once: ``output``, or ``error`` if it failed.
+    """Record a tool's result, once: ``output``, or ``error`` if it failed.
 
     :raises PartNotFoundError: the session has no such part.
-    :raises ImmutableFieldError: it has a result already.
+    :raises ImmutableFieldError: it already has a result.
     """
     tool = _tool(record, part_id)
     found = record.find(_PARTS, "salt", "tool_state", **tool)
@@ -195,9 +197,9 @@ def finish_tool(record: Change, part_id: str, *, output: str | None, error: str 
 
 
 def keep_late_output(record: Change, part_id: str, output: str) -> bool:
-    """Keep what a tool answered after its call had been closed; False if the call has no place for it.
+    """Keep the answer of a tool whose call had already been closed; return False if the call has no place for it.
 
-    No prompt changes by it: what the model was told, or would be, is how the call was closed.
+    It changes no prompt: a model sees how the call was closed.
     """
     values = {"late_output": output}
     if not record.update(_PARTS, values, **_tool(record, part_id), tool_state=ToolState.ERROR, late_output=None):
@@ -207,13 +209,14 @@ def keep_late_output(record: Change, part_id: str, output: str) -> bool:
 
 
 def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
-    """Take tool outputs out of the context; they stay in the record. Returns how many were not tombstones yet.
+    """Take tool outputs out of the context but not out of the record, and return how many were not tombstones yet.
 
-    :raises PartNotFoundError: one of them is no tool call of the session.
+    :raises PartNotFoundError: one of them is not a tool call of the session.
     """
     values = {"compacted_at": record.now, "compacted_seq": record.next_seq}
     chosen: list[tuple[str, str]] = []
-    for some in _thousands(part_ids):
+    for start in range(0, len(part_ids), 1000):  # SQLite allows 32,766 variables in one statement
+        some = part_ids[start : start + 1000]
         rows = MessagePart.objects.filter(id__in=some, session_id=record.session_id, part_type="tool")
         found = {id: (salt, at) for id, salt, at in rows.values_list("id", "salt", "compacted_at")}
         missing = next((id for id in some if id not in found), None)
@@ -228,17 +231,12 @@ def tombstone_parts(record: Change, part_ids: Sequence[str]) -> int:
     return len(chosen)
 
 
-def _thousands(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """SQLite allows 32,766 variables in one statement."""
-    return (ids[start : start + 1000] for start in range(0, len(ids), 1000))
-
-
 def _tool(record: Change, part_id: str) -> dict[str, Any]:
     return {"id": part_id, "session_id": record.session_id, "part_type": "tool"}
 
 
 def _part_row(
-    record: Change, message_id: str, index: int, part: ReadyPart, *, id: str | None = None
+    record: Change, message_id: str, index: int, part: PreparedPart, *, id: str | None = None
 ) -> SimpleNamespace:
     return _PARTS.stored_row(
         id=_free_id(record, _PARTS, "part", id),
@@ -261,7 +259,6 @@ def _free_id(record: Change, table: Table, prefix: str, given: str | None) -> st
 
 
 def _outline(row: SimpleNamespace) -> dict[str, Any]:
-    """What followers may know of a part without its words."""
     outline = {"part_id": row.id, "part_index": row.part_index, "part_type": row.part_type}
     return outline if row.tool_state is None else outline | {"state": row.tool_state}
 
@@ -280,46 +277,36 @@ def _numbers(end: MessageEnd) -> dict[str, Any]:
     return {"outcome": end.outcome, "error_code": end.error_code, **usage_columns(end.usage)}
 
 
-def _missing_or_final(record: Change, message_id: str) -> Exception:
-    if record.find(_MESSAGES, "id", id=message_id, session_id=record.session_id):
-        return ImmutableFieldError(f"message {message_id} is finalised already", message_id=message_id)
-    return MessageNotFoundError(message_id=message_id)
-
-
 # Changes to the active context: rows are added and marked as removed, never deleted (decision 3).
 
-# ruff: noqa: S608 - the names in these statements are ours; ids are passed as values.
-
-
-_ITEMS_TABLE = Table(ContextItem)
+# ruff: noqa: S608 - names in these statements are constants; ids are passed as values.
 
 
 def swap_context_items(record: Change, *, removed_ids: Sequence[str], summary_id: str) -> int:
-    """Replace items by one summary, at the place of the first of them; returns the event's ``seq``.
+    """Replace items by one summary at the place of the first of them and return the event's ``seq``.
 
-    :raises ContextChanged: one of them is not in the context any more, so the summary would stand for
-        something that another one stands for already.
+    :raises ContextChanged: one of them has left the context, so another summary already stands for it.
     """
     seq = record.next_seq
     positions = _remove(record, removed_ids, seq)
     if len(positions) != len(set(removed_ids)) or not positions:
         raise ContextChanged(session_id=record.session_id)
     first = min(positions)
-    item = _ITEMS_TABLE.row(
+    item = _CONTEXT_ITEMS.row(
         session_id=record.session_id, item_type="summary", item_id=summary_id, position=first, added_seq=seq
     )
-    record.insert(_ITEMS_TABLE, item)
+    record.insert(_CONTEXT_ITEMS, item)
     return record.publish(EventType.CONTEXT_CHANGED, added=[summary_id], removed=sorted(removed_ids), position=first)
 
 
 def _remove(record: Change, item_ids: Sequence[str], seq: int) -> list[int]:
-    """Take items out of the context as of event ``seq``; returns where they stood."""
+    """Remove items from the context as of event ``seq`` and return their positions."""
     record.flush()
     positions: list[int] = []
     for start in range(0, len(item_ids), ROWS_A_STATEMENT):
         some = item_ids[start : start + ROWS_A_STATEMENT]
         statement = (
-            f"UPDATE {_ITEMS_TABLE.name} SET removed_seq = %s WHERE session_id = %s AND removed_seq IS NULL"
+            f"UPDATE {_CONTEXT_ITEMS.name} SET removed_seq = %s WHERE session_id = %s AND removed_seq IS NULL"
             f" AND item_id IN ({', '.join(['%s'] * len(some))}) RETURNING position"
         )
         rows = run(record.cursor, statement, [seq, record.session_id, *some]).fetchall()
@@ -336,22 +323,22 @@ class Piece:
 
     part_index: int
     part_type: str
-    offset: int
-    """Characters of the part before this piece."""
+    offset: int  # characters of the part before this piece
     text: str
 
 
 def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_retry: bool = False) -> None:
     """Make pieces of a running answer durable.
 
-    :param is_retry: some of them may be there: an earlier call broke off, perhaps after its commit
-    :raises Conflict: the message is finalised: somebody else ended the turn while this process slept.
+    :param is_retry: some of them may already be stored: an earlier call broke off, perhaps after its commit
+    :raises Conflict: the message is finalised: another process ended the turn while this one was suspended.
     """
-    # Under the session's lock, so that recovery has either folded these pieces or was here first.
+    # Under the session's lock, so that recovery either folds these pieces or has already finalised the message.
     with change(session_id) as record:
         if not Message.objects.filter(id=message_id, session_id=session_id, finalized_at__isnull=True).exists():
             raise Conflict("this answer has ended already, or was taken over", message_id=message_id)
-        written = _written(message_id) if is_retry else frozenset()
+        stored = StreamJournal.objects.filter(message_id=message_id).values_list("part_index", "offset")
+        written = frozenset(stored) if is_retry else frozenset()
         StreamJournal.objects.bulk_create(
             [
                 StreamJournal(
@@ -370,11 +357,6 @@ def append_journal(*, session_id: str, message_id: str, pieces: list[Piece], is_
         transaction.on_commit(lambda: hub.wake(session_id))
 
 
-def _written(message_id: str) -> frozenset[tuple[int, int]]:
-    """Where pieces of a message begin."""
-    return frozenset(StreamJournal.objects.filter(message_id=message_id).values_list("part_index", "offset"))
-
-
 def delete_journal(*, message_id: str) -> None:
-    """Forget the pieces after they were folded into parts: the one deletion there is. Call it in that transaction."""
+    """Delete pieces that were folded into parts, in the same transaction. It is the only deletion in the record."""
     StreamJournal.objects.filter(message_id=message_id).delete()

@@ -1,7 +1,6 @@
-"""Parts made ready to be written: encoded, counted and their words found, before a session's lock is taken.
+"""Parts prepared for writing before a session's lock is taken: encoded, counted, and their words extracted.
 
-Under the lock everybody else waits, on SQLite the whole site. A store function that is given a plain part makes it
-ready itself.
+Under the lock all other writers wait, on SQLite those of the whole site. Store functions prepare plain parts themselves.
 """
 
 from __future__ import annotations
@@ -21,26 +20,29 @@ _NO_TEXTS = dict.fromkeys(("id", "content", "label", "tool_name", "tool_input"),
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyPart:
-    """The columns of a part, and what the search is to find of it."""
+class PreparedPart:
+    """The columns of a part and its findable texts."""
 
     columns: dict[str, Any]
     texts: tuple[Text, ...]
 
     def texts_of(self, part_id: str, message_seq: int) -> list[Text]:
-        """The texts, now that the part has its place."""
+        """Return the texts of the part at its place."""
         return [text._replace(source_id=part_id, first_seq=message_seq, last_seq=message_seq) for text in self.texts]
 
 
-def make_ready(part: Part | ReadyPart) -> ReadyPart:
-    """A part made ready; one that is stays as it is."""
-    if isinstance(part, ReadyPart):
+def prepare_part(part: Part | PreparedPart) -> PreparedPart:
+    """Prepare a part; a prepared one is returned as it is."""
+    if isinstance(part, PreparedPart):
         return part
     columns = columns_of(part)
     texts = texts_of_part(SimpleNamespace(**_NO_TEXTS | columns), 0)
-    return ReadyPart(columns=columns, texts=tuple(map(with_words, texts)))
+    return PreparedPart(columns=columns, texts=tuple(map(with_words, texts)))
 
 
-def make_all_ready(parts: Iterable[Part]) -> list[ReadyPart]:
-    """Parts made ready, in order."""
-    return [make_ready(part) for part in parts]
+def prepare_parts(parts: Iterable[Part]) -> list[PreparedPart]:
+    """Parts prepared for writing before a session's lock is taken: encoded, counted, and their words extracted.
+
+    Under the lock all other writers wait, on SQLite those of the whole site. Store functions prepare plain parts themselves.
+    """
+    return [prepare_part(part) for part in parts]

@@ -1,4 +1,4 @@
-"""Between the core's parts and the columns of ``message_parts``: the one place that knows both."""
+"""The mapping between the core's parts and the columns of ``message_parts``."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _STATES = {state.value: state for state in ToolState}
 
 
 def columns_of(part: Part) -> dict[str, Any]:
-    """The columns that hold a part; text is encoded."""
-    # A tool's result is counted in a column of its own: it comes later, and may become a tombstone.
+    """Return the columns that hold a part; text is encoded."""
+    # A tool's result is counted in a separate column, because it comes later and may become a tombstone.
     tokens = estimate_call(part) if isinstance(part, ToolPart) else estimate_part(part)
     values: dict[str, Any] = {"part_type": part.type, "token_estimate": tokens}
     if isinstance(part, TextPart | ReasoningPart):
@@ -75,6 +75,7 @@ def _columns_of_tool(part: ToolPart) -> dict[str, Any]:
     }
 
 
+# The order in which ``part_of`` reads a row.
 PART_COLUMNS = (
     "id",
     "part_index",
@@ -95,11 +96,10 @@ PART_COLUMNS = (
     "decision_note",
     "late_output",
 )
-"""What ``part_of`` takes of ``message_parts``, in this order."""
 
 
 def part_of(columns: Sequence[Any]) -> StoredPart:
-    """The part that a row holds; ``columns`` are ``PART_COLUMNS`` (``statements.select_columns``)."""
+    """Return the part of a row; ``columns`` are ``PART_COLUMNS`` (``fast_sql.select_columns``)."""
     id, index, part_type, tokens, result_tokens, content, label, *call = columns
     if part_type == "text":  # nearly every part is one or the other
         part: Part = TextPart(text=decode_text(content))
@@ -137,16 +137,16 @@ def _other_part(part_type: str, content: str, label: str) -> Part:
     return _AS_JSON[part_type](**json.loads(content))
 
 
+# The order in which ``messages_of`` reads a message.
 MESSAGE_COLUMNS = ("id", "seq", "turn_id", "role", "is_summary", "created_at")
-"""What ``messages_of`` takes of ``messages``, in this order."""
 _PART = len(MESSAGE_COLUMNS)
 _END = _PART + len(PART_COLUMNS)
 
 
 def messages_of(rows: Iterable[Sequence[Any]]) -> Iterator[StoredMessage]:
-    """Messages with their parts from rows of both, joined: ``MESSAGE_COLUMNS``, then ``PART_COLUMNS``, then any others.
+    """Yield messages with their parts from joined rows: ``MESSAGE_COLUMNS``, then ``PART_COLUMNS``, then any others.
 
-    The rows of a message stand together, in the order of its parts; a message without parts has one row.
+    The rows of a message are consecutive, in the order of its parts; a message without parts has one row.
     """
     for _, group in groupby(rows, key=itemgetter(0)):
         own = list(group)
@@ -165,5 +165,4 @@ def messages_of(rows: Iterable[Sequence[Any]]) -> Iterator[StoredMessage]:
 
 
 def usage_columns(usage: UsageRecord) -> dict[str, Any]:
-    """The columns that hold what was used."""
     return {column: getattr(usage, column) for column in USAGE_COLUMNS}

@@ -1,11 +1,11 @@
-"""Reads of sessions."""
+"""Reads of sessions, and of how they belong together."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
@@ -29,9 +29,8 @@ from mnesis_core.text import encode_text
 from sessions_app.database.fast_sql import CompiledQuery, Param
 from sessions_app.models import AccountLimit, Message, MessagePart, ModelCall, Session, Turn
 
-BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")
-"""How a session is named that was changed lately."""
-# Built once: putting these together takes longer than asking.
+BACK = re.compile(r"last|~(?P<place>[0-9]{1,4})")  # names a recently changed session
+# Built once, because building these queries takes longer than running them.
 _TO_COME = Message.objects.filter(id=OuterRef("forked_message_id"), seq__gt=OuterRef("message_seq"))
 _VISIBLE = Session.objects.filter(Q(forked_message_id="") | ~Exists(_TO_COME), deleted_at__isnull=True)
 _NEWEST_TURN = Turn.objects.filter(session=OuterRef("pk")).order_by("-seq")
@@ -45,15 +44,12 @@ _WITH_TURNS: QuerySet[Any] = _VISIBLE.annotate(
 _BY_ID: CompiledQuery[Any] = CompiledQuery(lambda: _WITH_TURNS.filter(id=Param("id")))
 
 
+# A turn works with the session, or once did in an imported history.
 _LAUNCHED = Q(origin=SUB_AGENT) | Q(origin__startswith="import:", agent=IMPORTED_SUB_AGENT)
-"""A turn works with it, or once did in an imported history."""
 
 
 def load_session(session_id: str, *, owner_id: int | None = None) -> SessionRecord:
-    """One session; with ``owner_id``, only if it is theirs.
-
-    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
-    """
+    """:raises SessionNotFoundError: there is no such session, or it belongs to a person other than ``owner_id``."""
     row = _BY_ID.one(id=session_id)
     if row is None or owner_id not in (None, row.owner_id):
         raise SessionNotFoundError(session_id=session_id)
@@ -62,27 +58,21 @@ def load_session(session_id: str, *, owner_id: int | None = None) -> SessionReco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forking:
-    """How far a fork is copied. A fork that is not whole is no session yet, for anybody."""
+    """How far a fork is copied. An incomplete fork is not a session yet."""
 
     id: str
     source_id: str
-    at_message_id: str
-    """The original of its last message; empty for a fork that begins without any."""
+    at_message_id: str  # the original of its last message; empty for a fork without messages
     copied: int
-    messages: int
-    """How many messages it will have."""
+    messages: int  # when it is complete
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a session like any other."""
         return self.copied == self.messages
 
 
 def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
-    """How far a fork is copied; with ``owner_id``, only if it is theirs.
-
-    :raises SessionNotFoundError: there is no such fork, or it belongs to somebody else.
-    """
+    """:raises SessionNotFoundError: there is no such fork, or it belongs to a person other than ``owner_id``."""
     last = Message.objects.filter(id=OuterRef("forked_message_id")).values("seq")
     # A fork counts its messages from 1, as its original does.
     forks = Session.objects.filter(id=fork_id, origin=FORK, deleted_at__isnull=True)
@@ -99,7 +89,7 @@ def load_forking(fork_id: str, *, owner_id: int | None = None) -> Forking:
 
 
 def load_sessions(session_ids: Sequence[str], *, owner_id: int) -> list[SessionRecord]:
-    """Those of these sessions that are there and one person's, the most recently changed first; one query."""
+    """Return those of these sessions that exist and belong to the owner, most recently changed first, in one query."""
     rows = _WITH_TURNS.filter(id__in=list(session_ids), owner_id=owner_id)
     return [_session(row) for row in rows.order_by("-updated_at", "-id")]
 
@@ -115,12 +105,11 @@ def list_sessions(
     before: tuple[datetime, str] | None = None,
     limit: int = 50,
 ) -> list[SessionRecord]:
-    """Sessions of one person, the most recently changed first, after the cursor ``before`` (time and id).
+    """Return sessions of one person, most recently changed first, after the cursor ``before`` (time and id).
 
-    With ``parent_id`` only the sessions that were launched or forked from that one; ``sub_agents`` true: only those
-    that turns launched, false: none of them.
-
-    :raises SessionNotFoundError: there is no such parent, or it belongs to somebody else.
+    :param parent_id: only sessions that were launched or forked from this one
+    :param sub_agents: true for only those that turns launched, false for none of them
+    :raises SessionNotFoundError: there is no such parent, or it belongs to another person.
     """
     rows = _WITH_TURNS.filter(owner_id=owner_id)
     if parent_id is not None:
@@ -140,11 +129,11 @@ def list_sessions(
 
 
 def find_session(reference: str, *, owner_id: int) -> SessionRecord:
-    """The session to resume: by its id, ``last``, or ``~N`` for the Nth before the last changed.
+    """Return the session to resume: by its id, ``last``, or ``~N`` for the Nth before the last changed.
 
-    Sub-agents are resumed by their ids only: they are changed last by every delegation.
+    Sub-agents are resumed by their ids only, because every delegation changes them.
 
-    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    :raises SessionNotFoundError: there is no such session, or it belongs to another person.
     """
     back = BACK.fullmatch(reference)
     if back is None:
@@ -157,7 +146,7 @@ def find_session(reference: str, *, owner_id: int) -> SessionRecord:
 
 
 def launched_by_parts(session_id: str, part_ids: Sequence[str]) -> dict[str, list[SessionRecord]]:
-    """The sessions that tool calls of a session launched, by the part of each call, oldest first; one query."""
+    """Return the sessions that tool calls of a session launched, by the part of each call, oldest first, in one query."""
     if not part_ids:
         return {}
     rows = _WITH_TURNS.filter(parent_id=session_id, parent_part_id__in=list(part_ids)).order_by("created_at", "id")
@@ -168,7 +157,7 @@ def launched_by_parts(session_id: str, part_ids: Sequence[str]) -> dict[str, lis
 
 
 def titles_of(session_ids: Collection[str], *, owner_id: int | None) -> dict[str, str]:
-    """The titles of some of one person's sessions, or with ``None`` of anybody's, by id; one query."""
+    """Return titles of one person's sessions, or with ``None`` of any person's, by id, in one query."""
     rows = _VISIBLE.filter(id__in=list(session_ids))
     if owner_id is not None:
         rows = rows.filter(owner_id=owner_id)
@@ -176,13 +165,12 @@ def titles_of(session_ids: Collection[str], *, owner_id: int | None) -> dict[str
 
 
 def find_imported(*, owner_id: int, origin: str, external_id: str) -> SessionRecord | None:
-    """The session that an import made before, if it did."""
     row = _WITH_TURNS.filter(owner_id=owner_id, origin=origin, external_id=external_id).first()
     return None if row is None else _session(row)
 
 
 def list_peers(*, owner_id: int, name: str | None = None, limit: int = 100) -> list[SessionRecord]:
-    """The sessions of one person that take messages of peers, by name; with ``name`` the one that has it."""
+    """Return a person's sessions that take messages from peers, by name; with ``name`` only the one that has it."""
     rows = _WITH_TURNS.filter(owner_id=owner_id, host_mode=True, archived_at__isnull=True)
     if name is not None:
         rows = rows.filter(peer_name=name)
@@ -190,13 +178,13 @@ def list_peers(*, owner_id: int, name: str | None = None, limit: int = 100) -> l
 
 
 def peer_names(session_ids: Collection[str], *, owner_id: int) -> dict[str, str]:
-    """The names by which peers address some of one person's sessions, by id; of those that have none, nothing."""
+    """Return the peer names of a person's sessions, by id; sessions without one are left out."""
     rows = _VISIBLE.filter(id__in=list(session_ids), owner_id=owner_id).exclude(peer_name="")
     return dict(rows.values_list("id", "peer_name"))
 
 
 def visible_sessions() -> QuerySet[Any]:
-    """Sessions that are not deleted, and whole: a fork is when it has every message up to where it was forked."""
+    """Return sessions that are not deleted and complete: a fork is once it has every message up to where it was forked."""
     return _VISIBLE.all()
 
 
@@ -226,10 +214,7 @@ def _session(row: Any) -> SessionRecord:
     )
 
 
-# Reads of how sessions belong together, and of the session that something belongs to.
-
-LONGEST_LINE = 100
-"""Sessions above one another that are looked at: more than delegation and forking make."""
+LONGEST_LINE = 100  # more sessions above one another than delegation and forking make
 
 _ERRORS: dict[str, tuple[type[NotFound], str]] = {
     "msg": (MessageNotFoundError, "message_id"),
@@ -241,41 +226,38 @@ _ROWS: dict[str, Any] = {"msg": Message, "part": MessagePart, "turn": Turn, "cal
 
 
 def load_line(session_id: str, *, owner_id: int) -> tuple[SessionNode, ...]:
-    """A session, its parent, and so on upwards: one person's sessions, as far as they may be seen; a read for each.
+    """Return a session, its parent, and so on upwards, as far as the owner may see them; one query for each.
 
-    :raises SessionNotFoundError: the session is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: the session does not exist or belongs to another person.
     """
-    line = tuple(_upwards(session_id, owner_id))
+    rows = visible_sessions().filter(owner_id=owner_id)
+    line: list[SessionNode] = []
+    above: str | None = session_id
+    for _ in range(LONGEST_LINE):
+        found = rows.filter(id=above or "").values_list("id", "parent_id", "origin").first()
+        if found is None:
+            break
+        line.append(SessionNode(id=found[0], parent_id=found[1], origin=found[2]))
+        above = found[1]
     if not line:
         raise SessionNotFoundError(session_id=session_id)
-    return line
-
-
-def _upwards(session_id: str | None, owner_id: int) -> Iterator[SessionNode]:
-    rows = visible_sessions().filter(owner_id=owner_id)
-    for _ in range(LONGEST_LINE):
-        found = rows.filter(id=session_id or "").values_list("id", "parent_id", "origin").first()
-        if found is None:
-            return
-        yield SessionNode(id=found[0], parent_id=found[1], origin=found[2])
-        session_id = found[1]
+    return tuple(line)
 
 
 def load_depth(session: SessionRecord) -> int:
-    """How many sessions above one have launched it, each by a turn of its own; 0 for a person's own session."""
+    """Return the number of sessions above one that launched each other by a turn; 0 for a person's own session."""
     line = load_line(session.id, owner_id=session.owner_id)
     return sum(1 for _ in takewhile(lambda kin: kin.is_sub_agent, line))
 
 
 def load_children(session_id: str) -> list[SessionNode]:
-    """The sessions that one launched, and those that were forked from it, oldest first."""
     rows = visible_sessions().filter(parent_id=session_id).order_by("created_at", "id")
     found = rows.values_list("id", "parent_id", "origin")
     return [SessionNode(id=id, parent_id=parent_id, origin=origin) for id, parent_id, origin in found]
 
 
 def load_launched(session_id: str) -> list[str]:
-    """The sub-agents of a session and theirs, however many steps down; a read for each step."""
+    """Return the sub-agents of a session and theirs, at any depth; one query for each level."""
     found: list[str] = []
     above = [session_id]
     rows = visible_sessions().filter(origin=SUB_AGENT)
@@ -288,7 +270,6 @@ def load_launched(session_id: str) -> list[str]:
 
 
 def launched_by_turn(session_id: str, turn_id: str) -> list[str]:
-    """The sub-agents that one turn of a session has launched, oldest first."""
     parts = MessagePart.objects.filter(message__turn_id=turn_id, part_type="tool")
     rows = visible_sessions().filter(parent_id=session_id, origin=SUB_AGENT)
     found = rows.filter(parent_part_id__in=parts.values("id")).order_by("created_at", "id")
@@ -296,9 +277,9 @@ def launched_by_turn(session_id: str, turn_id: str) -> list[str]:
 
 
 def session_of(id: str) -> str:
-    """The session of a message, part, turn or model call; whose it is, is not asked.
+    """Return the session of a message, part, turn or model call, without checking its owner.
 
-    :raises NotFound: there is nothing of this id; the error of its kind.
+    :raises NotFound: there is nothing with this id; the error of its kind.
     """
     kind = id.partition("_")[0]
     session_id = _ROWS[kind].objects.filter(id=id).values_list("session_id", flat=True).first()
@@ -309,10 +290,7 @@ def session_of(id: str) -> str:
 
 
 def message_of_part(part_id: str, *, session_id: str) -> str:
-    """The message that a part belongs to.
-
-    :raises PartNotFoundError: the session has no such part.
-    """
+    """:raises PartNotFoundError: the session has no such part."""
     rows = MessagePart.objects.filter(id=part_id, session_id=session_id)
     message_id = rows.values_list("message_id", flat=True).first()
     if message_id is None:
@@ -321,14 +299,14 @@ def message_of_part(part_id: str, *, session_id: str) -> str:
 
 
 def find_file_part(file_id: str, *, session_id: str) -> str:
-    """The newest part of a session that refers to a file by this id; empty when there is none."""
+    """Return the newest part of a session that refers to a file; empty if there is none."""
     rows = MessagePart.objects.filter(session_id=session_id, part_type="file_ref")
     found = rows.filter(content__contains=_in_json(file_id)).order_by("-message__seq", "-part_index")
     return found.values_list("id", flat=True).first() or ""
 
 
 def load_file_parts(file_ids: Sequence[str], *, session_id: str) -> dict[str, FileRefPart]:
-    """The newest part of a session that refers to each of these files, by the ids, as far as there is one."""
+    """Return the newest part of a session that refers to each of these files, by the file's id."""
     if not file_ids:
         return {}
     named = Q(*(Q(content__contains=_in_json(file_id)) for file_id in file_ids), _connector=Q.OR)
@@ -339,12 +317,11 @@ def load_file_parts(file_ids: Sequence[str], *, session_id: str) -> dict[str, Fi
 
 
 def _in_json(file_id: str) -> str:
-    """As it stands in the content of a part."""
     return encode_text(json.dumps(file_id, ensure_ascii=False))
 
 
 def messages_naming(file_id: str, *, session_id: str, limit: int = 20) -> list[tuple[int, str, str]]:
-    """The first messages of a session that name a file: ``seq``, role and id of each."""
+    """Return ``seq``, role and id of the first messages of a session that name a file."""
     word = encode_text(file_id)
     parts = MessagePart.objects.filter(message_id=OuterRef("pk")).filter(
         Q(content__contains=word) | Q(tool_input__contains=word)
@@ -354,6 +331,6 @@ def messages_naming(file_id: str, *, session_id: str, limit: int = 20) -> list[t
 
 
 def tool_outputs(session_id: str, tool_name: str) -> dict[str, int | None]:
-    """The calls of one tool in a session, by part: the tokens of what each gave, ``None`` while it has not answered."""
+    """Return the tokens of each result of a tool in a session, by part; ``None`` without a result yet."""
     rows = MessagePart.objects.filter(session_id=session_id, part_type="tool", tool_name=tool_name)
     return dict(rows.order_by("message__seq", "part_index").values_list("id", "output_token_estimate"))

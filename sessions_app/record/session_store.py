@@ -1,7 +1,7 @@
-"""The only writer of the directory: which sessions there are, whose, and how far each was at some time.
+"""The only writer of sessions and of the directory: which sessions exist, whose they are, and their heads over time.
 
-There is one chain for the whole site, so writers wait for each other. An entry is written when a session is created,
-imported or deleted, as the last thing of that transaction, and by each web process every five minutes; never by a turn.
+The directory is one chain for the whole site, so its writers wait for each other. An entry is written when a session is
+created, imported or deleted, last in that transaction, and by each web process every five minutes; never by a turn.
 """
 
 from __future__ import annotations
@@ -29,21 +29,18 @@ from sessions_app.database.group_commit import at_end, durable_transaction
 from sessions_app.models import DirectoryEntry, Session
 from sessions_app.record.change import Change, change
 
-WRITER = 7_663_912
-"""The advisory lock that writers take on PostgreSQL; no other lock has its number. SQLite has one writer anyway."""
-RECORD_SECONDS = 300.0
-"""Between two looks of a process for sessions that have gone on."""
-MOST_RECORDED = 10_000
-"""At one look; the next one goes on."""
+WRITER = 7_663_912  # the writers' advisory lock on PostgreSQL; SQLite has one writer anyway
+RECORD_SECONDS = 300.0  # between two rounds of a process
+MOST_RECORDED = 10_000  # in one round; the next one continues
 ROWS_AT_ONCE = 500
+# A session's time of change is when the change began, and a clock may have been set back meanwhile.
 SLACK = timedelta(hours=1)
-"""What a session says of its last change is when that began; and a clock may have been set back meanwhile."""
 
 _DIRECTORY = Table(DirectoryEntry)
 _LOCK = "SELECT pg_advisory_xact_lock(%s)"
 _LAST = "SELECT seq, hash FROM directory_entries ORDER BY seq DESC LIMIT 1"
 _SESSION = "SELECT owner_id, event_seq, head_hash FROM sessions WHERE id = %s"
-# By way of the people: the index of a person's sessions by their last change is there, and another one would cost every change.
+# Through the users, to use the index of a person's sessions by last change; another index would slow every change.
 _CHANGED = f"""
     SELECT s.id, s.owner_id, s.event_seq, s.head_hash
     FROM {get_user_model()._meta.db_table} u JOIN sessions s ON s.owner_id = u.id AND s.updated_at > %s
@@ -54,7 +51,7 @@ _CHANGED = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A session as the directory tells of it."""
+    """A session as the directory records it."""
 
     session_id: str
     owner_id: int
@@ -63,19 +60,19 @@ class Place:
 
 
 def enter(type: DirectoryType, place: Place) -> None:
-    """Tell of a session, as the last thing of the transaction."""
+    """Enter a session in the directory, last in the transaction."""
     at_end(lambda: _append(type, [place]))
 
 
 def enter_imported(session_id: str) -> None:
-    """Enter a session that was brought here from elsewhere, with its owner here."""
+    """Enter a session that was imported, with its owner on this site."""
     [(owner_id, entries, head)] = fetch(_SESSION, [session_id])
     place = Place(session_id=session_id, owner_id=owner_id, entries=entries, head=head)
     enter(DirectoryType.SESSION_IMPORTED, place)
 
 
 def record_heads(*, since: datetime | None = None) -> int:
-    """Tell how far sessions are that were changed since then, or ever; returns how many, ``MOST_RECORDED`` at the most."""
+    """Record the heads of sessions changed since then, or ever, and return how many (at most ``MOST_RECORDED``)."""
     earliest = datetime(1, 1, 2, tzinfo=UTC) if since is None else since - SLACK
     rows = fetch(_CHANGED, [connection.ops.adapt_datetimefield_value(earliest)])
     places = [Place(session_id=id, owner_id=owner, entries=entries, head=head) for id, owner, entries, head in rows]
@@ -86,14 +83,14 @@ def record_heads(*, since: datetime | None = None) -> int:
 
 
 class Recorder:
-    """Records heads now and then, as long as its process looks."""
+    """Records heads every ``RECORD_SECONDS`` while its process calls it."""
 
     def __init__(self) -> None:
         self._looked_at = time.monotonic()  # not at once: most commands are over before the first look
         self._since: datetime | None = None
 
     def look(self) -> None:
-        """Record what has changed, unless that was done a moment ago."""
+        """Record changed heads, unless that was done a moment ago."""
         now, began = time.monotonic(), timezone.now()
         if now - self._looked_at < RECORD_SECONDS:
             return
@@ -154,7 +151,7 @@ def create_session(
     host_mode: bool = False,
     peer_name: str = "",
 ) -> str:
-    """Create a session and its first event; returns its id.
+    """Create a session and its first event and return its id.
 
     :raises DuplicateIDError: ``session_id`` is taken, or the owner has a session of this origin and external id.
     :raises SessionNotFoundError: there is no session ``parent_id``.
@@ -163,7 +160,10 @@ def create_session(
     new = session_id or new_id("sess")
     now = timezone.now()
     with durable_transaction(), _named_once(external_id, peer_name if host_mode else ""):
-        _require_place(session_id, parent_id)
+        if session_id and Session.objects.filter(id=session_id).exists():
+            raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
+        if parent_id and not Session.objects.filter(id=parent_id).exists():
+            raise SessionNotFoundError(session_id=parent_id)
         session = Session.objects.create(
             id=new,
             owner_id=owner.pk,
@@ -192,7 +192,7 @@ def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        # No door gives both, and a guard's refusal does not name the key.
+        # No endpoint gives both, and a guard's refusal does not name the key.
         if peer_name:
             raise PeerNameTaken(peer_name=peer_name) from error
         if not external_id:
@@ -201,7 +201,7 @@ def _named_once(external_id: str, peer_name: str) -> Iterator[None]:
 
 
 def _publish_created(session: Session) -> None:
-    """The first event: it binds the session's row, and names its first owner; then the directory tells of it."""
+    """Publish the first event, which commits to the session's row, and enter the session in the directory."""
     with change(session.id, now=session.updated_at) as record:
         values = {str(field.column): getattr(session, field.attname) for field in _FIELDS}
         record.bind_new(_SESSIONS, _SESSIONS.stored(values))
@@ -215,13 +215,6 @@ def _publish_created(session: Session) -> None:
         _enter(DirectoryType.SESSION_CREATED, record)
 
 
-def _require_place(session_id: str | None, parent_id: str | None) -> None:
-    if session_id and Session.objects.filter(id=session_id).exists():
-        raise DuplicateIDError(f"there is a session {session_id} already", id=session_id)
-    if parent_id and not Session.objects.filter(id=parent_id).exists():
-        raise SessionNotFoundError(session_id=parent_id)
-
-
 def update_session(
     record: Change,
     *,
@@ -230,7 +223,7 @@ def update_session(
     config: dict[str, Any] | None = None,
     hosting: Hosting | None = None,
 ) -> None:
-    """Change what a person may change about a session.
+    """Change the title, labels, configuration or hosting of a session.
 
     :raises PeerNameTaken: another session of its owner in host mode has this name.
     """
@@ -250,14 +243,14 @@ def update_session(
 
 
 def archive_session(record: Change) -> None:
-    """Close a session for new turns. Archiving twice is the same as once."""
+    """Close a session for new turns; an archived one stays as it is."""
     if not record.archived:
         record.update(_SESSIONS, {"archived_at": record.now}, id=record.session_id)
         record.publish(EventType.SESSION_ARCHIVED, session_id=record.session_id)
 
 
 def reopen_session(record: Change) -> None:
-    """Take a session out of the archive, so that it takes turns again. Doing it twice is the same as once.
+    """Let an archived session take turns again; another one stays as it is.
 
     :raises PeerNameTaken: another session of its owner in host mode has its name by now.
     """
@@ -269,14 +262,14 @@ def reopen_session(record: Change) -> None:
 
 
 def soft_delete_session(record: Change) -> None:
-    """Take a session out of sight. Every row of it stays (decision 1)."""
+    """Hide a session. Every row of it stays (decision 1)."""
     record.update(_SESSIONS, {"deleted_at": record.now}, id=record.session_id)
     record.publish(EventType.SESSION_CLOSED, session_id=record.session_id)
     _enter(DirectoryType.SESSION_DELETED, record)
 
 
 def _enter(type: DirectoryType, record: Change) -> None:
-    """Have the directory tell of the session as it is with what was published so far."""
+    """Enter the session in the directory with what was published so far."""
     place = Place(
         session_id=record.session_id, owner_id=record.owner_id, entries=record.event_seq, head=record.head_hash
     )

@@ -1,6 +1,6 @@
-"""Reads of a session's timeline: its turns, a page at a time, and what they come to.
+"""Reads of a session's timeline: its turns, a page at a time, and their totals.
 
-Nothing here reads a whole text, and the number of queries does not depend on how long the session is.
+Nothing here reads a whole text, and the number of queries does not depend on the length of the session.
 """
 
 from __future__ import annotations
@@ -18,34 +18,27 @@ from sessions_app.fields import Head
 from sessions_app.models import Message, MessagePart, ModelCall, Turn
 from sessions_app.record.call_queries import usage_of
 
-OPENING = 200
-"""Characters of what a turn began with."""
-ERROR = 300
-"""Characters of an error's message."""
+OPENING = 200  # characters of a turn's first text
+ERROR = 300  # characters of an error's message
+# Longer patterns find nothing more, and very long ones make SQLite's LIKE fail.
 SEARCH_LENGTH = 100
-"""Longer patterns say nothing more, and very long ones make SQLite's LIKE fail."""
 MOST_TOOLS = 200
 _SUMS = ("tokens_input", "tokens_output", "tokens_cache_read", "cost_micros")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFilter:
-    """Which turns are wanted; everything that is given must hold."""
+    """Which turns are wanted; all given conditions must hold."""
 
     state: str = ""
     has_errors: bool = False
-    tool: str = ""
-    """The name of a tool that was called."""
-    text: str = ""
-    """In the name of a tool that was called, or in an error, whichever way it is written."""
-    message_seqs: Sequence[int] | None = None
-    """Turns that hold one of these messages."""
+    tool: str = ""  # the name of a called tool
+    text: str = ""  # in the name of a called tool or in an error, ignoring case
+    message_seqs: Sequence[int] | None = None  # turns with one of these messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLine:
-    """One turn as one line."""
-
     id: str
     seq: int
     state: str
@@ -55,42 +48,34 @@ class TurnLine:
     ended_at: datetime | None
     error_code: str
     error_message: str
-    usage: UsageRecord
-    """The turn's own, or while it has none the sum of its calls."""
+    usage: UsageRecord  # the turn's own, or until it has one the sum of its calls
     calls: int = 0
     failed_calls: int = 0
     tools: int = 0
     failed_tools: int = 0
     pruned_tools: int = 0
     first_message: int = 0
-    last_message: int = 0
-    """Both 0 for a turn without messages."""
+    last_message: int = 0  # both are 0 without messages
     opening: str = ""
-    """How the first text of its user begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What a session comes to."""
-
     turns: int
     failed_turns: int
     calls: int
-    """Of its turns."""
-    other_calls: int
-    """Made beside turns: for summaries, files, items of operators."""
+    other_calls: int  # outside turns: for summaries, files, items of maps
     failed_calls: int
     tools: int
     failed_tools: int
     pruned_tools: int
     usage: UsageRecord
-    """Of its turns."""
 
 
 def list_timeline(
     session_id: str, wanted: TurnFilter, *, before: int | None = None, start: int | None = None, limit: int = 50
 ) -> list[TurnLine]:
-    """Turns of a session, the newest first: those before the turn ``before``, or from the turn ``start`` on; five queries."""
+    """Return turns of a session, newest first, before the turn ``before`` or from the turn ``start`` on, in five queries."""
     rows = _wanted(session_id, wanted)
     if before is not None:
         rows = rows.filter(seq__lt=before)
@@ -100,26 +85,25 @@ def list_timeline(
 
 
 def load_turn_line(session_id: str, turn_id: str) -> TurnLine | None:
-    """One turn of a session as a line, or ``None`` where it has no such turn."""
     rows = Turn.objects.filter(session_id=session_id, id=turn_id).defer("options")
     return next(iter(_lines(list(rows))), None)
 
 
 def turns_beside(session_id: str, seq: int) -> dict[int, str]:
-    """The ids of the turns before and after a turn, by their seq, as far as there are any."""
+    """Return the ids of the turns before and after a turn, by their seq."""
     rows = Turn.objects.filter(session_id=session_id, seq__in=[seq - 1, seq + 1])
     return dict(rows.values_list("seq", "id"))
 
 
 def place_of_message(session_id: str, seq: int) -> tuple[str, int] | None:
-    """The turn of the last message up to ``seq``, and how many messages that turn has up to it; ``None``: there is none."""
+    """Return the turn of the last message up to ``seq`` and the number of its messages up to it, or ``None``."""
     rows = Message.objects.filter(session_id=session_id, seq__lte=seq)
     turn_id = rows.order_by("-seq").values_list("turn_id", flat=True).first()
     return None if turn_id is None else (turn_id, rows.filter(turn_id=turn_id).count())
 
 
 def tally_session(session_id: str) -> Tally:
-    """What a session comes to; three queries."""
+    """Return a session's totals, in three queries."""
     sums = {name: Sum(name, default=0) for name in _SUMS}
     turns = Turn.objects.filter(session_id=session_id).aggregate(
         turns=Count("id"), failed_turns=Count("id", filter=Q(error_code__isnull=False)), **sums
@@ -136,7 +120,7 @@ def tally_session(session_id: str) -> Tally:
 
 
 def tools_of_session(session_id: str) -> list[str]:
-    """The names of the tools that a session called, the most used first."""
+    """Return the tools that a session called, the most used first."""
     rows = MessagePart.objects.filter(session_id=session_id, part_type="tool").values("tool_name")
     most = rows.annotate(uses=Count("id")).order_by("-uses", "tool_name")[:MOST_TOOLS]
     return [row["tool_name"] for row in most if row["tool_name"]]
@@ -231,7 +215,7 @@ def _line(row: Turn, calls: dict[str, Any], rest: dict[str, Any]) -> TurnLine:
 
 
 def openings_of(parts: QuerySet[MessagePart], key: str) -> dict[str, str]:
-    """How the first text of each message or turn begins; ``key`` is the column that says whose it is."""
+    """Return how the first text of each message or turn begins; ``key`` is the column to group by."""
     texts = parts.filter(part_type="text").annotate(start=Head("content", OPENING))
     found: dict[str, str] = {}
     for whose, start in texts.order_by("message__seq", "part_index").values_list(key, "start"):
@@ -240,5 +224,4 @@ def openings_of(parts: QuerySet[MessagePart], key: str) -> dict[str, str]:
 
 
 def error_of(row: Any) -> str:
-    """How the error of a row begins; empty where there is none."""
     return (row.error_message or "")[:ERROR]

@@ -1,4 +1,4 @@
-"""Reads of turns."""
+"""Reads of turns, and of what one turn did: its messages with their calls and tools."""
 
 from __future__ import annotations
 
@@ -30,10 +30,7 @@ _BY_ID = CompiledQuery(lambda: Turn.objects.filter(id=Param("id")))
 
 
 def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
-    """One turn of a session.
-
-    :raises TurnNotFoundError: the session has no such turn.
-    """
+    """:raises TurnNotFoundError: the session has no such turn."""
     row = _BY_ID.one(id=turn_id)
     if row is None or row.session_id != session_id:
         raise TurnNotFoundError(turn_id=turn_id)
@@ -41,7 +38,7 @@ def load_turn(turn_id: str, *, session_id: str) -> TurnRecord:
 
 
 def load_turns(turn_ids: Sequence[str], *, session_id: str) -> dict[str, TurnRecord]:
-    """Turns of a session by id, in two queries a thousand.
+    """Return turns of a session by id, in two queries per thousand.
 
     :raises TurnNotFoundError: one of them is not in the session.
     """
@@ -56,7 +53,6 @@ def load_turns(turn_ids: Sequence[str], *, session_id: str) -> dict[str, TurnRec
 
 
 def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 50) -> list[TurnRecord]:
-    """Turns of a session, newest first."""
     rows = Turn.objects.filter(session_id=session_id).order_by("-seq")
     if before_seq is not None:
         rows = rows.filter(seq__lt=before_seq)
@@ -64,32 +60,29 @@ def list_turns(session_id: str, *, before_seq: int | None = None, limit: int = 5
 
 
 def newest_model(session_id: str) -> str:
-    """The model that the newest turn asked; empty where there is no turn."""
+    """Return the newest turn's model; empty if there is no turn."""
     newest = Turn.objects.filter(session_id=session_id).order_by("-seq").values_list("model", flat=True).first()
     return newest or ""
 
 
 def open_turn(session_id: str) -> tuple[str, str] | None:
-    """The id and the state of the turn that has the session now, running or suspended."""
+    """Return the id and state of the turn that has the session now, running or suspended."""
     return Turn.objects.filter(session_id=session_id, ended_at__isnull=True).values_list("id", "state").first()
 
 
 def is_interrupted(turn_id: str) -> bool:
-    """Whether somebody wants a turn interrupted."""
     return Turn.objects.filter(id=turn_id, interrupt_requested_at__isnull=False).exists()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredTurn:
-    """A running turn whose lease ran out."""
-
     session_id: str
     turn_id: str
     lease_owner: str
     lease_expires_at: datetime
 
     def is_left(self, now: datetime) -> bool:
-        """Return whether its process is gone, as far as that can be known here."""
+        """Return whether the process of the turn is gone, as far as that can be known here."""
         return is_abandoned(self.lease_owner, expired_at=self.lease_expires_at, now=now)
 
 
@@ -106,38 +99,37 @@ def expired_turns(*, session_id: str | None = None) -> list[ExpiredTurn]:
 
 
 def interrupted_turns(turn_ids: Collection[str]) -> set[str]:
-    """Which of these running turns somebody wants interrupted."""
     rows = Turn.objects.filter(id__in=turn_ids, state="running", interrupt_requested_at__isnull=False)
     return set(rows.values_list("id", flat=True))
 
 
 def find_turn_by_key(session_id: str, idempotency_key: str) -> tuple[str, str] | None:
-    """The id and the request digest of the turn that this idempotency key, as stored, started."""
+    """Return the id and request digest of the turn that this idempotency key, as stored, started."""
     rows = Turn.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
     return rows.values_list("id", "request_digest").first()
 
 
 def find_turn_of_part(part_id: str, *, owner_id: int) -> tuple[str, str] | None:
-    """The session and the turn that a tool call belongs to, by the id of its part; only of this owner's."""
+    """Return the session and turn of a tool call by the id of its part, if they are the owner's."""
     rows = MessagePart.objects.filter(id=part_id, part_type="tool", session__owner_id=owner_id)
     return rows.filter(session__deleted_at__isnull=True).values_list("session_id", "message__turn_id").first()
 
 
 def turn_keys(session_id: str) -> set[str]:
-    """The idempotency keys of a session's turns, as stored."""
     rows = Turn.objects.filter(session_id=session_id, idempotency_key__isnull=False)
     return set(rows.values_list("idempotency_key", flat=True))
 
 
 def _turns(rows: list[Turn]) -> list[TurnRecord]:
     messages: dict[str, list[str]] = defaultdict(list)
-    for turn_id, message_id in _messages_of([row.id for row in rows]):
+    places = ", ".join(["%s"] * len(rows))
+    found = f"SELECT turn_id, id FROM messages WHERE turn_id IN ({places}) ORDER BY seq"
+    for turn_id, message_id in fetch(found, [row.id for row in rows]) if rows else []:
         messages[turn_id].append(message_id)
     return [turn_of(row, message_ids=messages[row.id]) for row in rows]
 
 
 def turn_of(row: Any, *, message_ids: Iterable[str]) -> TurnRecord:
-    """A row of turns as a value; ``row`` has its columns."""
     return TurnRecord(
         id=row.id,
         session_id=row.session_id,
@@ -159,7 +151,7 @@ def turn_of(row: Any, *, message_ids: Iterable[str]) -> TurnRecord:
 
 
 def reasons_to_wait(turn_ids: Sequence[str]) -> dict[str, WaitsFor]:
-    """Whose word suspended turns wait for: a person's where they wait for several; two queries."""
+    """Return what suspended turns wait for, a person before a caller if they wait for both, in two queries."""
     rows = Turn.objects.filter(id__in=list(turn_ids)).values_list("id", "options")
     callers = {id: read_options(options).tool_names for id, options in rows}
     waiting = MessagePart.objects.filter(
@@ -173,22 +165,14 @@ def reasons_to_wait(turn_ids: Sequence[str]) -> dict[str, WaitsFor]:
     return reasons
 
 
-def _messages_of(turn_ids: list[str]) -> list[tuple[Any, ...]]:
-    """The turn and the id of each message of some turns, in order."""
-    if not turn_ids:
-        return []
-    places = ", ".join(["%s"] * len(turn_ids))
-    return fetch(f"SELECT turn_id, id FROM messages WHERE turn_id IN ({places}) ORDER BY seq", turn_ids)
-
-
 def _waits_for(row: Turn) -> tuple[Waiting, ...]:
-    """The calls that a suspended turn waits for: those that have begun have their result, or somebody's yes."""
+    """Return the tool calls that a suspended turn waits for; started ones have a result or an approval."""
     callers = read_options(row.options).tool_names
     rows = MessagePart.objects.filter(message__turn_id=row.id, part_type="tool", tool_state=ToolState.PENDING)
     columns = rows.order_by("message__seq", "part_index").values_list("id", "tool_call_id", "tool_name", "tool_input")
     waiting: dict[str, Waiting] = {}
     for id, own_id, name, input in columns:
-        # As in a prompt: a call without an id of its own has its part's.
+        # As in a prompt, a call without its own id gets the id of its part.
         call_id = own_id if own_id and own_id not in waiting else id
         reason = WaitsFor.CALLER if name in callers else WaitsFor.APPROVAL
         waiting[call_id] = Waiting(part_id=id, tool_call_id=call_id, tool_name=name, input=input, reason=reason)
@@ -196,21 +180,16 @@ def _waits_for(row: Turn) -> tuple[Waiting, ...]:
 
 
 def turn_seq_at(session_id: str, moment: datetime) -> int:
-    """The newest turn that had begun by then; 0: none had."""
+    """Return the seq of the newest turn that had begun by then, or 0."""
     rows = Turn.objects.filter(session_id=session_id, created_at__lte=moment)
     return rows.order_by("-seq").values_list("seq", flat=True).first() or 0
 
 
-# What one turn did: its messages in order, with the calls that wrote them and the tools that they called.
-
-HEAD = 1_000
-"""Characters of the beginning of a tool's input."""
+HEAD = 1_000  # characters of the beginning of a tool's input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallStep:
-    """One call of a turn."""
-
     id: str
     message_id: str | None
     model: str
@@ -226,20 +205,15 @@ class CallStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStep:
-    """One tool call of a turn."""
-
     id: str
     message_id: str
     name: str
     state: str
-    input: str
-    """How it begins."""
-    input_length: int
-    """Characters, as they are stored."""
+    input: str  # how it begins
+    input_length: int  # characters as stored
     output_length: int | None
     output_tokens: int | None
-    error: str
-    """How it begins."""
+    error: str  # how it begins
     started_at: datetime | None
     completed_at: datetime | None
     compacted_at: datetime | None
@@ -247,8 +221,6 @@ class ToolStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageStep:
-    """One message of a turn, with the calls that wrote it and the tools that it called."""
-
     id: str
     seq: int
     role: str
@@ -264,7 +236,7 @@ class MessageStep:
 
 
 def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list[MessageStep]:
-    """Messages of a turn after the message ``after``, in order, with what was done for each; four queries."""
+    """Return messages of a turn after the message ``after``, in order, with their calls and tools, in four queries."""
     rows = Message.objects.filter(session_id=session_id, turn_id=turn_id, seq__gt=after).order_by("seq")
     messages = list(rows[:limit])
     ids = [row.id for row in messages]
@@ -276,7 +248,7 @@ def load_steps(session_id: str, turn_id: str, *, after: int, limit: int) -> list
 
 
 def _calls(turn_id: str, message_ids: list[str], *, with_others: bool) -> dict[str | None, list[CallStep]]:
-    """The calls of a turn by the message that each wrote; with others those that wrote none, under ``None``."""
+    """Return the calls of a turn by the message that each wrote; ``with_others`` includes those that wrote none, under ``None``."""
     whose = Q(message_id__in=message_ids)
     if with_others:
         whose |= Q(message__isnull=True)
@@ -344,7 +316,7 @@ def _message(
     *,
     is_first: bool,
 ) -> MessageStep:
-    # A call that wrote no message stands where the turn begins.
+    # Calls that wrote no message are shown where the turn begins.
     others = calls.get(None, []) if is_first else []
     return MessageStep(
         id=row.id,

@@ -1,4 +1,4 @@
-"""Changes to turns: claimed by one, held by a lease, ended once."""
+"""Changes to turns: claimed by one process, held by a lease, ended once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def claim_turn(
     origin: str = "chat",
     created_at: datetime | None = None,
 ) -> TurnRecord:
-    """Claim the session for a new turn; returns it as it is written, without messages.
+    """Claim the session for a new turn and return it as written, without messages.
 
     :raises SessionBusy: another turn has it, running or suspended.
     :raises SessionArchived: the session takes no more turns.
@@ -76,15 +76,15 @@ def claim_turn(
 
 
 def start_turn(record: Change, **values: Any) -> str:
-    """Like ``claim_turn``; returns the turn's id."""
+    """Claim the session as ``claim_turn`` does and return the turn's id."""
     return claim_turn(record, **values).id
 
 
 def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
-    """Make sure that the caller still runs this turn, before it writes anything for it.
+    """Check that the caller still runs this turn, before it writes anything for it.
 
     :raises TurnNotFoundError: the session has no such turn.
-    :raises Conflict: the turn has ended, or somebody else took it over.
+    :raises Conflict: the turn has ended, or another process took it over.
     """
     if record.find(_TURNS, "id", id=turn_id, **_of(record), state=TurnState.RUNNING, fence=fence) is None:
         raise _unknown_or_over(record, turn_id)
@@ -92,7 +92,7 @@ def require_turn(record: Change, turn_id: str, *, fence: int) -> None:
 
 
 def require_turn_of_session(record: Change, turn_id: str) -> None:
-    """Make sure that a turn is the session's, without a query where this change knows.
+    """Check that a turn belongs to the session, without a query if this change knows.
 
     :raises TurnNotFoundError: the session has no such turn.
     """
@@ -105,11 +105,11 @@ def suspend_turn(record: Change, turn_id: str, *, fence: int, part_ids: Sequence
     """Let a running turn wait for the answers to these tool calls, held by no process; False if it is to be interrupted.
 
     :raises TurnNotFoundError: the session has no such turn.
-    :raises Conflict: it has ended, or somebody else took it over.
+    :raises Conflict: it has ended, or another process took it over.
     """
     require_turn(record, turn_id, fence=fence)
     values = {"state": TurnState.SUSPENDED.value, **NO_LEASE}
-    # An interrupt takes no lock of the session: it may have come since the turn was last looked at.
+    # An interrupt takes no lock of the session, so it may have come since the turn was last read.
     held = _of(record) | {"state": TurnState.RUNNING}
     if not record.update(_TURNS, values, id=turn_id, **held, fence=fence, interrupt_requested_at=None):
         return False
@@ -118,10 +118,10 @@ def suspend_turn(record: Change, turn_id: str, *, fence: int, part_ids: Sequence
 
 
 def resume_turn(record: Change, turn_id: str, *, fence: int, lease_owner: str, lease_seconds: float) -> None:
-    """Claim a suspended turn, to go on with it; its fence moves on by one.
+    """Claim a suspended turn to continue it; its fence goes up by one.
 
     :raises TurnNotFoundError: the session has no such turn.
-    :raises Conflict: it is not suspended any more.
+    :raises Conflict: it is no longer suspended.
     """
     values = {
         "state": TurnState.RUNNING.value,
@@ -146,10 +146,10 @@ def finish_turn(
     error_message: str | None = None,
     ended_at: datetime | None = None,
 ) -> None:
-    """End a turn, once; ``before`` is the state that it has until now.
+    """End a turn once; ``before`` is the state that it has until now.
 
     :raises TurnNotFoundError: the session has no such turn.
-    :raises Conflict: it ended already, or somebody else took it over (the fence has moved on).
+    :raises Conflict: it has already ended, or another process took it over (the fence has gone up).
     """
     values = {
         "state": state.value,
@@ -188,7 +188,7 @@ def renew_leases(*, lease_owner: str, turn_ids: Collection[str], lease_seconds: 
 
 @transaction.atomic
 def request_interrupt(*, session_id: str) -> str:
-    """Ask for the end of the running turn, from any process; returns its id.
+    """Request the end of the running turn, from any process, and return its id.
 
     :raises SessionNotRunning: no turn is running.
     """
