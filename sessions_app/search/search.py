@@ -206,7 +206,7 @@ def _with_texts(cursor: Any, entries: list[Any]) -> list[_Candidate]:
             continue  # an entry without its row, which an intact record never has
         first, message_id, role, part_type, text = segment
         piece = text[start - first : start - first + PIECE]
-        candidates.append(_Candidate(*entry, message_id, role, part_type, readable(decode_text(piece))))
+        candidates.append(_Candidate._make((*entry, message_id, role, part_type, readable(decode_text(piece)))))
     return candidates
 
 
