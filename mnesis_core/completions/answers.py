@@ -1,4 +1,4 @@
-"""How an answer reads in the shapes of OpenAI's Chat Completions: whole, as chunks of a stream, as an error."""
+"""Answers in the format of OpenAI's Chat Completions: whole, as chunks of a stream, as an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search in a file looks for, line by line, in time that grows with the file alone (RE2)."""
+"""The patterns of a search in a file's lines, in time linear in the file's size (RE2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a file stands in a conversation: a short text whole, everything else by reference (seed 000, large file handling)."""
+"""Files in a conversation: a short text whole, everything else by reference (seed 000, large file handling)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exploration finds, and how it is put into words."""
+"""The file that is explored, and the findings of its explorer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which network addresses may be reached on behalf of somebody who does not own the host.
+"""Network addresses, programs and variables that users who do not own the host may name.
 
-Anything public may. What lies inside (loopback, private, link-local, shared and reserved ranges) may only where the
-host's owner has listed it, and what hands out the machine's own credentials never.
+Public addresses may be reached. Internal ones (loopback, private, link-local, shared and reserved ranges) only if the
+host's owner has listed them, and services that hand out the machine's own credentials never.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class HostLists:
     def check_variable(self, name: str, *, url: str = "", field: str) -> None:
         """:param url: where its value is sent; empty: a provider's own address, or a program.
 
-        :raises NotListed: no entry is this variable for this place, or nobody may list it.
+        :raises NotListed: no entry lists this variable for this place, or it may never be listed.
         """
         shown = name if _PLAIN_NAME.fullmatch(name) else "NAME"
         if is_never_listed(name):
@@ -341,7 +341,7 @@ PROVIDER_KEYS = (
 
 def local_lists(python: str) -> dict[str, str]:
     """What is listed, by setting, where nothing else is said and the site serves its own machine only: people at its pages
-    sit at the host, and attach servers by ``npx``, ``uvx`` or as modules. Still no shell, and no key to an address of one's own.
+    sit at the host, and attach servers by ``npx``, ``uvx`` or as modules. Still no shell, and no key to any other address.
 
     :param python: of the site's own environment, whose modules its owner installed
     """

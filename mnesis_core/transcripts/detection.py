@@ -1,4 +1,4 @@
-"""Which format a file has, by its first bytes and, where they leave it open, by its name."""
+"""The format of a file, by its first bytes and, if they are ambiguous, by its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GZIP = b"\x1f\x8b"
 _LINES_LOOKED_AT = 20
 _CLAUDE_CODE_TYPES = ("file-history-snapshot", "queue-operation", "summary", "custom-title", "ai-title")
 
-# A quote inside a JSON string stands after a backslash, so these find keys and never what somebody wrote about them.
+# A quote inside a JSON string stands after a backslash, so these find keys and never text about them.
 _KEYS = (
     ("claude_code", re.compile(r'"(parentUuid|isSidechain|leafUuid|isSnapshotUpdate)"\s*:')),
     ("chatgpt", re.compile(r'"mapping"\s*:\s*\{|"current_node"\s*:')),

@@ -1,4 +1,4 @@
-"""What a foreign transcript is once it has been read: frozen values, nothing stored yet."""
+"""Foreign transcripts that were read and not stored yet: frozen values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a turn may hand to sub-agents, so that every delegation ends (LCM paper, "scope-reduction guard"; decision 24).
+"""The guard that makes every delegation to sub-agents end (LCM paper, "scope-reduction guard"; decision 24).
 
-Three things make it end, each alone enough against one way of going on for ever: sub-agents stand at most so deep,
-a turn launches at most so many, and one that hands a single task on must keep a part of its own.
+Three rules, each against one way to delegate endlessly: the depth of sub-agents is limited, so is the number that a turn
+launches, and a sub-agent that hands a single task on must keep a part of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Messages between sessions that stay alive for them: names of peers, what may be sent, how a turn reads them (second
-seed, "host mode").
+"""Messages between sessions in host mode: names of peers, which messages may be sent, how a turn reads them (second seed).
 
-Two things make every conversation of agents end: a message that answers a message counts one hop more, and a turn that
-a person stopped or that spent its budget is not followed by another one before somebody has said something.
+Two rules end every conversation of agents: each answer counts one hop more, and after a turn that a person stopped or that
+spent its budget, no other turn begins until a person or program sends a message.
 """
 
 from __future__ import annotations

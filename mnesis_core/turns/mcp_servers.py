@@ -1,6 +1,6 @@
-"""Servers of the Model Context Protocol whose tools sessions may use: how one is reached, and what of its list is taken.
+"""Servers of the Model Context Protocol: how one is reached, and which of its tools sessions are offered.
 
-What a server says of its tools is other people's text. It is bounded here, and changes only when an administrator asks.
+A server's description of its tools is untrusted text: it is bounded here, and updated only at an administrator's request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a caller asks of one turn alone, checked, and as a text that is kept with the turn.
+"""A caller's options for one turn, checked, and as a text that is stored with the turn.
 
-A turn that waits for days goes on in another process, so everything it was started with is in its row.
+A suspended turn may be resumed days later by another process, so its row holds everything that it was started with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is recorded of a model's reply, and what may be recorded of a turn that a caller ran with its own model client."""
+"""Records of model replies, and checks of turns that a caller ran with its own model client and asks to record."""
 
 from __future__ import annotations
 

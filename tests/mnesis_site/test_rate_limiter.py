@@ -156,7 +156,7 @@ def test_too_many_turns_say_when_to_ask_again(alice: User, program: Client, monk
 def test_empty_buckets_are_forgotten(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     monkeypatch.setattr("sessions_app.callers.MOST_BUCKETS", 2)
     limiter = RateLimiter(clock)
-    ada, ben, cleo = (Bucket(name=(name,), tries=1, seconds=60) for name in ("ada", "ben", "cleo"))
+    ada, ben, cleo = (Bucket(name=(name,), attempts=1, seconds=60) for name in ("ada", "ben", "cleo"))
     assert [limiter.seconds_to_wait(bucket) for bucket in (ada, ben)] == [0, 0]
     clock.wait(60)
     assert [limiter.seconds_to_wait(bucket) for bucket in (cleo, cleo)] == [0, 60]
@@ -169,6 +169,6 @@ def test_no_more_buckets_are_kept_than_so_many_and_those_go_on_counting(
     monkeypatch.setattr("sessions_app.callers.MOST_BUCKETS", 100)
     limiter = RateLimiter(clock)
     for number in range(1000):
-        limiter.seconds_to_wait(Bucket(name=(str(number),), tries=2, seconds=60))
+        limiter.seconds_to_wait(Bucket(name=(str(number),), attempts=2, seconds=60))
     assert len(limiter._empty_at) == 100
-    assert [limiter.seconds_to_wait(Bucket(name=("7",), tries=2, seconds=60)) for _ in range(2)] == [0, 60]
+    assert [limiter.seconds_to_wait(Bucket(name=("7",), attempts=2, seconds=60)) for _ in range(2)] == [0, 60]

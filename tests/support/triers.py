@@ -6,8 +6,8 @@ from mnesis_core.network.rate_limits import Bucket
 from sessions_app.usage.spending_store import count_try
 
 BUCKETS = [
-    Bucket(name=("shared", "one"), tries=7, seconds=3_600.0),
-    Bucket(name=("shared", "two"), tries=1_000, seconds=3_600.0),
+    Bucket(name=("shared", "one"), attempts=7, seconds=3_600.0),
+    Bucket(name=("shared", "two"), attempts=1_000, seconds=3_600.0),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What documents of office programs have in common: a zip archive of XML, which may be made to explode."""
+"""Checks shared by documents of office programs: zip archives of XML, which may unpack to an enormous size."""
 
 from __future__ import annotations
 
