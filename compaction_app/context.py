@@ -1,4 +1,4 @@
-"""Story: the active context of a session, now or as of any event, as a payload and as numbers.
+"""The active context of a session, now or as of any event, as a payload and as numbers; and two calls compared.
 
 Two reads whatever the history: the context items with their messages and parts, and the summaries among them.
 """
@@ -30,12 +30,13 @@ from mnesis_core.records import CallRecord, SessionRecord
 from sessions_app.conf import get_spec_to_read, session_config
 from sessions_app.record import call_queries, context_queries, session_queries
 
+# To measure a context, as many of the newest messages are read as would fill the window with this many tokens each, and
+# then four times as many while they do not fill it.
 USUAL_TOKENS = 50
-"""Of a message: so many of the newest are read at first as would fill the window then."""
 FEWEST_READ = 200
-"""Messages."""
 READ_MORE = 4
-"""Times as many, if those did not fill it."""
+MOST_CHANGES = 1_000
+"""Differences between two calls that are given one by one; all are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +49,10 @@ class BuiltContext:
     budget: Budget
     pressure: Pressure
     estimated_tokens: int
-    """Of the payload, uncalibrated, to be compared with what the provider reports."""
+    """The size of the payload, uncalibrated, to be compared with what the provider reports."""
     whole_tokens: int
-    """Of everything in the context, tools included, left out or not; uncalibrated."""
+    """The size of everything in the context, tools included, left out or not; uncalibrated."""
     calibration: Calibration
-    """What corrects the estimate."""
     context_seq: int
 
 
@@ -66,20 +66,19 @@ class Meter:
     hard_tokens: int
     window: int
     window_source: str
-    """``configured``, ``litellm`` or ``default``: assumed, since nobody says."""
+    """``configured``, ``litellm`` or ``default``, which is assumed."""
     breakdown: dict[str, int]
     source: str
     """What corrects the estimate: a value of ``calibration.CountSource``."""
     ratio: float
     """The estimate is our own count times this."""
     samples: int
-    """Reports of the provider that the ratio comes from."""
+    """How many reports of the provider the ratio comes from."""
     error: float | None
-    """By how much the corrected estimates missed those reports, as a share; None: there were none."""
+    """By how much the corrected estimates missed those reports, as a share; ``None`` without reports."""
 
     @property
     def pressure(self) -> Pressure:
-        """How full that is."""
         return pressure_between(self.used_tokens, soft=self.soft_tokens, hard=self.hard_tokens)
 
 
@@ -93,7 +92,7 @@ class Frame:
     budget: Budget
     calibration: Calibration
     tool_tokens: int
-    """What the tools took in the newest call."""
+    """The size of the tools in the newest call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +103,9 @@ class ContextState(Frame):
     context_seq: int
     """The event as of which they were read."""
     unread_tokens: int = 0
-    """Of older messages that are not among the entries, since nothing of them can fit; uncalibrated."""
+    """The size of older messages that are not among the entries, since nothing of them can fit; uncalibrated."""
 
     def assemble(self, tools: Sequence[ToolSpec] = ()) -> Assembled:
-        """The prompt that these rows make."""
         return assemble(
             self.entries,
             system_prompt=self.session.system_prompt,
@@ -117,7 +115,6 @@ class ContextState(Frame):
         )
 
     def build(self, tools: Sequence[ToolSpec] = ()) -> BuiltContext:
-        """The payload that these rows make."""
         assembled = self.assemble(tools)
         payload = render(assembled)
         return BuiltContext(
@@ -133,16 +130,16 @@ class ContextState(Frame):
         )
 
     def summariser(self) -> ModelSpec:
-        """The model that summarises."""
+        """Return the model that summarises."""
         alias = self.config.compaction.model
         return get_spec_to_read(alias) if alias and alias != self.session.model else self.spec
 
     def priced(self, asked: ModelSpec) -> ModelSpec:
-        """A model as it is paid here: the session's own prices are those of its own model."""
+        """Return a model with the prices that count here: the session's own prices are those of its own model."""
         return spec_in_session(asked, self.config) if asked.alias == self.session.model else asked
 
     def situation(self, *, used: int, running_turn_id: str | None = None, everything: bool = False) -> Situation:
-        """What a round of compaction decides on, ``used`` being the tokens of the whole context."""
+        """Return what a round of compaction decides on; ``used`` is the size of the whole context in tokens."""
         return Situation(
             entries=self.entries,
             config=self.config,
@@ -156,7 +153,7 @@ class ContextState(Frame):
 
 
 def load_frame(session_id: str, *, model: str | None = None) -> Frame:
-    """The session, its model and how that counts; or those of another ``model``, which is asked in its place.
+    """Return the session, its model and how that counts; or those of another ``model``, which is asked in its place.
 
     :raises SessionNotFoundError: there is no such session.
     """
@@ -190,12 +187,12 @@ def load_state(session_id: str, *, at: int | None = None) -> ContextState:
 
 
 def read_state(frame: Frame, *, at: int | None = None) -> ContextState:
-    """The context of a session that is known, now or as of event ``at``: two queries, whatever the history."""
+    """Read the context of a session that is loaded, now or as of event ``at``: two queries, whatever the history."""
     return _state_of(frame, context_queries.load_context(frame.session.id, at=at), at=at)
 
 
 def read_newest_state(frame: Frame) -> ContextState:
-    """The context to be measured, not to be sent: all of one that fits, else its end, its summaries, and what the rest takes.
+    """Read a context to be measured, not sent: all of one that fits, else its end, its summaries and the size of the rest.
 
     So the texts that are read are bounded by the window, however much was said since the last compaction.
     """
@@ -208,7 +205,7 @@ def read_newest_state(frame: Frame) -> ContextState:
 
 
 def _is_prompt_full(state: ContextState) -> bool:
-    """Whether nothing that is older than these entries can come into the prompt, but for summaries."""
+    """Return whether nothing older than these entries can come into the prompt, but for summaries."""
     messages = [entry for entry in state.entries if isinstance(entry, MessageEntry)]
     tokens = sum(whole(entry).tokens for entry in messages)
     holds_question = any(entry.message.role == "user" for entry in messages)
@@ -232,7 +229,7 @@ def _state_of(frame: Frame, rows: ContextRows, *, at: int | None = None) -> Cont
 
 
 def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | None = None) -> BuiltContext:
-    """The active context of a session as the payload of its next call.
+    """Return the active context of a session as the payload of its next call.
 
     :raises SessionNotFoundError: there is no such session.
     """
@@ -240,20 +237,16 @@ def build_context(session_id: str, *, tools: Sequence[ToolSpec] = (), at: int | 
 
 
 def size_of(state: ContextState) -> Size:
-    """The estimated size of a context that is loaded, with the tools that its newest call had."""
+    """Return the estimated size of a context, with the tools that its newest call had."""
     return Size(tokens=meter_of(state).used_tokens, source=state.calibration.source)
 
 
 def load_meter(session_id: str) -> Meter:
-    """How full a session's context is.
-
-    :raises SessionNotFoundError: there is no such session.
-    """
+    """:raises SessionNotFoundError: there is no such session."""
     return meter_of(read_newest_state(load_frame(session_id)))
 
 
 def meter_of(state: ContextState) -> Meter:
-    """The numbers of a context that is loaded."""
     assembled = state.assemble()
     breakdown = asdict(assembled.breakdown) | {"tools": state.tool_tokens}
     breakdown["free"] = max(0, breakdown["free"] - state.tool_tokens)
@@ -269,12 +262,6 @@ def meter_of(state: ContextState) -> Meter:
     )
 
 
-# Story: two calls of one session compared: what the later one shows in another way, and why.
-
-MOST_CHANGES = 1_000
-"""That are told one by one; all are counted."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedCalls:
     """The difference of two calls."""
@@ -283,20 +270,19 @@ class ComparedCalls:
     """``None`` when the later one was the first."""
     later: CallRecord
     changes: list[Difference]
-    """The first of them."""
+    """The first ``MOST_CHANGES`` of them."""
     counts: dict[str, int]
-    """Of all, by what happened."""
+    """The number of all changes, by what happened."""
 
     @property
     def total(self) -> int:
-        """How many there are."""
         return sum(self.counts.values())
 
 
 def compare_calls(call_id: str, *, owner_id: int, earlier_id: str | None = None) -> ComparedCalls:
-    """What a call showed in another way than an earlier one, by default the one before it.
+    """Return what a call showed in another way than an earlier one, by default the one before it.
 
-    :raises CallNotFoundError: one of them is not there, or belongs to somebody else.
+    :raises CallNotFoundError: one of them is not there, or belongs to another person.
     :raises InvalidRequest: they are not of one session, not in this order, or no calls of turns.
     """
     later = call_queries.load_call(call_id, owner_id=owner_id)

@@ -1,4 +1,4 @@
-"""Reads of compactions, of what they tried and of what that cost."""
+"""Reads of compactions with their attempts, of summaries and of previews."""
 
 from __future__ import annotations
 
@@ -32,19 +32,18 @@ _TRY_COLUMNS = [field.name for field in fields(AttemptRecord)]
 
 
 def list_runs(session_id: str, *, limit: int = 200) -> list[RunRecord]:
-    """Compactions of a session, newest first."""
     return run_records(CompactionRun.objects.filter(session_id=session_id).order_by("-created_at")[:limit])
 
 
 def run_records(rows: Iterable[CompactionRun]) -> list[RunRecord]:
-    """Compactions as values, with what was tried; two queries."""
+    """Return compactions with their attempts; two queries."""
     found = list(rows)
     tries = _tries([row.id for row in found])
     return [_run(row, tries[row.id]) for row in found]
 
 
 def list_runs_between(session_id: str, *, first: int, last: int | None, limit: int = 200) -> list[RunRecord]:
-    """Compactions that changed something or failed while one of these messages was the newest, and the live one.
+    """Return the compactions that changed something or failed while one of these messages was the newest, and the live one.
 
     Newest first; ``last`` is ``None`` for up to the newest message.
     """
@@ -56,10 +55,7 @@ def list_runs_between(session_id: str, *, first: int, last: int | None, limit: i
 
 
 def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
-    """One compaction.
-
-    :raises CompactionNotFoundError: there is no such compaction there.
-    """
+    """:raises CompactionNotFoundError: there is no such compaction there."""
     rows = CompactionRun.objects.filter(id=run_id)
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
@@ -70,14 +66,14 @@ def load_run(run_id: str, *, session_id: str | None = None) -> RunRecord:
 
 
 def load_drafts(try_ids: Sequence[str], *, session_id: str) -> list[tuple[int, str]]:
-    """(level, text) of tries of a session in the order of ``try_ids``; those that are not there are left out."""
+    """Return (level, text) of attempts in the order of ``try_ids``, without those that are not there."""
     rows = SummaryTry.objects.filter(session_id=session_id, id__in=list(try_ids))
     found = {id: (level, text) for id, level, text in rows.values_list("id", "level", "text")}
     return [found[id] for id in try_ids if id in found]
 
 
 def usage_of_compaction(*session_ids: str) -> UsageRecord:
-    """What the summaries of a session, or of several together, have used so far, rejected tries included; one query."""
+    """Return what the summaries of these sessions have used together, rejected attempts included; one query."""
     sums = SummaryTry.objects.filter(session_id__in=session_ids).aggregate(
         tokens_input=Sum("tokens_input"), tokens_output=Sum("tokens_output"), cost_micros=Sum("cost_micros")
     )
@@ -89,29 +85,28 @@ def usage_of_compaction(*session_ids: str) -> UsageRecord:
 
 
 def compaction_micros(session_id: str) -> int:
-    """What the summaries of a session have cost so far."""
     return usage_of_compaction(session_id).cost_micros or 0
 
 
 def compaction_micros_of_owner(owner_id: int, *, since: datetime) -> int:
-    """What the summaries of one person's sessions have cost since then."""
+    """Return what the summaries of one person's sessions have cost since a moment."""
     rows = SummaryTry.objects.filter(session__owner_id=owner_id, created_at__gte=since)
     return rows.aggregate(total=Sum("cost_micros"))["total"] or 0
 
 
 def live_run(session_id: str) -> str | None:
-    """The id of the compaction that is queued or running."""
+    """Return the id of the compaction that is queued or running."""
     rows = CompactionRun.objects.filter(session_id=session_id, state__in=LIVE)
     return rows.values_list("id", flat=True).first()
 
 
 def is_free_to_claim(run_id: str, now: datetime, *, session_id: str) -> bool:
-    """Whether a compaction waits for a worker, or has lost the one it had."""
+    """Return whether a compaction waits for a worker, or has lost the one it had."""
     return _free(now).filter(id=run_id, session_id=session_id).exists()
 
 
 def longest_wait(now: datetime) -> float | None:
-    """Seconds since the oldest compaction was asked for that no worker is at; ``None`` when there is none."""
+    """Return how many seconds the oldest compaction without a worker has waited; ``None`` without one."""
     waiting = _free(now).filter(session__deleted_at__isnull=True)
     asked_at = waiting.order_by("created_at").values_list("created_at", flat=True).first()
     return None if asked_at is None else (now - asked_at).total_seconds()
@@ -122,13 +117,12 @@ def _free(now: datetime) -> QuerySet[CompactionRun]:
 
 
 def has_changed(run_id: str) -> bool:
-    """Whether a compaction has summarised or pruned anything yet."""
     is_pruned = CompactionRun.objects.filter(id=run_id, pruned_parts__gt=0).exists()
     return is_pruned or SummaryNode.objects.filter(run_id=run_id).exists()
 
 
 def last_run(session_id: str) -> LastRun | None:
-    """The newest compaction that has ended, whatever came of it."""
+    """Return the newest compaction that has ended in any state."""
     rows = CompactionRun.objects.filter(session_id=session_id, ended_at__isnull=False).order_by("-created_at")
     row = rows.values_list("state", "tokens_after", "tokens_before").first()
     if row is None:
@@ -140,7 +134,7 @@ def last_run(session_id: str) -> LastRun | None:
 
 
 def stale_runs(now: datetime) -> list[tuple[str, str]]:
-    """(session id, id) of compactions that nobody works on: their wake-up was lost, or their worker died."""
+    """Return (session id, id) of compactions whose wake-up was lost or whose worker died."""
     rows = CompactionRun.objects.filter(expired(now), state__in=LIVE)
     return list(rows.filter(session__deleted_at__isnull=True).values_list("session_id", "id")[:100])
 
@@ -160,23 +154,16 @@ def _run(row: CompactionRun, tries: Sequence[AttemptRecord]) -> RunRecord:
 # Reads of summaries, and of previews of them.
 
 # ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
-
-
 _ENTRY = ("id", "kind", "depth", "level", "text", "token_count", "first_seq", "last_seq", "message_count")
-"""Columns of a summary as it stands in a context."""
-
-_OTHERWISE = ("text", "revises", "restores", "source_ids")
-"""What a summary's record has by another name, or in another form, than its row."""
-_SUMMARY_COLUMNS = [field.name for field in fields(SummaryRecord) if field.name not in _OTHERWISE]
+_SUMMARY_COLUMNS = [
+    field.name for field in fields(SummaryRecord) if field.name not in ("text", "revises", "restores", "source_ids")
+]
 _PREVIEW_COLUMNS = [field.name for field in fields(PreviewRecord) if field.name not in ("depth", "text", "source_ids")]
 _NODE_COLUMNS = [field.name for field in fields(Node) if field.name != "sources"]
 
 
 def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> SummaryRecord:
-    """One summary of a session, or of one person's sessions.
-
-    :raises SummaryNotFoundError: there is no such summary there.
-    """
+    """:raises SummaryNotFoundError: there is no such summary there."""
     rows = SummaryNode.objects.filter(id=summary_id)
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
@@ -189,7 +176,7 @@ def load_summary(summary_id: str, *, session_id: str | None = None, owner_id: in
 
 
 def load_summaries(ids: Sequence[str], *, session_id: str) -> list[SummaryRecord]:
-    """Some summaries of a session in the order of ``ids``; two queries.
+    """Return summaries of a session in the order of ``ids``; two queries.
 
     :raises SummaryNotFoundError: one of them is not in the session.
     """
@@ -204,7 +191,7 @@ def load_summaries(ids: Sequence[str], *, session_id: str) -> list[SummaryRecord
 def load_previews(
     preview_id: str, *, session_id: str | None = None, owner_id: int | None = None
 ) -> list[PreviewRecord]:
-    """The previews that are applied with this one, each after those that it was made from; it is the last.
+    """Return the previews that are applied with this one, each after those that it was made from; it is the last.
 
     :raises PreviewNotFoundError: there is no such preview there, or it is a part of another one.
     """
@@ -213,52 +200,56 @@ def load_previews(
         rows = rows.filter(session_id=session_id)
     if owner_id is not None:
         rows = rows.filter(session__owner_id=owner_id, session__deleted_at__isnull=True)
-    found = [_preview(row) for row in rows.order_by("summary__depth", "created_at", "id")]
+    found = [
+        PreviewRecord(
+            **{name: getattr(row, name) for name in _PREVIEW_COLUMNS},
+            depth=row.summary.depth,
+            text=row.text,
+            source_ids=tuple(row.source_ids),
+        )
+        for row in rows.order_by("summary__depth", "created_at", "id")
+    ]
     if not any(preview.id == preview_id for preview in found):
         raise PreviewNotFoundError(preview_id=preview_id)
     return found
 
 
 def applied_with(summary_id: str, *, session_id: str) -> set[str]:
-    """The ids of all that were previewed together with this summary, itself among them; none if it was no preview."""
+    """Return the ids of all that were previewed with this summary, itself included; none if it was no preview."""
     rows = SummaryPreview.objects.filter(batch_id=summary_id, session_id=session_id)
     return set(rows.values_list("id", flat=True))
 
 
 def load_graph(session_id: str) -> Graph:
-    """Every summary of a session without its text, to be walked; two queries."""
+    """Return the summaries of a session without their texts; two queries."""
     rows = list(SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id").values(*_NODE_COLUMNS))
     sources: dict[str, list[str]] = defaultdict(list)
-    for node_id, source_id in _edges_above(session_id, [row["id"] for row in rows if row["kind"] == "condensed"]):
-        sources[node_id].append(source_id)
-    return Graph(Node(**row, sources=tuple(sources[row["id"]])) for row in rows)
-
-
-def _edges_above(session_id: str, condensed: list[str]) -> list[tuple[str, str]]:
     # Not joined on PostgreSQL: before it has counted thousands of new rows, it looks through all edges for each node.
-    among, values = (
-        ("= ANY(%s)", condensed)
+    among, value = (
+        ("= ANY(%s)", [row["id"] for row in rows if row["kind"] == "condensed"])
         if connection.vendor == "postgresql"
         else ("IN (SELECT id FROM summary_nodes WHERE session_id = %s AND kind = 'condensed')", session_id)
     )
     sql = f"SELECT node_id, source_id FROM summary_edges WHERE node_id {among} ORDER BY node_id, position"
-    return [(str(node_id), str(source_id)) for node_id, source_id in fetch(sql, [values])]
+    for node_id, source_id in fetch(sql, [value]):
+        sources[str(node_id)].append(str(source_id))
+    return Graph(Node(**row, sources=tuple(sources[row["id"]])) for row in rows)
 
 
 def summarised_sessions() -> list[str]:
-    """Every session that has a summary, those that were deleted left out."""
+    """Return the sessions that have a summary, without the deleted ones."""
     rows = SummaryNode.objects.filter(session__deleted_at__isnull=True)
     return list(rows.order_by("session_id").values_list("session_id", flat=True).distinct())
 
 
 def leaf_of_message(message_id: str, *, session_id: str) -> str | None:
-    """The id of a leaf that stands for a message, if one does; there may be newer revisions of it."""
+    """Return the id of a leaf that stands for a message, if one does; there may be newer revisions of it."""
     edges = SummaryEdge.objects.filter(source_id=message_id, source_type="message", node__session_id=session_id)
     return edges.values_list("node_id", flat=True).first()
 
 
 def messages_of_slices(session_id: str, slices: Sequence[tuple[str, int, int]]) -> list[str]:
-    """The ids of the messages of neighbouring leaves, in order; one query.
+    """Return the ids of the messages of neighbouring leaves, in order; one query.
 
     A slice is a leaf with its first position and the one after its last; between the first and the last slice leaves
     are whole.
@@ -273,7 +264,7 @@ def messages_of_slices(session_id: str, slices: Sequence[tuple[str, int, int]]) 
 
 
 def messages_of_leaves(session_id: str) -> dict[str, list[str]]:
-    """The ids of the messages of every leaf of a session, in order; as many rows as messages were summarised."""
+    """Return the ids of the messages of every leaf, in order; reads as many rows as messages were summarised."""
     edges = SummaryEdge.objects.filter(node__session_id=session_id, node__kind="leaf")
     found: dict[str, list[str]] = defaultdict(list)
     for node_id, source_id in edges.order_by("node_id", "position").values_list("node_id", "source_id").iterator():
@@ -282,20 +273,20 @@ def messages_of_leaves(session_id: str) -> dict[str, list[str]]:
 
 
 def last_summary(session_id: str) -> SummaryRecord | None:
-    """The newest summary of a session, by the ledger; ``None`` when nothing was summarised yet."""
+    """Return the newest summary of a session, by the ledger; ``None`` when nothing was summarised yet."""
     summary_id = newest_summary(session_id)
     return None if summary_id is None else load_summary(summary_id, session_id=session_id)
 
 
 def list_summaries(session_id: str) -> list[SummaryRecord]:
-    """Every summary of a session, in the order they were made; two queries."""
+    """Return the summaries of a session in the order they were made; two queries."""
     sources = _sources(node__session_id=session_id)
     rows = SummaryNode.objects.filter(session_id=session_id).order_by("created_at", "id")
     return [_summary(row, sources[row.id]) for row in rows]
 
 
 def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[SummaryEntry]:
-    """Summaries of a session as they stand in a context, from their ids and positions; one query, none for none.
+    """Return summaries as they stand in a context, from their ids and positions; at most one query.
 
     :raises SummaryNotFoundError: one of them is not there.
     """
@@ -312,7 +303,7 @@ def load_summary_entries(positions: dict[str, int], *, session_id: str) -> list[
 
 
 def load_preview_entries(positions: dict[str, int], *, session_id: str) -> list[SummaryEntry]:
-    """Previews of a session as the summaries that others are made from; those that are none are left out; one query."""
+    """Return previews as the summaries that others are made from, without ids that are no previews; one query."""
     rows = SummaryPreview.objects.filter(id__in=list(positions), session_id=session_id)
     own = ("id", "level", "text", "token_count")
     return [
@@ -322,7 +313,7 @@ def load_preview_entries(positions: dict[str, int], *, session_id: str) -> list[
 
 
 def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int, str]:
-    """For each message, the leaf that stands for it in its newest revision, where there is one."""
+    """Return for each message the leaf that stands for it in its newest revision, where there is one."""
     if not message_seqs:
         return {}
     rows = SummaryNode.objects.filter(
@@ -337,7 +328,7 @@ def covering_summaries(session_id: str, message_seqs: Sequence[int]) -> dict[int
 
 
 def leaves_of_messages(message_ids: Collection[str]) -> dict[str, str]:
-    """For each of these messages, of whatever session, the leaf that stands for it in its newest revision; one query."""
+    """Return for each message, of any session, the leaf that stands for it in its newest revision; one query."""
     if not message_ids:
         return {}
     edges = SummaryEdge.objects.filter(
@@ -352,13 +343,8 @@ def _entry(position: int, row: tuple[Any, ...]) -> SummaryEntry:
     return SummaryEntry(position=position, text=text, file_ids=find_file_ids(text), **values)
 
 
-def _preview(row: SummaryPreview) -> PreviewRecord:
-    values = {name: getattr(row, name) for name in _PREVIEW_COLUMNS}
-    return PreviewRecord(**values, depth=row.summary.depth, text=row.text, source_ids=tuple(row.source_ids))
-
-
 def _sources(**where: Any) -> dict[str, list[tuple[str, str]]]:
-    """What each of these summaries stands for, in order: (type, id)."""
+    """Return what each of these summaries stands for, in order, as (type, id)."""
     edges = SummaryEdge.objects.filter(**where).order_by("node_id", "position")
     sources: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for summary_id, type, id in edges.values_list("node_id", "source_type", "source_id"):
@@ -380,15 +366,13 @@ MOST_PLACES = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTally:
-    """The compactions of a session."""
-
     total: int
     failed: int
     live: int
 
 
 def tally_runs(session_id: str) -> RunTally:
-    """How many compactions a session had; one query."""
+    """Return how many compactions a session had; one query."""
     counts = CompactionRun.objects.filter(session_id=session_id).aggregate(
         total=Count("id"),
         failed=Count("id", filter=Q(state=RunState.FAILED)),
@@ -398,16 +382,16 @@ def tally_runs(session_id: str) -> RunTally:
 
 
 def compacted_after(session_id: str, *, newest: int) -> list[int]:
-    """The newest message when each compaction ended; ``newest`` for one that goes on."""
+    """Return the newest message when each compaction ended; ``newest`` for a live one."""
     rows = CompactionRun.objects.filter(session_id=session_id).order_by("-created_at")
     places = rows.values_list("after_message_seq", flat=True)[:MOST_PLACES]
     return sorted({newest if place is None else place for place in places})
 
 
 def list_runs_after(session_id: str, first: int, last: int, *, with_live: bool = False) -> list[RunRecord]:
-    """Compactions that ended after one of the messages ``first`` to ``last``, in order; two queries.
+    """Return the compactions that ended after one of the messages ``first`` to ``last``, in order, then the live ones.
 
-    Those that go on are the last, where they are wanted.
+    Two queries.
     """
     ended = Q(after_message_seq__gte=first, after_message_seq__lte=last)
     wanted = ended | Q(state__in=LIVE) if with_live else ended
@@ -416,29 +400,24 @@ def list_runs_after(session_id: str, first: int, last: int, *, with_live: bool =
 
 
 def runs_that_pruned(session_id: str, seqs: Collection[int]) -> dict[int, RunRecord]:
-    """The compaction behind each of the events that took tool outputs out of the context, as far as it is known."""
+    """Return the compaction behind each of the events that took tool outputs out of the context, where it is known."""
     # A compaction says what it pruned with the event right after (store.prune).
     events = load_events_at(session_id, [seq + 1 for seq in seqs])
     named = {event.seq - 1: event.data.get("run_id") for event in events if event.type == EventType.PRUNE_COMPLETED}
-    runs = {run.id: run for run in _runs(session_id, [id for id in named.values() if id])}
+    ids = [id for id in named.values() if id]
+    rows = CompactionRun.objects.filter(session_id=session_id, id__in=ids) if ids else ()
+    runs = {run.id: run for run in run_records(rows)}
     return {seq: runs[id] for seq, id in named.items() if id in runs}
-
-
-def _runs(session_id: str, ids: Sequence[str]) -> list[RunRecord]:
-    return run_records(CompactionRun.objects.filter(session_id=session_id, id__in=ids)) if ids else []
 
 
 # Reads of summaries for the inspector: a page at a time, texts as beginnings or one by one.
 
 HEAD_CHARACTERS = 400
 _HEAD = ("id", "kind", "first_seq", "last_seq", "token_count", "level", "model")
-_SORT = ("kind", "level", "freshness")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryHead:
-    """A summary with the beginning of its text."""
-
     id: str
     kind: str
     first_seq: int
@@ -451,7 +430,7 @@ class SummaryHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a compaction has come to so far."""
+    """What a compaction has written so far."""
 
     summaries: int
     saved: int
@@ -460,8 +439,6 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryCount:
-    """How many summaries of one sort there are."""
-
     kind: str
     level: int
     freshness: str
@@ -479,60 +456,57 @@ class Reply:
 
 
 def count_summaries(session_id: str) -> list[SummaryCount]:
-    """How many summaries of a session there are of each sort; one query."""
+    """Return how many summaries of a session there are of each sort; one query."""
     superseded = Case(When(superseded_seq__isnull=False, then=Value(True)), default=Value(False))
     rows = SummaryNode.objects.filter(session_id=session_id).order_by().annotate(is_superseded=superseded)
-    counted = rows.values(*_SORT, "is_superseded").annotate(number=Count("id"))
+    counted = rows.values("kind", "level", "freshness", "is_superseded").annotate(number=Count("id"))
     return [SummaryCount(**row) for row in counted]
 
 
 def load_sources(summary_id: str, *, offset: int, limit: int) -> list[str]:
-    """The ids of some of what a summary was made of, in order."""
+    """Return the ids of some of what a summary was made of, in order."""
     edges = SummaryEdge.objects.filter(node_id=summary_id).order_by("position")
     return list(edges.values_list("source_id", flat=True)[offset : offset + limit])
 
 
 def models_of_summaries(ids: Sequence[str]) -> dict[str, str]:
-    """Who wrote each of these summaries; empty for level 3."""
+    """Return the model that wrote each of these summaries; empty for level 3."""
     return dict(SummaryNode.objects.filter(id__in=ids).values_list("id", "model"))
 
 
 def load_heads(ids: Sequence[str], *, session_id: str) -> dict[str, SummaryHead]:
-    """Summaries of a session by id, with the beginnings of their texts."""
+    """Return summaries of a session by id, with the beginnings of their texts."""
     rows = SummaryNode.objects.filter(session_id=session_id, id__in=ids).annotate(start=Head("text", HEAD_CHARACTERS))
     found = rows.values(*_HEAD, "start")
     return {row["id"]: SummaryHead(text=row.pop("start"), **row) for row in found}
 
 
 def written_by(run_id: str) -> Written:
-    """The summaries that a compaction has written so far, and the tokens that they take less than what they stand for."""
+    """Return how many summaries a compaction has written, and how many tokens they save."""
     rows = SummaryNode.objects.filter(run_id=run_id)
     sums = rows.aggregate(summaries=Count("id"), saved=Sum(F("source_tokens") - F("token_count"), default=0))
     return Written(**sums)
 
 
 def later_revisions(ids: Sequence[str]) -> dict[str, str]:
-    """For those of these summaries that were revised, the revision that took their place."""
+    """Return the revision that took the place of each of these summaries that was revised."""
     return dict(SummaryNode.objects.filter(revises_id__in=ids).values_list("revises_id", "id"))
 
 
 def load_tries(summary_id: str, *, session_id: str, limit: int) -> list[AttemptRecord]:
-    """The attempts at one summary, in order, the rejected ones among them."""
+    """Return the attempts at one summary in order, rejected ones included."""
     rows = SummaryTry.objects.filter(session_id=session_id, summary_id=summary_id).order_by("number")
     return [AttemptRecord(**values) for values in rows.values(*_TRY_COLUMNS)[:limit]]
 
 
 def tries_of_calls(call_ids: Sequence[str], *, session_id: str) -> dict[str, AttemptRecord]:
-    """The attempts for which these calls of a session were made, by call; one that has not ended has none."""
+    """Return by call the attempts for which these calls were made; a call that has not ended has none."""
     rows = SummaryTry.objects.filter(session_id=session_id, call_id__in=call_ids)
     return {values["call_id"]: AttemptRecord(**values) for values in rows.values(*_TRY_COLUMNS)}
 
 
 def load_reply(try_id: str, *, session_id: str) -> Reply:
-    """What came of an attempt at a summary, word for word.
-
-    :raises SummaryNotFoundError: the session has no such attempt.
-    """
+    """:raises SummaryNotFoundError: the session has no such attempt."""
     rows = SummaryTry.objects.filter(session_id=session_id, id=try_id)
     row = rows.values_list("text", "reasoning", "tool_calls").first()
     if row is None:
@@ -545,7 +519,6 @@ def load_reply(try_id: str, *, session_id: str) -> Reply:
 
 
 def load_projection(session_id: str, *, using: str = "default") -> Projection:
-    """Everything that can be replayed."""
     runs = CompactionRun.objects.using(using).filter(session_id=session_id)
     sources: dict[str, list[tuple[str, str]]] = defaultdict(list)
     edges = SummaryEdge.objects.using(using).filter(node__session_id=session_id).order_by("node_id", "position")

@@ -1,4 +1,4 @@
-"""Story: the payload of a past model call, made again from the record and compared with its digest (decision 5)."""
+"""The payload of a past model call, made again from the record and compared with its digest (decision 5)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from mnesis_core.providers.rendering import digest, render
 from mnesis_core.records import CallRecord
 from sessions_app.record import call_queries, file_port, message_queries, session_queries
 
+Payload = tuple[dict[str, Any], list[str]]
+"""A payload, and what of it was not kept, in words."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltPayload:
@@ -29,15 +32,15 @@ class RebuiltPayload:
     payload: dict[str, Any] | None
     """``None`` when the record does not give one."""
     digest: str
-    """Of this payload; empty without one."""
+    """The digest of this payload; empty without one."""
     stored_digest: str
-    """Of the payload that was sent."""
+    """The digest of the payload that was sent."""
     problems: tuple[str, ...]
-    """What is missing or differs, in words; nothing when the two digests are the same."""
+    """What is missing or differs, in words; empty when the two digests are the same."""
 
     @property
     def digest_matches(self) -> bool:
-        """Whether this is byte for byte what was sent."""
+        """Return whether this is byte for byte what was sent."""
         return self.digest == self.stored_digest
 
 
@@ -50,39 +53,49 @@ class PromptSources:
     system_prompt: str
     tools: Sequence[ToolSpec]
     problems: list[str]
-    """What of it was not kept."""
+    """What was not kept, in words."""
 
 
 def rebuild_payload(call: CallRecord, *, sources: PromptSources | None = None) -> RebuiltPayload:
-    """The payload of a call, whatever was said, pruned, summarised or redescribed since. Never fails.
+    """Return the payload of a call, whatever was said, pruned, summarised or redescribed since. Never fails.
 
     ``sources`` are those of the call's prompt, if they were read before.
     """
     try:
         rebuild_it = _PAYLOADS.get(call.purpose)
-        payload, problems = rebuild_it(call) if rebuild_it else _turn_payload(call, sources)
+        if rebuild_it:
+            payload, problems = rebuild_it(call)
+        else:
+            found = sources or load_sources(call)
+            prompt = rebuild(found.manifest, found.entries, system_prompt=found.system_prompt, tools=found.tools)
+            payload, problems = render(prompt), found.problems
     except ValueError as error:
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(str(error),))
     except NotFound as error:
         missing = " ".join([error.message, *map(str, error.details.values())])
         return RebuiltPayload(payload=None, digest="", stored_digest=call.digest, problems=(missing,))
-    found = digest(payload)
-    if found == call.digest:
+    rebuilt_digest = digest(payload)
+    if rebuilt_digest == call.digest:
         problems = []
     elif not problems:
         problems = ["everything it names is there, and yet it reads differently: the rules of rendering have changed"]
-    return RebuiltPayload(payload=payload, digest=found, stored_digest=call.digest, problems=tuple(problems))
+    return RebuiltPayload(payload=payload, digest=rebuilt_digest, stored_digest=call.digest, problems=tuple(problems))
 
 
 def load_sources(call: CallRecord) -> PromptSources:
-    """What the prompt of a turn's call was made of.
+    """Return what the prompt of a turn's call was made of.
 
     :raises ValueError: the manifest is none.
     :raises NotFound: it names something that is not there.
     """
     manifest = read_manifest(call.manifest)
     texts = _texts(call)
-    tools, problems = _tools(texts)
+    tools: Sequence[ToolSpec] = ()
+    problems = []
+    try:
+        tools = read_tools(texts["tools"]) if "tools" in texts else ()
+    except ValueError as error:
+        problems.append(str(error))
     named = {name for row in manifest if row["kind"] == "tools" for name in row["names"]}
     if missing := named - {tool.name for tool in tools}:
         problems.append(f"the descriptions of then are missing of: {', '.join(sorted(missing))}")
@@ -97,17 +110,8 @@ def load_sources(call: CallRecord) -> PromptSources:
     )
 
 
-def _turn_payload(call: CallRecord, sources: PromptSources | None) -> tuple[dict[str, Any], list[str]]:
-    """The payload, and what of it was not kept; see ``load_sources``."""
-    found = sources or load_sources(call)
-    prompt = rebuild(found.manifest, found.entries, system_prompt=found.system_prompt, tools=found.tools)
-    return render(prompt), found.problems
-
-
-def _summary_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
-    """What a summarising model was sent.
-
-    :raises ValueError: the manifest is none, or the prompt of then was not kept.
+def _summary_payload(call: CallRecord) -> Payload:
+    """:raises ValueError: the manifest is none, or the prompt of then was not kept.
     :raises NotFound: it names something that is not there.
     """
     manifest = read_manifest(call.manifest)
@@ -124,8 +128,7 @@ def _summary_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
     return payload, []
 
 
-def _file_payload(call: CallRecord) -> tuple[dict[str, Any], list[str]]:
-    """What a model was sent that described a file; see ``_summary_payload``."""
+def _file_payload(call: CallRecord) -> Payload:
     manifest = read_manifest(call.manifest)
     payload = file_prose.rebuild_question(
         manifest, _prompt(call, manifest), read=partial(file_port.read_content, call.session_id)
@@ -142,13 +145,11 @@ def _prompt(call: CallRecord, manifest: Sequence[Row]) -> SummaryPrompt:
     return parse_prompt(version.partition(".")[0], text)
 
 
-Payload = tuple[dict[str, Any], list[str]]
-"""A payload, and what of it was not kept."""
 _PAYLOADS: dict[str, Callable[[CallRecord], Payload]] = {"summary": _summary_payload, "file": _file_payload}
 
 
 def register_payload(purpose: str, rebuild: Callable[[CallRecord], Payload]) -> None:
-    """Let calls for a purpose be rebuilt by an app that stands above this one; it says so when Django is ready."""
+    """Let an app above this one rebuild the calls for a purpose; it registers when Django is ready."""
     _PAYLOADS[purpose] = rebuild
 
 
@@ -163,25 +164,15 @@ def _sources_of_summary(session_id: str, manifest: Sequence[Row]) -> tuple[list[
 
 
 def load_ranges(session_id: str, ranges: Iterable[Sequence[int]]) -> list[StoredMessage]:
-    """The messages of stretches, first and last, as the manifest of a summarising call names them; a read for each."""
+    """Return the messages of ranges, each given by its first and last; one read for each."""
     found = (
         message_queries.load_messages(session_id, after=first - 1, limit=last - first + 1) for first, last in ranges
     )
     return [message for stretch in found for message in stretch]
 
 
-def _tools(texts: Mapping[str, str]) -> tuple[Sequence[ToolSpec], list[str]]:
-    text = texts.get("tools")
-    if text is None:
-        return (), []
-    try:
-        return read_tools(text), []
-    except ValueError as error:
-        return (), [str(error)]
-
-
 def _texts(call: CallRecord) -> dict[str, str]:
-    """The texts beside the messages, by the names that the call gives them."""
+    """Return the texts that a prompt has besides messages, by the names that the call gives them."""
     names = call.parameters.get("texts")
     if not isinstance(names, Mapping):
         return {}
@@ -190,7 +181,6 @@ def _texts(call: CallRecord) -> dict[str, str]:
 
 
 def _sources(session_id: str, manifest: Sequence[Row]) -> list[ContextEntry]:
-    """The messages and summaries that a manifest names."""
     message_ids = [row["id"] for row in manifest if row["kind"] == "message"]
     positions = {row["id"]: row["first_seq"] for row in manifest if row["kind"] == "summary"}
     messages = message_queries.load_messages_by_ids(message_ids, session_id=session_id)

@@ -1,4 +1,4 @@
-"""Attempts at summaries: kept whatever came of them, never changed."""
+"""Writes of compactions, of the attempts at summaries, of summaries and of their revisions and previews."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NewTry:
 
 
 def record_try(record: Change, new: NewTry) -> str:
-    """Keep an attempt at a summary, whatever came of it; returns its id."""
+    """Keep an attempt at a summary, accepted or not, and return its id."""
     attempt = new.attempt
     row = _TRIES.row(
         id=new_id("try"),
@@ -121,19 +121,17 @@ def close_calls(record: Change, call_ids: Sequence[str]) -> None:
 _RUNS = Table(CompactionRun)
 
 LOST_AFTER = timedelta(seconds=30)
-"""A queued compaction that nobody claimed by then has lost its wake-up, or no worker runs."""
+"""A queued compaction that was not claimed by then has lost its wake-up, or no worker runs."""
+# A compaction is queued again after as long as it has waited already, within these: without a worker the queue must not
+# fill up.
 WAKE_AGAIN_AFTER, WAKE_AGAIN_AT_LAST_AFTER = timedelta(minutes=5), timedelta(hours=1)
-"""A compaction is queued again after as long as it has waited already, within these: without a worker the queue must
-not fill up."""
-
-
 LONGEST_ERROR = 1_000
 """Characters of an error's message that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a compaction came to that its summaries do not tell."""
+    """How a compaction ended."""
 
     outcome: str
     """A value of ``mnesis_core.compaction.Outcome``."""
@@ -141,7 +139,7 @@ class RunResult:
 
 
 def request_run(record: Change, *, trigger: str) -> str | None:
-    """Queue a compaction; returns its id, or ``None`` when one is live already: there is never a second."""
+    """Queue a compaction and return its id; ``None`` when one is live already."""
     if CompactionRun.objects.filter(session_id=record.session_id, state__in=LIVE).exists():
         return None
     run = _RUNS.row(
@@ -159,9 +157,9 @@ def request_run(record: Change, *, trigger: str) -> str | None:
 def claim_run(
     record: Change, run_id: str, *, lease_owner: str, lease_seconds: float, tokens_before: int | None = None
 ) -> int | None:
-    """Claim a queued compaction, or one whose worker died; returns the fence, or ``None`` if somebody has it.
+    """Claim a queued compaction, or one whose worker died; return the fence, or ``None`` if a live process has it.
 
-    ``tokens_before`` is the size of the context; that of the first claim stays.
+    ``tokens_before`` is the size of the context; the size at the first claim stays.
     """
     free = Q(state=RunState.QUEUED) | Q(expired(record.now), state=RunState.RUNNING)
     lease = Lease(owner=lease_owner, seconds=lease_seconds)
@@ -179,7 +177,7 @@ def claim_run(
     fence: int = CompactionRun.objects.values_list("fence", flat=True).get(id=run_id)
     record.publish(EventType.COMPACTION_STARTED, run_id=run_id, attempt=fence)
     if fence > 1:
-        _close_calls(record, run_id)
+        close_calls(record, running_summary_calls(record.session_id, run_id))
     return fence
 
 
@@ -196,16 +194,16 @@ def renew_run(run_id: str, *, fence: int, lease: Lease) -> None:
 def require_run(record: Change, run_id: str, *, fence: int) -> None:
     """Make sure that a compaction is still this process's, before anything is written for it.
 
-    :raises TakenOver: somebody else has the compaction, or it has ended.
+    :raises TakenOver: another process has the compaction, or it has ended.
     """
     if record.find(_RUNS, "id", id=run_id, state=RunState.RUNNING, fence=fence) is None:
         raise TakenOver(run_id=run_id)
 
 
 def requeue_run(record: Change, run_id: str, *, max_attempts: int) -> bool:
-    """A forgotten compaction waits again, and is then left alone for a while; False if it needs no worker any more.
+    """Queue a forgotten compaction again and leave it alone for a while; return whether it needs a worker.
 
-    One that was forgotten ``max_attempts`` times by who had claimed it fails: whoever takes it up dies of it.
+    One whose workers died ``max_attempts`` times fails: it seems to kill them.
     """
     forgotten = CompactionRun.objects.filter(expired(record.now), id=run_id, state__in=LIVE)
     run = forgotten.first()
@@ -224,7 +222,7 @@ def requeue_run(record: Change, run_id: str, *, max_attempts: int) -> bool:
 
 
 def prune(record: Change, run_id: str, part_ids: Sequence[str], *, tokens: int) -> int:
-    """Take tool outputs out of the context on behalf of a compaction; returns how many. Once in each compaction."""
+    """Take tool outputs out of the context, once in each compaction; return how many."""
     parts = message_store.tombstone_parts(record, part_ids)
     record.update(_RUNS, {"pruned_parts": parts, "pruned_tokens": tokens}, id=run_id, pruned_parts=None)
     record.publish(EventType.PRUNE_COMPLETED, run_id=run_id, parts=parts, tokens=tokens)
@@ -234,7 +232,7 @@ def prune(record: Change, run_id: str, part_ids: Sequence[str], *, tokens: int) 
 def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) -> None:
     """End a compaction that did its work.
 
-    :raises TakenOver: somebody else has the compaction, or it has ended.
+    :raises TakenOver: another process has the compaction, or it has ended.
     """
     values = {"outcome": result.outcome, "tokens_after": result.tokens_after}
     sums = _end(record, run_id, fence, state=RunState.COMPLETED.value, **values)
@@ -252,51 +250,43 @@ def finish_run(record: Change, run_id: str, result: RunResult, *, fence: int) ->
 def fail_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> None:
     """End a compaction that could not do its work.
 
-    :raises TakenOver: somebody else has the compaction, or it has ended.
+    :raises TakenOver: another process has the compaction, or it has ended.
     """
-    _end(record, run_id, fence, state=RunState.FAILED.value, **_error_columns(error))
-    record.publish(EventType.COMPACTION_FAILED, run_id=run_id, error_code=error.code)
-    _close_calls(record, run_id)
+    _end_with(error, EventType.COMPACTION_FAILED, record, run_id, fence=fence, state=RunState.FAILED)
 
 
 def supersede_run(record: Change, run_id: str, error: MnesisError, *, fence: int) -> None:
     """End a compaction whose sources left the context before their summary was there.
 
-    :raises TakenOver: somebody else has the compaction, or it has ended.
+    :raises TakenOver: another process has the compaction, or it has ended.
     """
-    _end(record, run_id, fence, state=RunState.SUPERSEDED.value, **_error_columns(error))
-    record.publish(EventType.COMPACTION_SUPERSEDED, run_id=run_id, error_code=error.code)
-    _close_calls(record, run_id)
+    _end_with(error, EventType.COMPACTION_SUPERSEDED, record, run_id, fence=fence, state=RunState.SUPERSEDED)
 
 
-def _close_calls(record: Change, run_id: str) -> None:
+def _end_with(
+    error: MnesisError, event: EventType, record: Change, run_id: str, *, fence: int, state: RunState
+) -> None:
+    message = error.message[:LONGEST_ERROR]
+    _end(record, run_id, fence, state=state.value, error_code=error.code, error_message=message)
+    record.publish(event, run_id=run_id, error_code=error.code)
     close_calls(record, running_summary_calls(record.session_id, run_id))
 
 
-def _error_columns(error: MnesisError) -> dict[str, str]:
-    return {"error_code": error.code, "error_message": error.message[:LONGEST_ERROR]}
-
-
 def _end(record: Change, run_id: str, fence: int, **values: Any) -> dict[str, Any]:
-    """Write the end with what all attempts together have done; returns that."""
-    sums = _sums(run_id)
+    """Write the end of a compaction with the sums over all processes that worked on it, and return those."""
+    nodes = SummaryNode.objects.filter(run_id=run_id)
+    names = ("tokens_input", "tokens_output", "cost_micros")
+    used = SummaryTry.objects.filter(run_id=run_id).aggregate(**{name: Sum(name, default=0) for name in names})
+    sums = used | {
+        "level": nodes.aggregate(level=Max("level", default=0))["level"],
+        "summary_ids": list(nodes.order_by("created_at", "id").values_list("id", flat=True)),
+        "source_count": SummaryEdge.objects.filter(node__run_id=run_id).count(),
+    }
     values |= {"ended_at": record.now, "end_seq": record.next_seq, "after_message_seq": record.message_seq}
     if not record.update(_RUNS, values | sums, id=run_id, state=RunState.RUNNING.value, fence=fence):
         raise TakenOver(run_id=run_id)
     record.update(_RUNS, {"pruned_parts": 0, "pruned_tokens": 0}, id=run_id, pruned_parts=None)
     return sums
-
-
-def _sums(run_id: str) -> dict[str, Any]:
-    """What a compaction comes to, whichever of its attempts did it, tries that came to nothing included."""
-    nodes = SummaryNode.objects.filter(run_id=run_id)
-    names = ("tokens_input", "tokens_output", "cost_micros")
-    used = SummaryTry.objects.filter(run_id=run_id).aggregate(**{name: Sum(name, default=0) for name in names})
-    return used | {
-        "level": nodes.aggregate(level=Max("level", default=0))["level"],
-        "summary_ids": list(nodes.order_by("created_at", "id").values_list("id", flat=True)),
-        "source_count": SummaryEdge.objects.filter(node__run_id=run_id).count(),
-    }
 
 
 # Summaries, their revisions and previews of these.
@@ -329,9 +319,9 @@ class Revision:
 def record_summary(
     record: Change, run_id: str, summary: NewSummary, *, fence: int, source_type: str, source_ids: list[str]
 ) -> str:
-    """Write a summary with its edges and swap it into the context for its sources; returns its id.
+    """Write a summary with its edges, swap it into the context for its sources, and return its id.
 
-    :raises TakenOver: somebody else has the compaction, or it has ended.
+    :raises TakenOver: another process has the compaction, or it has ended.
     :raises ContextChanged: a source is not in the context any more.
     """
     require_run(record, run_id, fence=fence)
@@ -427,7 +417,6 @@ def _write_edges(record: Change, node: Any, source_ids: Sequence[str], **values:
 
 
 def _write_node(record: Change, node: Any, source_ids: Sequence[str], **why: str) -> None:
-    """A new summary with its event, and its words for the search."""
     record.insert(_NODES, node)
     record.publish(
         EventType.SUMMARY_CREATED,
@@ -443,7 +432,6 @@ def _write_node(record: Change, node: Any, source_ids: Sequence[str], **why: str
 
 
 def _mark_freshness(record: Change, *, because: str) -> None:
-    """Bring the marks up to what the graph says now."""
     graph = load_graph(record.session_id)
     stale, marked = graph.stale(), {node.id for node in graph.current() if node.freshness == Freshness.STALE}
     changed = {Freshness.STALE: sorted(stale - marked), Freshness.FRESH: sorted(marked - stale)}
