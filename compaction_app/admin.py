@@ -51,7 +51,6 @@ ITEMS_PER_PAGE = 200
 CHANGES_SHOWN = 50
 PREVIEW = 160
 CHOSEN_TEXT = 600
-"""Characters that are shown of what was chosen in the drawing."""
 BATCH = 1000
 """SQLite allows 32,766 variables in one statement."""
 SEES_CONTEXT = (
@@ -63,8 +62,6 @@ LEVELS = fixed_filter("level", "level", ("1", "2", "3"))
 
 @admin.register(CompactionRun)
 class CompactionRunAdmin(ReadOnlyAdmin):
-    """Compactions: why, what was tried, what came of it."""
-
     list_display = (
         "shown_id", "in_session", "trigger", "state", "outcome", "level", "tokens_before", "tokens_after", "source_count",
         "pruned_parts", "created",
@@ -94,8 +91,6 @@ class CompactionRunAdmin(ReadOnlyAdmin):
 
 @admin.register(SummaryTry)
 class SummaryTryAdmin(ReadOnlyAdmin):
-    """Attempts at summaries, the rejected ones included."""
-
     list_display = (
         "shown_id", "in_session", "kind", "level", "piece", "accepted", "reason", "tokens_input", "tokens_output",
         "cost_micros", "created",
@@ -112,8 +107,6 @@ class SummaryTryAdmin(ReadOnlyAdmin):
 
 @admin.register(SummaryPreview)
 class SummaryPreviewAdmin(ReadOnlyAdmin):
-    """What summaries would say in a revision, applied or not."""
-
     list_display = (
         "shown_id", "in_session", "summary_id", "level", "model", "prompt_version", "token_count", "cost_micros", "applied",
         "created",
@@ -304,8 +297,6 @@ def _session(request: HttpRequest, session_id: str) -> SessionHeading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownItem:
-    """One item of the context as a line."""
-
     record: ContextItemRecord
     kind: str
     """Who spoke, or what kind of summary."""
@@ -335,6 +326,16 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
         )
         if total
     ]
+    try:
+        frame = load_frame(about.id)
+        spec = frame.spec
+        measured = (
+            f"Window {spec.context_window:,} ({spec.context_window_source}), "
+            f"answer up to {spec.max_output_tokens:,} ({spec.max_output_source}), usable {frame.budget.usable:,}. "
+            f"{describe_count(**frame.calibration.as_dict())}"
+        )
+    except SessionNotFoundError:  # it was deleted
+        measured = ""
     return {
         "at": seq,
         "is_now": seq == about.event_seq,
@@ -344,7 +345,7 @@ def _context(request: HttpRequest, about: SessionHeading) -> dict[str, Any]:
         "page": page,
         "keep": f"at={seq}&",
         "tokens": inspect_queries.sum_message_tokens(about.id, at=seq) + _summary_tokens(about.id, at=seq),
-        "measured": _measured(about.id),
+        "measured": measured,
         "tables": [*changes, ("", page.paginator.count, page.object_list)],
         "steps": [
             ("Previous change", before),
@@ -362,19 +363,6 @@ def _page_of_items(request: HttpRequest, about: SessionHeading, seq: int) -> Pag
     records = inspect_queries.load_context_page(about.id, at=seq, offset=first, limit=ITEMS_PER_PAGE)
     page.object_list = _items(about.id, records, at=seq)
     return page
-
-
-def _measured(session_id: str) -> str:
-    try:
-        frame = load_frame(session_id)
-    except SessionNotFoundError:  # it was deleted
-        return ""
-    spec = frame.spec
-    return (
-        f"Window {spec.context_window:,} ({spec.context_window_source}), "
-        f"answer up to {spec.max_output_tokens:,} ({spec.max_output_source}), usable {frame.budget.usable:,}. "
-        f"{describe_count(**frame.calibration.as_dict())}"
-    )
 
 
 def _summary_tokens(session_id: str, *, at: int) -> int:

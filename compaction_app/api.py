@@ -420,7 +420,7 @@ def _revisions_out(ids: list[str], caller: int) -> dict[str, Any]:
     return {"items": [summary_out(summary) for summary in queries.load_summaries(ids, session_id=session_id)]}
 
 
-# Context and compactions at the REST door.
+# Context and compactions at the REST endpoint.
 
 router.add_router("", search_router)
 

@@ -4,13 +4,10 @@ from django.apps import AppConfig
 
 
 class CompactionConfig(AppConfig):
-    """Summaries and the runs that make them."""
-
     name = "compaction_app"
     verbose_name = "Compaction"
 
     def ready(self) -> None:
-        """Register the summaries with the search."""
         # Here, not above: apps.py is read before any model can be made.
         from sessions_app.search import index
 

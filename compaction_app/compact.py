@@ -1,9 +1,8 @@
-"""Story: compact a session: claim, prune, summarise the oldest turns, swap, condense, until the target is met.
+"""Compact a session: claim, prune, summarise the oldest turns, swap, condense, until the target is met.
 
-The worker and a turn at the hard threshold call the same function. Models are asked with nothing held:
-each summary is committed in one short transaction, fenced and checked against the context as it is then.
-Whoever takes a compaction over whose worker died goes on from what is committed, and pays for nothing twice
-but the call that the dead one was waiting for.
+The worker and a turn at the hard threshold call the same function. Models are asked with no lock held; each summary is
+committed in one short transaction, fenced and checked against the context as it is then. A process that takes over a
+compaction whose worker died goes on from what is committed, and pays twice only for the call that the worker waited for.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from compaction_app import store
 from compaction_app.context import ContextState, load_state, meter_of, size_of
 from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, live_run, load_run
-from compaction_app.schedule import Attempt, act_on, claim, request_compaction, trigger_of
+from compaction_app.schedule import ClaimedRun, claim, request_compaction, request_if_due, trigger_of
 from compaction_app.store import RunResult
-from compaction_app.summary_requests import RecordedTries, prepare_manifest, summarisers_of
+from compaction_app.summary_requests import RecordedAttempts, prepare_manifest, summarisers_of
 from mnesis_core.compaction.selection import (
     Condensation,
     Situation,
@@ -55,49 +54,49 @@ POLL_SECONDS = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """What one attempt has to do it with."""
+    """A claimed compaction with the model that summarises; without one, only level 3 is left."""
 
-    attempt: Attempt
+    attempt: ClaimedRun
     trigger: str
     model: Model | None
     began: float = field(default_factory=time.monotonic)
 
 
 def compact_session(session_id: str, *, run_id: str) -> RunRecord:
-    """Do the work of a requested compaction, unless somebody else has done it or is at it.
+    """Do the work of a requested compaction, unless another process has done it or is doing it.
 
     :raises OperationalError: the database was away; the compaction is taken up again when its lease is over.
     """
-    attempt = claim(session_id, run_id)
-    if attempt is not None:
+    claimed = claim(session_id, run_id)
+    if claimed is not None:
         try:
-            _compact_to_an_end(attempt)
+            _run(claimed)
         except TakenOver:
             logger.warning("compaction %s was taken over: this process was away for longer than its lease", run_id)
     return load_run(run_id)
 
 
-def _compact_to_an_end(attempt: Attempt) -> None:
-    """Whatever happens is written down.
+def _run(claimed: ClaimedRun) -> None:
+    """Compact, and write down how it ended.
 
-    :raises TakenOver: what happens is another process's now.
+    :raises TakenOver: another process has the compaction.
     """
     try:
-        _compact(attempt)
+        _compact(claimed)
     except (TakenOver, *AWAY):
         raise
     except ContextChanged as error:
-        with attempt.held() as record:
-            store.supersede_run(record, attempt.run_id, error, fence=attempt.fence)
+        with claimed.held() as record:
+            store.supersede_run(record, claimed.run_id, error, fence=claimed.fence)
     except Exception as error:
-        logger.exception("compaction %s failed", attempt.run_id)
+        logger.exception("compaction %s failed", claimed.run_id)
         reason = error if isinstance(error, MnesisError) else MnesisError(str(error))
-        with attempt.held() as record:
-            store.fail_run(record, attempt.run_id, reason, fence=attempt.fence)
+        with claimed.held() as record:
+            store.fail_run(record, claimed.run_id, reason, fence=claimed.fence)
 
 
 async def compact_before_call(session_id: str, *, size: Size) -> None:
-    """Bring a context of this size below its hard threshold before a call: compact here, or wait for who does.
+    """Bring a context of this size below its hard threshold before a call: compact here, or wait for the process that does.
 
     Returns after ``wait_seconds`` at the latest, while the compaction goes on. The call can be made even then:
     assembly always fits.
@@ -113,36 +112,31 @@ async def compact_before_call(session_id: str, *, size: Size) -> None:
 
 
 def _request_for_a_call(session_id: str, size: Size) -> tuple[str | None, int, float]:
-    """The compaction to wait for, how small it has to leave the context, and how many seconds to wait."""
+    """Return the compaction to wait for, below how many tokens it has to leave the context, and how many seconds to wait."""
     state = load_state(session_id)
-    # A first call's tools are known to the caller alone.
+    # The tools of a first call are in no earlier call: only the caller's size includes them.
     limit = state.budget.hard - (size.tokens - meter_of(state).used_tokens)
     trigger = trigger_of(state, size=size)
     with change(session_id) as record:
-        return live_run(session_id) or act_on(record, trigger), limit, state.config.compaction.wait_seconds
+        return live_run(session_id) or request_if_due(record, trigger), limit, state.config.compaction.wait_seconds
 
 
 async def _compact_until_it_fits(session_id: str, run_id: str | None, limit: int) -> None:
-    """Compaction after compaction, while one leaves ``limit`` tokens or more because it may not do more."""
+    """Compact again while a compaction leaves ``limit`` tokens or more because it may not do more."""
     while run_id is not None:
-        run = await _follow_to_its_end(session_id, run_id)
+        run = await work(compact_session, session_id, run_id=run_id)
+        while run.state in LIVE:
+            await asyncio.sleep(POLL_SECONDS)
+            # Not only a look: the process that has it may die, and then this one takes it over.
+            run = await work(compact_session, session_id, run_id=run_id)
         is_too_large = run.tokens_after is not None and run.tokens_after >= limit
         run_id = await db(live_run, session_id) if is_too_large else None
 
 
-async def _follow_to_its_end(session_id: str, run_id: str) -> RunRecord:
-    run = await work(compact_session, session_id, run_id=run_id)
-    while run.state in LIVE:
-        await asyncio.sleep(POLL_SECONDS)
-        # Not only a look: whoever is at it may die, and then it is ours.
-        run = await work(compact_session, session_id, run_id=run_id)
-    return run
-
-
 def compact_now(session_id: str) -> RunRecord:
-    """Compact because somebody asked for it: everything but the newest turns.
+    """Compact on request: everything but the newest turns.
 
-    Waits for the end, for ``wait_seconds`` at the latest where another process is at it.
+    Waits for the end, at most for ``wait_seconds`` while another process does the work.
 
     :raises SessionNotFoundError: there is no such session.
     """
@@ -157,17 +151,30 @@ def compact_now(session_id: str) -> RunRecord:
 
 
 def request_manual(session_id: str) -> str:
-    """Queue a compaction that somebody asked for; returns the id of the live one."""
+    """Queue a compaction on request; return the id of the live one."""
     size = size_of(load_state(session_id))
     with change(session_id) as record:
         return live_run(session_id) or request_compaction(record, trigger="manual", size=size) or ""
 
 
-def _compact(attempt: Attempt) -> None:
+def _compact(attempt: ClaimedRun) -> None:
     state = load_state(attempt.session_id)
-    task = Work(attempt=attempt, trigger=load_run(attempt.run_id).trigger, model=_summariser(state))
-    state = _prune(task, state)
-    state = _summarise(task, state)
+    try:
+        alias = state.config.compaction.model or state.session.model
+        model = get_model(alias, user_id=state.session.owner_id)
+    except ModelNotFoundError:
+        model = None
+    task = Work(attempt=attempt, trigger=load_run(attempt.run_id).trigger, model=model)
+    choice = select_prunable(state.entries, state.config, state.budget)
+    if choice.part_ids:
+        with attempt.held() as record:
+            store.prune(record, attempt.run_id, choice.part_ids, tokens=choice.tokens)
+        state = load_state(state.session.id)
+    for _ in range(state.config.compaction.max_compaction_rounds):
+        chosen = next_round(_situation(task, state))
+        if chosen is None:
+            break
+        state = _commit(task, state, chosen)
     last, size = _situation(task, state), size_of(state)
     more = next_round(last) is not None
     ended = outcome(size.tokens, state.budget, changed=has_changed(attempt.run_id), more=more)
@@ -176,33 +183,6 @@ def _compact(attempt: Attempt) -> None:
         store.finish_run(record, attempt.run_id, result, fence=attempt.fence)
         if more and must_go_on(last):
             request_compaction(record, trigger="manual" if last.everything else "soft", size=size)
-
-
-def _summariser(state: ContextState) -> Model | None:
-    """The model that summarises; ``None`` leaves level 3, which needs none."""
-    try:
-        return get_model(state.config.compaction.model or state.session.model, user_id=state.session.owner_id)
-    except ModelNotFoundError:
-        return None
-
-
-def _prune(task: Work, state: ContextState) -> ContextState:
-    choice = select_prunable(state.entries, state.config, state.budget)
-    if not choice.part_ids:
-        return state
-    with task.attempt.held() as record:
-        store.prune(record, task.attempt.run_id, choice.part_ids, tokens=choice.tokens)
-    return load_state(state.session.id)
-
-
-def _summarise(task: Work, state: ContextState) -> ContextState:
-    """Round after round, as many as one compaction may."""
-    for _ in range(state.config.compaction.max_compaction_rounds):
-        chosen = next_round(_situation(task, state))
-        if chosen is None:
-            break
-        state = _commit(task, state, chosen)
-    return state
 
 
 def _situation(task: Work, state: ContextState) -> Situation:
@@ -215,7 +195,7 @@ def _situation(task: Work, state: ContextState) -> Situation:
 
 
 def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> ContextState:
-    """Ask for a summary, nothing held; then write it and swap it in, in one transaction."""
+    """Ask for a summary with no lock held; then write it and swap it in, in one transaction."""
     task.attempt.renew()
     began = time.monotonic()
     recorder = _recorder(task, state, chosen)
@@ -254,8 +234,8 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
     return load_state(state.session.id)
 
 
-def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> RecordedTries:
-    return RecordedTries(
+def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> RecordedAttempts:
+    return RecordedAttempts(
         attempt=task.attempt,
         began=task.began,
         owner_id=state.session.owner_id,
@@ -269,7 +249,9 @@ def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> R
     )
 
 
-async def _ask(task: Work, state: ContextState, chosen: Span | Condensation, recorder: RecordedTries) -> SummaryResult:
+async def _ask(
+    task: Work, state: ContextState, chosen: Span | Condensation, recorder: RecordedAttempts
+) -> SummaryResult:
     limit = piece_limit(state.summariser(), state.config)
     pieces, quotables = reading_of(chosen, limit)
     question = summarise(

@@ -1,4 +1,4 @@
-"""Story: the summary DAG opened: a summary described, expanded one step or to the messages, its lineage both ways.
+"""The summary DAG opened: a summary described, expanded one step or to the messages, its lineage both ways.
 
 The graph of a session is two reads without any text; what is shown of it is read by its ids, a page at a time.
 """
@@ -19,8 +19,6 @@ from sessions_app.record.session_queries import load_session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A summary, and where it stands."""
-
     summary: SummaryRecord
     revisions: list[Node]
     """Every revision of it, the oldest first, itself among them."""
@@ -31,13 +29,11 @@ class Description:
     in_context: str | None
     """Its newest revision or the one above that stands in the context now."""
     cost: Cost
-    """Of all under it and itself."""
+    """The cost of everything under it and of itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLineage:
-    """Where a message stands."""
-
     seq: int
     above: list[Node]
     """The summaries that stand for it, the nearest first."""
@@ -54,7 +50,7 @@ class MessagePage:
 
 
 def describe(summary: SummaryRecord) -> Description:
-    """A summary's lineage both ways and what it took; three reads whatever the history."""
+    """Return a summary's lineage both ways and what it took; three reads whatever the history."""
     graph = queries.load_graph(summary.session_id)
     above = graph.above(summary.id)
     return Description(
@@ -68,10 +64,7 @@ def describe(summary: SummaryRecord) -> Description:
 
 
 def trace_message(message_id: str, *, session_id: str) -> MessageLineage:
-    """Which summaries stand for a message of a session.
-
-    :raises MessageNotFoundError: the session has no such message.
-    """
+    """:raises MessageNotFoundError: the session has no such message."""
     seq = seq_of_message(message_id, session_id=session_id)
     graph = queries.load_graph(session_id)
     leaf_id = queries.leaf_of_message(message_id, session_id=session_id)
@@ -81,7 +74,7 @@ def trace_message(message_id: str, *, session_id: str) -> MessageLineage:
 
 
 def expand_step(summary: SummaryRecord) -> list[tuple[str, SummaryRecord]]:
-    """The summaries one step down in their newest revisions, in order, each with the id of the one that was read."""
+    """Return the summaries one step down in their newest revisions, each with the id of the one that was read."""
     graph = queries.load_graph(summary.session_id)
     ids = [node.id for node in graph.sources(summary.id)]
     newest = queries.load_summaries(ids, session_id=summary.session_id)
@@ -89,7 +82,7 @@ def expand_step(summary: SummaryRecord) -> list[tuple[str, SummaryRecord]]:
 
 
 def expand_messages(summary: SummaryRecord, *, offset: int, limit: int) -> MessagePage:
-    """Original messages behind a summary from the ``offset``-th on, through all its steps; six reads."""
+    """Return original messages behind a summary from the ``offset``-th on, through all its steps; six reads."""
     leaves = queries.load_graph(summary.session_id).leaves(summary.id)
     slices = slices_of(leaves, offset=offset, limit=limit)
     ids = queries.messages_of_slices(summary.session_id, slices) if slices else []
@@ -101,7 +94,7 @@ def expand_messages(summary: SummaryRecord, *, offset: int, limit: int) -> Messa
 
 
 def cover(session_id: str) -> Cover:
-    """Whether the context stands for every message of a session exactly once; reads the ids of all of them.
+    """Return whether the context stands for every message of a session exactly once; reads the ids of all of them.
 
     :raises SessionNotFoundError: there is no such session.
     :raises SummaryNotFoundError: the context or an edge names a summary that is not there.

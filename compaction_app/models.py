@@ -13,8 +13,6 @@ ID_LENGTH = 40
 
 
 class RunState(models.TextChoices):
-    """How far a compaction is."""
-
     QUEUED = "queued"
     RUNNING = "running"
     COMPLETED = "completed"
@@ -110,7 +108,7 @@ class CompactionRun(AppendOnlyModel):
 
 
 class SummaryTry(AppendOnlyModel):
-    """One attempt at a summary, or at a piece of one: what came of it word for word, also when it was of no use."""
+    """One attempt at a summary, or at a piece of one: the reply word for word, rejected or not."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
@@ -121,7 +119,7 @@ class SummaryTry(AppendOnlyModel):
     summary_id = models.CharField(max_length=ID_LENGTH)
     """The summary that it was to be, or to be a part of; there is none of that id if nothing came of it."""
     number = models.IntegerField()
-    """Its place among the tries at its summary, counted from 1."""
+    """Its place among the attempts at its summary, counted from 1."""
     kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
     level = models.IntegerField()
     piece = models.IntegerField()
@@ -131,7 +129,7 @@ class SummaryTry(AppendOnlyModel):
     prompt_version = models.CharField(max_length=32, default="")
     accepted = models.BooleanField()
     reason = models.CharField(max_length=64, default="")
-    """Why not."""
+    """Why it was rejected."""
     text = EncodedTextField(default="")
     """The reply as it came, or the excerpt of level 3."""
     reasoning = EncodedTextField(default="")
@@ -140,7 +138,7 @@ class SummaryTry(AppendOnlyModel):
     tokens_output = models.BigIntegerField(default=0)
     usage_source = models.CharField(max_length=16)
     cost_micros = models.BigIntegerField(null=True)
-    """None where nobody says what the model costs."""
+    """None where the price of the model is not known."""
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 
@@ -177,7 +175,7 @@ class SummaryNode(AppendOnlyModel):
     revises = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
     """The summary whose place it takes."""
     restores = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="+")
-    """The earlier revision whose text it has: somebody undid what came after."""
+    """The earlier revision whose text it has, after an undo."""
     kind = models.CharField(max_length=16, choices=[("leaf", "leaf"), ("condensed", "condensed")])
     depth = models.IntegerField()
     """0 for a leaf, one more than its deepest source otherwise."""
@@ -218,10 +216,10 @@ class SummaryPreview(AppendOnlyModel):
     """What a summary would say in a revision. It is in no context, and nothing in the DAG knows of it."""
 
     id = IdField(primary_key=True, max_length=ID_LENGTH)
-    """That of the revision, when it is applied."""
+    """The id of the revision, when it is applied."""
     session = models.ForeignKey("sessions_app.Session", on_delete=models.PROTECT, related_name="+")
     summary = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="previews")
-    """Whose place it would take."""
+    """The summary whose place it would take."""
     batch_id = IdField(max_length=ID_LENGTH)
     """The preview at the top of its subtree, or itself: they are applied together."""
     level = models.IntegerField()
@@ -250,8 +248,6 @@ class SummaryPreview(AppendOnlyModel):
 
 
 class SummaryEdge(AppendOnlyModel):
-    """One source of a summary."""
-
     id = models.BigAutoField(primary_key=True)
     node = models.ForeignKey(SummaryNode, on_delete=models.PROTECT, related_name="edges")
     position = models.IntegerField()

@@ -493,13 +493,13 @@ def later_revisions(ids: Sequence[str]) -> dict[str, str]:
     return dict(SummaryNode.objects.filter(revises_id__in=ids).values_list("revises_id", "id"))
 
 
-def load_tries(summary_id: str, *, session_id: str, limit: int) -> list[AttemptRecord]:
+def load_attempts(summary_id: str, *, session_id: str, limit: int) -> list[AttemptRecord]:
     """Return the attempts at one summary in order, rejected ones included."""
     rows = SummaryTry.objects.filter(session_id=session_id, summary_id=summary_id).order_by("number")
     return [AttemptRecord(**values) for values in rows.values(*_TRY_COLUMNS)[:limit]]
 
 
-def tries_of_calls(call_ids: Sequence[str], *, session_id: str) -> dict[str, AttemptRecord]:
+def attempts_of_calls(call_ids: Sequence[str], *, session_id: str) -> dict[str, AttemptRecord]:
     """Return by call the attempts for which these calls were made; a call that has not ended has none."""
     rows = SummaryTry.objects.filter(session_id=session_id, call_id__in=call_ids)
     return {values["call_id"]: AttemptRecord(**values) for values in rows.values(*_TRY_COLUMNS)}

@@ -1,6 +1,6 @@
-"""Story: a summary, or all under it, said again: previewed, compared, applied on request, undone.
+"""A summary, or all under it, written again: previewed, compared, applied on request, undone.
 
-A preview asks a model, nothing held, and is kept; the DAG and the context do not know of it. Applying it is one change
+A preview asks a model with no lock held, and is kept; the DAG and the context do not know of it. Applying it is one change
 that writes exactly the previewed texts, or nothing when something was revised meanwhile.
 """
 
@@ -14,7 +14,7 @@ from datetime import timedelta
 from compaction_app import queries, store
 from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
-from compaction_app.summary_requests import RecordedTries, prepare_manifest, summarisers_of
+from compaction_app.summary_requests import RecordedAttempts, prepare_manifest, summarisers_of
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work
 from mnesis_core.compaction.requests import Prompts, SummaryPrompt
 from mnesis_core.compaction.selection import Condensation, Span, kind_of, reading_of, source_rows
@@ -43,19 +43,19 @@ class Comparison:
     preview: PreviewRecord
     before: SummaryRecord
     lines: list[str]
-    """The difference of the texts."""
+    """The difference of the texts, line by line."""
     is_applied: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asking:
-    """A preview being asked for: see ``summarising.Work``."""
+    """A preview as ``summary_requests.Work``."""
 
     session_id: str
     run_id: None = None
 
     def held(self) -> AbstractContextManager[Change]:
-        """Nobody takes a preview over."""
+        # No other process takes a preview over, so there is no fence.
         return change(self.session_id)
 
 
@@ -69,7 +69,7 @@ class _Task:
     prompts: Prompts
     batch_id: str
     made: dict[str, SummaryEntry] = field(default_factory=dict)
-    """Summary id -> what its preview says."""
+    """The previews made so far, by summary id."""
 
 
 def preview(
@@ -81,12 +81,12 @@ def preview(
     model: str = "",
     prompt: SummaryPrompt | None = None,
 ) -> str:
-    """Ask for a summary again, or for all under it and then for it; returns the preview's id.
+    """Ask for a summary again, or for all under it and then for it; return the preview's id.
 
     ``model`` is an alias, by default the one that summarises in this session. ``prompt`` is asked at level 1, of
     messages and of summaries alike.
 
-    :raises SummaryNotFoundError: there is no such summary, or it is somebody else's.
+    :raises SummaryNotFoundError: there is no such summary, or it is another person's.
     :raises SummaryRevised: it is not the newest revision.
     :raises ModelNotFoundError: no model has this name.
     :raises Conflict: none of them is stale, or the session is archived.
@@ -99,7 +99,10 @@ def preview(
     state = load_state(summary.session_id)
     if state.session.archived_at is not None:
         raise SessionArchived(session_id=summary.session_id)
-    _close_lost_calls(state)
+    # A process that died while it asked for a preview has left calls behind that no other process closes.
+    longest = timedelta(seconds=2 * state.config.compaction.model_timeout_seconds)
+    with change(summary.session_id) as record:
+        store.close_calls(record, running_preview_calls(summary.session_id, before=record.now - longest))
     task = _Task(
         state=state,
         graph=graph,
@@ -113,9 +116,9 @@ def preview(
 
 
 def compare(preview_id: str, *, owner_id: int | None = None) -> list[Comparison]:
-    """A preview, and those that are applied with it, beside what they would take the place of; it is the last.
+    """Return a preview, last, and those that are applied with it, beside the summaries whose places they would take.
 
-    :raises PreviewNotFoundError: there is no such preview, or it is somebody else's.
+    :raises PreviewNotFoundError: there is no such preview, or it is another person's.
     """
     previews = queries.load_previews(preview_id, owner_id=owner_id)
     session_id = previews[-1].session_id
@@ -133,24 +136,26 @@ def compare(preview_id: str, *, owner_id: int | None = None) -> list[Comparison]
 
 
 def apply(preview_id: str, *, owner_id: int | None = None) -> list[str]:
-    """Put exactly what was previewed in the place of the summaries; returns the revisions' ids, the asked one last.
+    """Put exactly what was previewed in the place of the summaries; return the revisions' ids, the requested one last.
 
-    :raises PreviewNotFoundError: there is no such preview, or it is somebody else's.
+    :raises PreviewNotFoundError: there is no such preview, or it is another person's.
     :raises SummaryRevised: one of the summaries, or one that was read, was revised after the preview was made.
     :raises SessionArchived: the session is archived.
     """
     previews = queries.load_previews(preview_id, owner_id=owner_id)
+    names = [name for name in Revision.__dataclass_fields__ if name != "restores_id"]
+    revisions = [Revision(**{name: getattr(preview, name) for name in names}) for preview in previews]
     with change(previews[-1].session_id) as record:
-        store.revise_summaries(record, [_revision(preview) for preview in previews])
+        store.revise_summaries(record, revisions)
     return [preview.id for preview in previews]
 
 
 def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None, subtree: bool = False) -> list[str]:
-    """One more revision with the text of the one before, or of the revision ``to``; returns its id.
+    """Write one more revision with the text of the one before, or of the revision ``to``; return its id.
 
-    With ``subtree`` all that was applied together with the newest revision is undone, the asked one last.
+    With ``subtree`` all that was applied together with the newest revision is undone, the requested one last.
 
-    :raises SummaryNotFoundError: there is no such summary, or it is somebody else's; ``to`` is no revision of it.
+    :raises SummaryNotFoundError: there is no such summary, or it is another person's; ``to`` is no revision of it.
     :raises Conflict: it was never revised.
     :raises SessionArchived: the session is archived.
     """
@@ -197,8 +202,8 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
     [task.made[node.id]] = queries.load_preview_entries({preview_id: 0}, session_id=summary.session_id)
 
 
-def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> RecordedTries:
-    return RecordedTries(
+def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> RecordedAttempts:
+    return RecordedAttempts(
         attempt=_Asking(session_id=task.state.session.id),
         began=time.monotonic(),
         owner_id=task.state.session.owner_id,
@@ -225,7 +230,7 @@ def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
     return Condensation(summaries=chosen, tokens=sum(whole(entry).tokens for entry in chosen))
 
 
-async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedTries) -> SummaryResult:
+async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedAttempts) -> SummaryResult:
     limit = piece_limit(task.model.spec, task.state.config)
     pieces, quotables = reading_of(chosen, limit)
     try:
@@ -248,21 +253,8 @@ async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedTries
         await close_connections()
 
 
-def _close_lost_calls(state: ContextState) -> None:
-    """A process that died while it asked for a preview has left calls behind that nobody else closes."""
-    session_id = state.session.id
-    longest = timedelta(seconds=2 * state.config.compaction.model_timeout_seconds)
-    with change(session_id) as record:
-        store.close_calls(record, running_preview_calls(session_id, before=record.now - longest))
-
-
-def _revision(preview: PreviewRecord) -> Revision:
-    names = [name for name in Revision.__dataclass_fields__ if name != "restores_id"]
-    return Revision(**{name: getattr(preview, name) for name in names})
-
-
 def _restored(graph: Graph, newest: Node, to: str | None, session_id: str) -> Revision:
-    """What gives a summary the text of an earlier revision, by default of the one before."""
+    """Return the revision that gives a summary the text of an earlier one, by default of the one before."""
     wanted = to or newest.revises_id
     if wanted is None:
         raise Conflict("this summary was never revised, so there is nothing to undo", summary_id=newest.id)

@@ -1,4 +1,8 @@
-"""Ask for a compaction: at most one is live per session, and its queue row commits with the caller's transaction."""
+"""Request compactions and claim them: one at most is live per session.
+
+A process may be killed at any line, or be paused for longer than its lease. Then another one takes the compaction over
+and goes on from what is committed; the first can write nothing any more and stops asking its model.
+"""
 
 from __future__ import annotations
 
@@ -25,25 +29,23 @@ from sessions_app.record.lease import Lease, new_owner
 
 TASK = "compaction_app.tasks.compact"
 SLACK_SECONDS = 60
-"""A worker that takes longer than a compaction may by so much is killed by the cluster: it hangs."""
+"""A worker that passes the longest time of a compaction by this much hangs, and the cluster kills it."""
+T = TypeVar("T")
 
 
 def find_trigger(session_id: str) -> Trigger | None:
-    """Whether a session's context calls for a compaction, and why or why not; ``None`` below the soft threshold.
-
-    Below it nothing happens: no query for compactions, no event.
-    """
+    """Return whether a session's context calls for a compaction, and why or why not; ``None`` below the soft threshold."""
     state = load_state(session_id)
     return trigger_of(state, size=size_of(state))
 
 
 def trigger_after(frame: Frame, size: Size) -> Trigger | None:
-    """Likewise after a turn that knows how large the context is: below the soft threshold nothing is read at all."""
+    """Do as ``find_trigger`` for a context of known size: below the soft threshold nothing is read."""
     return None if pressure(size.tokens, frame.budget) is Pressure.NONE else trigger_of(read_state(frame), size=size)
 
 
 def trigger_of(state: ContextState, *, size: Size) -> Trigger | None:
-    """Likewise of a context of this size that is loaded."""
+    """Do as ``find_trigger`` for a loaded context of this size."""
     if pressure(size.tokens, state.budget) is Pressure.NONE:
         return None
     situation = state.situation(used=size.tokens)
@@ -53,18 +55,14 @@ def trigger_of(state: ContextState, *, size: Size) -> Trigger | None:
         config=state.config,
         turns=state.session.turn_seq,
         last=last_run(state.session.id),
-        is_something_to_do=next_round(situation) is not None or is_prunable(state),
+        is_something_to_do=next_round(situation) is not None
+        or bool(select_prunable(state.entries, state.config, state.budget).part_ids),
     )
     return replace(trigger, source=size.source)
 
 
-def is_prunable(state: ContextState) -> bool:
-    """Whether a compaction would turn any output into a tombstone."""
-    return bool(select_prunable(state.entries, state.config, state.budget).part_ids)
-
-
-def act_on(record: Change, trigger: Trigger | None) -> str | None:
-    """Queue the compaction that is due and return its id, or tell why none is."""
+def request_if_due(record: Change, trigger: Trigger | None) -> str | None:
+    """Queue the compaction that is due and return its id, or record why none is queued."""
     if trigger is None:
         return None
     size = Size(tokens=trigger.used, source=trigger.source)
@@ -82,7 +80,7 @@ def act_on(record: Change, trigger: Trigger | None) -> str | None:
 
 
 def request_compaction(record: Change, *, trigger: str, size: Size) -> str | None:
-    """Queue a compaction for a worker; returns its id, or ``None`` when one is live already."""
+    """Queue a compaction for a worker and return its id; ``None`` when one is live already."""
     run_id = store.request_run(record, trigger=trigger)
     if run_id is not None:
         record.publish(
@@ -97,7 +95,7 @@ def request_compaction(record: Change, *, trigger: str, size: Size) -> str | Non
 
 
 def wake_stale() -> int:
-    """Queue again what was queued or claimed and then forgotten; returns how many. Safe to repeat."""
+    """Queue again what was queued or claimed and then forgotten, and return how many. Safe to repeat."""
     stale = stale_runs(timezone.now())
     max_attempts = site_config().compaction.max_attempts
     for session_id, run_id in stale:
@@ -114,17 +112,9 @@ def _wake_worker(run_id: str) -> None:
     async_task(TASK, run_id=run_id, timeout=int(longest))
 
 
-# One process's attempt at a compaction: claimed, held under a lease, and fenced, so that it disturbs no other attempt.
-#
-# A process may be killed at any line, or be paused for longer than its lease. Then another one takes the compaction over
-# and goes on from what is committed; the first can write nothing any more and stops asking its model.
-
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """A claimed compaction."""
+class ClaimedRun:
+    """A compaction claimed by this process: held under a lease, and fenced, so that it disturbs no other claim."""
 
     run_id: str
     session_id: str
@@ -154,7 +144,7 @@ class Attempt:
         :raises TakenOver: the lease was lost all the same; the answer would not be used, so the model is not asked on.
         """
         asked = asyncio.ensure_future(question)
-        heartbeat = asyncio.ensure_future(self._renew_again_and_again())
+        heartbeat = asyncio.ensure_future(self._keep_lease())
         try:
             await asyncio.wait({asked, heartbeat}, return_when=asyncio.FIRST_COMPLETED)
             if heartbeat.done():
@@ -165,15 +155,15 @@ class Attempt:
                 task.cancel()
             await asyncio.gather(asked, heartbeat, return_exceptions=True)
 
-    async def _renew_again_and_again(self) -> None:
+    async def _keep_lease(self) -> None:
         while True:
             await asyncio.sleep(self.lease.seconds / 3)
-            # A database that is away for a moment; if it stays away, the next write says so.
+            # The database may be away for a moment; if it stays away, the next write fails.
             with suppress(*AWAY):
                 await db(self.renew)
 
 
-def claim(session_id: str, run_id: str) -> Attempt | None:
+def claim(session_id: str, run_id: str) -> ClaimedRun | None:
     """Claim a compaction; return ``None`` if it has ended, or if another live process has it.
 
     :raises SessionNotFoundError: there is no such session.
@@ -192,4 +182,4 @@ def claim(session_id: str, run_id: str) -> Attempt | None:
         )
     if fence is None:
         return None
-    return Attempt(run_id=run_id, session_id=session_id, fence=fence, lease=lease)
+    return ClaimedRun(run_id=run_id, session_id=session_id, fence=fence, lease=lease)

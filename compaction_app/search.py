@@ -103,9 +103,9 @@ def search_all(
 
 
 def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summary_id: str | None) -> Scope:
-    """All sessions of a person, one of them, or the messages that a summary stands for.
+    """Return the scope of all sessions of a person, of one, or of the messages that a summary stands for.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     :raises SummaryNotFoundError: there is no such summary there.
     """
     if session_id is not None:
@@ -119,25 +119,21 @@ def where_to_search(owner_id: int, kind: Kind, *, session_id: str | None, summar
 
 def search_out(result: SearchResult) -> dict[str, Any]:
     """Return what ``SearchOut`` reads: each hit with the summary that stands for it."""
-    covering = _covering(result.hits)
-    items = [_hit_out(hit, covering.get((hit.session_id, hit.message_seq))) for hit in result.hits]
-    return asdict(result) | {"items": items, "more": result.more}
-
-
-def _hit_out(hit: Hit, covered_by: str | None) -> dict[str, Any]:
-    return asdict(hit) | {
-        "part_id": hit.source_id if hit.message_id else None,
-        "summary_id": hit.source_id if hit.kind == "summaries" else None,
-        "file_id": hit.source_id if hit.kind == "files" else None,
-        "covered_by": covered_by if hit.message_id else None,
-    }
-
-
-def _covering(hits: tuple[Hit, ...]) -> dict[tuple[str, int], str]:
     seqs: dict[str, list[int]] = defaultdict(list)
-    for hit in hits:
+    for hit in result.hits:
         seqs[hit.session_id].append(hit.message_seq)
-    return {(id, seq): leaf for id in seqs for seq, leaf in covering_summaries(id, seqs[id]).items()}
+    covering = {id: covering_summaries(id, seqs[id]) for id in seqs}
+    items = [
+        asdict(hit)
+        | {
+            "part_id": hit.source_id if hit.message_id else None,
+            "summary_id": hit.source_id if hit.kind == "summaries" else None,
+            "file_id": hit.source_id if hit.kind == "files" else None,
+            "covered_by": covering[hit.session_id].get(hit.message_seq) if hit.message_id else None,
+        }
+        for hit in result.hits
+    ]
+    return asdict(result) | {"items": items, "more": result.more}
 
 
 # The page that searches everything that was ever said, in context or not.
@@ -158,8 +154,6 @@ SPEAKERS = {"user": "You", "assistant": "Assistant", "system": "System"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """What the address asks for."""
-
     query: str
     mode: Mode
     kind: Kind
@@ -178,8 +172,6 @@ class PageQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitView:
-    """A hit as the page shows it."""
-
     hit: Hit
     title: str
     what: str
@@ -188,7 +180,7 @@ class HitView:
     """The snippet in order: a piece, and whether it matches."""
     said_at: datetime | None
     left_turn: int | None
-    """Of a text that a model no longer reads as it was said: the number of the turn since when."""
+    """The number of the turn since when a model no longer reads the text as it was said."""
     is_pruned: bool
     """Whether a tombstone stands in its place, and not a summary."""
     covered_by: str | None
@@ -198,11 +190,18 @@ class HitView:
 @signed_in
 def search_page(request: HttpRequest) -> HttpResponse:
     """Search in all texts, or in those of one session; htmx asks for the hits alone, ``brief`` for a few of them."""
-    asked = _asked(request)
+    mode, kind = request.GET.get("mode"), request.GET.get("kind")
+    asked = PageQuery(
+        query=printable(request.GET.get("q", "").strip()),
+        mode="regex" if mode == "regex" else "text",
+        kind=next((known for known in get_args(Kind) if known == kind), "all"),
+        session=request.GET.get("session", ""),
+        cursor=request.GET.get("cursor", ""),
+    )
     if request.GET.get("brief") == "1":
-        found = _found(as_typed(asked), reader_of(request), limit=FIRST)
+        found = _search(as_typed(asked), reader_of(request), limit=FIRST)
         return render(request, "compaction_app/_first_hits.html", found)
-    found = _found(asked, reader_of(request), limit=PAGE)
+    found = _search(asked, reader_of(request), limit=PAGE)
     if "HX-Request" not in request.headers:
         return render(request, "compaction_app/search.html", found)
     response = render(request, "compaction_app/_hits.html", found)
@@ -212,22 +211,11 @@ def search_page(request: HttpRequest) -> HttpResponse:
 
 
 def as_typed(asked: PageQuery) -> PageQuery:
-    """The same, where the last word may still be written on."""
+    """Return the same query where the last word may not be complete yet."""
     return replace(asked, query=f"{asked.query}*") if asked.query[-1:].isalnum() else asked
 
 
-def _asked(request: HttpRequest) -> PageQuery:
-    mode, kind = request.GET.get("mode"), request.GET.get("kind")
-    return PageQuery(
-        query=printable(request.GET.get("q", "").strip()),
-        mode="regex" if mode == "regex" else "text",
-        kind=next((known for known in get_args(Kind) if known == kind), "all"),
-        session=request.GET.get("session", ""),
-        cursor=request.GET.get("cursor", ""),
-    )
-
-
-def _found(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
+def _search(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
     session = load_session(asked.session, owner_id=owner_id) if asked.session else None
     context: dict[str, Any] = {
         "asked": asked,
@@ -243,26 +231,18 @@ def _found(asked: PageQuery, owner_id: int, *, limit: int) -> dict[str, Any]:
         result = search(scope, asked.query, mode=asked.mode, limit=limit, cursor=asked.cursor or None)
     except InvalidRequest as error:
         return context | {"problem": show_invisible(error.message)}
+    searched = f"Searched {result.messages_searched:,} of {result.messages_total:,} messages."
     return context | {
         "result": result,
         "hits": view_hits(result),
-        "searched": _searched(result),
-        "next_address": _next(asked, result),
+        "searched": f"{searched} That took long, so it stopped here." if result.cut_off else searched,
+        # The address always has a query: without words nothing is searched.
+        "next_address": f"{asked.address}&{urlencode({'cursor': result.next_cursor})}" if result.next_cursor else "",
     }
 
 
-def _searched(result: SearchResult) -> str:
-    whole = f"Searched {result.messages_searched:,} of {result.messages_total:,} messages."
-    return f"{whole} That took long, so it stopped here." if result.cut_off else whole
-
-
-def _next(asked: PageQuery, result: SearchResult) -> str:
-    joint = "&" if "?" in asked.address else "?"
-    return f"{asked.address}{joint}{urlencode({'cursor': result.next_cursor})}" if result.next_cursor else ""
-
-
 def view_hits(result: SearchResult) -> list[HitView]:
-    """Hits with since when they are out of the context, and the summaries that stand for them; two queries."""
+    """Return the hits with since when they are out of the context, and what stands for them; two queries."""
     places = places_of_parts({hit.source_id for hit in result.hits if hit.message_id})
     covering = leaves_of_messages({hit.message_id for hit in result.hits if hit.message_id})
     return [_view(hit, places.get(hit.source_id), covering.get(hit.message_id or "")) for hit in result.hits]

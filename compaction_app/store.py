@@ -48,7 +48,7 @@ _TRIES = Table(SummaryTry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTry:
+class NewAttempt:
     """An attempt at a summary, to be kept."""
 
     run_id: str | None
@@ -64,7 +64,7 @@ class NewTry:
     cost_micros: int | None
 
 
-def record_try(record: Change, new: NewTry) -> str:
+def record_attempt(record: Change, new: NewAttempt) -> str:
     """Keep an attempt at a summary, accepted or not, and return its id."""
     attempt = new.attempt
     row = _TRIES.row(

@@ -1,7 +1,7 @@
-"""Asking a model for a summary: every call and every try is a row, and no lock is held while the model is asked.
+"""Requests for summaries: every call and every attempt is a row, and no lock is held while the model is asked.
 
-A call is written before it is made and ends once, with its try, in one short change. A process that dies in between
-leaves a call that runs, which the process that takes the compaction over closes. The rows are written by the thread that
+A call is written before it is made and ends once, with its attempt, in one short change. A process that dies in between
+leaves a running call, which the process that takes the compaction over closes. The rows are written by the thread that
 waits for the answer (``waiting_for``), so a whole compaction uses one connection.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from compaction_app import store
 from compaction_app.context import ContextState
 from compaction_app.queries import compaction_micros, compaction_micros_of_owner
-from compaction_app.store import NewTry
+from compaction_app.store import NewAttempt
 from mnesis_core.compaction.excerpt import VERSION
 from mnesis_core.compaction.requests import (
     Answer,
@@ -39,7 +39,7 @@ from mnesis_core.llm.interface import Model, ModelSpec, Reply
 from mnesis_core.llm.retrying import Patience
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import MessageEnd
-from mnesis_core.spending import Allowance, Spent
+from mnesis_core.spending import Spent
 from mnesis_core.turns.recording import end_of_reply
 from sessions_app.conf import site_config
 from sessions_app.database.threads import in_waiting_thread
@@ -75,13 +75,13 @@ class Summariser:
 
     model: Model
     spec: ModelSpec
-    """With the prices that count."""
+    """The model with the prices that count in this session."""
     reads: int
-    """Tokens that one question to it may have."""
+    """How many tokens one question to it may have."""
 
 
 def summarisers_of(state: ContextState, model: Model) -> tuple[Summariser, ...]:
-    """Return a model and those that are asked, in this order, when it gives nothing."""
+    """Return a model and its fallbacks in the order in which they are asked."""
     models = [model, *load_fallbacks(model.spec.alias, state.session, state.config)]
     return tuple(
         Summariser(model=each, spec=state.priced(each.spec), reads=piece_limit(each.spec, state.config))
@@ -90,17 +90,17 @@ def summarisers_of(state: ContextState, model: Model) -> tuple[Summariser, ...]:
 
 
 @dataclass(slots=True, kw_only=True)
-class RecordedTries:
-    """The tries at one summary: a ``mnesis_core.compaction.requests.Recorder``."""
+class RecordedAttempts:
+    """The attempts at one summary: a ``mnesis_core.compaction.requests.Recorder``."""
 
     attempt: Work
     began: float
-    """When this attempt began, by ``time.monotonic``."""
+    """When this process began, by ``time.monotonic``."""
     owner_id: int
     summary_id: str
     kind: SummaryKind
     summarisers: tuple[Summariser, ...]
-    """The first is asked, until it gives nothing. Without any, level 3 is left."""
+    """The first is asked until it gives nothing; without any, only level 3 is left."""
     config: CompactionConfig
     patience: Patience
     sources: Sequence[dict[str, Any]]
@@ -108,17 +108,17 @@ class RecordedTries:
     context_seq: int
     """The event as of which they were read."""
     cost_micros: int = 0
-    """The cost of all tries so far."""
+    """The cost of all attempts so far."""
 
     @property
     def alias(self) -> str:
-        """The model that is asked now."""
+        """The alias of the model that is asked now."""
         return self.summarisers[0].spec.alias if self.summarisers else ""
 
     async def ask(self, question: Question, judge: Judge) -> Answer:
         """Ask if the limits allow it, and another model where one gives nothing.
 
-        :raises TakenOver: the compaction is not this process's any more.
+        :raises TakenOver: another process has the compaction.
         :raises ValueError: there is no model.
         """
         if not self.summarisers:
@@ -139,38 +139,36 @@ class RecordedTries:
 
         :raises BudgetExhausted: one of compaction's own limits would be passed; ``reason`` says which.
         """
-        reason = refusal(self._own_allowances(), highest)
-        if reason is not None:
-            raise BudgetExhausted(reason=reason)
-        return load_limits(self.attempt.session_id)
-
-    def seconds(self, left: float) -> float:
-        """Return how long the next call may take, if ``left`` are left elsewhere."""
-        longest = min(site_config().compaction.run_timeout_seconds, self.config.run_timeout_seconds)
-        of_run = self.began + longest - time.monotonic()
-        return max(0.0, min(self.config.model_timeout_seconds, of_run, left))
-
-    def _own_allowances(self) -> list[Allowance]:
         site = site_config().compaction
         by_session = site.spend_limit_session_micros or self.config.spend_limit_session_micros
         by_day = site.spend_limit_day_micros or self.config.spend_limit_day_micros
-        return own_allowances(
+        allowances = own_allowances(
             site,
             self.config,
             session_micros=compaction_micros(self.attempt.session_id) if by_session else 0,
             day_micros=compaction_micros_of_owner(self.owner_id, since=midnight()) if by_day else 0,
             seconds=time.monotonic() - self.began,
         )
+        reason = refusal(allowances, highest)
+        if reason is not None:
+            raise BudgetExhausted(reason=reason)
+        return load_limits(self.attempt.session_id)
+
+    def seconds(self, left: float) -> float:
+        """Return how many seconds the next call may take, at most ``left``."""
+        longest = min(site_config().compaction.run_timeout_seconds, self.config.run_timeout_seconds)
+        of_run = self.began + longest - time.monotonic()
+        return max(0.0, min(self.config.model_timeout_seconds, of_run, left))
 
     def _refuse(self, question: Question, attempt: Attempt) -> str:
         with self.attempt.held() as record:
-            try_id = store.record_try(record, self.new_try(attempt, question=question))
+            try_id = store.record_attempt(record, self.new_try(attempt, question=question))
             record.publish(EventType.BUDGET_EXHAUSTED, run_id=self.attempt.run_id, try_id=try_id, reason=attempt.reason)
         return try_id
 
-    def _record(self, new: NewTry) -> str:
+    def _record(self, new: NewAttempt) -> str:
         with self.attempt.held() as record:
-            return store.record_try(record, new)
+            return store.record_attempt(record, new)
 
     def new_try(
         self,
@@ -182,8 +180,8 @@ class RecordedTries:
         text: str = "",
         prompt_version: str = "",
         cost: int | None = 0,
-    ) -> NewTry:
-        return NewTry(
+    ) -> NewAttempt:
+        return NewAttempt(
             run_id=self.attempt.run_id,
             summary_id=self.summary_id,
             kind=self.kind,
@@ -201,7 +199,7 @@ class RecordedTries:
 class SummaryCalls(ModelCaller[Answer]):
     """The calls that one question leads to."""
 
-    def __init__(self, tries: RecordedTries, question: Question, judge: Judge) -> None:
+    def __init__(self, tries: RecordedAttempts, question: Question, judge: Judge) -> None:
         self.tries = tries
         self.question = question
         self.judge = judge
@@ -249,22 +247,22 @@ class SummaryCalls(ModelCaller[Answer]):
         return Answer(try_id=try_id, attempt=attempt, reply=reply)
 
     async def use_next_model(self) -> bool:
-        """Ask the next model from now on that reads as much."""
+        """Ask from now on the next model that can read as much."""
         others = tuple(other for other in self.tries.summarisers[1:] if self.question.tokens <= other.reads)
         self.tries.summarisers = others or self.tries.summarisers
         return bool(others)
 
-    def _write_end(self, new: NewTry, call: RunningCall, end: MessageEnd) -> str:
-        # Not fenced: what was said and what it cost is true, whichever process has the compaction and closed the call.
+    def _write_end(self, new: NewAttempt, call: RunningCall, end: MessageEnd) -> str:
+        # Not fenced: the reply and its cost are true, whichever process has the compaction and closed the call.
         with change(self.tries.attempt.session_id) as record:
-            try_id = store.record_try(record, new)
+            try_id = store.record_attempt(record, new)
             with suppress(CallNotFoundError):
                 call_store.finish_call(record, call.id, end, attempts=call.attempts)
         return try_id
 
 
 def prepare_manifest(summary_id: str, manifest: FileManifest | None) -> file_port.PreparedText | None:
-    """Put on disk what a summary's footer names as the list of its files, if it does; call it with nothing held."""
+    """Put the list of files that a summary's footer names on disk, if there is one; call it with no lock held."""
     if manifest is None:
         return None
     return file_port.prepare_text(

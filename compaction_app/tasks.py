@@ -1,4 +1,4 @@
-"""Doors for the worker. A task may run twice or late: the run's row decides."""
+"""Tasks of the worker. A task may run twice or late: the run's row decides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mnesis_core.errors import SessionNotFoundError
 
 
 def compact(*, run_id: str, **_later: Any) -> None:
-    """Do the work of one compaction, unless somebody has done it or is at it."""
-    # Of a session that was deleted meanwhile nothing has to fit anywhere.
+    """Do the work of one compaction, unless another process has done it or is doing it."""
+    # The session may be deleted meanwhile.
     with suppress(SessionNotFoundError):
         compact_session(load_run(run_id).session_id, run_id=run_id)

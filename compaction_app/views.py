@@ -78,9 +78,9 @@ class CompactionOut(Out):
 
 
 def show_context(session_id: str, *, owner_id: int, provider: ContextFormat, at: int | None) -> dict[str, Any]:
-    """What a model would see now, or saw as of event ``at``: as messages, or as a kind of provider takes them.
+    """Return what a model would see now, or saw as of event ``at``: as messages, or in the format of a provider.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it is not there, or belongs to another person.
     """
     load_session(session_id, owner_id=owner_id)
     state = load_state(session_id, at=at)
@@ -134,13 +134,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterView:
-    """The context meter as the page draws it."""
-
     segments: list[Segment]
     meter: Meter
     window_source: str
     percent: int
-    """Of usable."""
+    """The share of the usable window."""
     soft_x: int
     hard_x: int
     used_width: int
@@ -150,7 +148,7 @@ class MeterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a compaction is that runs."""
+    """How far a running compaction is."""
 
     saved: int
     """Tokens that have left the context so far."""
@@ -166,12 +164,11 @@ class Divider:
     run: RunRecord
     summaries: Sequence[SummaryHead]
     progress: Progress | None
-    """Of one that runs."""
+    """``None`` unless it runs."""
 
 
 @signed_in
 def context_panel(request: HttpRequest, session_id: str) -> HttpResponse:
-    """How full the context is, and with what."""
     session = load_session(session_id, owner_id=reader_of(request))
     meter = view_meter(load_meter(session.id))
     last = next(iter(list_runs(session.id, limit=1)), None)
@@ -217,18 +214,12 @@ def _segments(meter: Meter, scale: int) -> list[Segment]:
         parts.append(("reserved", "Reserved", max(0, meter.window - meter.usable_tokens)))
     segments, at = [], 0
     for name, label, tokens in parts:
-        segments.append(_segment(name, label, at, tokens, scale, meter.usable_tokens))
+        x, share = _place(at, scale), 100 * tokens / max(1, meter.usable_tokens)
+        percent = "" if name == "reserved" else "<1 %" if 0 < share < 0.5 else f"{share:,.0f} %"
+        width = _place(at + tokens, scale) - x
+        segments.append(Segment(name=name, label=label, tokens=format_count(tokens), percent=percent, x=x, width=width))
         at += tokens
     return segments
-
-
-def _segment(name: str, label: str, at: int, tokens: int, scale: int, usable: int) -> Segment:
-    x = _place(at, scale)
-    share = 100 * tokens / max(1, usable)
-    percent = "" if name == "reserved" else "<1 %" if 0 < share < 0.5 else f"{share:,.0f} %"
-    return Segment(
-        name=name, label=label, tokens=format_count(tokens), percent=percent, x=x, width=_place(at + tokens, scale) - x
-    )
 
 
 def _place(tokens: int, scale: int) -> int:
@@ -253,7 +244,7 @@ def _load_dividers(session_id: str, *, first: int, last: int | None) -> list[Div
 def _progress(run: RunRecord) -> Progress:
     written = written_by(run.id)
     saved = written.saved + (run.pruned_tokens or 0)
-    # One that somebody asked for does not stop at the low mark.
+    # A manual compaction does not stop at the low mark.
     target = load_frame(run.session_id).budget.target if run.trigger != "manual" else None
     wanted = None if target is None or run.tokens_before is None else max(1, run.tokens_before - target)
     summaries = f"{written.summaries} summar{'y' if written.summaries == 1 else 'ies'} so far"

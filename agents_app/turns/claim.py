@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agents_app.turns.recovery import recover_turns
-from compaction_app.schedule import act_on, find_trigger
+from compaction_app.schedule import find_trigger, request_if_due
 from files_app.contents import content_size, read_content
 from files_app.exploring import explore_file
 from files_app.queries import load_file_reference, versions_of
@@ -227,7 +227,7 @@ def compact_if_due(session_id: str) -> None:
     trigger = find_trigger(session_id)
     if trigger is not None:
         with change(session_id) as record:
-            act_on(record, trigger)
+            request_if_due(record, trigger)
 
 
 def stored_key(idempotency_key: str | None) -> str | None:

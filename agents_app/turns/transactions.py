@@ -12,7 +12,7 @@ from typing import Any
 
 from agents_app.turns.answer import Answer
 from compaction_app.context import Frame
-from compaction_app.schedule import act_on, trigger_after
+from compaction_app.schedule import request_if_due, trigger_after
 from files_app.contents import put_content
 from files_app.ingest import add_file
 from mnesis_core.context.budget import Size
@@ -243,7 +243,7 @@ def suspend_turn(
             return TurnState.CANCELLED
         if ratio is not None:
             model_store.share_ratio(turn.model, ratio)
-        act_on(record, trigger)
+        request_if_due(record, trigger)
     return TurnState.SUSPENDED
 
 
@@ -293,7 +293,7 @@ def finish_turn(
             warn(record, spending.limits)
         if end.exhausted is not None:
             record.publish(EventType.BUDGET_EXHAUSTED, turn_id=turn.id, **end.exhausted)
-        act_on(record, trigger)
+        request_if_due(record, trigger)
 
 
 def close_open_rows(record: Change, turn_id: str, *, error_code: str | None, error_message: str | None) -> None:

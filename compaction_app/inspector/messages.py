@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from compaction_app.lineage import MessageLineage, trace_message
-from compaction_app.queries import SummaryHead, load_heads, tries_of_calls
+from compaction_app.queries import SummaryHead, attempts_of_calls, load_heads
 from compaction_app.rebuild import load_ranges
 from mnesis_core.compaction.transcript import pieces_of_message
 from mnesis_core.context.manifest import read_manifest
@@ -230,7 +230,7 @@ def list_readings(session_id: str, seq: int) -> Readings:
     }
     found = [call_id for call_id, span, piece in questions if piece is None or piece in pieces.get(span, ())]
     ids = found[:MOST]
-    numbers, attempts = numbers_of_calls(session_id, ids), tries_of_calls(ids, session_id=session_id)
+    numbers, attempts = numbers_of_calls(session_id, ids), attempts_of_calls(ids, session_id=session_id)
     heads = load_heads([attempt.summary_id for attempt in attempts.values()], session_id=session_id)
     calls = []
     for call in load_headings(session_id, ids):

@@ -166,7 +166,7 @@ def load_view(summary: SummaryRecord) -> SummaryView:
         stay=load_stay(summary.session_id, summary.id),
         run=run,
         # An undone revision has the text of an earlier one, and so its attempts.
-        tries=queries.load_tries(summary.restores or summary.id, session_id=summary.session_id, limit=TRIES),
+        tries=queries.load_attempts(summary.restores or summary.id, session_id=summary.session_id, limit=TRIES),
         cost=description.cost,
     )
 

@@ -75,14 +75,12 @@ def rows(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def summary(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
-    """One summary beside its sources, with how it was written; as a page, or as a part of one."""
     about = inspected(request, session_id)
     return _summary(request, about, load_summary(summary_id, session_id=about.id))
 
 
 @signed_in
 def sources(request: HttpRequest, session_id: str, summary_id: str) -> HttpResponse:
-    """More of what a summary was made of."""
     about = inspected(request, session_id)
     node = load_summary(summary_id, session_id=about.id)
     found = open_sources(node, offset=number_in(request, "offset") or 0)
@@ -92,7 +90,6 @@ def sources(request: HttpRequest, session_id: str, summary_id: str) -> HttpRespo
 
 @signed_in
 def source(request: HttpRequest, session_id: str, summary_id: str, source_id: str) -> HttpResponse:
-    """The text of one source: a message whole, or a summary."""
     about = inspected(request, session_id)
     node = load_summary(summary_id, session_id=about.id)
     kind = {id: kind for kind, id in node.source_ids}.get(source_id)
@@ -108,7 +105,6 @@ def source(request: HttpRequest, session_id: str, summary_id: str, source_id: st
 
 @signed_in
 def reply(request: HttpRequest, session_id: str, try_id: str) -> HttpResponse:
-    """What a summarising model answered at one attempt, word for word."""
     about = inspected(request, session_id)
     found = load_reply(try_id, session_id=about.id)
     calls = json.dumps(found.tool_calls, indent=2, ensure_ascii=False) if found.tool_calls else ""

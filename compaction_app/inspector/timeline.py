@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlencode
 
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 
 from compaction_app.queries import compacted_after, list_runs_after, load_run, tally_runs, usage_of_compaction
-from mnesis_core.errors import CompactionNotFoundError, TurnNotFoundError
-from mnesis_core.records import RunRecord, UsageRecord, total_usage
-from mnesis_core.text import excerpt
-from sessions_app.pages.lookup import LAUNCHING_TOOLS, Relative, list_launched
+from mnesis_core.errors import CompactionNotFoundError, InvalidRequest, TurnNotFoundError
+from mnesis_core.records import RunRecord, TurnState, UsageRecord, total_usage
+from mnesis_core.text import excerpt, printable
+from sessions_app.pages.lookup import LARGEST, LAUNCHING_TOOLS, Relative, list_launched
 from sessions_app.pages.markdown import (
     format_counted,
     format_duration,
@@ -21,19 +25,24 @@ from sessions_app.pages.markdown import (
     format_number,
     show_invisible,
 )
-from sessions_app.pages.permissions import Inspected
+from sessions_app.pages.permissions import Inspected, inspected
 from sessions_app.pages.transcript import first_words
+from sessions_app.pages.views import number_in, signed_in
 from sessions_app.record.timeline_queries import (
+    SEARCH_LENGTH,
     TurnFilter,
     TurnLine,
     list_timeline,
     load_turn_line,
     place_of_message,
     tally_session,
+    tools_of_session,
+    turns_beside,
 )
 from sessions_app.record.turn_queries import CallStep, MessageStep, ToolStep, load_steps
 
 PAGE = 50
+STATES = [state.value for state in TurnState]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +65,6 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnView:
-    """One turn as a line."""
-
     line: TurnLine
     seconds: float
     """How long it took; until now for a running one."""
@@ -68,8 +75,6 @@ class TurnView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A page of turns."""
-
     turns: list[TurnView]
     before: int | None
     """Where the next page begins, if there is one."""
@@ -165,8 +170,6 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A stretch of time on the axis."""
-
     x: int
     width: int
 
@@ -209,8 +212,6 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView:
-    """One thing that a turn did."""
-
     kind: str
     """``message``, ``answer`` (written by no call of ours), ``call``, ``tool`` or ``compaction``."""
     id: str
@@ -238,8 +239,6 @@ class StepView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSteps:
-    """A turn with some of its steps."""
-
     turn: TurnView
     steps: list[StepView]
     more_after: int | None
@@ -381,3 +380,86 @@ def _compaction(run: RunRecord, axis: Axis) -> StepView:
         usage=UsageRecord(tokens_input=run.tokens_input, tokens_output=run.tokens_output, cost_micros=run.cost_micros),
         summary_ids=tuple(run.summary_ids[:SHOWN_SUMMARIES]),
     )
+
+
+@signed_in
+def timeline(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Every turn of a session, the newest first."""
+    about = inspected(request, session_id)
+    context = _turns_context(request, about) | {
+        "tab": "inspect",
+        "totals": load_totals(about),
+        "tools": [show_invisible(name) for name in tools_of_session(about.id)],
+        "states": STATES,
+    }
+    return render(request, "compaction_app/inspect_timeline.html", context)
+
+
+@signed_in
+def turn_rows(request: HttpRequest, session_id: str) -> HttpResponse:
+    """The turns alone: with another filter, the next page of them, or with ``from`` those that are new."""
+    context = _turns_context(request, inspected(request, session_id))
+    is_list = context["before"] is None and context["start"] is None
+    name = "_inspect_turns.html" if is_list else "_inspect_turn_rows.html"
+    response = render(request, f"compaction_app/{name}", context)
+    if is_list:
+        here, query = reverse("inspect", args=[session_id]), context["wanted"].query
+        response.headers["HX-Replace-Url"] = f"{here}?{query}" if query else here
+    return response
+
+
+@signed_in
+def totals(request: HttpRequest, session_id: str) -> HttpResponse:
+    about = inspected(request, session_id)
+    return render(request, "compaction_app/_inspect_totals.html", {"about": about, "totals": load_totals(about)})
+
+
+@signed_in
+def turn(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
+    context = _steps_context(request, session_id, turn_id)
+    seq = context["found"].turn.line.seq
+    beside = turns_beside(context["about"].id, seq)
+    neighbours = {"previous": beside.get(seq - 1), "next": beside.get(seq + 1)}
+    return render(request, "compaction_app/inspect_turn.html", context | {"beside": neighbours})
+
+
+@signed_in
+def turn_steps_context(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
+    return render(request, "compaction_app/_inspect_steps.html", _steps_context(request, session_id, turn_id))
+
+
+@signed_in
+def compaction(request: HttpRequest, session_id: str, run_id: str) -> HttpResponse:
+    about = inspected(request, session_id)
+    turn_id, after = find_compaction(about, run_id)
+    there = reverse("inspect-turn", args=[about.id, turn_id])
+    return redirect(f"{there}?after={after}#{run_id}" if after else f"{there}#{run_id}")
+
+
+def _turns_context(request: HttpRequest, about: Inspected) -> dict[str, Any]:
+    state, turn = request.GET.get("state", ""), number_in(request, "turn")
+    if state and state not in STATES:
+        raise InvalidRequest("state must be a state of turns", field="state")
+    wanted = Wanted(
+        state=state,
+        errors=request.GET.get("errors") == "1",
+        compactions=request.GET.get("compactions") == "1",
+        tool=printable(request.GET.get("tool", "").strip()),
+        q=printable(request.GET.get("q", "").strip()[:SEARCH_LENGTH]),
+        turn=None if turn is None else min(turn, LARGEST - 1),
+    )
+    before, start = number_in(request, "before"), number_in(request, "from")
+    return {
+        "about": about,
+        "wanted": wanted,
+        "before": before,
+        "start": start,
+        "timeline": load_timeline(about, wanted, before=before, start=start),
+    }
+
+
+def _steps_context(request: HttpRequest, session_id: str, turn_id: str) -> dict[str, Any]:
+    about = inspected(request, session_id)
+    after = number_in(request, "after") or 0
+    found = load_turn_steps(about, turn_id, after=after)
+    return {"about": about, "tab": "inspect", "found": found, "after": after, "axis": AXIS}

@@ -14,7 +14,7 @@ from audit_app.proof.verify import verify_session
 from compaction_app.compact import compact_now, compact_session
 from compaction_app.context import load_meter, load_state
 from compaction_app.queries import list_runs, list_summaries, live_run
-from compaction_app.schedule import act_on, find_trigger
+from compaction_app.schedule import find_trigger, request_if_due
 from mnesis_core.compaction.selection import Outcome
 from mnesis_core.context.entries import MessageEntry, SummaryEntry
 from mnesis_core.messages import Message, Part, TextPart
@@ -55,7 +55,7 @@ def ask_for_what_is_due(session: SessionRecord) -> str | None:
     """What the end of a turn does."""
     trigger = find_trigger(session.id)
     with change(session.id) as record:
-        return act_on(record, trigger)
+        return request_if_due(record, trigger)
 
 
 def work_off(session: SessionRecord) -> list[RunRecord]:

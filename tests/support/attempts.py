@@ -13,7 +13,7 @@ from django.utils import timezone
 from audit_app.proof.verify import verify_session
 from compaction_app import store
 from compaction_app.models import LIVE, CompactionRun
-from compaction_app.schedule import Attempt
+from compaction_app.schedule import ClaimedRun
 from mnesis_core.llm.interface import Request
 from mnesis_core.providers.scripted import Script
 from mnesis_core.records import SessionRecord
@@ -101,7 +101,7 @@ def first_items(session: SessionRecord, count: int = 4) -> list[str]:
     return [item.item_id for item in load_context_items(session.id)][:count]
 
 
-def commit_summary(session: SessionRecord, attempt: Attempt, source_ids: list[str], *, cost_micros: int = 0) -> str:
+def commit_summary(session: SessionRecord, attempt: ClaimedRun, source_ids: list[str], *, cost_micros: int = 0) -> str:
     """A summary of some messages, as an attempt commits it."""
     summary = new_summary(text=SUMMARY, token_count=4, last_seq=4, message_count=4, cost_micros=cost_micros)
     add_try(session.id, Claimed(id=attempt.run_id, fence=attempt.fence), summary.id, cost=cost_micros)

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from compaction_app import store as compaction_store
-from compaction_app.store import NewTry, Revision, RunResult
+from compaction_app.store import NewAttempt, Revision, RunResult
 from mnesis_core.compaction.requests import Attempt
 from mnesis_core.llm.interface import Source
 from mnesis_core.messages import Message, Part, TextPart, ToolPart, ToolState
@@ -188,7 +188,7 @@ def add_try(
     attempt = Attempt(
         level=level, accepted=not reason, reason=reason, input_tokens=900, output_tokens=120, source=Source.PROVIDER
     )
-    new = NewTry(
+    new = NewAttempt(
         run_id=run.id,
         summary_id=summary_id,
         kind=kind,
@@ -202,7 +202,7 @@ def add_try(
         cost_micros=cost,
     )
     with change(session_id) as record:
-        return compaction_store.record_try(record, new)
+        return compaction_store.record_attempt(record, new)
 
 
 def finish(session_id: str, run: Claimed) -> None:

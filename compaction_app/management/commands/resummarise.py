@@ -19,15 +19,12 @@ from sessions_app.pages.markdown import format_money
 
 
 class Command(BaseCommand):
-    """Summaries said again at the terminal."""
-
     help = (
         "Ask for a summary again, with another model or prompt if you like. This makes a preview and shows what would "
         "change; the summary, its context and its session stay as they are until --apply. Every revision can be undone."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """What to make again, or what to do with it."""
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("summary", nargs="?", metavar="SUMMARY", help="make a preview of this one")
         what.add_argument("--show", metavar="PREVIEW", help="show a preview's difference once more")
@@ -41,7 +38,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Preview, show, apply or undo."""
         try:
             self._handle(options)
         except MnesisError as error:

@@ -23,15 +23,12 @@ MESSAGES_AT_ONCE = 200
 
 
 class Command(BaseCommand):
-    """The summary DAG at the terminal."""
-
     help = (
         "Look into the summary DAG: its tree, one summary, what a summary stands for, and whether the contexts stand "
         "for every message exactly once. 'cover' exits with 1 where they do not."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The verbs."""
         verbs = parser.add_subparsers(dest="verb", required=True)
         for verb, name in (("tree", "session"), ("describe", "summary"), ("expand", "summary")):
             sub = verbs.add_parser(verb)
@@ -45,7 +42,6 @@ class Command(BaseCommand):
         sub.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """One verb."""
         try:
             getattr(self, f"_{options['verb']}")(options)
         except MnesisError as error:
