@@ -424,7 +424,7 @@ def turn(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
 
 
 @signed_in
-def turn_steps_context(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
+def turn_steps(request: HttpRequest, session_id: str, turn_id: str) -> HttpResponse:
     return render(request, "compaction_app/_inspect_steps.html", _steps_context(request, session_id, turn_id))
 
 
