@@ -18,25 +18,21 @@ from compaction_app.models import LIVE
 from compaction_app.queries import has_changed, live_run, load_run
 from compaction_app.schedule import ClaimedRun, claim, request_compaction, request_if_due, trigger_of
 from compaction_app.store import RunResult
-from compaction_app.summary_requests import RecordedAttempts, prepare_manifest, summarisers_of
+from compaction_app.summary_requests import RecordedAttempts, ask_for_summary, prepare_manifest, record_attempts
 from mnesis_core.compaction.selection import (
     Condensation,
     Situation,
     Span,
-    kind_of,
     must_go_on,
     next_round,
     outcome,
-    reading_of,
-    source_rows,
 )
-from mnesis_core.compaction.summarise import SummaryResult, summarise
+from mnesis_core.compaction.summarise import SummaryResult
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.budget import Size
 from mnesis_core.context.tool_outputs import select_prunable
 from mnesis_core.errors import ContextChanged, MnesisError, ModelNotFoundError, TakenOver
 from mnesis_core.llm.interface import Model
-from mnesis_core.llm.retrying import patience_of
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.records import NewSummary, RunRecord
 from mnesis_core.values import new_id
@@ -198,7 +194,15 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
     """Ask for a summary with no lock held; then write it and swap it in, in one transaction."""
     task.attempt.renew()
     began = time.monotonic()
-    recorder = _recorder(task, state, chosen)
+    recorder = record_attempts(
+        state,
+        chosen,
+        attempt=task.attempt,
+        model=task.model,
+        summary_id=new_id("sum"),
+        began=task.began,
+        context_seq=state.session.event_seq,
+    )
     # A loop of its own: connections to models belong to one, and are closed with it.
     result = waiting_for(_ask, own_loop=True)(task, state, chosen, recorder)
     summary = NewSummary(
@@ -234,41 +238,11 @@ def _commit(task: Work, state: ContextState, chosen: Span | Condensation) -> Con
     return load_state(state.session.id)
 
 
-def _recorder(task: Work, state: ContextState, chosen: Span | Condensation) -> RecordedAttempts:
-    return RecordedAttempts(
-        attempt=task.attempt,
-        began=task.began,
-        owner_id=state.session.owner_id,
-        summary_id=new_id("sum"),
-        kind=kind_of(chosen),
-        summarisers=summarisers_of(state, task.model) if task.model else (),
-        config=state.config.compaction,
-        patience=patience_of(state.config.turn),
-        sources=source_rows(chosen),
-        context_seq=state.session.event_seq,
-    )
-
-
 async def _ask(
     task: Work, state: ContextState, chosen: Span | Condensation, recorder: RecordedAttempts
 ) -> SummaryResult:
     limit = piece_limit(state.summariser(), state.config)
-    pieces, quotables = reading_of(chosen, limit)
-    question = summarise(
-        pieces,
-        chosen.tokens,
-        task.model,
-        state.config,
-        state.budget,
-        kind=recorder.kind,
-        manifest_id=new_id("file"),
-        quotables=quotables,
-        named=chosen.named,
-        prompts=site_prompts(),
-        recorder=recorder,
-        limit=limit,
-        cut=lambda limit: reading_of(chosen, limit)[0],
-    )
+    question = ask_for_summary(state, chosen, recorder, model=task.model, limit=limit, prompts=site_prompts())
     try:
         return await task.attempt.asking(question)
     finally:

@@ -14,17 +14,16 @@ from datetime import timedelta
 from compaction_app import queries, store
 from compaction_app.context import ContextState, load_state
 from compaction_app.store import Revision
-from compaction_app.summary_requests import RecordedAttempts, prepare_manifest, summarisers_of
+from compaction_app.summary_requests import RecordedAttempts, ask_for_summary, prepare_manifest, record_attempts
 from mnesis_core.compaction.dag import Graph, Node, PreviewRecord, difference, order_of_work
 from mnesis_core.compaction.requests import Prompts, SummaryPrompt
-from mnesis_core.compaction.selection import Condensation, Span, kind_of, reading_of, source_rows
-from mnesis_core.compaction.summarise import SummaryResult, summarise
+from mnesis_core.compaction.selection import Condensation, Span
+from mnesis_core.compaction.summarise import SummaryResult
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.context.entries import SummaryEntry
 from mnesis_core.context.fitting import whole
 from mnesis_core.errors import Conflict, SessionArchived, SummaryRevised
 from mnesis_core.llm.interface import Model
-from mnesis_core.llm.retrying import patience_of
 from mnesis_core.providers.litellm_ import close_connections
 from mnesis_core.records import SummaryRecord
 from mnesis_core.values import new_id
@@ -176,7 +175,15 @@ def undo(summary_id: str, *, owner_id: int | None = None, to: str | None = None,
 def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
     summary = queries.load_summary(node.id)
     chosen = _sources(task, summary)
-    recorder = _recorder(task, chosen, preview_id)
+    recorder = record_attempts(
+        task.state,
+        chosen,
+        attempt=_Asking(session_id=task.state.session.id),
+        model=task.model,
+        summary_id=preview_id,
+        began=time.monotonic(),
+        context_seq=task.state.context_seq,
+    )
     # A loop of its own: connections to models belong to one, and are closed with it.
     result = waiting_for(_ask, own_loop=True)(task, chosen, recorder)
     made = Revision(
@@ -202,21 +209,6 @@ def _preview_one(task: _Task, node: Node, *, preview_id: str) -> None:
     [task.made[node.id]] = queries.load_preview_entries({preview_id: 0}, session_id=summary.session_id)
 
 
-def _recorder(task: _Task, chosen: Span | Condensation, preview_id: str) -> RecordedAttempts:
-    return RecordedAttempts(
-        attempt=_Asking(session_id=task.state.session.id),
-        began=time.monotonic(),
-        owner_id=task.state.session.owner_id,
-        summary_id=preview_id,
-        kind=kind_of(chosen),
-        summarisers=summarisers_of(task.state, task.model),
-        config=task.state.config.compaction,
-        patience=patience_of(task.state.config.turn),
-        sources=source_rows(chosen),
-        context_seq=task.state.context_seq,
-    )
-
-
 def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
     if summary.kind == "leaf":
         ids = [id for _, id in summary.source_ids]
@@ -232,23 +224,8 @@ def _sources(task: _Task, summary: SummaryRecord) -> Span | Condensation:
 
 async def _ask(task: _Task, chosen: Span | Condensation, recorder: RecordedAttempts) -> SummaryResult:
     limit = piece_limit(task.model.spec, task.state.config)
-    pieces, quotables = reading_of(chosen, limit)
     try:
-        return await summarise(
-            pieces,
-            chosen.tokens,
-            task.model,
-            task.state.config,
-            task.state.budget,
-            kind=recorder.kind,
-            manifest_id=new_id("file"),
-            quotables=quotables,
-            named=chosen.named,
-            prompts=task.prompts,
-            recorder=recorder,
-            limit=limit,
-            cut=lambda limit: reading_of(chosen, limit)[0],
-        )
+        return await ask_for_summary(task.state, chosen, recorder, model=task.model, limit=limit, prompts=task.prompts)
     finally:
         await close_connections()
 

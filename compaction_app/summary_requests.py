@@ -23,12 +23,22 @@ from mnesis_core.compaction.requests import (
     Answer,
     Attempt,
     Judge,
+    Prompts,
     Question,
     attempt_of,
     question_manifest,
     refused_attempt,
 )
-from mnesis_core.compaction.selection import own_allowances, refusal
+from mnesis_core.compaction.selection import (
+    Condensation,
+    Span,
+    kind_of,
+    own_allowances,
+    reading_of,
+    refusal,
+    source_rows,
+)
+from mnesis_core.compaction.summarise import SummaryResult, summarise
 from mnesis_core.compaction.transcript import piece_limit
 from mnesis_core.config import CompactionConfig
 from mnesis_core.context.entries import SummaryKind
@@ -36,11 +46,12 @@ from mnesis_core.errors import BudgetExhausted, CallNotFoundError
 from mnesis_core.events import EventType
 from mnesis_core.files.footers import FileManifest, manifest_path
 from mnesis_core.llm.interface import Model, ModelSpec, Reply
-from mnesis_core.llm.retrying import Patience
+from mnesis_core.llm.retrying import Patience, patience_of
 from mnesis_core.providers.rendering import digest
 from mnesis_core.records import MessageEnd
 from mnesis_core.spending import Spent
 from mnesis_core.turns.recording import end_of_reply
+from mnesis_core.values import new_id
 from sessions_app.conf import site_config
 from sessions_app.database.threads import in_waiting_thread
 from sessions_app.model_calls import ModelCaller, PlannedCall, RunningCall, load_fallbacks
@@ -259,6 +270,57 @@ class SummaryCalls(ModelCaller[Answer]):
             with suppress(CallNotFoundError):
                 call_store.finish_call(record, call.id, end, attempts=call.attempts)
         return try_id
+
+
+def record_attempts(
+    state: ContextState,
+    chosen: Span | Condensation,
+    *,
+    attempt: Work,
+    model: Model | None,
+    summary_id: str,
+    began: float,
+    context_seq: int,
+) -> RecordedAttempts:
+    return RecordedAttempts(
+        attempt=attempt,
+        began=began,
+        owner_id=state.session.owner_id,
+        summary_id=summary_id,
+        kind=kind_of(chosen),
+        summarisers=summarisers_of(state, model) if model else (),
+        config=state.config.compaction,
+        patience=patience_of(state.config.turn),
+        sources=source_rows(chosen),
+        context_seq=context_seq,
+    )
+
+
+async def ask_for_summary(
+    state: ContextState,
+    chosen: Span | Condensation,
+    recorder: RecordedAttempts,
+    *,
+    model: Model | None,
+    limit: int,
+    prompts: Prompts,
+) -> SummaryResult:
+    pieces, quotables = reading_of(chosen, limit)
+    return await summarise(
+        pieces,
+        chosen.tokens,
+        model,
+        state.config,
+        state.budget,
+        kind=recorder.kind,
+        manifest_id=new_id("file"),
+        quotables=quotables,
+        named=chosen.named,
+        prompts=prompts,
+        recorder=recorder,
+        limit=limit,
+        cut=lambda limit: reading_of(chosen, limit)[0],
+    )
 
 
 def prepare_manifest(summary_id: str, manifest: FileManifest | None) -> file_port.PreparedText | None:

@@ -1,4 +1,4 @@
-"""One call opened: its payload proven, its blocks, and how they differ from those of another call."""
+"""What the model saw: the calls of a session, one call in blocks and as its payload, and how it differs from another."""
 
 from __future__ import annotations
 
@@ -7,17 +7,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
 
 from compaction_app.context import ComparedCalls, compare_calls
+from compaction_app.inspector.occupancy import ScrubBar, call_at, draw, load_occupancy, place_of, size_of_call
 from compaction_app.rebuild import PromptSources, RebuiltPayload, load_sources, rebuild_payload
+from compaction_app.templatetags.calls import KINDS
 from mnesis_core.context.blocks import Block, BlockKind, blocks_of
 from mnesis_core.context.prompt_diff import Difference
 from mnesis_core.errors import CallNotFoundError, NotFound
 from mnesis_core.llm.tokens import MESSAGE_FRAMING, estimate_text
+from mnesis_core.providers.rendering.accepted import outgoing
 from mnesis_core.records import CallRecord
-from sessions_app.pages.permissions import Inspected
-from sessions_app.record.call_queries import load_call
+from sessions_app.pages.markdown import PIECE, format_characters, show_invisible
+from sessions_app.pages.permissions import Inspected, address_of, inspected
+from sessions_app.pages.views import number_in, signed_in
+from sessions_app.record.call_queries import (
+    CallFilter,
+    CallHeading,
+    calls_beside,
+    list_headings,
+    load_call,
+    load_heading_of_call,
+    models_of_calls,
+    numbers_of_calls,
+)
 
 MAX_INDENTED_DEPTH = 100  # The indents of deeper JSON would be longer than what it says.
 SEES_PAYLOADS = (
@@ -185,3 +200,256 @@ def _by_key(blocks: Iterable[Block]) -> dict[Key, list[Block]]:
         for key in keys:
             found.setdefault(key, []).append(block)
     return found
+
+
+PAGE = 50
+BLOCKS = 100
+CHANGES_SHOWN = 100
+COMPARABLE_CALLS = 25
+HEAD = 20_000
+"""Characters of a block's text or a payload that are shown at first."""
+PURPOSES = ("turn", "summary", "file", "map")
+STATES = ("running", "completed", "failed")
+SECTIONS = {"blocks": "Blocks", "payload": "Payload", "difference": "Difference"}
+
+
+@signed_in
+def call_list(request: HttpRequest, session_id: str) -> HttpResponse:
+    """The model calls of a session, newest first."""
+    about = inspected(request, session_id)
+    chosen = CallFilter(**{name: request.GET.get(name, "") for name in ("purpose", "state", "model")})
+    kept = {"purpose": chosen.purpose, "state": chosen.state, "model": chosen.model}
+    before = request.GET.get("before", "")
+    found = list_headings(about.id, chosen=chosen, before=before, limit=PAGE + 1)
+    page = found[:PAGE]
+    has_more = len(found) > PAGE
+    context = {
+        "about": about,
+        "tab": "inspect-calls",
+        "calls": _with_numbers(about, page),
+        "purposes": PURPOSES,
+        "states": STATES,
+        "models": models_of_calls(about.id),
+        "chosen": chosen,
+        "is_filtered": chosen != CallFilter(),
+        "is_newest": not before,
+        "newest_url": address_of("inspect-calls", about.id, **kept),
+        "older_url": address_of("inspect-calls", about.id, before=page[-1].id, **kept) if has_more else "",
+    }
+    if request.headers.get("HX-Target") == "calls":
+        return render(request, "compaction_app/_inspect_calls.html", context)
+    return render(request, "compaction_app/inspect_calls.html", context | {"scrub": _scrub(about, None)})
+
+
+@signed_in
+def call_at_place(request: HttpRequest, session_id: str) -> HttpResponse:
+    """Redirect to the call that one column of the scrub bar shows.
+
+    :raises Http404: no model was asked in this session.
+    """
+    about = inspected(request, session_id)
+    call_id = call_at(about.id, number_in(request, "place") or 1)
+    if call_id is None:
+        raise Http404("no model was asked")
+    section = request.GET.get("section", "")
+    known = section if section in SECTIONS else ""
+    return redirect(address_of("inspect-call", about.id, call_id, section=known))
+
+
+@signed_in
+def call_page(request: HttpRequest, session_id: str, call_id: str) -> HttpResponse:
+    """One call: its facts, and the chosen section."""
+    about, opened = _open(request, session_id, call_id)
+    call = opened.record
+    section = request.GET.get("section", "")
+    if section not in SECTIONS:
+        section = "difference" if request.GET.get("compare") else "blocks"
+    heading = load_heading_of_call(about.id, call.id)
+    if heading is None:
+        raise CallNotFoundError(call_id=call.id)
+    before, after = calls_beside(call)
+    sections = [
+        (address_of("inspect-call", about.id, call.id, section=name), label, name == section)
+        for name, label in SECTIONS.items()
+        if name != "difference" or call.purpose == "turn"
+    ]
+    context = {
+        "about": about,
+        "tab": "inspect-calls",
+        "call": heading,
+        "record": call,
+        "number": numbers_of_calls(about.id, [call.id])[call.id],
+        "rebuilt": opened.rebuilt,
+        "before": before,
+        "after": after,
+        "section": section,
+        "sections": sections,
+        **_BODIES[section](request, about, opened),
+    }
+    if request.headers.get("HX-Target") == "call":
+        return render(request, "compaction_app/_inspect_call_swap.html", context)
+    return render(request, "compaction_app/inspect_call.html", context | {"scrub": _scrub(about, call)})
+
+
+@signed_in
+def call_block(request: HttpRequest, session_id: str, call_id: str, number: int) -> HttpResponse:
+    """The text of one block as the model read it; a page of its own, or the part of one that htmx asks for.
+
+    :raises Http404: the call has no such block.
+    """
+    about, opened = _open(request, session_id, call_id)
+    if not 0 < number <= len(opened.blocks):
+        raise Http404("there is no such block")
+    here = address_of("inspect-block", about.id, opened.record.id, str(number))
+    offset, only = number_in(request, "offset") or 0, request.GET.get("text", "")
+    texts = [
+        (name, _stretch(outgoing(text), f"{here}?text={name}&", offset=offset))
+        for name, text in opened.blocks[number - 1].texts
+        if only in ("", name)
+    ]
+    context = {
+        "about": about,
+        "tab": "inspect-calls",
+        "call_id": opened.record.id,
+        # Not "block": inside {% block %} that name is the template's own.
+        "shown": opened.blocks[number - 1],
+        "number": number,
+        "texts": texts,
+    }
+    is_part = "HX-Request" in request.headers
+    return render(request, f"compaction_app/{'_inspect_block' if is_part else 'inspect_block'}.html", context)
+
+
+@signed_in
+def call_payload(request: HttpRequest, session_id: str, call_id: str) -> HttpResponse:
+    """The next stretch of a payload.
+
+    :raises Http404: it cannot be rebuilt.
+    """
+    about, opened = _open(request, session_id, call_id)
+    stretch = _payload(about, opened, offset=number_in(request, "offset") or 0)
+    if stretch is None:
+        raise Http404("this payload cannot be rebuilt")
+    return render(request, "compaction_app/_inspect_text.html", {"stretch": stretch, "label": "Payload"})
+
+
+@signed_in
+def call_payload_file(request: HttpRequest, session_id: str, call_id: str) -> HttpResponse:
+    """The whole payload as a file of JSON.
+
+    :raises Http404: it cannot be rebuilt.
+    """
+    _, opened = _open(request, session_id, call_id)
+    return payload_file(opened.record, opened.rebuilt)
+
+
+def _open(request: HttpRequest, session_id: str, call_id: str) -> tuple[Inspected, OpenedCall]:
+    """:raises CallNotFoundError: the session has no such call, or this reader may not see all that it was sent."""
+    about = inspected(request, session_id)
+    call = load_call_of(about, call_id)
+    if not about.is_own and not may_see_payload(request.user, call.purpose):
+        raise CallNotFoundError(call_id=call_id)
+    return about, open_call(call)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A stretch of a long text, every invisible character marked, with the address of the next one."""
+
+    text: str
+    next_url: str
+    next_size: str
+    size: str
+    """The size of the whole text."""
+
+
+def _stretch(text: str, here: str, *, offset: int) -> Stretch:
+    """:param here: an address that ends where ``offset=`` can follow"""
+    end = min(len(text), offset + (PIECE if offset else HEAD))
+    return Stretch(
+        text=show_invisible(text[offset:end]),
+        next_url=f"{here}offset={end}" if end < len(text) else "",
+        next_size=format_characters(min(len(text) - end, PIECE)),
+        size=format_characters(len(text)),
+    )
+
+
+def _with_numbers(about: Inspected, calls: list[CallHeading]) -> list[tuple[CallHeading, int]]:
+    numbers = numbers_of_calls(about.id, [call.id for call in calls])
+    return [(call, numbers[call.id]) for call in calls]
+
+
+def _scrub(about: Inspected, call: CallRecord | None) -> ScrubBar | None:
+    occupancy = load_occupancy(about.id)
+    if occupancy is None:
+        return None
+    if call is None:
+        return draw(occupancy)
+    number = numbers_of_calls(about.id, [call.id])[call.id]
+    shown = (number, size_of_call(call)) if call.purpose == "turn" else None
+    return draw(occupancy, place=place_of(call, occupancy.calls), shown=shown)
+
+
+def _blocks_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> dict[str, Any]:
+    total = len(opened.blocks)
+    first = min(number_in(request, "from") or 0, max(total - 1, 0))
+    end = min(first + BLOCKS, total)
+
+    def page_url(start: int) -> str:
+        return address_of("inspect-call", about.id, opened.record.id, section="blocks", **{"from": max(start, 0)})
+
+    return {
+        "shares": shares_of(opened.blocks, KINDS),
+        "blocks": list(enumerate(opened.blocks[first:end], start=first + 1)),
+        "prompt_tokens": sum(block.tokens for block in opened.blocks),
+        "total": total,
+        "first": first + 1,
+        "last": end,
+        "earlier_url": page_url(first - BLOCKS) if first else "",
+        "later_url": page_url(end) if end < total else "",
+    }
+
+
+def _payload_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> dict[str, Any]:
+    return {"payload": _payload(about, opened, offset=0)}
+
+
+def _payload(about: Inspected, opened: OpenedCall, *, offset: int) -> Stretch | None:
+    if opened.rebuilt.payload is None:
+        return None
+    here = address_of("inspect-payload", about.id, opened.record.id)
+    return _stretch(pretty(opened.rebuilt.payload), f"{here}?", offset=offset)
+
+
+def _difference_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> dict[str, Any]:
+    call = opened.record
+    if call.purpose != "turn":
+        return {"compared": None}
+    wanted, kind = request.GET.get("compare", ""), request.GET.get("change", "")
+    compared, changes = compare(opened, owner_id=about.owner_id, earlier_id=wanted or None)
+    chosen = [change for change in changes if kind in ("", change.difference.change)]
+    first = number_in(request, "from") or 0
+    end = first + CHANGES_SHOWN
+
+    def here(**query: Any) -> str:
+        return address_of("inspect-call", about.id, call.id, section="difference", compare=wanted, **query)
+
+    earlier = compared.earlier
+    nearby = list_headings(about.id, chosen=CallFilter(purpose="turn"), before=call.id, limit=COMPARABLE_CALLS)
+    return {
+        "compared": compared,
+        "earlier": earlier,
+        "earlier_number": numbers_of_calls(about.id, [earlier.id])[earlier.id] if earlier else None,
+        "nearby": _with_numbers(about, nearby),
+        "is_far": earlier is not None and earlier.id not in {one.id for one in nearby},
+        "counts": [(name, count, here(change=name), name == kind) for name, count in compared.counts.items()],
+        "all_url": here() if kind else "",
+        "uncompared": compared.total - len(compared.changes),
+        "changes": chosen[first:end],
+        "earlier_url": here(change=kind, **{"from": max(first - CHANGES_SHOWN, 0) or None}) if first else "",
+        "later_url": here(change=kind, **{"from": end}) if end < len(chosen) else "",
+        "growth": call.estimated_tokens - (earlier.estimated_tokens if earlier else 0),
+    }
+
+
+_BODIES = {"blocks": _blocks_body, "payload": _payload_body, "difference": _difference_body}

@@ -14,8 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from compaction_app.compact import compact_now
-from compaction_app.inspector.call_views import BLOCKS
-from compaction_app.inspector.calls import open_call
+from compaction_app.inspector.calls import BLOCKS, open_call
 from compaction_app.inspector.messages import trace
 from compaction_app.inspector.occupancy import load_occupancy
 from compaction_app.queries import list_summaries
