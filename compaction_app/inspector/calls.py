@@ -80,14 +80,6 @@ class Share:
     width: float
 
 
-def load_call_of(about: Inspected, call_id: str) -> CallRecord:
-    """:raises CallNotFoundError: the session has no such call."""
-    call = load_call(call_id)
-    if call.session_id != about.id:
-        raise CallNotFoundError(call_id=call_id)
-    return call
-
-
 def open_call(call: CallRecord) -> OpenedCall:
     """Return a call with its payload and its blocks, from one read of the record. Never fails."""
     sources = _sources(call) if call.purpose == "turn" else None
@@ -128,9 +120,9 @@ def compare(opened: OpenedCall, *, owner_id: int, earlier_id: str | None) -> tup
     return compared, changes
 
 
-def shares_of(blocks: Iterable[Block], kinds: Iterable[BlockKind]) -> list[Share]:
-    """Return how much of a prompt is of what kind, in the order of ``kinds``."""
-    found: dict[BlockKind, list[int]] = {kind: [] for kind in kinds}
+def shares_of(blocks: Iterable[Block]) -> list[Share]:
+    """Return how much of a prompt is of what kind, in the order of ``KINDS``."""
+    found: dict[BlockKind, list[int]] = {kind: [] for kind in KINDS}
     for block in blocks:
         found[block.kind].append(block.tokens)
     total, at, shares = max(sum(map(sum, found.values())), 1), 0, []
@@ -346,8 +338,9 @@ def call_payload_file(request: HttpRequest, session_id: str, call_id: str) -> Ht
 def _open(request: HttpRequest, session_id: str, call_id: str) -> tuple[Inspected, OpenedCall]:
     """:raises CallNotFoundError: the session has no such call, or this reader may not see all that it was sent."""
     about = inspected(request, session_id)
-    call = load_call_of(about, call_id)
-    if not about.is_own and not may_see_payload(request.user, call.purpose):
+    call = load_call(call_id)
+    is_hidden = not about.is_own and not may_see_payload(request.user, call.purpose)
+    if call.session_id != about.id or is_hidden:
         raise CallNotFoundError(call_id=call_id)
     return about, open_call(call)
 
@@ -399,7 +392,7 @@ def _blocks_body(request: HttpRequest, about: Inspected, opened: OpenedCall) -> 
         return address_of("inspect-call", about.id, opened.record.id, section="blocks", **{"from": max(start, 0)})
 
     return {
-        "shares": shares_of(opened.blocks, KINDS),
+        "shares": shares_of(opened.blocks),
         "blocks": list(enumerate(opened.blocks[first:end], start=first + 1)),
         "prompt_tokens": sum(block.tokens for block in opened.blocks),
         "total": total,

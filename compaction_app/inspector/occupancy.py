@@ -56,6 +56,11 @@ class Mark:
     tokens_after: int | None
     """The size of the context after the last of them."""
 
+    @property
+    def label(self) -> str:
+        name = "Compaction" if self.count == 1 else f"{self.count} compactions"
+        return f"{name}: {format_count(self.tokens_before)} → {format_count(self.tokens_after)} tokens"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
@@ -246,7 +251,7 @@ def draw(occupancy: Occupancy, *, place: int | None = None, shown: tuple[int, in
     return ScrubBar(
         layers=[(name, label, _path(map(reach, columns), width, scale)) for name, label, reach in LAYERS],
         lines=[("soft", soft, _y(budget.soft, scale)), ("hard", usable, _y(budget.usable, scale))],
-        marks=[(mark.level, _mark_label(mark), round(mark.before * width, 2)) for mark in occupancy.marks],
+        marks=[(mark.level, mark.label, round(mark.before * width, 2)) for mark in occupancy.marks],
         place=place,
         count=len(columns),
         place_label=label_of(*here),
@@ -278,11 +283,6 @@ def _y(tokens: int, scale: float) -> float:
 
 def _percent(tokens: int, usable: int) -> int:
     return round(100 * tokens / max(usable, 1))
-
-
-def _mark_label(mark: Mark) -> str:
-    name = "Compaction" if mark.count == 1 else f"{mark.count} compactions"
-    return f"{name}: {format_count(mark.tokens_before)} → {format_count(mark.tokens_after)} tokens"
 
 
 def _sentence(occupancy: Occupancy) -> str:
