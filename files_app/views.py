@@ -22,7 +22,7 @@ from mnesis_core.files.detection import BY_NAME, is_text
 from mnesis_core.files.lines import FileLine
 from mnesis_core.records import FileReference
 from mnesis_core.text import printable
-from sessions_app.pages.markdown import LONGEST_LINE, colour_lines, format_size, show_invisible
+from sessions_app.pages.markdown import LONGEST_LINE, format_size, highlight_lines, show_invisible
 from sessions_app.pages.views import number_in, reader_of, signed_in
 from sessions_app.record.session_queries import load_session, messages_naming, titles_of
 
@@ -157,7 +157,7 @@ def _lines(file: FileReference, first: int) -> list[ColouredLine]:
 def _coloured(lines: Sequence[FileLine], file_type: str) -> list[SafeString] | None:
     if file_type not in LEXED or any(len(line.text) > LONGEST_LINE for line in lines):
         return None
-    html = colour_lines("\n".join(show_invisible(line.text) for line in lines), LEXED[file_type])
+    html = highlight_lines("\n".join(show_invisible(line.text) for line in lines), LEXED[file_type])
     return [mark_safe(line) for line in html] if len(html) == len(lines) else None  # noqa: S308 - escaped
 
 

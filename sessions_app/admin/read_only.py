@@ -40,11 +40,10 @@ SEARCH_LENGTH = 200
 USAGE = ("tokens_input", "tokens_output", "tokens_cache_read", "tokens_cache_write", "cost_micros", "usage_source")
 Filter = type[admin.SimpleListFilter]
 Link = tuple[str, str, int | None]
-"""Somewhere to go from here: a label, an address, and how many there are."""
+"""A label, an address, and a count or ``None``."""
 
 
 def column(title: str, value: Callable[[Any], Any], ordering: str | None = None) -> Callable[[Any, Any], Any]:
-    """Return a method for ``list_display``."""
 
     @admin.display(description=title, ordering=ordering)
     def shown(self: Any, row: Any) -> Any:
@@ -54,7 +53,7 @@ def column(title: str, value: Callable[[Any], Any], ordering: str | None = None)
 
 
 def fixed_filter(column: str, title: str, values: Iterable[str], *, parameter: str = "") -> Filter:
-    """Return a filter whose choices are known beforehand, so that no list reads a whole table to offer them."""
+    """Return a filter with fixed choices, so that no list scans a table to offer them."""
     return _filter(title, parameter or column, [(value, value) for value in values], lambda value: {column: value})
 
 
@@ -83,43 +82,39 @@ def _filter(
 
 
 class ModelAdmin(_ModelAdmin):
-    """Django's, with answers to what is asked of it by hand."""
-
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        # Django would fail over an empty name of a column (``?_to_field=``).
+        # Django fails on an empty column name (``?_to_field=``).
         return super().get_object(request, object_id, from_field or None)
 
 
 class ReadOnlyAdmin(ModelAdmin):
-    """Lists and pages of one record table."""
-
     actions = None
     list_per_page = 50
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
     search_fields = ("pk__exact",)
-    """Shows the box; what is searched for is in ``get_search_results``."""
+    """Shows the search box; ``get_search_results`` searches."""
     search_help_text = "An id, or words of a session's title"
     change_list_template = "admin/inspector/list.html"
 
     texts: ClassVar[tuple[TextColumn, ...]] = ()
     """Long texts: never loaded for a list, folded on a page, offered whole as a file."""
     hidden: ClassVar[tuple[str, ...]] = ("salt",)
-    """A salt on a screenshot would undo the erasure of what it commits to."""
+    """Columns that no page shows. A salt on a screenshot would undo the erasure of what it commits to."""
     related: ClassVar[tuple[str, ...]] = ("session",)
     """Foreign keys that a page or a list shows by name."""
     link_lookups: ClassVar[tuple[str, ...]] = ("session",)
-    """Query parameters that links of ours use; no other column can be asked about."""
+    """Query parameters that our links use; no other column can be queried."""
     session_ordering: ClassVar[tuple[str, ...]] = ()
-    """The order of a list that is about one session, if it is not the newest first."""
+    """The order of a list about one session, if not the newest first."""
     ordered_within: ClassVar[str] = "session"
     """The query parameter that ``session_ordering`` goes with."""
     title: ClassVar[str] = ""
-    """What a page is called, as a format of ``row``; empty: by the table and the key."""
+    """A page's title as a format of ``row``; if empty, the table and the key."""
     is_numbered: ClassVar[bool] = False
-    """Rows have a ``seq`` in their session, so that a page leads to the one before and the one after."""
+    """Whether rows have a ``seq``, so that a page links to the previous and the next one."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -137,7 +132,6 @@ class ReadOnlyAdmin(ModelAdmin):
         return lookup in (*self.link_lookups, *names, *kinds)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return rows without their long texts."""
         rows = super().get_queryset(request)
         if self.related:
             rows = rows.select_related(*self.related)
@@ -149,11 +143,9 @@ class ReadOnlyAdmin(ModelAdmin):
     created = column("Created (UTC)", lambda row: f"{row.created_at:%Y-%m-%d %H:%M:%S}", "created_at")
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Return the columns; the session is none where all rows are of one."""
         return [name for name in self.list_display if name != "in_session" or "session" not in request.GET]
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        """Return the newest first; within a session as it happened. By key or ``seq``, never by time."""
         is_within = self.ordered_within in request.GET
         return self.session_ordering if is_within and self.session_ordering else self.ordering
 
@@ -223,11 +215,9 @@ class ReadOnlyAdmin(ModelAdmin):
         return self.title.format(row=row) or f"{capfirst(self.opts.verbose_name)} {row.pk}"
 
     def heading_of(self, row: Any) -> SessionHeading | None:
-        """Return the heading of the session that a row belongs to, if it belongs to one."""
         return load_heading(row.session_id) if hasattr(row, "session_id") else None
 
     def facts(self, row: Any) -> list[Fact]:
-        """Return the short columns of a row, numbers of usage last, where any were reported."""
         unsaid = {name for name in USAGE if getattr(row, name) is None} if isinstance(row, UsageModel) else ()
         facts = facts_of(row, hidden={*self.hidden, *unsaid, *(text.name for text in self.texts)})
         return sorted(facts, key=lambda fact: fact.name in USAGE)
@@ -267,7 +257,7 @@ def require_reading(request: HttpRequest, *, may_look: bool = True) -> None:
 
 
 def page_of(request: HttpRequest, rows: Any, size: int) -> Page[Any]:
-    """Return the page of rows that ``?page=`` asks for: the nearest there is, the first for what is no number."""
+    """Return the page that ``?page=`` asks for, or the nearest one; the first if it is no number."""
     number = parse_seq(request.GET.get("page", "")) or 1
     pages = Paginator(rows, size)
     return pages.page(min(max(number, 1), pages.num_pages))

@@ -51,8 +51,6 @@ JSON_TYPES = (FileRefPart.type, CompactionMarkerPart.type, StepStartPart.type, S
 
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin):
-    """Sessions, deleted ones included."""
-
     list_display = (
         "shown_title", "owner", "model", "last_turn", "messages", "turns", "events", "created", "origin", "marks",
     )  # fmt: skip
@@ -101,7 +99,6 @@ class SessionAdmin(ReadOnlyAdmin):
         return load_heading(row.id)
 
     def facts(self, row: Session) -> list[Fact]:
-        """Return the columns, without a title that stands above them as it is."""
         return [fact for fact in super().facts(row) if fact.name != "title"]
 
     def page(self, request: HttpRequest, row: Session) -> dict[str, Any]:
@@ -114,7 +111,7 @@ class SessionAdmin(ReadOnlyAdmin):
         return [path("<path:session_id>/tombstones/", view, name="inspect_tombstones"), *super().get_urls()]
 
     def tombstones_view(self, request: HttpRequest, session_id: str) -> HttpResponse:
-        """Lead to the parts whose outputs the model sees no more.
+        """Redirect to the parts whose outputs the model no longer sees.
 
         :raises PermissionDenied: something was sent, or this person may not see parts.
         :raises Http404: there is no such session.
@@ -128,8 +125,6 @@ class SessionAdmin(ReadOnlyAdmin):
 
 @admin.register(Turn)
 class TurnAdmin(ReadOnlyAdmin):
-    """Turns: one user message to its final answer."""
-
     list_display = (
         "seq", "in_session", "state", "origin", "model", "tokens_input", "tokens_output", "usage_source", "error_code",
         "created",
@@ -155,8 +150,6 @@ class TurnAdmin(ReadOnlyAdmin):
 
 @admin.register(Message)
 class MessageAdmin(ReadOnlyAdmin):
-    """Messages; the page of one shows everything that was ever in it."""
-
     list_display = ("seq", "in_session", "role", "preview", "model", "tokens", "outcome", "created")
     list_filter = (
         fixed_filter("role", "role", ("system", "user", "assistant")),
@@ -182,7 +175,6 @@ class MessageAdmin(ReadOnlyAdmin):
         return [*super().facts(row), *context_facts(row.session_id, row.id)]
 
     def page(self, request: HttpRequest, row: Message) -> dict[str, Any]:
-        """Return the parts, in order; only for those who may see parts."""
         seen_by = address_of("inspect-sightings", row.session_id, row.id)
         links = [("Which calls saw it", seen_by, None)] if seen_by else []
         if not request.user.has_perm("sessions_app.view_messagepart"):
@@ -203,7 +195,6 @@ PART_TEXTS = (
 
 
 def shown_part(row: Any) -> dict[str, Any]:
-    """Return what a page shows of a part that ``with_beginnings`` loaded."""
     labels = {"text": "Text", "reasoning": "Reasoning", "patch": "Unified diff"}
     label = labels.get(row.part_type, "Content")
     content = TextColumn(name="content", label=label, pretty=row.part_type in JSON_TYPES)
@@ -219,8 +210,6 @@ def shown_part(row: Any) -> dict[str, Any]:
 
 @admin.register(MessagePart)
 class MessagePartAdmin(ReadOnlyAdmin):
-    """Parts of messages, tool calls above all."""
-
     list_display = (
         "in_message", "part_type", "tool", "tombstoned", "begins", "output_begins", "tool_state", "token_estimate",
         "shown_id",
@@ -254,8 +243,6 @@ class MessagePartAdmin(ReadOnlyAdmin):
 
 @admin.register(ModelCall)
 class ModelCallAdmin(ReadOnlyAdmin):
-    """Model calls."""
-
     list_display = (
         "shown_id", "in_session", "purpose", "state", "outcome", "model", "estimated_tokens", "tokens_input",
         "tokens_output", "usage_source", "created",
@@ -280,8 +267,6 @@ class ModelCallAdmin(ReadOnlyAdmin):
 
 @admin.register(PromptText)
 class PromptTextAdmin(ReadOnlyAdmin):
-    """Texts that prompts were made with beside the messages."""
-
     list_display = ("shown_id", "in_session", "digest", "created")
     session_ordering = ("pk",)
     texts = (TextColumn(name="content", label="Text", pretty=True),)
@@ -289,8 +274,6 @@ class PromptTextAdmin(ReadOnlyAdmin):
 
 @admin.register(Event)
 class EventAdmin(ReadOnlyAdmin):
-    """Events, each with the proof of its place in the chain."""
-
     list_display = ("seq", "in_session", "type", "short_hash", "created")
     list_filter = (fixed_filter("type", "type", [type.value for type in EventType]),)
     link_lookups = ("session", "seq", "seq__gte", "seq__lte")
@@ -303,7 +286,6 @@ class EventAdmin(ReadOnlyAdmin):
     title = "Event {row.seq} · {row.type}"
 
     def facts(self, row: Event) -> list[Fact]:
-        """Return the columns, after whether the hash is that of this entry and follows from the one before."""
         body = Event.objects.values_list("body", flat=True).get(pk=row.pk)
         is_right = entry_hash(prev_hash=row.prev_hash, seq=row.seq, type=row.type, body=body) == row.hash
         before = Event.objects.filter(session_id=row.session_id, seq=row.seq - 1).values_list("hash", flat=True).first()
@@ -325,8 +307,6 @@ class EventAdmin(ReadOnlyAdmin):
 
 @admin.register(ContextItem)
 class ContextItemAdmin(ReadOnlyAdmin):
-    """Everything that is or was in an active context."""
-
     list_display = ("position", "in_session", "item_type", "item_id", "added_seq", "removed_seq")
     list_filter = ("item_type", presence_filter("removed_seq", "removed"))
     session_ordering = ("position", "pk")
@@ -339,8 +319,6 @@ class ContextItemAdmin(ReadOnlyAdmin):
 
 @admin.register(StreamJournal)
 class StreamJournalAdmin(ReadOnlyAdmin):
-    """What running answers said so far; empty while nothing runs."""
-
     list_display = ("id", "in_session", "in_message", "part_index", "part_type", "offset")
     related = ("session", "message")
     link_lookups = ("session", "message")
@@ -351,7 +329,6 @@ class StreamJournalAdmin(ReadOnlyAdmin):
 
 
 def context_facts(session_id: str, item_id: str) -> list[Fact]:
-    """Return since which event something is in the active context, and which event took it out."""
     stay = load_stay(session_id, item_id)
     if stay is None:
         return [Fact(label="Active context", value=marked("never in it"))]

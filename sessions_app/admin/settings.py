@@ -1,4 +1,4 @@
-"""What administrators set: the models that people may choose, what people may spend, and the end of an API key."""
+"""What administrators set: models, spending limits, and the revocation of API keys."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from sessions_app.usage.spending_store import check_account_limits, put_account_
 
 
 class PortalAdmin(ReadOnlyAdmin):
-    """A table that is looked at here and has its forms in the portal, where people name its rows by ``name_column``."""
+    """A read-only table whose forms are pages of the portal, addressed by ``name_column``."""
 
     portal: ClassVar[str]
-    """How the names of the portal's addresses begin."""
+    """The prefix of the names of the portal's addresses."""
     name_column: ClassVar[str]
     removing: ClassVar[str] = "delete"
-    """The permission that removing a row asks for."""
+    """The permission that removing a row needs."""
     related = ()
     link_lookups = ()
 
@@ -82,13 +82,11 @@ def _audience(row: Any) -> str:
         return "everybody"
     grants = row.grants.select_related("group", "user").order_by("group__name", "user__username")
     names = [grant.user.get_username() if grant.group is None else f"group {grant.group.name}" for grant in grants]
-    return ", ".join(names) or "nobody but administrators"
+    return ", ".join(names) or "superusers only"
 
 
 @admin.register(LanguageModel)
 class LanguageModelAdmin(PortalAdmin):
-    """The models that people may choose."""
-
     portal, name_column = "model", "alias"
     list_display = ("alias", "litellm_model", "api_base", "key", "window", "answer", "prices", "is_restricted")
     search_help_text = "A name, or what litellm calls the model"
@@ -105,13 +103,11 @@ class LanguageModelAdmin(PortalAdmin):
 
 
 def set_or_not(variables: Iterable[str]) -> str:
-    """Return variables that hold secrets, and whether each is set in this process. Never their values."""
+    """Return each variable with whether this process has it, never its value."""
     return ", ".join(f"{name} ({'set' if os.environ.get(name) else 'not set'})" for name in variables if name) or "none"
 
 
 class AccountLimitForm(forms.ModelForm):  # type: ignore[type-arg]
-    """What a person may spend, with the mistakes caught."""
-
     class Meta:
         model = AccountLimit
         fields = ("owner", "limits")
@@ -131,8 +127,6 @@ class AccountLimitForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(AccountLimit)
 class AccountLimitAdmin(ModelAdmin):
-    """What people may spend."""
-
     form = AccountLimitForm
     list_display = ("owner", "limits", "updated_at")
     search_fields = ("owner__username",)
@@ -148,8 +142,6 @@ class AccountLimitAdmin(ModelAdmin):
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
-    """API keys: whose, since when, used when. They can be ended, nothing else."""
-
     list_display = ("prefix", "owner", "scope", "created_at", "last_used_at", "revoked_at")
     list_filter = (presence_filter("revoked_at", "revoked"),)
     search_help_text = "The beginning of a key, or a user name"
@@ -174,10 +166,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         return [path("<str:prefix>/revoke/", view, name="sessions_app_apikey_revoke"), *super().get_urls()]
 
     def revoke_view(self, request: HttpRequest, prefix: str) -> HttpResponse:
-        """End a key.
-
-        :raises PermissionDenied: it was not asked for by a form, or by a person who may not end keys.
-        """
+        """:raises PermissionDenied: it was not posted, or this person may not revoke keys."""
         if request.method != "POST" or not self.has_revoke_permission(request):
             raise PermissionDenied
         try:

@@ -22,24 +22,20 @@ from sessions_app.fields import EncodedField
 
 FOLD_CHARACTERS = 20_000
 EMPTY = "—"
+# The longest that encode_text makes of one character.
 _ENCODED_LENGTH = 5
-"""The longest that ``encode_text`` makes of one character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextColumn:
-    """A column whose text is too long for a line."""
-
     name: str
     label: str
     pretty: bool = False
-    """JSON: show it indented, above the exact text."""
+    """Show JSON indented, above the exact text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownText:
-    """A text as a page shows it."""
-
     label: str
     exact: SafeString
     pretty: SafeString | None = None
@@ -47,7 +43,7 @@ class ShownText:
     length: int
     """Characters of the whole text."""
     url: str = ""
-    """Where the whole text is, as a file."""
+    """The whole text as a file."""
 
     @property
     def is_folded(self) -> bool:
@@ -56,8 +52,6 @@ class ShownText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A label and a value, perhaps with a link."""
-
     label: str
     value: SafeString
     url: str = ""
@@ -73,7 +67,7 @@ def marked(text: str) -> SafeString:
 
 
 def show_text(text: str, *, label: str, length: int | None = None, pretty: bool = False, url: str = "") -> ShownText:
-    """Return a decoded text as it is shown; ``length`` is that of the whole, if this is only its beginning."""
+    """Return a decoded text as it is shown; ``length`` is that of the whole if this is only its beginning."""
     whole = len(text) if length is None else length
     indented = _indented(text) if pretty and whole <= FOLD_CHARACTERS else None
     return ShownText(
@@ -127,7 +121,7 @@ def whole_text(value: Any) -> str:
 
 
 def facts_of(row: Model, *, hidden: Collection[str]) -> list[Fact]:
-    """Return every column of a row but the hidden ones, so that a new column is shown without asking."""
+    """Return every column but the hidden ones, so that a new column is shown by default."""
     return [_fact(row, column) for column in row._meta.concrete_fields if column.name not in hidden]
 
 
@@ -135,15 +129,15 @@ def _fact(row: Model, column: Field[Any, Any]) -> Fact:
     value, url = getattr(row, column.attname), ""
     if isinstance(column, ForeignKey) and value is not None:
         url = record_url(column.related_model, value)
-        # A record's own name is its id; a person's is a name.
+        # A record is named by its id, a person by the user name.
         value = value if isinstance(value, str) else getattr(row, column.name)
     label = str(column.verbose_name)
     return Fact(
-        label=label[:1].upper() + label[1:], value=marked(_words(value, column.name)), url=url, name=column.name
+        label=label[:1].upper() + label[1:], value=marked(_format(value, column.name)), url=url, name=column.name
     )
 
 
-def _words(value: Any, name: str) -> str:
+def _format(value: Any, name: str) -> str:
     if value is None or value == "":
         return EMPTY
     if isinstance(value, bool):
@@ -162,12 +156,10 @@ def admin_url(model: Any, view: str, *values: Any, **query: Any) -> str:
 
 
 def record_url(model: Any, pk: Any) -> str:
-    """Return the address of a row's page."""
     return admin_url(model, "change", quote(pk))
 
 
 def list_url(model: Any, **lookups: Any) -> str:
-    """Return the address of a list, narrowed."""
     return admin_url(model, "changelist", **lookups)
 
 

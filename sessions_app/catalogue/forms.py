@@ -1,4 +1,4 @@
-"""Who may use what administrators enter, as the end of a form: everybody, or groups and people by name."""
+"""Forms for administrators: who may use a model or a tool server, what the host lists, and the form of a model."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ EVERYBODY, NAMED = "everybody", "named"
 
 
 class AudienceFields(forms.Form):
-    """The fields; whoever has them calls ``check_audience`` when it cleans."""
+    """Who may use a model or a server, at the end of a form. Its subclasses call ``check_audience`` in ``clean``."""
 
     audience = forms.ChoiceField(
         choices=[(EVERYBODY, "Everybody"), (NAMED, "Only these groups and people")],
         initial=EVERYBODY,
         widget=forms.RadioSelect,
         label="Who may use it",
-        help_text="For anybody else it is not there. Administrators who may everything may use it too.",
+        help_text="Other people do not see it. Superusers may use it too.",
     )
     groups = forms.MultipleChoiceField(required=False, widget=forms.CheckboxSelectMultiple, label="Groups")
     users = forms.CharField(
@@ -57,22 +57,20 @@ class AudienceFields(forms.Form):
         self.fields["groups"].choices = [(name, name) for name in self._groups]  # type: ignore[attr-defined]
 
     def clean_users(self) -> list[User]:
-        """Accounts that there are."""
         names = set(names_in(self.cleaned_data["users"].replace("\n", ",")))
         found = find_users(names)
         missing = {encode_text(name) for name in names} - {user.get_username() for user in found}
         if missing:
-            raise forms.ValidationError(f"Nobody is called {', '.join(sorted(missing))}.")
+            raise forms.ValidationError(f"No account is called {', '.join(sorted(missing))}.")
         return found
 
     def check_audience(self, values: dict[str, Any]) -> None:
-        """What is not for everybody is for somebody."""
         if values.get("audience") == NAMED and not self.errors and not (values["groups"] or values["users"]):
             self.add_error("audience", "Name a group or a person, or let everybody use it.")
 
     @property
     def chosen_audience(self) -> Audience | None:
-        """Whom it is for, ``None`` for everybody; only of a form that is valid."""
+        """Return whom it is for, or ``None`` for everybody; only of a valid form."""
         values = self.cleaned_data
         if values["audience"] == EVERYBODY:
             return None
@@ -80,7 +78,6 @@ class AudienceFields(forms.Form):
 
 
 def audience_initial(*, is_restricted: bool, groups: Sequence[str], users: Sequence[str]) -> dict[str, Any]:
-    """What the fields show of what was said before."""
     return {
         "audience": NAMED if is_restricted else EVERYBODY,
         "groups": list(groups),
@@ -89,43 +86,42 @@ def audience_initial(*, is_restricted: bool, groups: Sequence[str], users: Seque
 
 
 def names_in(text: str) -> list[str]:
-    """The names that commas separate."""
     return [name for name in map(str.strip, text.split(",")) if name]
 
 
-# Fields of forms for what the host's owner lists: what is listed can be chosen, and beside it stands where more is.
+# Fields for what the host's owner lists.
 
 BY_COMMAND = "What else there is can be entered by a command on the host."
 
 
 def offer_variables(field: forms.Field, lists: HostLists, *, current: str = "") -> None:
-    """Let one of the listed variables be chosen; the one that a command has entered stays what it is."""
+    """Let one of the listed variables be chosen. One that a command entered stays available."""
     places: dict[str, list[str]] = {}
     for variable in lists.variables:
         places.setdefault(variable.name, []).append(variable.origin or "the provider's own address")
     choices = [(name, f"{name}, for {', '.join(origins)}") for name, origins in places.items()]
     _offer(field, choices, current=current, nothing="none")
-    field.help_text = f"{field.help_text} {_said('variable', VARIABLES, is_empty=not choices)}"
+    field.help_text = f"{field.help_text} {_listing_help('variable', VARIABLES, is_empty=not choices)}"
 
 
 def say_variables(field: forms.Field, lists: HostLists) -> None:
-    """Say which variables are listed, and for where."""
     listed = ", ".join(map(str, lists.variables))
-    field.help_text = f"{field.help_text} {_said('variable', VARIABLES, listed=listed, is_empty=not listed)}"
+    field.help_text = f"{field.help_text} {_listing_help('variable', VARIABLES, listed=listed, is_empty=not listed)}"
 
 
 def offer_programs(field: forms.Field, lists: HostLists, *, current: str = "") -> None:
-    """Let one of the listed programs be chosen, or say which there are where arguments may follow."""
+    """Offer the listed programs as choices, or name them in the help text where arguments may follow."""
     entries = [str(program) for program in lists.programs]
     if entries and not any(program.takes_more for program in lists.programs):
         _offer(field, [(entry, entry) for entry in entries], current=current, nothing="none: the server has an address")
         entries = []
     listed = "; ".join(entries)
-    field.help_text = f"{field.help_text} {_said('program', PROGRAMS, listed=listed, is_empty=not lists.programs)}"
+    field.help_text = (
+        f"{field.help_text} {_listing_help('program', PROGRAMS, listed=listed, is_empty=not lists.programs)}"
+    )
 
 
 def say_addresses(field: forms.Field, lists: HostLists) -> None:
-    """Say which addresses inside the network there may be."""
     listed = ", ".join(map(str, lists.addresses))
     inside = f"Inside this network ({ADDRESSES}): {listed}." if listed else f"A public one: {ADDRESSES} lists no other."
     field.help_text = f"{field.help_text} {inside}"
@@ -138,7 +134,7 @@ def _offer(field: forms.Field, choices: list[tuple[str, str]], *, current: str, 
     field.widget = forms.Select(choices=[("", nothing), *kept, *choices])
 
 
-def _said(kind: str, setting: str, *, listed: str = "", is_empty: bool) -> str:
+def _listing_help(kind: str, setting: str, *, listed: str = "", is_empty: bool) -> str:
     if is_empty:
         return f"No {kind} is listed on this host ({setting}). {BY_COMMAND}"
     return (
@@ -148,7 +144,7 @@ def _said(kind: str, setting: str, *, listed: str = "", is_empty: bool) -> str:
     )
 
 
-# The form in which an administrator enters a model, with the mistakes caught that would otherwise show at its first call.
+# The form of a model.
 
 VARIABLE = RegexValidator(
     r"\A[A-Z_][A-Z0-9_]*\Z",
@@ -159,14 +155,12 @@ ALIAS = RegexValidator(
 )
 PRICES = ("input", "output", "cache_read", "cache_write")
 REACHED = ("litellm_model", "api_base", "api_key_env")
-"""How a model is reached."""
+"""The fields that say how a model is reached."""
 SECRETS = ("api_key_env", "api_base")
-"""Where somebody may put a key by mistake: what is refused there is not shown again."""
+"""The fields where a key may be entered by mistake. A refused value is not shown again."""
 
 
 class ModelForm(AudienceFields):
-    """A model: how it is reached, what it takes and costs, and who may use it."""
-
     alias = forms.CharField(
         max_length=100,
         validators=[ALIAS],
@@ -241,7 +235,6 @@ class ModelForm(AudienceFields):
                 field.widget.attrs["class"] = "input"
 
     def clean_alias(self) -> str:
-        """A model that is there is changed, not added again; the shipped one may be replaced."""
         alias = str(self.cleaned_data["alias"])
         known = find_model_entry(alias)
         if known is not None and not known.is_shipped:
@@ -249,7 +242,6 @@ class ModelForm(AudienceFields):
         return alias
 
     def clean_api_base(self) -> str:
-        """An address without a password or a key in it."""
         url = str(self.cleaned_data["api_base"])
         if not url:
             return url
@@ -265,7 +257,6 @@ class ModelForm(AudienceFields):
         return url
 
     def clean_fallbacks(self) -> tuple[str, ...]:
-        """Aliases of models that there are."""
         names = tuple(dict.fromkeys(names_in(self.cleaned_data["fallbacks"])))
         missing = set(names) - {spec.alias for spec in list_models(user_id=None)}
         if missing:
@@ -273,7 +264,6 @@ class ModelForm(AudienceFields):
         return names
 
     def clean(self) -> dict[str, Any]:
-        """The rules that the command has too."""
         values = super().clean() or {}
         self.check_audience(values)
         if not self.errors:
@@ -301,20 +291,19 @@ class ModelForm(AudienceFields):
             return
         if spec.max_output_tokens > spec.context_window:
             self.add_error("max_output_tokens", "The answer cannot be longer than the window.")
-        # What was learnt of how it counts is about that model of the provider's.
+        # The learnt token ratio belongs to one model of the provider.
         is_same = self.entry is not None and self.entry.spec.litellm_model == spec.litellm_model
         values["spec"] = replace(spec, shared_ratio=self.entry.spec.shared_ratio if self.entry and is_same else None)
         check_reached(self, spec.alias, values)
 
     @property
     def spec(self) -> ModelSpec:
-        """The model as it was entered; only of a form that is valid."""
+        """Return the model as entered; only of a valid form."""
         spec: ModelSpec = self.cleaned_data["spec"]
         return spec
 
 
 def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> None:
-    """What the host's owner has not listed is refused beside its field."""
     try:
         check_entered(alias, **{name: values[name] for name in REACHED})
     except NotListed as error:
@@ -322,7 +311,6 @@ def check_reached(form: forms.BaseForm, alias: str, values: dict[str, Any]) -> N
 
 
 def _initial(entry: ModelEntry) -> dict[str, Any]:
-    """What was said of a model before: numbers that nobody configured stay open, so that they are asked for again."""
     spec = entry.spec
     stated = LimitSource.CONFIGURED
     initial: dict[str, Any] = {

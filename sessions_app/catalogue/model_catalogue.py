@@ -1,4 +1,4 @@
-"""A model as somebody enters it, at the terminal or on the page: what is said, and what is found out about the rest."""
+"""Enter a model from a few stated values, and check that it answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MICROS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnteredPrices:
-    """What a million tokens cost in currency units; ``None``: not said."""
+    """Prices of a million tokens in currency units; ``None`` if not stated."""
 
     input: float | None = None
     output: float | None = None
@@ -35,7 +35,7 @@ class EnteredPrices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnteredModel:
-    """What somebody says of a model; of what they leave open litellm's table is asked, and then a default is assumed."""
+    """What a person states about a model. The rest comes from litellm's table, or else from a default."""
 
     alias: str
     litellm_model: str
@@ -49,18 +49,24 @@ class EnteredModel:
 
 
 def settle_model(entered: EnteredModel) -> ModelSpec:
-    """The model with its limits and prices, each with its source.
+    """Return the model with its limits and prices, each with its source.
 
     :raises InvalidRequest: a number is out of its bounds; ``field`` says which.
     """
-    _check_numbers(entered)
+    for name in ("context_window", "max_output_tokens"):
+        tokens = getattr(entered, name)
+        if tokens is not None and not 0 < tokens <= MOST_TOKENS:
+            raise InvalidRequest(f"{name} must lie between 1 and {MOST_TOKENS:,}", field=name)
+    for name in ("timeout_seconds", "total_timeout_seconds"):
+        if not 0 < getattr(entered, name) <= LONGEST_SECONDS:
+            raise InvalidRequest(f"{name} must lie between 0 and {LONGEST_SECONDS:,}", field=name)
     given = StatedLimits(
         source=LimitSource.CONFIGURED,
         context_window=entered.context_window,
         max_output_tokens=entered.max_output_tokens,
         prices=_settle_prices(entered.prices),
     )
-    # A server of one's own is in nobody's price list, and looking there takes seconds.
+    # A server with an address of its own is in no price list, and reading the list takes seconds.
     known = None if entered.api_base else stated_limits(entered.litellm_model)
     return ModelSpec(
         alias=entered.alias,
@@ -71,16 +77,6 @@ def settle_model(entered: EnteredModel) -> ModelSpec:
         fallbacks=tuple(dict.fromkeys(entered.fallbacks)),
         **settle_limits(given, known),
     )
-
-
-def _check_numbers(entered: EnteredModel) -> None:
-    for name in ("context_window", "max_output_tokens"):
-        tokens = getattr(entered, name)
-        if tokens is not None and not 0 < tokens <= MOST_TOKENS:
-            raise InvalidRequest(f"{name} must lie between 1 and {MOST_TOKENS:,}", field=name)
-    for name in ("timeout_seconds", "total_timeout_seconds"):
-        if not 0 < getattr(entered, name) <= LONGEST_SECONDS:
-            raise InvalidRequest(f"{name} must lie between 0 and {LONGEST_SECONDS:,}", field=name)
 
 
 def _settle_prices(given: EnteredPrices) -> Prices | None:
@@ -102,21 +98,18 @@ def _settle_prices(given: EnteredPrices) -> Prices | None:
     )
 
 
-# Story: ask a model one word, and keep how it answered.
+# Checking a model.
 
 QUESTION = "Answer with one word: ready?"
 SECONDS = 60.0
-"""The longest that a check may take; less where the model's entry says so."""
+"""The longest time that a check may take, unless the model's entry sets a shorter one."""
 LONGEST_ANSWER, LONGEST_PROBLEM = 200, 1_000
-"""Characters that are kept: both are other people's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCheck:
-    """How a model answered."""
-
     at: str
-    """When it was asked, ISO 8601."""
+    """ISO 8601."""
     milliseconds: int
     answer: str
     finish_reason: str
@@ -124,42 +117,44 @@ class ModelCheck:
     output_tokens: int
     usage_source: str
     capabilities: tuple[str, ...] = ()
-    """What litellm's table says that it can do, in words."""
+    """Capabilities from litellm's table, in words."""
     code: str = ""
-    """Of the error; empty when it answered."""
+    """The error's code; empty if the model answered."""
     problem: str = ""
 
     @property
     def is_good(self) -> bool:
-        """Whether it answered."""
         return not self.code
 
 
 def check_model(alias: str) -> tuple[ModelCheck, MnesisError | None]:
-    """Ask a model one word; how it answers is kept beside it, a failure too, whose error comes with it.
+    """Ask a model one word, keep the result with the model, and return it with the error of a failure.
 
     :raises ModelNotFoundError: there is no such model.
     """
     model, began = get_model(alias, user_id=None), time.monotonic()
-    reply = waiting_for(_ask)(model)
-    result = _result(model, reply, milliseconds=round((time.monotonic() - began) * 1000))
+    reply = waiting_for(_ask_one_word)(model)
+    result = _make_check(model, reply, milliseconds=round((time.monotonic() - began) * 1000))
     keep_check(alias, asdict(result))
     return result, reply.error
 
 
 def read_check(stored: dict[str, Any]) -> ModelCheck | None:
-    """The check of a model's row; ``None`` where nobody has asked it since it is as it is."""
+    """Return the check kept in a model's row, or ``None`` if it was not checked since it last changed."""
     return ModelCheck(**stored | {"capabilities": tuple(stored["capabilities"])}) if stored else None
 
 
-async def _ask(model: Model) -> Reply:
+async def _ask_one_word(model: Model) -> Reply:
     seconds = min(SECONDS, model.spec.total_timeout_seconds)
     payload = {"messages": [{"role": "user", "content": QUESTION}]}
     return await complete(model, Request(payload=payload, max_output_tokens=64, seconds=seconds))
 
 
-def _result(model: Model, reply: Reply, *, milliseconds: int) -> ModelCheck:
-    spec = model.spec
+def _make_check(model: Model, reply: Reply, *, milliseconds: int) -> ModelCheck:
+    spec, problem = model.spec, "" if reply.error is None else reply.error.message
+    if spec.api_key:
+        # Some providers repeat the key in their error.
+        problem = problem.replace(spec.api_key, "…")
     return ModelCheck(
         at=timezone.now().isoformat(),
         milliseconds=milliseconds,
@@ -170,11 +165,5 @@ def _result(model: Model, reply: Reply, *, milliseconds: int) -> ModelCheck:
         usage_source=str(reply.usage.source),
         capabilities=() if spec.api_base else stated_capabilities(spec.litellm_model),
         code="" if reply.error is None else reply.error.code,
-        problem="" if reply.error is None else _words_of(reply.error, spec.api_key),
+        problem=excerpt(problem, LONGEST_PROBLEM),
     )
-
-
-def _words_of(error: MnesisError, key: str) -> str:
-    """What went wrong; a provider that repeats the key in its answer does not have it kept here."""
-    words = error.message.replace(key, "…") if key else error.message
-    return excerpt(words, LONGEST_PROBLEM)

@@ -1,4 +1,4 @@
-"""Models as administrators have entered them, with who may use them."""
+"""Reads of models with who may use them, and of API keys."""
 
 from __future__ import annotations
 
@@ -17,31 +17,28 @@ from sessions_app.models import ApiKey, LanguageModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
-    """One entry of the list of models."""
-
     spec: ModelSpec
     api_key_env: str = ""
     is_restricted: bool = False
     groups: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
-    """Names of those that may use a restricted one."""
+    """Group and user names that may use a restricted model."""
     last_check: dict[str, Any]
     is_shipped: bool = False
-    """Whether it is there without having been entered."""
+    """Whether it exists without having been entered."""
 
 
 SHIPPED = ModelEntry(spec=DEMO, last_check={}, is_shipped=True)
 
 
 def list_model_entries() -> list[ModelEntry]:
-    """Every model there is, the shipped demo first; three queries, however many there are."""
+    """Return every model, the shipped demo first, in three queries."""
     rows = LanguageModel.objects.order_by("alias").prefetch_related("grants__group", "grants__user")
     entries = [_entry(row) for row in rows]
     return entries if any(entry.spec.alias == DEMO.alias for entry in entries) else [SHIPPED, *entries]
 
 
 def find_model_entry(alias: str) -> ModelEntry | None:
-    """The entry of this name."""
     row = LanguageModel.objects.filter(alias=alias).first()
     if row is not None:
         return _entry(row)
@@ -49,12 +46,11 @@ def find_model_entry(alias: str) -> ModelEntry | None:
 
 
 def list_groups() -> list[Group]:
-    """The groups of people, by name."""
     return list(Group.objects.order_by("name"))
 
 
 def find_users(names: Iterable[str]) -> list[User]:
-    """The accounts of these names, as far as there are any."""
+    """Return the accounts with these names; unknown names are left out."""
     return list(User.objects.filter(username__in=[encode_text(name) for name in names]))
 
 
@@ -74,13 +70,12 @@ def _entry(row: LanguageModel) -> ModelEntry:
 
 
 def find_key(prefix: str) -> KeyRecord | None:
-    """The key with this prefix, if its owner's account is active."""
+    """Return the key with this prefix if its owner's account is active."""
     row = ApiKey.objects.select_related("owner").filter(prefix=prefix, owner__is_active=True).first()
     return _key(row) if row else None
 
 
 def list_keys() -> list[KeyRecord]:
-    """Every key, the newest first."""
     return [_key(row) for row in ApiKey.objects.select_related("owner").order_by("-created_at")]
 
 

@@ -1,4 +1,4 @@
-"""Changes to the list of models."""
+"""Changes to models and to API keys."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from sessions_app.models import ApiKey, LanguageModel, ModelGrant
 
 
 def price_columns(prices: Prices) -> dict[str, int | None]:
-    """Prices as the columns of a model's row."""
     return {f"{name}_micros_per_million": price for name, price in asdict(prices).items()}
 
 
 def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
-    """Add a model, or replace the one with this alias. Who may use it stays; how it once answered does not."""
+    """Add a model, or replace the one with this alias. Who may use it is kept; its last check is not."""
     LanguageModel.objects.update_or_create(
         alias=spec.alias,
         defaults={
@@ -50,22 +49,22 @@ def put_model(spec: ModelSpec, *, api_key_env: str = "") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """Who may use what is restricted, a model or a server of tools; nobody in it: the administrators who may everything."""
+    """Who may use a restricted model or tool server. If empty, only superusers may."""
 
     groups: Sequence[Group] = ()
     users: Sequence[User] = ()
 
     @property
     def members(self) -> list[dict[str, Any]]:
-        """Each group and each person, as the columns of a grant."""
+        """Return each group and user as the columns of a grant."""
         return [{"group": group} for group in self.groups] + [{"user": user} for user in self.users]
 
 
 def check_entered(alias: str, **reached: str) -> bool:
-    """Look at how a model is reached as a page enters it. Whether that stays as a command on the host entered it.
+    """Check the addresses and variables that a page enters; return whether they are those that a host command entered.
 
     :param reached: ``litellm_model``, ``api_base`` and ``api_key_env``
-    :raises NotListed: it does not, and the host's lists do not hold it; ``field`` says what.
+    :raises NotListed: they are not, and the host's lists do not hold them; ``field`` says which.
     """
     if LanguageModel.objects.filter(alias=alias, entered_on_host=True, **reached).exists():
         return True
@@ -74,10 +73,10 @@ def check_entered(alias: str, **reached: str) -> bool:
 
 
 def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None) -> None:
-    """Add a model at a page, or replace the one with this alias, with who may use it (``None``: everybody), in one
-    step: at no moment is a restricted one there for all.
+    """Add or replace a model and who may use it (``None``: everybody) in one transaction.
 
-    How it is reached stays the host's where nothing of that is changed; anything else the host's lists must hold.
+    A restricted model is never open to everybody in between. If how it is reached is unchanged, it stays as the host
+    entered it; otherwise the host's lists must hold it.
 
     :raises NotListed: they do not; ``field`` says what.
     """
@@ -93,9 +92,9 @@ def enter_model(spec: ModelSpec, *, api_key_env: str, audience: Audience | None)
 
 
 def allow_model(alias: str, audience: Audience) -> None:
-    """Let only these groups and people use a model.
+    """Restrict a model to these groups and people.
 
-    :raises ModelNotFoundError: no model that was added has this name.
+    :raises ModelNotFoundError: no added model has this name.
     """
     grants = [ModelGrant(model_id=alias, **member) for member in audience.members]
     with transaction.atomic():
@@ -105,26 +104,23 @@ def allow_model(alias: str, audience: Audience) -> None:
 
 
 def allow_model_to_all(alias: str) -> None:
-    """Let everybody use a model.
-
-    :raises ModelNotFoundError: no model that was added has this name.
-    """
+    """:raises ModelNotFoundError: no added model has this name."""
     with transaction.atomic():
         _change(alias, is_restricted=False)
         ModelGrant.objects.filter(model_id=alias).delete()
 
 
 def remove_model(alias: str) -> None:
-    """Take a model away. Sessions that have it keep everything, and cannot go on before there is one of its name.
+    """Remove a model. Its sessions keep everything, but cannot continue until a model of this name exists.
 
-    :raises ModelNotFoundError: no model that was added has this name.
+    :raises ModelNotFoundError: no added model has this name.
     """
     if not LanguageModel.objects.filter(alias=alias).delete()[0]:
         raise _unknown(alias)
 
 
 def keep_check(alias: str, result: dict[str, Any]) -> None:
-    """Keep how a model answered when it was last asked one word; of the shipped one, which has no row, nothing."""
+    """Keep the result of a check. The shipped model has no row, so nothing is kept for it."""
     LanguageModel.objects.filter(alias=alias).update(last_check=result)
 
 
@@ -138,18 +134,18 @@ def _unknown(alias: str) -> ModelNotFoundError:
 
 
 def share_ratio(alias: str, ratio: float) -> None:
-    """Keep what new sessions of a model begin to count with."""
+    """Keep the token ratio that new sessions of a model start with."""
     LanguageModel.objects.filter(alias=alias).update(shared_ratio=ratio)
 
 
 # Changes to API keys.
 
+# Writing last_used_at on each request would make every read a write.
 TOUCH_EVERY = timedelta(minutes=1)
-"""How exact ``last_used_at`` is. Writing it on each request would make every read a write."""
 
 
 def create_key(*, owner_id: int, scope: str = "all") -> KeyText:
-    """Make a key. Its text is returned this once and not kept.
+    """Make a key. Its text is returned only here and is not kept.
 
     :raises InvalidRequest: there is no such scope.
     """
@@ -161,7 +157,7 @@ def create_key(*, owner_id: int, scope: str = "all") -> KeyText:
 
 
 def revoke_key(prefix: str) -> None:
-    """End a key, from the next request on. Once more does nothing.
+    """Revoke a key from the next request on. Revoking it again does nothing.
 
     :raises NotFound: no key has this prefix.
     """

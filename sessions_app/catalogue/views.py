@@ -1,4 +1,4 @@
-"""The pages of models: what a person may use, and for administrators what there is."""
+"""The pages of models: those that a person may use, and for administrators all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ NAME_LENGTH = 60
 
 @signed_in
 def models(request: HttpRequest) -> HttpResponse:
-    """The models that the reader may use; for who may change them, every model with how it is reached."""
     if not may_administer(request, CHANGE):
         return render(request, "sessions_app/models.html", {"models": list_models(user_id=reader_of(request))})
     may = {"may_add": may_administer(request, ADD), "may_remove": may_administer(request, REMOVE)}
@@ -34,19 +33,16 @@ def models(request: HttpRequest) -> HttpResponse:
 
 @administrators(ADD)
 def model_add(request: HttpRequest) -> HttpResponse:
-    """Enter a model."""
-    return _entered(request, None)
+    return _enter(request, None)
 
 
 @administrators(CHANGE)
 def model_change(request: HttpRequest, alias: str) -> HttpResponse:
-    """Enter a model anew; its name stays."""
-    return _entered(request, _entry(alias))
+    return _enter(request, _entry(alias))
 
 
 @administrators(CHANGE, methods=("POST",))
 def model_check(request: HttpRequest, alias: str) -> HttpResponse:
-    """Ask a model one word."""
     name = excerpt(alias, NAME_LENGTH)
     try:
         result, _ = check_model(alias)
@@ -57,12 +53,11 @@ def model_check(request: HttpRequest, alias: str) -> HttpResponse:
         messages.success(request, f"{name} answered after {seconds}: “{excerpt(result.answer, 80)}”.")
     else:
         messages.error(request, f"{name} gave no answer: {excerpt(result.problem, 300)}")
-    return redirect(_place_of(alias))
+    return redirect(_entry_url(alias))
 
 
 @administrators(REMOVE)
 def model_remove(request: HttpRequest, alias: str) -> HttpResponse:
-    """Take a model away, when somebody has said yes to it."""
     entry = _entry(alias)
     if entry.is_shipped:
         raise Http404
@@ -80,15 +75,15 @@ def _entry(alias: str) -> ModelEntry:
     return entry
 
 
-def _entered(request: HttpRequest, entry: ModelEntry | None) -> HttpResponse:
+def _enter(request: HttpRequest, entry: ModelEntry | None) -> HttpResponse:
     form = ModelForm(request.POST if request.method == "POST" else None, entry=entry)
     if request.method != "POST" or not form.is_valid():
         return render(request, "sessions_app/model_form.html", {"form": form, "entry": entry})
     enter_model(form.spec, api_key_env=form.cleaned_data["api_key_env"], audience=form.chosen_audience)
     alias = form.spec.alias
     messages.success(request, f"{excerpt(alias, NAME_LENGTH)} is saved. Check it to see whether it answers.")
-    return redirect(_place_of(alias))
+    return redirect(_entry_url(alias))
 
 
-def _place_of(alias: str) -> str:
+def _entry_url(alias: str) -> str:
     return f"{reverse('models')}#model-{quote(alias, safe='')}"

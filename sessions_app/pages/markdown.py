@@ -1,4 +1,4 @@
-"""Code with colours: what a lexer says of a text, as spans of a few classes that are ours, and nothing else."""
+"""Safe HTML from code, formulas and Markdown, and numbers and times in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as MarkdownToken
 from markdown_it.utils import OptionsDict
 from math_core import LatexError, LatexToMathML
-from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Token, _TokenType
 
@@ -60,11 +59,11 @@ _KNOWN = {
     "yaml": "yml",
 }
 LEXERS = {name: lexer for lexer, others in _KNOWN.items() for name in (lexer, *others.split())}
-"""What a block of code may call its language, and the lexer of each. A list, so that no text picks any other."""
+"""The lexer of each language name that a code block may have. It is an allow-list: no text picks another lexer."""
+# A lexer may be busy for minutes with a longer line, which no person wrote.
 LONGEST_LINE = 1_000
-"""Characters of a line; what is longer was written by no hand, and may keep a lexer busy for minutes."""
+# Highlighting takes about a second for a million characters.
 LONGEST_CODE = 20_000
-"""Characters of a block in a message. A longer one is shown without colours: they take about a second for a million."""
 HIGHLIGHT_CLASSES = (
     (Token.Comment, "hl-comment"),
     (Token.Literal.String, "hl-string"),
@@ -84,24 +83,24 @@ HIGHLIGHT_CLASSES = (
 )
 
 
-def colour_code(text: str, language: str) -> str | None:
-    """A block of code as HTML; ``None`` where nobody here knows its language, or it is too long to be looked at."""
+def highlight_code(text: str, language: str) -> str | None:
+    """Return a block of code as HTML, or ``None`` if its language is unknown or it is too long."""
     lexer = LEXERS.get(language.lower())
     if lexer is None or len(text) > LONGEST_CODE or any(len(line) > LONGEST_LINE for line in text.split("\n")):
         return None
-    lines = colour_lines(text, lexer)
+    lines = highlight_lines(text, lexer)
     return "\n".join(lines) if len(lines) == text.count("\n") + 1 else None
 
 
-def colour_lines(text: str, lexer: str) -> list[str]:
-    """The lines of a text as HTML, each whole by itself.
+def highlight_lines(text: str, lexer: str) -> list[str]:
+    """Return the lines of a text as HTML, each complete in itself.
 
-    :param text: as it is to be shown: nothing in it hides or reorders
-    :param lexer: one of ``LEXERS``' values
+    :param text: decoded, without characters that hide or reorder
+    :param lexer: one of the values of ``LEXERS``
     """
     html = [""]
-    # Not get_tokens: it makes line breaks of returns, and drops empty lines at the ends.
-    for _, kind, piece in _lexer(lexer).get_tokens_unprocessed(text):
+    # get_tokens would turn returns into line breaks and drop empty lines at both ends.
+    for _, kind, piece in get_lexer_by_name(lexer).get_tokens_unprocessed(text):
         first, *others = piece.split("\n")
         html[-1] += _span(kind, first)
         html += [_span(kind, other) for other in others]
@@ -110,88 +109,74 @@ def colour_lines(text: str, lexer: str) -> list[str]:
 
 def _span(kind: _TokenType, text: str) -> str:
     shown = escape(text)
-    name = _class_of(kind)
+    name = _highlight_class(kind)
     return f'<span class="{name}">{shown}</span>' if name and shown else shown
 
 
 @cache
-def _class_of(kind: _TokenType) -> str:
+def _highlight_class(kind: _TokenType) -> str:
     return next((name for parent, name in HIGHLIGHT_CLASSES if kind in parent), "")
 
 
-@cache
-def _lexer(alias: str) -> Lexer:
-    return get_lexer_by_name(alias)
-
-
-# Formulas in Markdown: where they begin and end, so that nothing else is made of their ``_``, ``*`` and ``\``; and as MathML.
-#
-# As people and models write them: ``$…$`` and ``\(…\)`` in a line, ``$$…$$`` and ``\[…\]`` by themselves. Sums of money stay
-# what they are: a ``$`` opens no formula before a space, and closes none after one or before a digit (pandoc's rule).
+# Formulas: ``$…$`` and ``\(…\)`` within a line, ``$$…$$`` and ``\[…\]`` as blocks. Sums of money stay text: a ``$`` opens no
+# formula before a space, and closes none after a space or before a digit (pandoc's rule).
 
 INLINE, BLOCK = "math_inline", "math_block"
-"""The types of the tokens; ``content`` is the TeX without what encloses it."""
+# Characters and lines of one formula, so that a text full of openings is parsed in bounded time.
 LONGEST = 4_000
 MOST_LINES = 100
-"""Characters and lines of a formula, so that a text full of openings ends in time."""
+# The TeX parser recurses at each opening and may take 1.6 kB of its thread's stack each time.
 MOST_OPENINGS = 500
-"""Of a formula that is drawn. The parser goes down one level, up to 1.6 kB of its thread's stack, at each of them at the most."""
+# Browsers lay out nested formulas ever more slowly.
 MOST_LEVELS = 60
-"""Of a drawn formula: browsers lay out nested ones ever more slowly."""
 TAGS = {
     "math", "semantics", "annotation", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup",
     "msubsup", "munder", "mover", "munderover", "mmultiscripts", "mprescripts", "mtable", "mtr", "mtd", "mpadded", "menclose",
 }  # fmt: skip
+# No attribute that lays one text over another or moves it away.
 ATTRIBUTES = {
     "math": {"display"}, "annotation": {"encoding"}, "mi": {"mathvariant"}, "mspace": {"width"},
     "mo": {"form", "lspace", "rspace", "stretchy", "symmetric", "minsize", "maxsize", "movablelimits"}, "mover": {"accent"},
     "munder": {"accentunder"}, "munderover": {"accent", "accentunder"}, "mtable": {"displaystyle", "scriptlevel"},
     "mrow": {"displaystyle", "scriptlevel"}, "menclose": {"notation"},
 }  # fmt: skip
-"""Nothing that lays one text over another, or moves it away."""
 VALUES = {"mfrac": {"linethickness": {"0"}, "displaystyle": {"true", "false"}}}
+# Classes of table cells in place of inline styles, which the content security policy forbids.
 MATH_CLASSES = {
     "text-align: left": "math-left", "text-align: right": "math-right",
     "border-left: 0.05em solid currentcolor": "math-line-left", "border-right: 0.05em solid currentcolor": "math-line-right",
     "border-top: 0.05em solid currentcolor": "math-line-top",
 }  # fmt: skip
-"""Of the cells of a table, in place of the styles that say the same: the pages' policy allows none in an element."""
 _OPENS = re.compile(r"[\\{\[(^_]")
+# Commands that would hide text, or make a long formula of a short one.
 _STAYS_TEX = re.compile(r"(?<!\\)%|\\(?:\w*def|let|\w*command|\w*phantom|\w*ref)(?![A-Za-z])")
-"""What would hide something that was written, or make a long formula of a short one."""
 _STYLE = re.compile(r'\bstyle="([^"<>]*)"')
 _TAG = re.compile(r"<(/?)m\w+[^<>]*?(/?)>")
 _TEX = LatexToMathML(annotation=True, fancy_error=False)
 _MATHML_CLEANER = nh3.Cleaner(
     tags=TAGS, attributes=ATTRIBUTES, tag_attribute_values=VALUES, allowed_classes={"mtd": set(MATH_CLASSES.values())}
 )
-_IN_LINE = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
-_BY_ITSELF = {"$$": "$$", "\\[": "\\]"}
-
-
-def find_formulas(markdown: MarkdownIt) -> None:
-    """Have a parser know formulas."""
-    markdown.inline.ruler.before("escape", "math", _in_line)
-    markdown.block.ruler.before("fence", "math", _by_itself, {"alt": ["paragraph", "blockquote", "list"]})
+_INLINE_DELIMITERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
+_BLOCK_DELIMITERS = {"$$": "$$", "\\[": "\\]"}
 
 
 def draw_formula(tex: str, *, is_block: bool) -> str | None:
-    """A formula as MathML Core of the elements above, with its TeX as annotation; None where it cannot be drawn, or should not."""
+    """Return a formula as MathML Core with its TeX as annotation, or ``None`` if it cannot or should not be drawn."""
     if len(tex) > LONGEST or len(_OPENS.findall(tex)) > MOST_OPENINGS or _STAYS_TEX.search(tex):
         return None
     try:
         drawn = _TEX.convert_with_local_state(tex, displaystyle=is_block)
     except LatexError:
         return None
-    return _MATHML_CLEANER.clean(_STYLE.sub(_name_style, drawn)) if _levels(drawn) <= MOST_LEVELS else None
+    return _MATHML_CLEANER.clean(_STYLE.sub(_style_as_class, drawn)) if _nesting(drawn) <= MOST_LEVELS else None
 
 
-def _name_style(style: re.Match[str]) -> str:
+def _style_as_class(style: re.Match[str]) -> str:
     names = (MATH_CLASSES.get(declaration.strip()) for declaration in style[1].split(";"))
     return f'class="{" ".join(filter(None, names))}"'
 
 
-def _levels(mathml: str) -> int:
+def _nesting(mathml: str) -> int:
     deepest = level = 0
     for tag in _TAG.finditer(mathml):
         level += 0 if tag[2] else -1 if tag[1] else 1
@@ -199,12 +184,12 @@ def _levels(mathml: str) -> int:
     return deepest
 
 
-def _in_line(state: StateInline, silent: bool) -> bool:
-    for opening, closing in _IN_LINE:
+def _parse_inline_formula(state: StateInline, silent: bool) -> bool:
+    for opening, closing in _INLINE_DELIMITERS:
         if not state.src.startswith(opening, state.pos):
             continue
         begin = state.pos + len(opening)
-        end = _end(state.src, begin, min(state.posMax, begin + LONGEST), closing)
+        end = _formula_end(state.src, begin, min(state.posMax, begin + LONGEST), closing)
         if end < 0:
             continue
         if not silent:
@@ -215,8 +200,8 @@ def _in_line(state: StateInline, silent: bool) -> bool:
     return False
 
 
-def _end(text: str, begin: int, limit: int, closing: str) -> int:
-    """Where the formula that begins here ends; -1 where it is none."""
+def _formula_end(text: str, begin: int, limit: int, closing: str) -> int:
+    """Return the index where the formula that begins at ``begin`` ends, or -1 if it is no formula."""
     end = text.find(closing, begin, limit)
     if end < 0 or not text[begin:end].strip() or "\n\n" in text[begin:end]:
         return -1
@@ -226,11 +211,11 @@ def _end(text: str, begin: int, limit: int, closing: str) -> int:
     return -1 if is_money or "\n" in text[begin:end] else end
 
 
-def _by_itself(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+def _parse_block_formula(state: StateBlock, first: int, last: int, silent: bool) -> bool:
     if state.is_code_block(first):
         return False
     opening = state.src[state.bMarks[first] + state.tShift[first] :][:2]
-    closing = _BY_ITSELF.get(opening)
+    closing = _BLOCK_DELIMITERS.get(opening)
     if closing is None:
         return False
     for line in range(first, min(last, first + MOST_LINES)):
@@ -257,19 +242,17 @@ def _line(state: StateBlock, number: int) -> str:
     return state.src[state.bMarks[number] + state.tShift[number] : state.eMarks[number]].rstrip()
 
 
-# What the pages make of text, numbers and times. Two walls against hostile text: Markdown without HTML, then nh3.
+# Markdown. Two walls stand against hostile text: the parser allows no HTML, and nh3 cleans what it made.
 
+# Characters. Parsing a longer text takes seconds, so it is shown folded and as it is.
 MARKDOWN_LIMIT = 40_000
-"""Characters. A longer text is shown as it is, folded: nobody reads it as prose, and parsing it costs seconds."""
+# Levels of quotes and lists. markdown-it drops deeper ones, so such a text is shown as it is.
 NESTING_LIMIT = 24
-"""Levels of quotes and lists. markdown-it drops what is nested deeper, so such a text is shown as it is."""
+# Characters of all drawn formulas of one text, ten times the text's own limit; later formulas stay TeX.
 DRAWN_LIMIT = 400_000
-"""Characters of drawn formulas in one text, ten times what was written; the formulas after these stay TeX."""
 PIECE = 100_000
-"""Characters of one more piece of a long text."""
+"""Characters of each further piece of a long text."""
 
-_LINK = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
-_HEADING_SHIFT = 2
 _TAGS = {
     *("p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "ol", "ul", "li", "figure", "figcaption", "pre", "code"),
     *("a", "strong", "em", "s", "del", "table", "thead", "tbody", "tr", "th", "td", "span", "div"),
@@ -282,11 +265,11 @@ _NAMES = {
     "code": {"class": {"math"}},
 }
 """Elements that may have a class, and which."""
+# Code blocks that no page draws.
 _LABELS = {
     **dict.fromkeys(("mermaid", "dot", "graphviz", "plantuml", "puml", "d2"), "a diagram, as its text"),
     **dict.fromkeys(("math", "latex", "tex", "katex"), "a formula, as TeX"),
 }
-"""What a block of code is said to be beside its language: nothing here draws it."""
 _CLEANER = nh3.Cleaner(
     tags=_TAGS | TAGS,
     clean_content_tags={"script", "style"},
@@ -301,50 +284,47 @@ _CLEANER = nh3.Cleaner(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongText:
-    """A stretch of a stored text."""
+    """A piece of a stored text."""
 
     part_id: str
     field: str
     text: str
-    """Ready to be shown: invisible characters are spelled out."""
+    """Ready to be shown."""
     end: int
-    """Stored characters up to the end of this stretch."""
+    """Stored characters up to the end of this piece."""
     length: int
 
     @property
     def rest(self) -> int:
-        """Characters after this stretch."""
         return self.length - self.end
 
     @property
     def size(self) -> str:
-        """Of the whole text, for people."""
         return format_characters(self.length)
 
     @property
     def next_size(self) -> str:
-        """Of the piece that comes next, for people."""
         return format_characters(min(self.rest, PIECE))
 
 
 def show_invisible(text: str) -> str:
-    """The text with a mark such as ``⟨U+202E⟩`` for what hides or reorders; it can always be encoded as UTF-8."""
+    """Replace each character that hides or reorders by a mark such as ``⟨U+202E⟩``. The result can always be encoded as UTF-8."""
     return "".join(f"⟨{run.text}⟩" if run.is_mark else run.text for run in visible_runs(text))
 
 
 @lru_cache(maxsize=512)
 def render_markdown(text: str) -> SafeString:
-    """Markdown as safe HTML. Raw HTML, images and link definitions stay visible as the text they are."""
+    """Return Markdown as safe HTML. Raw HTML, images and link definitions stay visible as text."""
     shown = show_invisible(text)
     tokens = _MARKDOWN.parse(shown)
     if any(token.level >= NESTING_LIMIT - 1 for token in tokens):
-        return mark_safe(_block(shown))  # noqa: S308 - escaped
+        return mark_safe(_figure(shown))  # noqa: S308 - escaped
     html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
     return mark_safe(_CLEANER.clean(html))  # noqa: S308 - nh3 keeps an allow-list of tags and attributes
 
 
 def format_count(number: int | None) -> str:
-    """A count that is read at a glance: ``842``, ``12.4k``, ``1.2M``; ``?`` when it is not known."""
+    """``842``, ``12.4k``, ``1.2M``; ``?`` for an unknown number."""
     if number is None:
         return "?"
     if abs(number) < 1_000:
@@ -357,7 +337,7 @@ def format_count(number: int | None) -> str:
 
 
 def format_number(number: int | None) -> str:
-    """A number to the last digit: ``12,345``; empty when it is not known."""
+    """``12,345``; empty for an unknown number."""
     return "" if number is None else f"{number:,}"
 
 
@@ -367,12 +347,12 @@ def format_counted(number: int, name: str) -> str:
 
 
 def format_characters(number: int) -> str:
-    """The size of a text: ``842 characters``, ``12.4k characters``."""
+    """``842 characters``, ``12.4k characters``."""
     return f"{format_count(number)} character{'' if number == 1 else 's'}"
 
 
 def format_size(size: int) -> str:
-    """Bytes for people: ``842 B``, ``12.4 KB``, ``1.2 MB`` (of a thousand)."""
+    """``842 B``, ``12.4 KB``, ``1.2 MB``, in powers of a thousand."""
     for unit, least in (("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)):
         if size >= least:
             number = size / least
@@ -381,7 +361,7 @@ def format_size(size: int) -> str:
 
 
 def format_money(micros: int | None) -> str:
-    """Micro-units of money in dollars, as precise as small sums need; empty when it is not known."""
+    """Millionths in dollars, with as many digits as small sums need; empty for an unknown sum."""
     if micros is None:
         return ""
     if micros == 0:
@@ -391,7 +371,7 @@ def format_money(micros: int | None) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """How long something took: ``340 ms``, ``2.4 s``, ``3 min 05 s``, ``3 min``, ``2 h 10 min``."""
+    """``340 ms``, ``2.4 s``, ``3 min 05 s``, ``3 min``, ``2 h 10 min``."""
     if seconds is None:
         return ""
     if seconds < 1:
@@ -405,7 +385,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def round_up(value: float) -> float:
-    """The end of a chart's scale: 1, 2, 3, 4, 5, 6 or 8 of a power of ten, and no less than the value."""
+    """Return the end of a chart's scale: 1, 2, 3, 4, 5, 6 or 8 times a power of ten, at least the value."""
     power = 1.0
     while power * 10 <= value:
         power *= 10
@@ -415,17 +395,13 @@ def round_up(value: float) -> float:
 
 
 def format_days_ago(day: date, today: date) -> str:
-    """The stretch of time that a day belongs to, for headings of a list: ``Today``, ``Previous 7 days``, ``March``, ``2024``."""
+    """The heading of a list for a day: ``Today``, ``Previous 7 days``, ``March``, ``2024``."""
     days = (today - day).days
     if days <= 1:
         return "Yesterday" if days == 1 else "Today"
     if days <= 30:
         return f"Previous {7 if days <= 7 else 30} days"
     return f"{day:%B}" if day.year == today.year else str(day.year)
-
-
-def _is_shown_as_link(url: str) -> bool:
-    return _LINK.match(url) is not None
 
 
 def _render_fence(
@@ -438,8 +414,8 @@ def _render_fence(
     text, info = tokens[index].content, tokens[index].info.strip()
     language = info.partition(" ")[0]
     label = _LABELS.get(language.lower(), "")
-    # The whole info string is shown: what is written must not vanish.
-    return _block(text, caption=f"{info}: {label}" if label else info, html=colour_code(text, language))
+    # Show the whole info string, so that nothing written vanishes.
+    return _figure(text, caption=f"{info}: {label}" if label else info, html=highlight_code(text, language))
 
 
 def _render_formula(
@@ -453,11 +429,11 @@ def _render_formula(
     mathml = draw_formula(tex, is_block=is_block) if env.get("drawn", 0) < DRAWN_LIMIT else None
     env["drawn"] = env.get("drawn", 0) + len(mathml or "")
     if mathml is None:
-        return _block(tex, is_math=True) if is_block else f'<code class="math">{escape(tex)}</code>'
+        return _figure(tex, is_math=True) if is_block else f'<code class="math">{escape(tex)}</code>'
     return f'<figure class="math">{mathml}</figure>\n' if is_block else mathml
 
 
-def _block(text: str, *, caption: str = "", html: str | None = None, is_math: bool = False) -> str:
+def _figure(text: str, *, caption: str = "", html: str | None = None, is_math: bool = False) -> str:
     title = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     name = ' class="math"' if is_math else ""
     return f"<figure{name}>{title}<pre><code>{escape(text) if html is None else html}</code></pre></figure>\n"
@@ -466,8 +442,8 @@ def _block(text: str, *, caption: str = "", html: str | None = None, is_math: bo
 def _adapt_tokens(state: Any) -> None:
     for token in state.tokens:
         if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
-            # The page has headings of its own above these.
-            token.tag = f"h{min(6, int(token.tag[1]) + _HEADING_SHIFT)}"
+            # The page's own headings are above these.
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
         elif token.tag in ("th", "td") and token.attrs.get("style"):
             token.attrs["align"] = str(token.attrs.pop("style")).rpartition(":")[2]
 
@@ -475,7 +451,7 @@ def _adapt_tokens(state: Any) -> None:
 def _make_markdown() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": NESTING_LIMIT})
     markdown.enable(["table", "strikethrough"]).disable(["image", "reference"])
-    markdown.validateLink = _is_shown_as_link  # type: ignore[method-assign]
+    markdown.validateLink = re.compile(r"https?://|mailto:", re.IGNORECASE).match  # type: ignore[method-assign]
     markdown.add_render_rule("fence", _render_fence)
     markdown.add_render_rule("code_block", _render_fence)
     markdown.add_render_rule(INLINE, _render_formula)
@@ -483,7 +459,8 @@ def _make_markdown() -> MarkdownIt:
     # A table that is wider than its message scrolls in a box of its own, and stays a table.
     markdown.add_render_rule("table_open", lambda *_: '<div class="table-scroll"><table>\n')
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    find_formulas(markdown)
+    markdown.inline.ruler.before("escape", "math", _parse_inline_formula)
+    markdown.block.ruler.before("fence", "math", _parse_block_formula, {"alt": ["paragraph", "blockquote", "list"]})
     markdown.core.ruler.push("mnesis", _adapt_tokens)
     return markdown
 

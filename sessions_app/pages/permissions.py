@@ -1,4 +1,4 @@
-"""Pages for administrators within the portal: for anybody else they are not there."""
+"""Who may open the pages for administrators, and the pages of a session's inspector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from django.urls import NoReverseMatch, reverse
 from django.views.decorators.http import require_http_methods
 
 from mnesis_core.errors import SessionNotFoundError
-from mnesis_core.records import SessionRecord
 from mnesis_core.text import excerpt
 from sessions_app.pages.lookup import shown_title
 from sessions_app.record.session_queries import load_session
@@ -26,7 +25,6 @@ View = Callable[..., HttpResponse]
 
 
 def may_administer(request: HttpRequest, permission: str) -> bool:
-    """Whether who asks may do this in the administration too."""
     user = request.user
     return bool(user.is_active and getattr(user, "is_staff", False) and user.has_perm(permission))
 
@@ -34,13 +32,13 @@ def may_administer(request: HttpRequest, permission: str) -> bool:
 def administrators(
     permission: str, *, methods: tuple[str, ...] = ("GET", "HEAD", "POST")
 ) -> Callable[[View], Callable[..., HttpResponseBase]]:
-    """Only for staff who have this permission. Others find nothing, and who is not signed in is asked to sign in."""
+    """Admit staff with this permission. Other people get 404, and anonymous ones the sign-in page."""
 
     def guard(view: View) -> Callable[..., HttpResponseBase]:
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if not request.user.is_authenticated:
-                # After a POST there is nothing to come back to but the list.
+                # The address of a POST cannot be opened after signing in.
                 return redirect_to_login(request.get_full_path() if request.method in ("GET", "HEAD") else "/")
             if not may_administer(request, permission):
                 raise Http404
@@ -52,7 +50,7 @@ def administrators(
 
 
 def forget_refused(form: BaseForm, names: Iterable[str]) -> None:
-    """What was refused where a secret may have been written by mistake goes back to nobody's screen."""
+    """Empty the fields that were refused, so that a secret entered by mistake is not sent back to the screen."""
     refused = [name for name in names if name in form.errors]
     if not refused:
         return
@@ -76,7 +74,7 @@ SEES_RECORDS = (
     "compaction_app.view_compactionrun",
     "compaction_app.view_summarynode",
 )
-"""What staff must be allowed to look at in the administration to inspect a session that is not theirs."""
+"""The permissions that staff need to inspect a session of another person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ class Inspected:
     origin: str
     model: str
     config: dict[str, Any]
-    """What it overrides of the site's configuration."""
+    """What the session overrides of the site's configuration."""
     event_seq: int
     message_seq: int
     turn_seq: int
@@ -101,29 +99,20 @@ class Inspected:
     created_at: datetime
     archived_at: datetime | None
     is_own: bool
-    """Whether the reader owns it. The pages of the chat are there for the owner alone."""
+    """Whether the reader owns it. Only the owner has the chat's pages."""
 
 
 def inspected(request: HttpRequest, session_id: str) -> Inspected:
-    """The session that a page of the inspector is about; only behind ``signed_in``.
+    """Return the session that a page of the inspector is about; only behind ``signed_in``.
 
-    Its owner may look, and staff who may look at every kind of record.
+    Its owner may see it, and staff who may view every kind of record.
 
-    :raises SessionNotFoundError: there is no such session, it was deleted, or this reader may not look.
+    :raises SessionNotFoundError: there is no such session, it was deleted, or this reader may not see it.
     """
     session = load_session(session_id)
     is_own = session.owner_id == request.user.pk
     if not is_own and not sees_records(request):
         raise SessionNotFoundError(session_id=session_id)
-    return _inspected(session, is_own=is_own)
-
-
-def sees_records(request: HttpRequest) -> bool:
-    """Whether who asks is staff who may look at every kind of record."""
-    return request.user.is_active and request.user.is_staff and request.user.has_perms(SEES_RECORDS)
-
-
-def _inspected(session: SessionRecord, *, is_own: bool) -> Inspected:
     title = shown_title(session.title)
     return Inspected(
         id=session.id,
@@ -144,8 +133,12 @@ def _inspected(session: SessionRecord, *, is_own: bool) -> Inspected:
     )
 
 
+def sees_records(request: HttpRequest) -> bool:
+    return request.user.is_active and request.user.is_staff and request.user.has_perms(SEES_RECORDS)
+
+
 def address_of(name: str, *values: str, **query: Any) -> str:
-    """The address of a page with what of the query says something; empty where there is none, as for many an imported id."""
+    """Return a page's address without empty query parameters; empty if no address fits, as for some imported ids."""
     wanted = {key: value for key, value in query.items() if value not in ("", None)}
     try:
         return reverse(name, args=values) + (f"?{urlencode(wanted)}" if wanted else "")

@@ -1,4 +1,4 @@
-"""The list of sessions: its page, its rows, what one of them may be told to do, and how they are now."""
+"""The list of sessions: its page, its rows, their menus and their current states."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sessions_app.record.turn_queries import reasons_to_wait
 
 PAGE = 50
 MOST_POLLED = 100
-"""Rows whose state is asked for at once."""
+"""Rows whose state one request may ask for."""
 EXAMPLES = (
     "Explain what a context window is, as you would to a friend.",
     "Plan a four-day walk in the Pyrenees, with what to pack.",
@@ -36,31 +36,26 @@ EXAMPLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """A session of the list, with what other rows say of it."""
-
     session: SessionRecord
     parent_title: str
     waits_for: str
-    """Of a suspended turn: ``approval`` or ``caller``."""
+    """What a suspended turn waits for: ``approval`` or ``caller``."""
     heading: str = ""
-    """What stands above it: ``Today``; empty where that stands there already."""
+    """The heading above it, such as ``Today``; empty if an earlier row has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What the address asks for."""
-
     query: str
     archived: bool
     sub_agents: bool
-    """Whether those that turns launched are shown, too."""
+    """Whether sessions that turns launched are shown too."""
     label: str
     """``key=value``, or empty."""
     cursor: str
 
     @property
     def address(self) -> str:
-        """The address of the page that shows this."""
         wanted = {
             "q": self.query,
             "archived": "1" if self.archived else "",
@@ -73,16 +68,14 @@ class Asked:
 
 @signed_in
 def session_list(request: HttpRequest) -> HttpResponse:
-    """The reader's sessions, the most recently changed first, and a new one."""
     models = [(spec.alias, model_label(spec)) for spec in list_models(user_id=reader_of(request))]
     choices = {"models": models, "default_model": default_model(), "examples": EXAMPLES}
-    return render(request, "sessions_app/session_list.html", _found(request) | choices)
+    return render(request, "sessions_app/session_list.html", _list_context(request) | choices)
 
 
 @signed_in
 def session_rows(request: HttpRequest) -> HttpResponse:
-    """The rows of the list alone: another search, or the next page of one."""
-    found = _found(request)
+    found = _list_context(request)
     response = render(request, "sessions_app/_session_rows.html", found)
     if not found["asked"].cursor:
         response.headers["HX-Replace-Url"] = found["asked"].address
@@ -91,7 +84,6 @@ def session_rows(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def session_row(request: HttpRequest, session_id: str) -> HttpResponse:
-    """The row of one session, as it is now."""
     session = load_session(session_id, owner_id=reader_of(request))
     [row] = _rows([session], owner_id=reader_of(request))
     return render(request, "sessions_app/_session_row.html", {"shown": row})
@@ -99,22 +91,27 @@ def session_row(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def session_menu(request: HttpRequest, session_id: str) -> HttpResponse:
-    """What can be done with one session."""
     session = load_session(session_id, owner_id=reader_of(request))
     return render(request, "sessions_app/_session_menu.html", {"session": session})
 
 
 @signed_in
 def session_states(request: HttpRequest) -> HttpResponse:
-    """How some rows are now, each to be put into its place; of what is not the reader's, nothing."""
+    """Return the current state of some rows, each to be swapped into its place. Sessions of others are left out."""
     sessions = load_sessions(request.GET.getlist("id")[:MOST_POLLED], owner_id=reader_of(request))
     return render(
         request, "sessions_app/_session_states.html", {"sessions": _rows(sessions, owner_id=reader_of(request))}
     )
 
 
-def _found(request: HttpRequest) -> dict[str, Any]:
-    asked = _asked(request)
+def _list_context(request: HttpRequest) -> dict[str, Any]:
+    asked = Asked(
+        query=printable(request.GET.get("q", "").strip()),
+        archived=request.GET.get("archived") == "1",
+        sub_agents=request.GET.get("sub_agents") == "1",
+        label=printable(request.GET.get("label", "")),
+        cursor=request.GET.get("cursor", ""),
+    )
     before = _read_cursor(asked.cursor) if asked.cursor else None
     rows = list_sessions(
         owner_id=reader_of(request),
@@ -130,18 +127,8 @@ def _found(request: HttpRequest) -> dict[str, Any]:
         "asked": asked,
         "label": label_text(_read_label(asked.label)) if asked.label else "",
         "sessions": _with_headings(page, zone=zone_of(request), above=before[0] if before else None),
-        "next_cursor": _write_cursor(rows[PAGE - 1]) if len(rows) > PAGE else "",
+        "next_cursor": f"{rows[PAGE - 1].updated_at.isoformat()}~{rows[PAGE - 1].id}" if len(rows) > PAGE else "",
     }
-
-
-def _asked(request: HttpRequest) -> Asked:
-    return Asked(
-        query=printable(request.GET.get("q", "").strip()),
-        archived=request.GET.get("archived") == "1",
-        sub_agents=request.GET.get("sub_agents") == "1",
-        label=printable(request.GET.get("label", "")),
-        cursor=request.GET.get("cursor", ""),
-    )
 
 
 def _rows(sessions: Sequence[SessionRecord], *, owner_id: int) -> list[SessionRow]:
@@ -170,13 +157,12 @@ def _with_headings(rows: list[SessionRow], *, zone: tzinfo, above: datetime | No
 
 
 def label_text(label: tuple[str, str]) -> str:
-    """Return a label, a pair of key and value, as a page shows it."""
     key, value = label
     return show_invisible(f"{key}: {value}" if value else key)
 
 
 def zone_of(request: HttpRequest) -> tzinfo:
-    """The reader's time zone, as their browser says in a cookie (``page.js``); UTC where it does not."""
+    """Return the reader's time zone from the cookie that ``page.js`` sets, or UTC."""
     try:
         return ZoneInfo(request.COOKIES.get("zone", ""))
     except (ValueError, OSError, KeyError):
@@ -188,14 +174,10 @@ def _read_label(label: str) -> tuple[str, str]:
     return key, value
 
 
-def _write_cursor(session: SessionRecord) -> str:
-    return f"{session.updated_at.isoformat()}~{session.id}"
-
-
 def _read_cursor(cursor: str) -> tuple[datetime, str]:
     moment, _, session_id = cursor.partition("~")
     try:
-        # astimezone: a time that UTC cannot say is refused here, not by the database.
+        # astimezone fails here on a time that UTC cannot hold; otherwise the database would.
         time = datetime.fromisoformat(moment).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidRequest("this cursor is not one of ours", field="cursor") from None

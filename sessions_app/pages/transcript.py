@@ -1,7 +1,7 @@
-"""What the session page shows of the record: messages with the beginnings of their parts, never a whole long text.
+"""The transcript of a session page: messages with the beginnings of their parts, never a whole long text.
 
-A page of fifty messages is three queries, and one more where tools launched sub-agents, and a bounded number of
-characters, whatever the messages hold; the rest of a text is read piece by piece (``load_piece``).
+A page of fifty messages takes three queries, and one more if tools launched sub-agents. It holds a bounded number of
+characters, whatever the messages hold; ``load_piece`` reads the rest of a text piece by piece.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from sessions_app.record.message_queries import load_live_texts
 from sessions_app.record.turn_queries import load_turn
 
 CHUNK = 50
-"""Messages of the first paint and of every later load."""
+"""Messages that one request loads."""
 RECORDS = 50
-"""Imported records of one load."""
+"""Imported records that one request loads."""
 
 FIELDS = {
     "content": "content",
@@ -54,7 +54,7 @@ FIELDS = {
     "error": "error_message",
     "late": "late_output",
 }
-"""The names that addresses use, and the columns behind them."""
+"""The column behind each field name in an address."""
 HEAD = 2_000
 """Characters of a folded text that come with its message."""
 _FIRST_TEXT = re.compile(r':\s*"((?:[^"\\]|\\.)+)')
@@ -63,34 +63,31 @@ _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartView:
-    """One part as the page shows it."""
-
     id: str
     index: int
     kind: str
     """The part's type; ``file`` for a file, by reference or with its content."""
     label: str = ""
     file_id: str = ""
-    """Of a file, where it can be opened."""
     detail: str = ""
-    """Of a file: its kind and tokens."""
+    """The kind and tokens of a file."""
     content: LongText | None = None
     html: SafeString | None = None
-    """Of a text that is short enough to be read as Markdown."""
+    """The rendered Markdown of a text that is short enough for it."""
     state: str = ""
     preview: str = ""
-    """Of a tool call: its input in one line."""
+    """The input of a tool call in one line."""
     input: LongText | None = None
     output: LongText | None = None
     error: LongText | None = None
     whole_file: str = ""
-    """The id of the file that has all of a long output or error."""
+    """The id of the file that holds all of a long output or error."""
     late: LongText | None = None
-    """What the tool answered after its call had been closed."""
+    """The output that arrived after the call was closed."""
     note: str = ""
-    """What the person said who approved or refused the call."""
+    """The comment of the person who approved or refused the call."""
     asks: str = ""
-    """Of a call that its turn waits for: ``approval`` or ``caller``."""
+    """What the turn waits for at this call: ``approval`` or ``caller``."""
     launched: tuple[Relative, ...] = ()
     """The sub-agents of a tool call."""
     duration: str = ""
@@ -100,19 +97,16 @@ class PartView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveText:
-    """What a text of a running answer says so far."""
+    """A text of a running answer as it stands now."""
 
     index: int
-    """Of the part that it becomes."""
     html: SafeString
     length: int
-    """Code points of the text that this is drawn from: what comes after them goes on behind it."""
+    """Code points of the text that was rendered; later deltas are appended after them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageView:
-    """One message as the page shows it."""
-
     id: str
     seq: int
     turn_id: str
@@ -122,13 +116,14 @@ class MessageView:
     created_at: datetime
     parts: tuple[PartView, ...]
     record_count: int
-    """Imported records that are kept with this message and loaded when somebody opens them."""
+    """Imported records of this message, which are loaded on demand."""
     is_running: bool
     live: tuple[LiveText, ...] = ()
-    """Of one that runs, where it is asked for alone."""
+    """Texts of a running message that was asked for by itself."""
     ending: str
-    """What to say about an end that was not a good one: ``failed``, ``cancelled``, ``interrupted``, ``incomplete``,
-    ``length``, ``passed_on`` to another model; empty otherwise."""
+    """How it ended if not well: ``failed``, ``cancelled``, ``interrupted``, ``incomplete``, ``length``, or ``passed_on`` to
+    another model; empty otherwise.
+    """
     error_code: str
     error_message: str
     usage: UsageRecord
@@ -139,14 +134,14 @@ class MessageView:
 
     @property
     def actions(self) -> list[str]:
-        """What a person may do with it, as ``actions.js`` names it: what cannot apply is not offered."""
+        """The actions that apply to it, by their names in ``actions.js``."""
         if self.is_running:
             return []
         is_said = any(part.kind in ("text", "file") for part in self.parts)
         is_person = self.role == "user" and not self.is_from_inbox
         possible = {
             "copy": any(part.kind == "text" for part in self.parts),
-            # What went wrong is asked again here; an answer that is there stays, and the other one goes into a fork.
+            # A failed answer is tried again in place. A good one stays, and the other attempt goes into a fork.
             "retry": self.ends_turn and bool(self.ending),
             "retry-fork": self.ends_turn and not self.ending and self.role == "assistant",
             "edit": is_person and is_said,
@@ -159,7 +154,7 @@ class MessageView:
 
     @property
     def numbers(self) -> list[str]:
-        """Tokens, cost and who said so, as far as they are known."""
+        """Tokens, cost and their source, as far as they are known."""
         usage = self.usage
         if usage.tokens_input is None and usage.tokens_output is None and usage.cost_micros is None:
             return []
@@ -170,7 +165,7 @@ class MessageView:
 def load_chunk(
     session_id: str, *, before: int | None = None, after: int | None = None, limit: int = CHUNK
 ) -> list[MessageView]:
-    """Messages of a session, oldest first: the newest ones before ``before``, or the first ones after ``after``."""
+    """Return messages, oldest first: the newest ones before ``before``, or the first ones after ``after``."""
     rows = _messages(session_id)
     if after is not None:
         return _views(list(rows.filter(seq__gt=after).order_by("seq")[:limit]))
@@ -180,7 +175,7 @@ def load_chunk(
 
 
 def load_message(session_id: str, message_id: str) -> MessageView:
-    """One message of a session, with what it says so far if it is a running answer.
+    """Return one message, with its texts so far if it is a running answer.
 
     :raises MessageNotFoundError: the session has no such message.
     """
@@ -188,23 +183,22 @@ def load_message(session_id: str, message_id: str) -> MessageView:
     if row is None:
         raise MessageNotFoundError(message_id=message_id)
     shown = _views([row])[0]
-    return replace(shown, live=_said_so_far(session_id, shown)) if shown.is_running else shown
-
-
-def _said_so_far(session_id: str, shown: MessageView) -> tuple[LiveText, ...]:
+    if not shown.is_running:
+        return shown
     recorded = {part.index for part in shown.parts}
     texts = [text for text in load_live_texts(session_id) if text.message_id == shown.id]
-    return tuple(
+    live = tuple(
         LiveText(index=text.part_index, html=render_markdown(text.text), length=len(text.text))
         for text in texts
         if text.part_type == TextPart.type and text.part_index not in recorded and len(text.text) <= MARKDOWN_LIMIT
     )
+    return replace(shown, live=live)
 
 
 def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length: int = PIECE) -> LongText:
-    """One stretch of a part's text, from ``offset`` stored characters on.
+    """Return a piece of a part's text, from ``offset`` stored characters on.
 
-    :raises PartNotFoundError: the session has no such part, or the part no such text.
+    :raises PartNotFoundError: the session has no such part, or the part has no such text.
     """
     column = FIELDS.get(field)
     rows = MessagePart.objects.filter(session_id=session_id, id=part_id)
@@ -215,9 +209,9 @@ def load_piece(session_id: str, part_id: str, *, field: str, offset: int, length
 
 
 def load_whole_text(session_id: str, part_id: str, *, field: str) -> str:
-    """One text of a part, whole, as it was received.
+    """Return a whole text of a part, as it was received.
 
-    :raises PartNotFoundError: the session has no such part, or the part no such text.
+    :raises PartNotFoundError: the session has no such part, or the part has no such text.
     """
     column = FIELDS.get(field)
     rows = MessagePart.objects.filter(session_id=session_id, id=part_id)
@@ -228,7 +222,6 @@ def load_whole_text(session_id: str, part_id: str, *, field: str) -> str:
 
 
 def load_records(session_id: str, message_id: str, *, after: int) -> list[PartView]:
-    """Imported records kept with a message, after the part index ``after``."""
     rows = MessagePart.objects.filter(
         session_id=session_id, message_id=message_id, part_type="data", part_index__gt=after
     )
@@ -245,7 +238,7 @@ def _messages(session_id: str) -> QuerySet[Any]:
 def _views(rows: Sequence[Any]) -> list[MessageView]:
     ids = [row.id for row in rows]
     all_parts = MessagePart.objects.filter(message_id__in=ids)
-    asking = _asking(rows)
+    asking = _waiting_calls(rows)
     heads = list(_part_heads(all_parts.exclude(part_type="data").order_by("message_id", "part_index")))
     calls = [part["id"] for part in heads if part["tool_name"].lower() in LAUNCHING_TOOLS]
     launched = list_launched(rows[0].session_id, calls) if calls else {}
@@ -258,8 +251,8 @@ def _views(rows: Sequence[Any]) -> list[MessageView]:
     return [_view_message(row, tuple(parts[row.id]), records.get(row.id, 0)) for row in rows]
 
 
-def _asking(rows: Sequence[Any]) -> dict[str, str]:
-    """By part: whose word the calls of a suspended turn wait for. A session has one such turn at the most."""
+def _waiting_calls(rows: Sequence[Any]) -> dict[str, str]:
+    # A session has at most one suspended turn.
     turn_id = next((row.turn_id for row in rows if row.turn.state == TurnState.SUSPENDED), None)
     if turn_id is None:
         return {}
@@ -307,7 +300,6 @@ def _ending(row: Any, error_code: str | None) -> str:
 
 
 def _part_heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, Any]]:
-    """Rows of parts with the beginnings of their texts, for ``_view_part``."""
     plain = ("id", "message_id", "part_index", "part_type", "label", "tool_name", "tool_state")
     times = ("started_at", "completed_at", "compacted_at", "decision_note")
     cut = {
@@ -327,22 +319,21 @@ def _part_heads(rows: QuerySet[MessagePart]) -> QuerySet[MessagePart, dict[str, 
 
 
 def _view_part(row: dict[str, Any]) -> PartView:
-    """A row of ``_part_heads`` as the page shows it."""
     kind = row["part_type"]
     if kind == "tool":
-        return _tool(row)
+        return _view_tool(row)
     if kind in ("text", "reasoning", "patch", "data"):
-        return _written(row)
+        return _view_text(row)
     if kind == "file_ref":
-        return _file(row, referred_file(_json(decode_text(row["content_head"]))))
-    return PartView(id=row["id"], index=row["part_index"], kind=kind, label=_described(row))
+        return _view_file(row, referred_file(_json(decode_text(row["content_head"]))))
+    return PartView(id=row["id"], index=row["part_index"], kind=kind, label=_marker_label(row))
 
 
-def _written(row: dict[str, Any]) -> PartView:
+def _view_text(row: dict[str, Any]) -> PartView:
     kind, head, length = row["part_type"], row["content_head"], row["content_length"]
     given = given_file(decode_text(head[:HEAD])) if kind == "text" else None
     if given:
-        return _file(row, given)
+        return _view_file(row, given)
     is_prose = kind == "text" and length <= MARKDOWN_LIMIT
     return PartView(
         id=row["id"],
@@ -354,7 +345,7 @@ def _written(row: dict[str, Any]) -> PartView:
     )
 
 
-def _file(row: dict[str, Any], given: GivenFile) -> PartView:
+def _view_file(row: dict[str, Any], given: GivenFile) -> PartView:
     content = _stretch(row["id"], "content", row["content_head"][:HEAD], offset=0, length=row["content_length"])
     detail = [given.file_type, f"{format_count(given.token_count)} tokens" if given.token_count else ""]
     return PartView(
@@ -368,7 +359,7 @@ def _file(row: dict[str, Any], given: GivenFile) -> PartView:
     )
 
 
-def _tool(row: dict[str, Any]) -> PartView:
+def _view_tool(row: dict[str, Any]) -> PartView:
     started, completed = row["started_at"], row["completed_at"]
     return PartView(
         id=row["id"],
@@ -377,7 +368,7 @@ def _tool(row: dict[str, Any]) -> PartView:
         label=show_invisible(row["tool_name"]) or "unnamed tool",
         state=row["tool_state"],
         preview=excerpt(first_words(decode_text(row["input_head"])), 120),
-        input=_readable(_head_of(row, "input")),
+        input=_indent_json(_head_of(row, "input")),
         output=_head_of(row, "output"),
         error=_head_of(row, "error"),
         whole_file=file_of_output(decode_text(row["output_head"] or row["error_head"] or "")),
@@ -395,17 +386,16 @@ def _head_of(row: dict[str, Any], field: str) -> LongText | None:
 
 
 def _stretch(part_id: str, field: str, stored: str, *, offset: int, length: int) -> LongText:
-    """What was read of a stored text from ``offset`` on; ``length`` is the whole text's, in stored characters."""
+    """Return a piece that was read from ``offset`` on; ``length`` is that of the whole text, in stored characters."""
     end = offset + len(stored)
     if end < length:
-        # Do not end inside an escape of the text codec.
+        # The text must not end inside an escape of the text codec.
         stored = _CUT_ESCAPE.sub("", stored) or stored
         end = offset + len(stored)
     return LongText(part_id=part_id, field=field, text=show_invisible(decode_text(stored)), end=end, length=length)
 
 
-def _readable(text: LongText | None) -> LongText | None:
-    """Arguments with line breaks and indents, where they are whole and JSON."""
+def _indent_json(text: LongText | None) -> LongText | None:
     if text is None or text.rest:
         return text
     value = _json(text.text)
@@ -418,7 +408,7 @@ def _readable(text: LongText | None) -> LongText | None:
 
 
 def first_words(arguments: str) -> str:
-    """The first text among a call's arguments, which says most: a command, a path, a pattern. They may be cut off."""
+    """Return the first text among a call's arguments, such as a command or a path. The JSON may be cut off."""
     found = _FIRST_TEXT.search(arguments)
     if found is None:
         return "" if arguments in ("{}", "") else arguments
@@ -426,7 +416,7 @@ def first_words(arguments: str) -> str:
     return text if isinstance(text, str) else found[1]
 
 
-def _described(row: dict[str, Any]) -> str:
+def _marker_label(row: dict[str, Any]) -> str:
     value = _json(decode_text(row["content_head"]))
     known = value if isinstance(value, dict) else {}
     if row["part_type"] == "compaction":

@@ -1,4 +1,4 @@
-"""The pages of sessions and their parts: each reads once and renders."""
+"""The pages of a session and their parts."""
 
 from __future__ import annotations
 
@@ -25,25 +25,22 @@ from sessions_app.record.session_queries import load_session, titles_of
 from sessions_app.record.turn_queries import newest_model
 
 BADGES = [state.value for state in TurnState if state is not TurnState.COMPLETED]
-"""States of a turn that the page says while it is open."""
+"""States of a turn that the page shows while it is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A model that may be picked, with what is said of it."""
-
     alias: str
     label: str
     is_chosen: bool = False
 
 
 def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
-    """Only for people who are signed in; others go to the sign-in page, also when a part of a page is asked for."""
+    """Admit people who are signed in; others get the sign-in page, also when only part of a page was asked for."""
     return require_safe(_guarded(view))
 
 
 def signed_in_to_post(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
-    """Likewise for what a form does."""
     return require_POST(_guarded(view))
 
 
@@ -52,7 +49,7 @@ def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.user.is_authenticated:
             return view(request, *args, **kwargs)
-        # An htmx request would follow a redirect and put the sign-in page into the middle of this one.
+        # htmx would follow a redirect and put the sign-in page into the middle of this one.
         is_part = "HX-Request" in request.headers
         there = redirect_to_login("/" if is_part else request.get_full_path())
         return HttpResponse(status=401, headers={"HX-Redirect": there.url}) if is_part else there
@@ -61,21 +58,20 @@ def _guarded(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
 
 
 def model_label(spec: ModelSpec) -> str:
-    """A model and its window, and whether that is known: ``local · 32k, assumed``."""
+    """A model's name and window, and whether that is assumed: ``local · 32k, assumed``."""
     assumed = ", assumed" if spec.context_window_source is LimitSource.DEFAULT else ""
     return f"{show_invisible(spec.alias)} · {format_count(spec.context_window)}{assumed}"
 
 
 @signed_in
 def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
-    """One session: what was said, around a place or at the end, and a place to say more."""
     session = load_session(session_id, owner_id=reader_of(request))
     parents = titles_of([session.parent_id], owner_id=session.owner_id) if session.parent_id else {}
     context = _stretch(request, session) | {
         "title": shown_title(session.title),
         "parent_title": shown_title(parents[session.parent_id]) if session.parent_id in parents else "",
         "children": [(id, shown_title(title)) for id, title in list_children(session.id)],
-        "models": _choices(session),
+        "models": _model_choices(session),
         "badges": BADGES,
     }
     return render(request, "sessions_app/session.html", context)
@@ -83,20 +79,20 @@ def session_page(request: HttpRequest, session_id: str) -> HttpResponse:
 
 @signed_in
 def message_chunk(request: HttpRequest, session_id: str) -> HttpResponse:
-    """More messages: older ones (``before``), newer ones (``after``), those around a place (``at``), or the newest."""
+    """Return older messages (``before``), newer ones (``after``), those around one (``at``), or the newest."""
     session = load_session(session_id, owner_id=reader_of(request))
     return render(request, "sessions_app/_messages.html", _stretch(request, session))
 
 
 def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
-    """The messages that are asked for, and where more begin on the sides on which the page may go on from them."""
     before, after = number_in(request, "before"), number_in(request, "after")
-    at = _place_in(request, session.id) if before is after is None else None
+    place = request.GET.get("at", "") or request.GET.get("around", "")
+    at = lookup.find_seq(session.id, place) if place and before is after is None else None
     if at is not None:
         before = min(at + transcript.CHUNK // 2, LARGEST)
     messages = transcript.load_chunk(session.id, before=before, after=after)
     has_older = after is None and messages and messages[0].seq > 1
-    # None is newer than the session's own count, read before them.
+    # The session's count was read before the messages, so it is never ahead of them.
     has_newer = (before is None or at is not None) and messages and messages[-1].seq < session.message_seq
     return {
         "session": session,
@@ -107,13 +103,7 @@ def _stretch(request: HttpRequest, session: SessionRecord) -> dict[str, Any]:
     }
 
 
-def _place_in(request: HttpRequest, session_id: str) -> int | None:
-    place = request.GET.get("at", "") or request.GET.get("around", "")
-    return lookup.find_seq(session_id, place) if place else None
-
-
-def _choices(session: SessionRecord) -> list[ModelChoice]:
-    """The models that the next turn may ask; the one that the newest turn asked is chosen."""
+def _model_choices(session: SessionRecord) -> list[ModelChoice]:
     newest, specs = newest_model(session.id), {spec.alias: spec for spec in list_models(user_id=session.owner_id)}
     chosen = newest if newest in specs else session.model
     own = [] if session.model in specs else [ModelChoice(session.model, f"{show_invisible(session.model)} · gone")]
@@ -123,7 +113,6 @@ def _choices(session: SessionRecord) -> list[ModelChoice]:
 
 @signed_in
 def message(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
-    """One message, as the transcript shows it."""
     session = load_session(session_id, owner_id=reader_of(request))
     shown = transcript.load_message(session.id, message_id)
     return render(request, "sessions_app/_message.html", {"session": session, "message": shown})
@@ -131,14 +120,13 @@ def message(request: HttpRequest, session_id: str, message_id: str) -> HttpRespo
 
 @signed_in
 def message_text(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
-    """What a message says, as it was written."""
     session = load_session(session_id, owner_id=reader_of(request))
     return _plain(lookup.load_spoken_text(session.id, message_id))
 
 
 @signed_in
 def message_said(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
-    """What a person said with a message, as JSON: to be said again, or changed first."""
+    """Return a person's message as JSON, to be sent again or edited first."""
     session = load_session(session_id, owner_id=reader_of(request))
     said = lookup.load_said(session.id, message_id)
     return JsonResponse({"text": printable(said.text), "file_ids": said.file_ids})
@@ -146,7 +134,6 @@ def message_said(request: HttpRequest, session_id: str, message_id: str) -> Http
 
 @signed_in
 def message_records(request: HttpRequest, session_id: str, message_id: str) -> HttpResponse:
-    """The imported records that are kept with a message."""
     session = load_session(session_id, owner_id=reader_of(request))
     after = number_in(request, "after")
     records = transcript.load_records(session.id, message_id, after=-1 if after is None else after)
@@ -161,7 +148,6 @@ def message_records(request: HttpRequest, session_id: str, message_id: str) -> H
 
 @signed_in
 def part_text(request: HttpRequest, session_id: str, part_id: str, field: str) -> HttpResponse:
-    """The next stretch of a long text."""
     session = load_session(session_id, owner_id=reader_of(request))
     piece = transcript.load_piece(session.id, part_id, field=field, offset=number_in(request, "offset") or 0)
     return render(request, "sessions_app/_long_text.html", {"session_id": session.id, "text": piece})
@@ -169,7 +155,6 @@ def part_text(request: HttpRequest, session_id: str, part_id: str, field: str) -
 
 @signed_in
 def part_raw(request: HttpRequest, session_id: str, part_id: str, field: str) -> HttpResponse:
-    """A long text, whole and as it was received."""
     session = load_session(session_id, owner_id=reader_of(request))
     return _plain(transcript.load_whole_text(session.id, part_id, field=field))
 
@@ -180,12 +165,12 @@ def _plain(text: str) -> HttpResponse:
 
 
 def reader_of(request: HttpRequest) -> int:
-    """The id of the user who reads; only behind ``signed_in``."""
+    """Return the id of the user; only behind ``signed_in``."""
     return int(request.user.pk)  # type: ignore[arg-type]
 
 
 def number_in(request: HttpRequest, name: str) -> int | None:
-    """A whole number from the address, or ``None`` where there is none.
+    """Return a whole number from the query, or ``None`` if it is not given.
 
     :raises InvalidRequest: it is something else.
     """
@@ -194,7 +179,7 @@ def number_in(request: HttpRequest, name: str) -> int | None:
 
 
 def number_of(text: str, name: str) -> int:
-    """A whole number as an address has it; one that no database holds is the largest there is.
+    """Return a whole number from an address, at most ``LARGEST``.
 
     :raises InvalidRequest: it is something else.
     """

@@ -1,1 +1,1 @@
-"""What was spent, what may be spent, and the page that shows it."""
+"""What was spent, what may be spent, and the page that shows both."""

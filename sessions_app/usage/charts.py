@@ -17,18 +17,15 @@ WIDTH, HEIGHT = 1_000, 100
 DAY_GAP, RUN_GAP = 0.2, 0.15
 """The share of a bar's place that stays empty."""
 MOST_DAYS = 31
-"""A longer stretch of days is drawn by weeks."""
+"""Longer ranges are drawn by week."""
 MOST_SERIES = 5
 """Models with a colour of their own; the others share one more."""
 MOST_ROWS = 12
-"""Rows of the table of a run."""
 UNITS = ((1, "s", "second"), (60, "min", "minute"), (3_600, "h", "hour"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One coloured part of a bar."""
-
     name: str
     """Its CSS class."""
     y: float
@@ -37,7 +34,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """Segments on top of each other; of days, with what they are and which they are."""
+    """Segments on top of each other, with the days they stand for."""
 
     x: float
     width: float
@@ -58,9 +55,9 @@ class Chart:
     times: list[str]
     bars: Sequence[Bar] = ()
     series: Sequence[str] = ()
-    """Names of the segments of a bar, ready to be shown."""
+    """Names of a bar's segments, ready to be shown."""
     points: str = ""
-    """The curve."""
+    """The curve, as SVG points."""
     rows: Sequence[Sequence[str]] = ()
 
 

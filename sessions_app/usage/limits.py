@@ -49,7 +49,7 @@ from sessions_app.usage.spending_queries import load_account_limits, load_kept, 
 Limits = Mapping[str, Any]
 """Limits as a configuration has them: ``{"day": {"tokens": 100000}}``."""
 KEEP_AFTER_CALLS = 200
-"""The number of calls beyond the kept sum that are added up each time before the sum is kept again."""
+"""Calls beyond the kept sum after which the sum is kept anew."""
 SETTLES = timedelta(minutes=10)
 """What a transaction began to write before this time has been committed, or never will be."""
 
@@ -86,9 +86,12 @@ def limits_for(session: SessionRecord, *, turn: TurnRecord | None = None) -> tup
     A session that another one launched draws on that one's limits too, and on those of the turn that launched it.
     """
     own = list(_of_session(session, turn))
-    for ancestor in _ancestors(session):
-        running = ancestor.running_turn_id
-        own += _of_session(ancestor, None if running is None else load_turn(running, session_id=ancestor.id))
+    with suppress(SessionNotFoundError):  # a deleted session takes its limits with it
+        ancestor = session
+        while ancestor.parent_id is not None and ancestor.origin != FORK:
+            ancestor = load_session(ancestor.parent_id)
+            running = ancestor.running_turn_id
+            own += _of_session(ancestor, None if running is None else load_turn(running, session_id=ancestor.id))
     of_person = _of_person(session.owner_id, lambda scope: _limits_in(session, scope))
     return tuple(limit for limit in [*own, *of_person] if not limit.limits.is_none)
 
@@ -222,24 +225,17 @@ def _limits(account: Limits, session: Limits, scope: Scope) -> TurnLimits:
     return tightest(site, configured_limits(account, scope), configured_limits(session, scope))
 
 
-def _ancestors(session: SessionRecord) -> Iterator[SessionRecord]:
-    with suppress(SessionNotFoundError):  # a deleted session takes its limits with it
-        while session.parent_id is not None and session.origin != FORK:
-            session = load_session(session.parent_id)
-            yield session
-
-
 def _look(limits: Sequence[SpendingLimit], *, keep: bool) -> list[Allowance]:
     kept, now = load_kept([limit.mark_id for limit in limits]), timezone.now()
-    return [_allowance(limit, kept.get(limit.mark_id, SpendingSum()), now, keep=keep) for limit in limits]
-
-
-def _allowance(limit: SpendingLimit, kept: SpendingSum, now: datetime, *, keep: bool) -> Allowance:
-    calls, apart = limit.paid_calls(kept.until), limit.owner_id is not None
-    spent = kept.spent + sum_of(calls, now=now, apart=apart)
-    if keep and sum(call.count for call in calls) > KEEP_AFTER_CALLS:
-        _keep(limit, kept, calls, now)
-    return Allowance(scope=limit.scope, limits=limit.limits, spent=spent)
+    allowances = []
+    for limit in limits:
+        own = kept.get(limit.mark_id, SpendingSum())
+        calls = limit.paid_calls(own.until)
+        spent = own.spent + sum_of(calls, now=now, apart=limit.owner_id is not None)
+        if keep and sum(call.count for call in calls) > KEEP_AFTER_CALLS:
+            _keep(limit, own, calls, now)
+        allowances.append(Allowance(scope=limit.scope, limits=limit.limits, spent=spent))
+    return allowances
 
 
 def _keep(limit: SpendingLimit, kept: SpendingSum, calls: Sequence[PaidCall], now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""What was spent: the record's calls with their tools, of one tree of sessions or of one person."""
+"""Reads of what was spent: the calls of a tree of sessions or of a person, with their tools."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ _NUMBERS = ("tokens_input", "tokens_output", "cost_micros", "estimated_tokens")
 def load_paid_calls(
     *, session_id: str | None = None, owner_id: int | None = None, since: datetime | None = None
 ) -> list[PaidCall]:
-    """The calls of a session and of those it launched, or of all sessions of one person, that began after ``since``.
+    """Return the calls of a session and those it launched, or of all sessions of a person, that began after ``since``.
 
-    Those of operators' runs that have ended are together, a minute of a session each.
-
-    A fork is no part of the session it was made from: its copies cost nothing.
+    Ended calls of operators' runs come as one per session and minute. Forks do not count towards the session they were
+    made from: copies cost nothing.
     """
     after = connection.ops.adapt_datetimefield_value(since or BEGINNING)
     whose = [owner_id, after] if session_id is None else [session_id]
@@ -44,11 +43,10 @@ def load_paid_calls(
 
 
 def load_kept(ids: Collection[str]) -> dict[str, SpendingSum]:
-    """What is kept of sums and warnings, by the id of its row."""
-    return {mark.id: _kept(mark) for mark in SpendingMark.objects.filter(id__in=ids)}
+    return {mark.id: _kept_sum(mark) for mark in SpendingMark.objects.filter(id__in=ids)}
 
 
-def _kept(mark: SpendingMark) -> SpendingSum:
+def _kept_sum(mark: SpendingMark) -> SpendingSum:
     spent = Spent(
         tokens=mark.tokens,
         cost_micros=mark.cost_micros,
@@ -60,12 +58,12 @@ def _kept(mark: SpendingMark) -> SpendingSum:
 
 
 def load_account_limits(owner_id: int) -> dict[str, Any]:
-    """What an administrator lets one person spend, as in a configuration."""
+    """Return the limits that an administrator set for a person, as in a configuration."""
     return AccountLimit.objects.filter(owner_id=owner_id).values_list("limits", flat=True).first() or {}
 
 
 def list_account_limits() -> list[tuple[str, dict[str, Any]]]:
-    """(user name, limits) of everybody who has some of their own."""
+    """Return (user name, limits) of everybody with limits of their own."""
     return list(AccountLimit.objects.order_by("owner__username").values_list("owner__username", "limits"))
 
 
@@ -73,7 +71,7 @@ def list_account_limits() -> list[tuple[str, dict[str, Any]]]:
 def _query(*, of_tree: bool) -> str:
     call = select_columns(ModelCall, "c", (*_TIMES, *_NUMBERS))
     tool = select_columns(MessagePart, "p", ("started_at", "completed_at"))
-    # Who has a call today has a session that changed today: so only those are looked at, by an index.
+    # A session with a call today changed today, so an index finds the few that matter.
     chosen = f"s.id IN ({_TREE})" if of_tree else "s.owner_id = %s AND s.updated_at > %s"
     source = "FROM sessions s JOIN model_calls c ON c.session_id = s.id"
     return (
@@ -87,12 +85,12 @@ def _query(*, of_tree: bool) -> str:
     )
 
 
+# A session has thousands of calls of operators' runs: once ended, those of a minute come as one row.
 _MANY = "c.purpose = 'map' AND c.ended_at IS NOT NULL AND c.tokens_input IS NOT NULL"
-"""Calls of operators' runs, of which a session has thousands: those of a minute are one row once they have ended."""
 
 
 def _together() -> str:
-    """The columns of calls that are one row: when the last of them began, and as the last but two when the first did."""
+    # The columns of many calls as one: when the last began, and third from the end when the first did.
     text, whole = ("", "") if connection.vendor == "sqlite" else ("::text", "::bigint")
     return (
         f"MAX(c.created_at){text}, MAX(c.ended_at){text}, SUM(c.tokens_input + COALESCE(c.tokens_output, 0)){whole}, 0,"
@@ -130,43 +128,39 @@ def _spent(numbers: Sequence[int | None], parameters: Any) -> Spent:
     if tokens_input is not None:
         tokens = tokens_input + (tokens_output or 0)
         return Spent(tokens=tokens, cost_micros=cost_micros or 0, unpriced_calls=int(cost_micros is None))
-    # Nobody said what it took, or not yet: the highest that it can have taken was written when it began.
+    # The usage is not known (yet). The highest that the call can take was written when it began.
     asked = json.loads(parameters) if isinstance(parameters, str) else parameters
     most = asked.get("most_tokens", (estimated_tokens or 0) + asked.get("max_output_tokens", 0))
     price = asked.get("most_micros")
     return Spent(tokens=most, cost_micros=price or 0, unpriced_calls=int(price is None))
 
 
-# What calls to models took in a stretch of days, by day and by session; two statements, whatever their number.
-#
-# Both read an index that has all they add up (``call_of_day``), or a person's own sessions, never the calls' prompts.
+# What calls took in a range of days, by day and by session. Each statement reads an index with all columns it adds up
+# (``call_of_day``), or a person's own sessions, never the calls' prompts.
 
-# ruff: noqa: S608 - the words in these statements are this module's own, nobody else's.
+# ruff: noqa: S608 - these statements are made of this module's own words.
 
 
 MOST_SESSIONS = 50_000
-"""Of a stretch, those that took most; more are not told apart."""
+"""Sessions told apart in one range, the largest first."""
 IDS_A_QUERY = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What some calls took together."""
-
     calls: int = 0
     tokens_input: int = 0
     tokens_output: int = 0
     tokens_cached: int = 0
-    """Of the prompts', those that the provider had in its cache."""
+    """Prompt tokens that came from the provider's cache."""
     cost_micros: int = 0
     unpriced: int = 0
-    """Calls whose price nobody knows; they count as nothing."""
+    """Calls without a known price, which count as nothing."""
     uncounted: int = 0
-    """Calls whose tokens nobody has said (yet)."""
+    """Calls whose tokens are not known (yet)."""
 
     @property
     def tokens(self) -> int:
-        """Prompts and answers."""
         return self.tokens_input + self.tokens_output
 
     def __add__(self, other: Taken) -> Taken:
@@ -185,22 +179,19 @@ class TakenOnDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenBySession:
-    """What the calls of one session took."""
-
     session_id: str
     owner_id: int
     launched_by: str | None
-    """The session that launched it; a fork was launched by none."""
+    """The session that launched it; ``None`` for a fork."""
     taken: Taken
 
 
 def sum_of_taken(taken: Iterable[Taken]) -> Taken:
-    """All of them together."""
     return sum(taken, Taken())
 
 
 def taken_by_day(*, first: date, last: date, owner_id: int | None) -> list[TakenOnDay]:
-    """By day, model and purpose, of one person or of everybody; days are UTC's, both included."""
+    """Return sums by day, model and purpose of one person or of everybody; days are UTC, both included."""
     source, values = _source(first, last, owner_id)
     rows = fetch(f"SELECT {_day()}, c.model, c.purpose, {_sums()} {source} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", values)
     return [
@@ -210,7 +201,7 @@ def taken_by_day(*, first: date, last: date, owner_id: int | None) -> list[Taken
 
 
 def taken_by_session(*, first: date, last: date, owner_id: int | None) -> list[TakenBySession]:
-    """By session, of one person or of everybody, those that took most first; at most ``MOST_SESSIONS``."""
+    """Return sums by session of one person or of everybody, the largest first; at most ``MOST_SESSIONS``."""
     source, values = _source(first, last, owner_id)
     rows = fetch(
         "SELECT t.*, s.owner_id, CASE WHEN s.forked_message_id = '' THEN s.parent_id END FROM ("
@@ -225,7 +216,7 @@ def taken_by_session(*, first: date, last: date, owner_id: int | None) -> list[T
 
 
 def launchers_of(session_ids: Collection[str]) -> dict[str, str | None]:
-    """By session the one that launched it; ``None`` for one that nobody launched, and for a fork."""
+    """Return by session the one that launched it; ``None`` for a fork and for a session without a parent."""
     ids, found = list(session_ids), {}
     for start in range(0, len(ids), IDS_A_QUERY):
         rows = Session.objects.filter(id__in=ids[start : start + IDS_A_QUERY])
@@ -242,7 +233,7 @@ def _source(first: date, last: date, owner_id: int | None) -> tuple[str, list[ob
     within = "c.created_at >= %s AND c.created_at < %s"
     if owner_id is None:
         return f"FROM model_calls c WHERE {within}", [since, until]
-    # Who has a call in these days has a session that changed since: so only those are looked at, by an index.
+    # A session with a call in these days changed since, so an index finds the few that matter.
     own = "FROM sessions o JOIN model_calls c ON c.session_id = o.id WHERE o.owner_id = %s AND o.updated_at >= %s"
     return f"{own} AND {within}", [owner_id, since, since, until]
 

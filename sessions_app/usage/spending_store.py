@@ -1,4 +1,4 @@
-"""Changes to limits of people, and to what is kept of sums and warnings: no part of the record."""
+"""Changes to spending limits, kept sums and warnings, and sign-in attempts. None of them belongs to the record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sessions_app.models import AccountLimit, SpendingMark, TryBucket
 
 
 def put_account_limits(owner_id: int, limits: dict[str, Any]) -> None:
-    """Let one person spend so much, as in a configuration; with nothing, what the site allows.
+    """Set a person's limits, as in a configuration; empty limits leave what the site allows.
 
     :raises InvalidRequest: a limit is unknown or out of its bounds.
     """
@@ -32,14 +32,14 @@ def put_account_limits(owner_id: int, limits: dict[str, Any]) -> None:
 
 
 def check_account_limits(limits: Any) -> None:
-    """:raises InvalidRequest: a limit is unknown, out of its bounds, or none of a person's spending."""
+    """:raises InvalidRequest: a limit is unknown, out of its bounds, or not one for a person."""
     override(Config(), {"limits": limits})
     if other := limits.keys() - set(Scope):
         raise InvalidRequest(f"{min(other)} is no limit of a person's; there are {', '.join(Scope)}", field="limits")
 
 
 def lock_spending(owner_id: int) -> None:
-    """Let nobody else spend of this person's limits before the transaction ends."""
+    """Hold the lock on a person's limits until the transaction ends."""
     id = f"account:{owner_id}"
     row = SpendingMark.objects.select_for_update().filter(id=id)
     if not list(row):
@@ -48,7 +48,6 @@ def lock_spending(owner_id: int) -> None:
 
 
 def keep_sum(mark_id: str, spent: Spent, *, until: datetime) -> None:
-    """Keep what was spent up to a moment."""
     values = {
         "until": until,
         "tokens": spent.tokens,
@@ -61,29 +60,29 @@ def keep_sum(mark_id: str, spent: Spent, *, until: datetime) -> None:
 
 
 def keep_warnings(mark_id: str, warned: Mapping[str, float]) -> None:
-    """Keep which limits were warned of, by measure."""
+    """Keep the limits that were warned of, by measure."""
     SpendingMark.objects.update_or_create(id=mark_id, defaults={"warned": dict(warned)})
 
 
-# Tries of passwords, counted for all web processes together: no part of the record.
+# Attempts to sign in, counted for all web processes together.
 
+# Rows deleted at a time: many more than one attempt adds.
 MOST_TRIMMED = 100
-"""Rows at a time: many more than one try adds."""
+# Races lost to attempts on the same buckets before the caller must wait a second.
 MOST_RACES = 10
-"""Lost to others that try the same at the same moment; after that a second is waited."""
 
 
 class _OvertakenError(Exception):
-    """Another process counted a try of its own in between."""
+    """Another process counted an attempt in between."""
 
 
 def seconds_to_wait(buckets: Sequence[Bucket]) -> int:
-    """Until a try may be made that draws on these; 0: now. Nothing is written."""
+    """Return the seconds until an attempt may draw on these buckets; 0 means now. Nothing is written."""
     return decide(buckets, _kept(buckets), timezone.now()).wait_seconds
 
 
 def count_try(buckets: Sequence[Bucket]) -> int:
-    """Count a try, if it is allowed; else nothing is written and the seconds are returned that are to be waited."""
+    """Count an attempt and return 0, or return the seconds to wait if it is not allowed."""
     for _ in range(MOST_RACES):
         now, kept = timezone.now(), _kept(buckets)
         decision = decide(buckets, kept, now)
@@ -91,13 +90,13 @@ def count_try(buckets: Sequence[Bucket]) -> int:
             return decision.wait_seconds
         with suppress(_OvertakenError):
             _write(kept, decision.empty_at)
-            _trim(now)
+            _delete_emptied(now)
             return 0
     return 1
 
 
 def take_back_try(buckets: Sequence[Bucket]) -> None:
-    """What was counted for nothing: the password was right, so the owner's own buckets are empty again."""
+    """Undo an attempt with the right password, and empty the owner's own buckets."""
     _rows(bucket.name for bucket in buckets if bucket.is_own).delete()
     for bucket in buckets:
         _rows([bucket.name]).update(empty_at=F("empty_at") - timedelta(seconds=bucket.seconds))
@@ -109,12 +108,12 @@ def _kept(buckets: Sequence[Bucket]) -> dict[tuple[str, ...], datetime]:
 
 
 def _write(kept: Mapping[tuple[str, ...], datetime], empty_at: Mapping[tuple[str, ...], datetime]) -> None:
-    """Write what was decided, as long as it was decided by what is there still.
+    """Write a decision if the buckets are still those it was based on.
 
-    :raises _OvertakenError: it was not.
+    :raises _OvertakenError: they are not.
     """
     with transaction.atomic():
-        for name in sorted(empty_at, key=_key):  # everybody in one order, so that nobody waits in a circle
+        for name in sorted(empty_at, key=_key):  # one order for all processes, so that no two deadlock
             values = {"empty_at": empty_at[name]}
             if name in kept:
                 is_written = bool(_rows([name]).filter(empty_at=kept[name]).update(**values))
@@ -124,8 +123,7 @@ def _write(kept: Mapping[tuple[str, ...], datetime], empty_at: Mapping[tuple[str
                 raise _OvertakenError
 
 
-def _trim(now: datetime) -> None:
-    """Delete rows that mean nothing any more, unless somebody is about to fill them again."""
+def _delete_emptied(now: datetime) -> None:
     past = TryBucket.objects.filter(empty_at__lt=now)
     if not past.exists():
         return

@@ -1,7 +1,8 @@
-"""What was spent and what is left, as every door shows it."""
+"""What was spent and what is left, as all endpoints return it."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -17,10 +18,10 @@ from sessions_app.usage.spending_queries import load_paid_calls
 
 
 class LimitOut(Out):
-    """One limit: whose (``scope``: turn, session, user, day), of what, and how far it is used.
+    """One limit: its ``scope`` (turn, session, user, day), its measure, and how far it is used.
 
-    ``measure`` is tokens, cost_micros, seconds or tool_calls. Calls that run count with the highest they can take.
-    ``unpriced_calls``: so many calls have no known price, and count as nothing.
+    ``measure`` is tokens, cost_micros, seconds or tool_calls. Running calls count with the highest they can take.
+    ``unpriced_calls`` have no known price, and count as nothing.
     """
 
     scope: str
@@ -42,14 +43,12 @@ class SpentOut(Out):
 
 
 class SessionSpentOut(SpentOut):
-    """What one session has spent."""
-
     session_id: str
     title: Text
 
 
 class UsageList(Out):
-    """What a person has spent today (UTC), in all and by session, the largest first; and their limits."""
+    """What a person has spent today (UTC), in all and by session, the largest first, with their limits."""
 
     day: date
     ends_at: datetime
@@ -60,12 +59,11 @@ class UsageList(Out):
 
 
 def budget_of(session: SessionRecord) -> list[dict[str, Any]]:
-    """The limits that a session's next call draws on, as JSON; nothing is asked where there are none."""
+    """Return the limits of a session's next call as JSON."""
     return budget_out(look(limits_now(session)))
 
 
 def budget_out(allowances: Iterable[Allowance]) -> list[dict[str, Any]]:
-    """Limits as JSON."""
     return [
         {
             "scope": line.scope,
@@ -81,10 +79,12 @@ def budget_out(allowances: Iterable[Allowance]) -> list[dict[str, Any]]:
 
 
 def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
-    """What a person has spent today, with at most ``limit`` sessions."""
     now, began = timezone.now(), midnight()
     calls = load_paid_calls(owner_id=owner_id, since=began - timedelta(microseconds=1))
-    by_session = {id: sum_of(own, now=now, apart=False) for id, own in _by_session(calls).items()}
+    of_session: dict[str, list[PaidCall]] = defaultdict(list)
+    for call in calls:
+        of_session[call.session_id].append(call)
+    by_session = {id: sum_of(own, now=now, apart=False) for id, own in of_session.items()}
     largest = sorted(by_session, key=lambda id: (-by_session[id].cost_micros, -by_session[id].tokens, id))[:limit]
     titles = titles_of(largest, owner_id=owner_id)
     return {
@@ -97,10 +97,3 @@ def usage_today(owner_id: int, *, limit: int) -> dict[str, Any]:
             for id in largest
         ],
     }
-
-
-def _by_session(calls: Iterable[PaidCall]) -> dict[str, list[PaidCall]]:
-    found: dict[str, list[PaidCall]] = {}
-    for call in calls:
-        found.setdefault(call.session_id, []).append(call)
-    return found

@@ -1,4 +1,4 @@
-"""The page of usage: a person's own; for who may see everybody's record, everybody's or one person's."""
+"""The page of usage: the reader's own; for readers of all records, everybody's or one person's."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ DAYS, MOST_DAYS = 30, 366
 STRETCHES = (7, 30, 90, 365)
 EVERYBODY = "*"
 MOST_PEOPLE = 500
-"""Suggested by name; others are typed."""
+"""Suggested names; others can be typed."""
 PURPOSES = {"turn": "Turns", "summary": "Compaction", "file": "Descriptions of files", "map": "Runs"}
 SHOWN_SESSIONS, SHOWN_PEOPLE = 20, 50
 DEEPEST = 20
-"""Sub-agents of sub-agents; more than anything permits."""
+"""Levels of sub-agents; more than are permitted."""
 HEADER = (
     *("day", "model", "purpose", "calls", "tokens_input", "tokens_output", "tokens_cache_read", "cost_micros"),
     "calls_without_price",
@@ -55,31 +55,29 @@ _Key = TypeVar("_Key", int, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What an address of the page asks for."""
-
     first: date
     last: date
     owner_id: int | None
-    """``None``: everybody's."""
+    """``None`` for everybody."""
     person: str
-    """As the address has it: a user name, ``*`` for everybody, nothing for the reader's own."""
+    """As in the address: a user name, ``*`` for everybody, empty for the reader."""
     problem: str = ""
 
 
 @signed_in
 def usage(request: HttpRequest) -> HttpResponse:
-    """What was spent by day, model, purpose and session."""
     asked = _read(request)
     sees_all = sees_records(request)
+    is_current, length = asked.last == _today(), (asked.last - asked.first).days + 1
     context = {
         "asked": asked,
         "usage": _usage(asked),
         "sees_all": sees_all,
-        "people": _people() if sees_all else [],
+        "people": _suggested_people() if sees_all else [],
         "is_own": asked.owner_id == reader_of(request),
         "whose": urlencode({"person": asked.person}) if asked.person else "",
         "query": _query(asked),
-        "stretches": [(days, _query(asked, days=days), _days_of(asked) == days) for days in STRETCHES],
+        "stretches": [(days, _query(asked, days=days), is_current and length == days) for days in STRETCHES],
         "today": _today(),
     }
     return render(request, "sessions_app/usage.html", context)
@@ -87,7 +85,6 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def usage_csv(request: HttpRequest) -> HttpResponse:
-    """The same by day, model and purpose, to go on with elsewhere."""
     asked = _read(request)
     answer = StreamingHttpResponse(_csv_rows(asked), content_type="text/csv; charset=utf-8")
     answer.headers["Content-Disposition"] = f'attachment; filename="usage-{asked.first}-{asked.last}.csv"'
@@ -95,10 +92,8 @@ def usage_csv(request: HttpRequest) -> HttpResponse:
 
 
 def _read(request: HttpRequest) -> Asked:
-    """What an address asks for.
-
-    :raises InvalidRequest: its days are none, or too many.
-    :raises Http404: it asks for somebody else's, and who asks may not see that.
+    """:raises InvalidRequest: the days are invalid, or too many.
+    :raises Http404: this person's usage is not for the reader.
     """
     last = _day_in(request, "to") or _today()
     first = _day_in(request, "from") or last - timedelta(days=DAYS - 1)
@@ -122,8 +117,7 @@ def _owner(request: HttpRequest, person: str) -> int | None:
     return found
 
 
-def _people() -> list[tuple[str, str]]:
-    """User names and full names to choose from."""
+def _suggested_people() -> list[tuple[str, str]]:
     people = User.objects.order_by("username").only("username", "first_name", "last_name")[:MOST_PEOPLE]
     return [(person.get_username(), person.get_full_name()) for person in people]
 
@@ -145,12 +139,8 @@ def _today() -> date:
     return timezone.now().astimezone(UTC).date()
 
 
-def _days_of(asked: Asked) -> int:
-    return (asked.last - asked.first).days + 1 if asked.last == _today() else 0
-
-
 def _query(asked: Asked, *, days: int = 0) -> str:
-    """The address of the same, or of so many days up to today."""
+    """Return the query of the same page, or of the last ``days`` days."""
     values = {"person": asked.person} if asked.person else {}
     if days:
         values["from"] = (_today() - timedelta(days=days - 1)).isoformat()
@@ -161,18 +151,15 @@ def _query(asked: Asked, *, days: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """One line of a table."""
-
     name: str
     taken: Taken
     link: str = ""
-    """The id of a session that may be opened, or the name of a person."""
+    """The id of a session, or the name of a person."""
     sub_agents: int = 0
     owner: str = ""
 
 
 def _usage(asked: Asked) -> dict[str, Any]:
-    """What one person, or everybody, spent: eight statements at most beyond the limits', however many calls there were."""
     days = {"first": asked.first, "last": asked.last}
     by_day = taken_by_day(**days, owner_id=asked.owner_id)
     by_session = taken_by_session(**days, owner_id=asked.owner_id)
@@ -180,13 +167,19 @@ def _usage(asked: Asked) -> dict[str, Any]:
     measures = ("Tokens", "Cost") if total.cost_micros else ("Tokens",)
     models = _sums((each.model, each.taken) for each in by_day)
     purposes = _sums((PURPOSES.get(each.purpose, each.purpose), each.taken) for each in by_day)
-    limits = [] if asked.owner_id is None else lines_of(look(limits_for_person(asked.owner_id)))
+    people, limits = [], []
+    if asked.owner_id is None:
+        largest = _sums((each.owner_id, each.taken) for each in by_session)[:SHOWN_PEOPLE]
+        names = _names_of(id for id, _ in largest)
+        people = [UsageRow(name=names[id], taken=taken, link=names[id]) for id, taken in largest]
+    else:
+        limits = lines_of(look(limits_for_person(asked.owner_id)))
     return {
         "total": total,
         "charts": [draw_days(by_day, measure, **days) for measure in measures],
         "models": [UsageRow(name=name, taken=taken) for name, taken in models],
         "purposes": [UsageRow(name=name, taken=taken) for name, taken in purposes],
-        "people": [] if asked.owner_id is not None else _by_person(by_session),
+        "people": people,
         "sessions": _by_top_session(by_session, asked.owner_id),
         "is_cut": len(by_session) == MOST_SESSIONS,
         "limits": limits,
@@ -194,21 +187,13 @@ def _usage(asked: Asked) -> dict[str, Any]:
 
 
 def _sums(taken: Iterable[tuple[_Key, Taken]]) -> list[tuple[_Key, Taken]]:
-    """Return what each took, the largest first."""
     sums: dict[_Key, Taken] = {}
     for key, each in taken:
         sums[key] = sums.get(key, Taken()) + each
     return sorted(sums.items(), key=lambda item: (-item[1].cost_micros, -item[1].tokens, item[0]))
 
 
-def _by_person(by_session: Sequence[TakenBySession]) -> list[UsageRow]:
-    largest = _sums((each.owner_id, each.taken) for each in by_session)[:SHOWN_PEOPLE]
-    names = _names_of(id for id, _ in largest)
-    return [UsageRow(name=names[id], taken=taken, link=names[id]) for id, taken in largest]
-
-
 def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) -> list[UsageRow]:
-    """Return the sessions that took most, each with what its sub-agents took."""
     tops = _tops(by_session)
     largest = _sums((tops[each.session_id], each.taken) for each in by_session)[:SHOWN_SESSIONS]
     sub_agents = Counter(tops[each.session_id] for each in by_session if tops[each.session_id] != each.session_id)
@@ -228,7 +213,7 @@ def _by_top_session(by_session: Sequence[TakenBySession], owner_id: int | None) 
 
 
 def _tops(by_session: Sequence[TakenBySession]) -> dict[str, str]:
-    """Return by session the one at the top that launched it, or the one that launched that."""
+    """Return by session the topmost session that launched it."""
     launched_by = {each.session_id: each.launched_by for each in by_session}
     for _ in range(DEEPEST):
         missing = {parent for parent in launched_by.values() if parent is not None and parent not in launched_by}
@@ -252,7 +237,6 @@ def _names_of(user_ids: Iterable[int]) -> dict[int, str]:
 
 
 def _csv_rows(asked: Asked) -> Iterator[str]:
-    """Yield what was spent by day, model and purpose as lines of CSV, the header first."""
     yield _csv_line(HEADER)
     for each in taken_by_day(first=asked.first, last=asked.last, owner_id=asked.owner_id):
         taken = each.taken
@@ -267,6 +251,6 @@ def _csv_line(cells: Sequence[object]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
+    # A quotation mark keeps a spreadsheet from reading a formula.
     shown = show_invisible(text)
     return f"'{shown}" if shown.startswith(_FORMULAS) else shown

@@ -1,6 +1,6 @@
 // What is chosen among the summaries: shown beside the drawing or the table, and kept in the page's address.
 import { fetchPart } from "./api.js";
-import { dress } from "./dress.js";
+import { enhance } from "./enhance.js";
 
 export class Detail {
   #asked = 0;
@@ -26,7 +26,7 @@ export class Detail {
       if (asked !== this.#asked) return;
       this.place.replaceChildren(part);
       window.htmx?.process(this.place); // the administration has no htmx
-      dress(this.place);
+      enhance(this.place);
       this.place.scrollTop = 0;
     } catch (error) {
       if (asked === this.#asked) this.#say(error.message);

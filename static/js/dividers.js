@@ -1,6 +1,6 @@
 // Where the conversation was compacted: dividers come from the app that knows, and are put between the messages.
 import { fetchPart } from "./api.js";
-import { dress } from "./dress.js";
+import { enhance } from "./enhance.js";
 import { keepingPlace } from "./scrolling.js";
 
 const GATHER = 60;
@@ -42,7 +42,7 @@ export class Dividers {
       if ("live" in divider.dataset || document.getElementById(divider.id)) continue;
       this.#insert(divider);
       window.htmx.process(divider);
-      dress(divider);
+      enhance(divider);
     }
   }
 

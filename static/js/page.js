@@ -1,16 +1,16 @@
 // What every page has: times in the reader's own zone, menus that close, buttons that copy.
 import { watchCopyButtons } from "./copy.js";
-import { dress, letScroll } from "./dress.js";
+import { enhance, letScroll } from "./enhance.js";
 import { showTimes } from "./times.js";
 
-dress(document);
+enhance(document);
 setInterval(() => showTimes(document), 30_000);
 let resized;
 addEventListener("resize", () => {
   clearTimeout(resized);
   resized = setTimeout(() => letScroll(document), 200);
 });
-document.addEventListener("htmx:load", (event) => dress(event.target));
+document.addEventListener("htmx:load", (event) => enhance(event.target));
 watchCopyButtons();
 
 const openMenus = () => document.querySelectorAll("details.menu[open]");

@@ -1,6 +1,6 @@
 // The messages on the page. HTML comes from the server alone; here it is put in its place, once, in order by seq.
 import { fetchPart } from "./api.js";
-import { dress } from "./dress.js";
+import { enhance } from "./enhance.js";
 import { LiveTexts } from "./live.js";
 import { keepingPlace } from "./scrolling.js";
 
@@ -209,7 +209,7 @@ export class Transcript {
 
   #put(message) {
     const old = document.getElementById(message.id);
-    dress(message); // before it is there, so that a focus finds the button it had
+    enhance(message); // before it is there, so that a focus finds the button it had
     if (old) this.#replace(old, message);
     else this.#insert(message);
     this.#settle(message);
@@ -219,7 +219,7 @@ export class Transcript {
     if (!("running" in message.dataset)) this.texts.drop(message.dataset.message);
     for (const part of this.texts.of(message.dataset.message).values()) this.#showLive(message, part);
     window.htmx.process(message);
-    dress(message);
+    enhance(message);
   }
 
   #replace(old, message) {

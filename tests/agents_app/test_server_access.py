@@ -157,7 +157,7 @@ def test_an_administrator_says_who_may_use_it(admin: Client, grace: User, circle
     answer = admin.post(path, filled(start) | {"audience": "named"})
     assert "Name a group or a person" in unescape(answer.content.decode())
     answer = admin.post(path, filled(start) | NAMED | {"users": "nobody"})
-    assert "Nobody is called nobody." in unescape(answer.content.decode())
+    assert "No account is called nobody." in unescape(answer.content.decode())
     admin.post(path, filled(start) | NAMED)
     assert load_server("away").is_restricted
     page = unescape(admin.get("/tools/").content.decode())

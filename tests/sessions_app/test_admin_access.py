@@ -110,4 +110,4 @@ def test_who_may_only_look_sees_what_is_set_and_changes_nothing(ada: User, clien
         assert client.get(page_of(row, "delete")).status_code == 403
         if model in (LanguageModel, McpServer):
             assert "Change it" not in page
-    assert "nobody but administrators" in shown(client, page_of(LanguageModel.objects.get()))
+    assert "superusers only" in shown(client, page_of(LanguageModel.objects.get()))

@@ -13,11 +13,11 @@ from sessions_app.live.feed import delta_frame
 from sessions_app.pages.markdown import (
     LEXERS,
     MARKDOWN_LIMIT,
-    colour_code,
     format_characters,
     format_count,
     format_duration,
     format_money,
+    highlight_code,
     render_markdown,
     show_invisible,
 )
@@ -83,7 +83,7 @@ def test_no_lexer_is_kept_busy_or_changes_a_letter(language: str) -> None:
     unit = "<a b='$x' /* # \"((( `{{ \\ -- @ [[ ]]> 0x1e5 é\t"
     text = "\n".join((unit * 20)[:900] for _ in range(20))
     began = time.process_time()
-    html = colour_code(text, language)
+    html = highlight_code(text, language)
     assert html is not None
     assert time.process_time() - began < 2
     assert unescape(re.sub(r'<span class="hl-[a-z]+">|</span>', "", html)) == text

@@ -35,7 +35,7 @@ export function letScroll(root) {
 
 const all = (root, selector) => [...(root.matches?.(selector) ? [root] : []), ...root.querySelectorAll(selector)];
 
-export function dress(root) {
+export function enhance(root) {
   showTimes(root);
   for (const figure of root.querySelectorAll(".prose figure:not(:has(> button))")) addCopyButton(figure);
   for (const message of all(root, "[data-can]:not(:has(.message-actions))")) addActions(message);
