@@ -451,7 +451,7 @@ def _adapt_tokens(state: Any) -> None:
 def _make_markdown() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": NESTING_LIMIT})
     markdown.enable(["table", "strikethrough"]).disable(["image", "reference"])
-    markdown.validateLink = re.compile(r"https?://|mailto:", re.IGNORECASE).match  # type: ignore[method-assign]
+    markdown.validateLink = lambda url: re.match(r"https?://|mailto:", url, re.IGNORECASE) is not None  # type: ignore[method-assign]
     markdown.add_render_rule("fence", _render_fence)
     markdown.add_render_rule("code_block", _render_fence)
     markdown.add_render_rule(INLINE, _render_formula)
