@@ -81,9 +81,9 @@ def session_page(
     limit: int,
     cursor: str | None,
 ) -> dict[str, Any]:
-    """Sessions of a person, the latest first; ``label`` is ``key=value``, ``q`` a word of the title.
+    """Return sessions of a person, latest first; ``label`` is ``key=value``, ``q`` a word of the title.
 
-    :raises InvalidRequest: the label or the cursor is none.
+    :raises InvalidRequest: the label or the cursor is malformed.
     """
     rows = session_queries.list_sessions(
         owner_id=owner_id,
@@ -99,18 +99,18 @@ def session_page(
 
 
 def turn_page(session_id: str, *, owner_id: int, limit: int, cursor: int | None) -> dict[str, Any]:
-    """Turns of a session, newest first.
+    """Return turns of a session, newest first.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it does not exist or belongs to another person.
     """
     session_queries.load_session(session_id, owner_id=owner_id)
     return page_of(turn_queries.list_turns(session_id, before_seq=cursor, limit=limit + 1), limit, attrgetter("seq"))
 
 
 def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
-    """Messages with all their parts, oldest first.
+    """Return messages with all their parts, oldest first.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it does not exist or belongs to another person.
     """
     session_queries.load_session(session_id, owner_id=owner_id)
     messages = message_queries.load_messages(session_id, after=after, limit=limit + 1)
@@ -119,10 +119,10 @@ def message_page(session_id: str, *, owner_id: int, after: int, limit: int) -> d
 
 
 def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None) -> dict[str, Any]:
-    """Model calls of a session, newest first.
+    """Return model calls of a session, newest first.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
-    :raises InvalidRequest: the cursor is none.
+    :raises SessionNotFoundError: it does not exist or belongs to another person.
+    :raises InvalidRequest: the cursor is malformed.
     """
     session_queries.load_session(session_id, owner_id=owner_id)
     rows = call_queries.list_calls(session_id, before=read_place(cursor), limit=limit + 1)
@@ -130,9 +130,9 @@ def call_page(session_id: str, *, owner_id: int, limit: int, cursor: str | None)
 
 
 def event_page(session_id: str, *, owner_id: int, after: int, limit: int) -> dict[str, Any]:
-    """Events after ``after``, in order.
+    """Return events after ``after``, in order.
 
-    :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+    :raises SessionNotFoundError: it does not exist or belongs to another person.
     """
     session_queries.load_session(session_id, owner_id=owner_id)
     return page_of(context_queries.load_events(session_id, after=after, limit=limit + 1), limit, attrgetter("seq"))
@@ -148,38 +148,33 @@ def _label(text: str | None) -> tuple[str, str] | None:
 
 
 def place_of(time: datetime, id: str) -> str:
-    """The cursor of a page that ends with the row of this time and id: two rows may have the same time."""
+    """Return the cursor of a page that ends with this row; the id is needed because two rows may have the same time."""
     return f"{time.isoformat()}~{id}"
 
 
 def read_place(cursor: str | None) -> tuple[datetime, str] | None:
-    """The time, in UTC, and the id that a cursor is.
+    """Return the time, in UTC, and the id of a cursor.
 
-    :raises InvalidRequest: it is none.
+    :raises InvalidRequest: it is malformed.
     """
     if cursor is None:
         return None
-    time, _, id = cursor.partition("~")
-    return _time(time), id
-
-
-def _time(text: str) -> datetime:
+    text, _, id = cursor.partition("~")
     try:
         time = datetime.fromisoformat(text.replace(" ", "+"))
         if time.tzinfo is not None:
-            return time.astimezone(UTC)  # a time that UTC cannot say is refused here, not by the database
+            return time.astimezone(UTC), id  # a time outside UTC's range is refused here, not by the database
     except (ValueError, OverflowError):
         pass
     raise InvalidRequest("cursor must be the next_cursor of the page before", field="cursor")
 
 
-# The record at the REST door: reads only. Whoever asks sees their own sessions and nothing else.
+# The record at the REST endpoint: reads only, each caller's own sessions and nothing else.
 
 router = Router(tags=["record"])
 
 ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
-"""What OpenAPI says of server-sent events."""
 
 
 class TurnRead(TurnOut, Schema):
@@ -241,12 +236,11 @@ def list_events(request: Asker, session_id: str, after: Place = 0, cursor: Place
 
 
 def wants_stream(request: HttpRequest) -> bool:
-    """Whether the client asked for server-sent events."""
     return "text/event-stream" in request.headers.get("Accept", "")
 
 
 def event_stream(frames: AsyncIterator[dict[str, Any]]) -> StreamingHttpResponse:
-    """Frames as server-sent events (HTML standard 9.2); an event's ``seq`` is its id, for ``Last-Event-ID``."""
+    """Return frames as server-sent events (HTML standard 9.2); an event's ``seq`` is its id, for ``Last-Event-ID``."""
     return StreamingHttpResponse(
         _lines(frames),
         content_type="text/event-stream",

@@ -6,13 +6,10 @@ from django.db.models.signals import post_migrate, pre_migrate
 
 
 class SessionsConfig(AppConfig):
-    """Sessions, messages, their ledger."""
-
     name = "sessions_app"
     verbose_name = "The record"
 
     def ready(self) -> None:
-        """Connect the guards to migrations and register the checks."""
         # Here, not above: both import models, and apps.py is read before any model can be made.
         from sessions_app.guards import checks, migrating, rights, triggers
         from sessions_app.search import engines
@@ -20,7 +17,7 @@ class SessionsConfig(AppConfig):
         checks.register_checks()
         engines.register_checks()
         connection_created.connect(rights.authorize)
-        # Each signal is sent once per app; ours stands for all, since every table is there (or not) by then.
+        # Each signal is sent once per app; this app's is enough, because all tables exist (or do not) by then.
         # Receivers are called in this order: a plan that is refused lifts no guard.
         pre_migrate.connect(migrating.refuse_to_unapply, sender=self)
         pre_migrate.connect(triggers.lift_guards, sender=self)

@@ -1,4 +1,4 @@
-"""Who asks at an endpoint."""
+"""The caller at an endpoint, and the rate limit on the requests that a process takes from them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ from sessions_app.conf import site_config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks, and whether they may do more than look."""
+    """The person who makes a request; a key may only let them read."""
 
     user: User
     may_write: bool
 
     @property
     def owner_id(self) -> int:
-        """Whose sessions they see."""
         return self.user.pk
 
 
-Asker = HttpRequest | Caller
-"""What a call at REST is made for; by name it is the same call, made for a caller."""
+Asker = HttpRequest | Caller  # a REST call has a request, the same call by name a caller
 
 
 def owner_id(request: Asker) -> int:
-    """The id of the person who is signed in, by cookie or key.
+    """Return the id of the person who is signed in, by cookie or key.
 
-    :raises NotSignedIn: nobody is.
+    :raises NotSignedIn: the request has no user.
     """
     if request.user.pk is None:
         raise NotSignedIn()
@@ -44,25 +42,22 @@ def owner_id(request: Asker) -> int:
 
 
 def check_may_write(may_write: bool) -> None:
-    """:raises PermissionDenied: who asks holds a key that may only read."""
+    """:raises PermissionDenied: the caller's key may only read."""
     if not may_write:
         raise PermissionDenied("This API key may only read. Make one with '--scope all' to write.")
 
 
-# How fast somebody may ask this process: buckets in its memory, and the refusal of requests that come too fast.
-
-MOST_BUCKETS = 10_000
-"""A process keeps no more. Where all of them are in use, a newcomer is let in without being counted."""
+MOST_BUCKETS = 10_000  # when all of them are in use, a newcomer is let in without being counted
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def steady_now() -> datetime:
-    """A time that is never set back. It means nothing outside this process."""
+    """Return a time that is never set back and means nothing outside this process."""
     return _START + timedelta(seconds=time.monotonic())
 
 
 class RateLimiter:
-    """Counts in the memory of one process: each web process counts what it is asked itself."""
+    """Buckets in the memory of one process: each web process counts its own requests."""
 
     def __init__(self, clock: Callable[[], datetime] = steady_now) -> None:
         self._clock = clock
@@ -70,7 +65,7 @@ class RateLimiter:
         self._empty_at: dict[tuple[str, ...], datetime] = {}
 
     def seconds_to_wait(self, bucket: Bucket) -> int:
-        """Count one try and return 0; or count nothing and return the seconds until the next one is allowed."""
+        """Count one attempt and return 0, or count nothing and return the seconds until the next one is allowed."""
         with self._lock:
             now = self._clock()
             decision = decide([bucket], self._empty_at, now)
@@ -85,9 +80,9 @@ request_limiter = RateLimiter()
 
 
 def count_request(*, user_id: int, key_prefix: str = "") -> None:
-    """Count one request. A key has a bucket of its own, so a program cannot keep its owner from the pages.
+    """Count one request. A key has its own bucket, so a program cannot keep its owner from the pages.
 
-    :raises TooManyRequests: it is one too many; ``retry_after`` says after how many seconds it will not be.
+    :raises TooManyRequests: it is one too many; ``retry_after`` is the number of seconds to wait.
     """
     config = site_config().requests
     name = ("key", key_prefix) if key_prefix else ("person", str(user_id))

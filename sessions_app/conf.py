@@ -1,4 +1,4 @@
-"""The one place where settings become values: the configuration of a session, and the model behind an alias."""
+"""Settings as values: the configuration of a session, and the model behind an alias."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sessions_app.models import LanguageModel, ModelGrant
 DEMO = ModelSpec(
     alias="demo",
     litellm_model="demo/chat",
-    # Small on purpose: a newcomer sees a compaction within minutes.
+    # Small on purpose, so that a new user sees a compaction within minutes.
     context_window=8_000,
     max_output_tokens=1_000,
 )
@@ -38,9 +38,9 @@ _BY_ALIAS = CompiledQuery(lambda: LanguageModel.objects.filter(alias=Param("alia
 
 @cache
 def site_config() -> Config:
-    """The defaults of ``mnesis_core.config``, changed by the TOML file that ``MNESIS_CONFIG`` names.
+    """Return the defaults of ``mnesis_core.config``, changed by the TOML file that ``MNESIS_CONFIG`` names.
 
-    :raises ImproperlyConfigured: the file is missing, is no TOML, or holds a wrong value.
+    :raises ImproperlyConfigured: the file is missing, is not TOML, or holds a wrong value.
     """
     path = settings.MNESIS["CONFIG_FILE"]
     if not path:
@@ -55,11 +55,11 @@ def site_config() -> Config:
 
 @cache
 def site_prompts() -> Prompts:
-    """The prompts of compaction: the shipped ones, or the site's own from the folder that ``MNESIS_PROMPTS`` names.
+    """Return the prompts of compaction: the shipped ones, or those in the folder that ``MNESIS_PROMPTS`` names.
 
-    Of the site alone, never of a session: who owns a session is not to name files of this machine.
+    Sessions have no prompts of their own, because a session's owner must not name files of this machine.
 
-    :raises ImproperlyConfigured: the folder cannot be read, or holds a file that is no prompt.
+    :raises ImproperlyConfigured: the folder cannot be read, or holds a file that is not a prompt.
     """
     folder = settings.MNESIS["PROMPT_FOLDER"]
     if not folder:
@@ -73,12 +73,12 @@ def site_prompts() -> Prompts:
 
 
 def session_config(overrides: dict[str, Any]) -> Config:
-    """The configuration of a session, as far as it is understood still."""
+    """Return the configuration of a session, ignoring overrides that are no longer understood."""
     return override_as_stored(site_config(), overrides)
 
 
 def checked_config(overrides: dict[str, Any]) -> Config:
-    """The configuration of a session as somebody asks for it.
+    """Return the configuration of a session with new overrides.
 
     :raises InvalidRequest: an override is unknown or out of its bounds.
     """
@@ -86,25 +86,25 @@ def checked_config(overrides: dict[str, Any]) -> Config:
 
 
 def default_model() -> str:
-    """The alias of the model that new sessions get when nobody chooses."""
+    """Return the alias of the model that new sessions get by default."""
     return str(settings.MNESIS["DEFAULT_MODEL"])
 
 
 def host_lists() -> HostLists:
-    """What pages may name, as the host's owner lists it."""
+    """Return what pages may name, as listed by the host's owner."""
     lists: HostLists = settings.MNESIS["HOST_LISTS"]
     return lists
 
 
 def users_are_sessions() -> bool:
-    """Whether ``user`` in an OpenAI-style request names a session of the key's owner, made when it is first named."""
+    """Return whether ``user`` in an OpenAI-style request names a session of the key's owner, created on first use."""
     return bool(settings.USER_IS_SESSION)
 
 
 def list_models(*, user_id: int | None) -> list[ModelSpec]:
-    """The models that a person may use, the shipped demo first; all there are where nobody is named. Without keys.
+    """Return the models that a person may use, or all of them, the shipped demo first and without keys.
 
-    Each names as fallbacks only what the person may use too.
+    Each names as fallbacks only models that the person may use too.
     """
     rows = LanguageModel.objects.order_by("alias")
     is_demo_there = not rows.filter(alias=DEMO.alias).exists()
@@ -121,8 +121,9 @@ def _with_fallbacks_among(spec: ModelSpec, known: set[str]) -> ModelSpec:
 
 
 def allowed_to(user_id: int, grants: QuerySet[Any]) -> Q:
-    """Which rows a person may use: those for everybody, and those that are granted to them or to a group of theirs.
-    An administrator who may everything may use every one.
+    """Return which rows a person may use: unrestricted ones, and those granted to them or to one of their groups.
+
+    A superuser may use all of them.
 
     :param grants: with ``group`` and ``user``; its values are the rows' keys
     """
@@ -136,29 +137,28 @@ def _grants() -> QuerySet[Any]:
 
 
 def has_real_models() -> bool:
-    """Whether any model is entered that is not the demo."""
     return LanguageModel.objects.exclude(litellm_model__startswith="demo/").exists()
 
 
 def get_spec(alias: str, *, user_id: int | None) -> ModelSpec:
-    """What is needed to reach the model of this name, its key included.
+    """Return what is needed to reach a model, including its key.
 
-    :param user_id: whose sessions it is for; ``None``: the site itself asks
-    :raises ModelNotFoundError: there is no such model, or it is not for this person.
+    :param user_id: the owner of the sessions; ``None`` if the site itself asks
+    :raises ModelNotFoundError: there is no such model, or this person may not use it.
     """
     row = _BY_ALIAS.one(alias=alias)
     if row is not None and (user_id is None or not row.is_restricted or _is_granted(row, user_id)):
         return _bounded(row) if not row.entered_on_host else spec_of(row, api_key=_key(row))
     if row is None and alias == DEMO.alias:
         return DEMO
-    # The same words for both: that there is a model is not for everybody to know.
+    # The same words in both cases, because not every person may learn that a model exists.
     raise ModelNotFoundError(
         f"no model is called {alias!r}; 'manage.py model list' shows the ones there are", model=alias
     )
 
 
 def _bounded(row: LanguageModel) -> ModelSpec:
-    """A model that a page entered, as far as the host's lists let it: they may be shorter now than they were then."""
+    """Return a model entered on a page, as far as the host's lists still allow it: they may have become shorter."""
     addresses = host_lists().addresses
     try:
         check_listed(litellm_model=row.litellm_model, api_base=row.api_base, api_key_env=row.api_key_env)
@@ -168,7 +168,7 @@ def _bounded(row: LanguageModel) -> ModelSpec:
 
 
 def check_listed(*, litellm_model: str, api_base: str, api_key_env: str) -> None:
-    """Look at how a model is reached that no command on the host has entered.
+    """Check how a model is reached that was not entered by a command on the host.
 
     :raises NotListed: the host's owner has not listed it; ``field`` says what.
     """
@@ -189,7 +189,7 @@ def _is_granted(row: LanguageModel, user_id: int) -> bool:
 
 
 def get_spec_to_read(alias: str) -> ModelSpec:
-    """Like ``get_spec``, for reading a session: one whose model was removed is measured by the default limits."""
+    """Return a model's spec for reading a session; a removed model is measured by the default limits."""
     try:
         return get_spec(alias, user_id=None)
     except ModelNotFoundError:
@@ -197,10 +197,10 @@ def get_spec_to_read(alias: str) -> ModelSpec:
 
 
 def get_model(alias: str, *, user_id: int | None) -> Model:
-    """The model of this name, ready to be asked.
+    """Return the model of this alias, ready to be called.
 
-    :param user_id: whose sessions it is for, also long after they were begun; ``None``: the site itself asks
-    :raises ModelNotFoundError: there is no such model, or it is not for this person.
+    :param user_id: the owner of the sessions; ``None`` if the site itself asks
+    :raises ModelNotFoundError: there is no such model, or this person may not use it.
     """
     make = import_string(settings.MNESIS["MODEL_FACTORY"])
     model: Model = make(get_spec(alias, user_id=user_id))
@@ -208,7 +208,6 @@ def get_model(alias: str, *, user_id: int | None) -> Model:
 
 
 def spec_of(row: LanguageModel, *, api_key: str = "") -> ModelSpec:
-    """A model's row as a value."""
     return ModelSpec(
         alias=row.alias,
         litellm_model=row.litellm_model,

@@ -50,16 +50,13 @@ class UsageModel(AppendOnlyModel):
     tokens_cache_read = models.BigIntegerField(null=True)
     tokens_cache_write = models.BigIntegerField(null=True)
     usage_source = models.CharField(max_length=16, null=True)
-    cost_micros = models.BigIntegerField(null=True)
-    """Millionths of the currency unit."""
+    cost_micros = models.BigIntegerField(null=True)  # millionths of the currency unit
 
     class Meta:
         abstract = True
 
 
 class Session(AppendOnlyModel):
-    """A conversation without an end."""
-
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
@@ -68,7 +65,7 @@ class Session(AppendOnlyModel):
     forked_message_id = models.CharField(max_length=ID_LENGTH, default="")
     """The parent's last message that a fork begins with; empty for every other session."""
     external_id = EncodedCharField(max_length=200, default="", truncated=True)
-    """What an import or a client calls it. Of one owner and origin one session at a time has it; a deleted one gives it back."""
+    """The name that an import or a client gives it: unique per owner and origin among sessions that are not deleted."""
     origin = models.CharField(max_length=32, default="chat")
     model = models.CharField(max_length=100)
     agent = EncodedCharField(max_length=100, default="default")
@@ -85,11 +82,8 @@ class Session(AppendOnlyModel):
     message_seq = models.BigIntegerField(default=0)
     turn_seq = models.BigIntegerField(default=0)
     salt = models.CharField(max_length=64, default=new_salt)
-    """Of the commitments to the session's rows; parts and summaries have their own."""
     host_mode = models.BooleanField(default=False)
-    """Whether it stays alive for messages of peers."""
     peer_name = IdField(max_length=64, default="")
-    """By which they address it."""
 
     rules = Rules(
         once=("deleted_at",),
@@ -148,7 +142,7 @@ class Turn(UsageModel):
     request_digest = models.CharField(max_length=64, default="")
     """Of the request behind the idempotency key, so that a key is not used for two."""
     options = models.TextField(default="")
-    """What its caller asked of this turn alone (``mnesis_core.turns.options``), so that any process can go on with it."""
+    """The caller's options for this turn alone (``mnesis_core.turns.options``), so that any process can continue it."""
     created_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     error_code = models.CharField(max_length=64, null=True)
@@ -156,7 +150,7 @@ class Turn(UsageModel):
     lease_owner = models.CharField(max_length=100, default="")
     lease_expires_at = models.DateTimeField(null=True)
     fence = models.BigIntegerField(default=1)
-    """Grows with each claim; a writer that comes back late has an old one and is refused."""
+    """Goes up with each claim; a late writer has an old value and is refused."""
     interrupt_requested_at = models.DateTimeField(null=True)
 
     rules = Rules(
@@ -184,8 +178,6 @@ class Turn(UsageModel):
 
 
 class Message(UsageModel):
-    """One message of the record."""
-
     id = IdField(primary_key=True, max_length=ID_LENGTH)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="messages")
     turn = models.ForeignKey(Turn, on_delete=models.PROTECT, related_name="messages")
@@ -197,8 +189,7 @@ class Message(UsageModel):
     external_id = EncodedCharField(max_length=200, default="", truncated=True)
     created_at = models.DateTimeField()
     """When it was said; for an import, the original's time."""
-    recorded_at = models.DateTimeField()
-    """When it was written here."""
+    recorded_at = models.DateTimeField()  # when it was written here
     finish_reason = EncodedCharField(max_length=64, null=True, truncated=True)
     outcome = models.CharField(max_length=16, null=True)
     error_code = models.CharField(max_length=64, null=True)
@@ -308,8 +299,7 @@ class Event(AppendOnlyModel):
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     seq = models.BigIntegerField()
     type = models.CharField(max_length=64)
-    body = models.TextField()
-    """The exact canonical text that was hashed."""
+    body = models.TextField()  # the exact canonical text that was hashed
     prev_hash = models.CharField(max_length=64)
     hash = models.CharField(max_length=64)
     created_at = models.DateTimeField()
@@ -332,8 +322,7 @@ class StreamJournal(AppendOnlyModel):
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+")
     part_index = models.IntegerField()
     part_type = models.CharField(max_length=16)
-    offset = models.BigIntegerField()
-    """Characters of this part before this piece."""
+    offset = models.BigIntegerField()  # characters of this part before this piece
     text = EncodedTextField()
 
     rules = Rules(deletable=True, bound=False)
@@ -444,7 +433,6 @@ class DirectoryEntry(AppendOnlyModel):
     entries = models.BigIntegerField()
     """The number of the session's entries at that time; the body says it too."""
     body = models.TextField()
-    """The exact canonical text that was hashed: session, owner, number of entries, head, time; no content."""
     prev_hash = models.CharField(max_length=64)
     hash = models.CharField(max_length=64)
     created_at = models.DateTimeField()

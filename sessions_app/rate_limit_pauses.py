@@ -55,9 +55,8 @@ class RateLimitPause:
         return reply
 
 
+# By the models' aliases. Not in a context variable, because a turn begins in an empty context.
 _PAUSES: dict[str, RateLimitPause] = {}
-"""The pauses of the worker in this process, by the models' aliases. Not in a context variable: a turn begins in an empty
-context."""
 
 
 def keep_pause(alias: str, *, share: SharePause) -> RateLimitPause:

@@ -22,7 +22,6 @@ class Command(BaseCommand):
     help = "Make, end and list API keys. 'create' prints the key, alone on its line, this one time."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """One sub-command each."""
         actions = parser.add_subparsers(dest="action", required=True)
         create = actions.add_parser("create", help="make a key for a user")
         create.add_argument("username")
@@ -33,7 +32,6 @@ class Command(BaseCommand):
         listing.add_argument("--json", action="store_true", dest="as_json")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do one of them."""
         actions = {"create": self._create, "revoke": self._revoke, "list": self._list}
         try:
             actions[options["action"]](options)

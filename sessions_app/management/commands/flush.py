@@ -14,12 +14,12 @@ from sessions_app.guards.rights import lifted
 from sessions_app.guards.triggers import dialect_of
 
 TEST_NAMES = re.compile(r"(.*/)?test[_.][^/]*|:memory:|file:memorydb_.*")
+# Tables that migrating fills. They stay, so that nothing has to be migrated again between two tests.
 FROM_MIGRATIONS = {"django_migrations", "django_content_type", "auth_permission"}
-"""Tables that migrating fills. They stay, so that nothing has to be migrated again between two tests."""
 
 
 def is_test_database(name: str) -> bool:
-    """Whether Django's test runner gives a database this name: ``test_…``, ``test.sqlite3``, or one in memory."""
+    """Return whether Django's test runner uses this name: ``test_…``, ``test.sqlite3``, or one in memory."""
     return TEST_NAMES.fullmatch(name) is not None
 
 
@@ -38,7 +38,7 @@ class Command(flush.Command):
 
 
 def filled_tables(connection: BaseDatabaseWrapper) -> list[str]:
-    """The tables that a test has put something in; most have nothing, and emptying a table is slow."""
+    """Return the tables that have rows: most are empty, and emptying a table is slow."""
     tables = sorted(set(connection.introspection.django_table_names(only_existing=True)) - FROM_MIGRATIONS)
     with connection.cursor() as cursor:
         questions = (f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in tables)  # noqa: S608
@@ -47,7 +47,7 @@ def filled_tables(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def empty(connection: BaseDatabaseWrapper, tables: list[str]) -> None:
-    """Delete every row of some tables, with what guards against that off for as long, and the same put back."""
+    """Delete every row of some tables, with the guards against deletion off in between."""
     dialect = dialect_of(connection)
     with connection.cursor() as cursor:
         guards = [guard for guard in dialect.installed(cursor) if guard.table in tables and guard.rule == "delete"]

@@ -32,7 +32,6 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Files and options."""
         parser.add_argument("files", nargs="+", metavar="FILE", type=Path)
         parser.add_argument("--format", choices=sorted(FORMATS), help="what the files are (default: look at each)")
         parser.add_argument("--user", help="whose sessions they become (default: the first administrator)")
@@ -40,7 +39,6 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Import each file and report."""
         reports = []
         try:
             owner = _owner(options["user"])
@@ -126,7 +124,7 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _companions(path: Path, format: str) -> list[Path]:
-    """Files that belong to a Claude Code session: those of its sub-agents, beside it or in a folder named after it."""
+    """Return the files of a Claude Code session's sub-agents, beside it or in a folder named after it."""
     if format != "claude_code":
         return []
     stem = path.name.split(".")[0]

@@ -23,7 +23,6 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """One sub-command each."""
         actions = parser.add_subparsers(dest="action", required=True)
         change = actions.add_parser("set", help="change some limits of a user; 0 takes one away")
         change.add_argument("username")
@@ -34,7 +33,6 @@ class Command(BaseCommand):
         listing.add_argument("--json", action="store_true", dest="as_json")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do one of them."""
         actions = {"set": self._set, "clear": self._clear, "list": self._list}
         try:
             actions[options["action"]](options)

@@ -16,7 +16,6 @@ class Command(BaseCommand):
     help = __doc__
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Rebuild, with progress on a terminal."""
         count = rebuild(self._show)
         if sys.stderr.isatty():
             self.stderr.write("")

@@ -21,23 +21,19 @@ from sessions_app.guards.rights import (
 
 
 class Command(BaseCommand):
-    """As often as you like: what is as declared stays so."""
+    """Running it again changes nothing that is already as declared."""
 
     help = "Give PostgreSQL roles exactly the rights that the site, and an auditor, need. Run it as the tables' owner."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which roles, and whether to print or to do."""
         named = settings.MNESIS
         parser.add_argument("--app", default=named["APP_ROLE"], type=role_name, help="role of web and workers")
         parser.add_argument("--auditor", default=named["AUDITOR_ROLE"], type=role_name, help="role that only reads")
         parser.add_argument("--print", action="store_true", dest="only_print", help="print the SQL and do nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Make them.
-
-        :raises CommandError: the database has no roles, none is named, or we may not.
-        """
+        """:raises CommandError: the database has no roles, none is named, or the caller may not make them."""
         if connection.vendor != "postgresql":
             raise CommandError("SQLite has no roles: whoever can write the file can change it.")
         roles = [site_role(options["app"])] if options["app"] else []
@@ -45,11 +41,11 @@ class Command(BaseCommand):
         if not roles:
             raise CommandError("Name a role: manage.py roles --app mnesis_app --auditor mnesis_auditor")
         for role in roles:
-            self._print(role) if options["only_print"] else self._apply(role)
-
-    def _print(self, role: Role) -> None:
-        for statement in role_statements(connection, role):
-            self.stdout.write(f"{statement};")
+            if not options["only_print"]:
+                self._apply(role)
+                continue
+            for statement in role_statements(connection, role):
+                self.stdout.write(f"{statement};")
 
     def _apply(self, role: Role) -> None:
         try:
