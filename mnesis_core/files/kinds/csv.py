@@ -80,7 +80,7 @@ class Column:
             self.highest = max(read) if self.highest is None else max(self.highest, max(read))
         return True
 
-    def told(self) -> str:
+    def description(self) -> str:
         facts = [fact for fact in (self._span(), self._variety()) if fact]
         if self.missing and self.filled:
             facts.append(f"{self.missing:,} empty")
@@ -218,7 +218,7 @@ def explore(source: Source) -> Findings:
         if not table.rows:
             raise Unreadable(f"not a table: {error}") from None
         table.problem = f"It cannot be read after row {table.rows:,}: {shown(str(error))}"
-    return Findings(lines=_told(table), covered=_covered(table, lines))
+    return Findings(lines=_lines(table), covered=_covered(table, lines))
 
 
 def _sample(source: Source) -> list[str]:
@@ -288,7 +288,7 @@ def _is_header(batch: list[Sequence[str]]) -> bool:
     )
 
 
-def _told(table: _Table) -> list[str]:
+def _lines(table: _Table) -> list[str]:
     width = next(iter(table.widths), 0)
     header = "with a header" if table.header else "without a header"
     between = DELIMITERS[table.delimiter]
@@ -302,7 +302,7 @@ def _told(table: _Table) -> list[str]:
         )
     for position, column in enumerate(table.columns):
         name = table.header[position] if position < len(table.header) else ""
-        lines.append(f"{shown(name, characters=60) or f'column {position + 1}'}: {column.told()}")
+        lines.append(f"{shown(name, characters=60) or f'column {position + 1}'}: {column.description()}")
     if width > MOST_COLUMNS:
         lines.append(f"{width - MOST_COLUMNS:,} more columns are not looked into")
     return lines

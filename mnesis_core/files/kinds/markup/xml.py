@@ -128,20 +128,22 @@ def _parse(source: Source, elements: _Elements) -> int:
 
 def _lines(elements: _Elements) -> list[str]:
     root, first = next(iter(elements.paths.items()))
-    lines = [f"{counted(elements.elements, 'element')}, {elements.deepest:,} deep; the root is {_told(root, first)}"]
+    lines = [
+        f"{counted(elements.elements, 'element')}, {elements.deepest:,} deep; the root is {_path_line(root, first)}"
+    ]
     if elements.namespaces:
         lines.append(f"Namespaces: {listed(elements.namespaces)}")
     others = list(elements.paths.items())[1:]
     # Outer elements first: what they hold is then understood.
     others.sort(key=lambda pair: pair[0].count("/") if len(others) > TOLD_PATHS else 0)
     prefix = len(root) + 1
-    lines += [f"{_told(path[prefix:], told)}" for path, told in others[:TOLD_PATHS]]
+    lines += [f"{_path_line(path[prefix:], told)}" for path, told in others[:TOLD_PATHS]]
     if len(others) > TOLD_PATHS:
         lines.append(f"{len(others) - TOLD_PATHS:,} more paths" + (", and others" if elements.unnamed else ""))
     return lines
 
 
-def _told(path: str, told: _Path) -> str:
+def _path_line(path: str, told: _Path) -> str:
     """Return ``channel/item ×30 (id="1", link): its text``."""
     times = f" ×{told.count:,}" if told.count > 1 else ""
     attributes = ", ".join(

@@ -42,7 +42,7 @@ def explore(source: Source) -> Findings:
             warnings.simplefilter("ignore")
             reader = _Reader(file, read_only=True, data_only=True)
             reader.read()
-            lines = list(_told(reader.wb))
+            lines = list(_lines(reader.wb))
     except (InvalidFileException, *READ_ERRORS) as error:
         raise Unreadable(f"not readable as a spreadsheet: {shown(str(error))}") from None
     return Findings(lines=lines, covered=f"the first {MOST_ROWS} rows of each sheet")
@@ -89,7 +89,7 @@ def _texts(file: Any) -> Iterator[str]:
             root.clear()
 
 
-def _told(book: Any) -> Iterator[str]:
+def _lines(book: Any) -> Iterator[str]:
     try:
         sheets = book.sheetnames
         yield f"Spreadsheet: {counted(len(sheets), 'sheet')}"
