@@ -1,4 +1,4 @@
-// The REST door (docs: /api/docs) for this site's own pages. Every error is an ApiError with the registry's code.
+// The REST API (docs: /api/docs) for this site's own pages. Every error is an ApiError with the registry's code.
 
 export class ApiError extends Error {
   constructor(code, message, status = 0) {

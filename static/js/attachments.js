@@ -171,7 +171,7 @@ export class Attachments {
       }
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
-    // Nobody has looked at it yet: the turn that gets it waits for that.
+    // It was not inspected yet: the turn that gets it waits for that.
     if (item.state === "looking") item.show("ready", `ready · ${item.kind || "file"}`);
   }
 

@@ -1,6 +1,6 @@
 // The line above the box: what becomes of the connection, and of what takes long.
 
-const SHORT = 1_500; // milliseconds: shorter breaks are nobody's business
+const SHORT = 1_500; // milliseconds: shorter breaks are not shown
 
 export class Connection {
   #lostAt = 0;

@@ -1,5 +1,5 @@
-// What somebody does before the page's modules are there is not lost: it is done when they are. A classic script in the
-// head, like theme.js. Links, menus and forms that have an address are the browser's own and never wait.
+// Keeps what a person does before the page's modules have loaded, and does it once they have. A classic script in the
+// head, like theme.js. Links, menus and forms with an address are handled by the browser and never wait.
 (() => {
   const missed = new Map(); // by field: the events of what was typed or chosen
   const kept = [];

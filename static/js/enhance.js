@@ -1,4 +1,4 @@
-// What HTML from the server still needs in the browser: local times, and what may be pressed or scrolled by keyboard.
+// Adds to HTML from the server what it needs in the browser: local times, buttons, and scrolling by keyboard.
 import { showTimes } from "./times.js";
 
 const template = (id) => document.getElementById(id)?.content;

@@ -1,10 +1,10 @@
-// Single keys, for who reads: never while somebody writes, never with Ctrl, Alt or Meta, which are the browser's.
+// Single keys for reading: never while a text field has the focus, never with Ctrl, Alt or Meta, which are the browser's.
 
 const KEPT = "mnesis-keys";
 
 export const isWriting = (element) => element.closest("input, textarea, select, [contenteditable], dialog");
 
-// A key that nobody took, pressed by itself.
+// A key without modifiers that no other handler took.
 export const isPlain = (event) => !(event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey);
 
 function isOn() {

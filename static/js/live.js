@@ -39,7 +39,7 @@ export class LiveFeed {
     this.#open();
   }
 
-  // Somebody has signed in again.
+  // The person has signed in again.
   restart() {
     this.#ended = false;
     this.reconnect();

@@ -83,7 +83,7 @@ const WORDS = {
 let lost = 0;
 function showConnection(state) {
   clearTimeout(lost);
-  // Short breaks are nobody's business.
+  // Short breaks are not shown.
   lost = setTimeout(() => (find("run-connection").textContent = WORDS[state]), state === "reconnecting" ? 1_500 : 0);
 }
 

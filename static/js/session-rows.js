@@ -1,4 +1,4 @@
-// Rows of the list of sessions: their menus, and how they are now as long as somebody can see them.
+// Rows of the list of sessions: their menus, and their current states while they are visible.
 import { call, fetchPart, makeFork } from "./api.js";
 import { showError } from "./composer.js";
 import { LabelsDialog } from "./labels.js";

@@ -4,7 +4,7 @@ import { csrfToken } from "./api.js";
 const AFTER = "/livez"; // a small answer to be led to
 const WRONG = "That username and password do not fit.";
 
-// Why it did not work, in words; none when somebody has signed in.
+// Returns why signing in failed, or nothing after it succeeded.
 async function signIn(form) {
   const path = form.getAttribute("action");
   await fetch(path, { credentials: "same-origin" }); // the cookie that a form needs may be gone, too
@@ -28,7 +28,7 @@ export class SignIn {
       this.#try();
     });
     dialog.querySelector("[data-close]").addEventListener("click", () => dialog.close());
-    // Somebody may have signed in on another page meanwhile.
+    // The person may have signed in on another page meanwhile.
     dialog.querySelector("[data-elsewhere]").addEventListener("click", () => this.#end(""));
   }
 

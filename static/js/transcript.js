@@ -56,7 +56,7 @@ function newTail(place, part) {
   return tail;
 }
 
-// Blocks that are drawn as they were stay: somebody may have chosen words in them.
+// Blocks that are drawn as they were stay: a person may have selected text in them.
 function redraw(place, drawn, part) {
   place.querySelector(".live-tail")?.remove();
   const [old, fresh] = [[...place.children], [...drawn.children]];
