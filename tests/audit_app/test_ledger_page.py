@@ -251,7 +251,7 @@ def test_a_body_that_says_nothing_is_shown_as_it_is(ask: Ask, session_id: str, u
 
 
 def test_a_verification_is_asked_for_waits_runs_and_is_told(alice: Client, ask: Ask, session_id: str) -> None:
-    assert "Nobody has verified this session here" in ask()
+    assert "This session has not been verified here" in ask()
     verify = f"/sessions/{session_id}/inspect/ledger/verify/"
     assert alice.post(verify).status_code == 302
     assert "Waits for a worker" in ask()

@@ -106,7 +106,7 @@ def test_a_list_of_many_costs_as_many_queries_as_one_of_few(browser: Client, rea
 
 def test_the_page_of_a_file_says_what_is_known_of_it(ask: Ask, reader: User) -> None:
     file_id = keep(new_session(reader, title="Tides"), b"a,b\n1,2\n", "data/t.csv", "csv", exploration_summary=None)
-    assert "Nobody has looked at it yet" in ask(f"/files/{file_id}/")
+    assert "It was not inspected yet" in ask(f"/files/{file_id}/")
     file = explore_file(file_id, owner_id=reader.pk)
     page = ask(f"/files/{file_id}/")
     for words in (
