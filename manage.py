@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command-line door."""
+"""Django's command-line entry point."""
 
 import os
 import sys

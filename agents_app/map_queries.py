@@ -1,4 +1,4 @@
-"""Reads of runs of operators, of their items and of the tries at them."""
+"""Reads of map runs, of their items and of the attempts at them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,16 @@ from sessions_app.database.fast_sql import fetch, select_columns, time_of
 from sessions_app.record.call_queries import begun_before
 from sessions_app.record.lease import expired, is_abandoned
 
-# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+# ruff: noqa: S608 - the names in these statements are the models' own
 
 
 ITEM_COLUMNS = tuple(field.attname for field in OperatorItem._meta.concrete_fields if not field.primary_key)
-"""What ``item_of`` takes of ``operator_items`` (``statements.select_columns``), in this order."""
 
 
 def load_run(run_id: str, *, owner_id: int | None = None, session_id: str | None = None) -> RunRecord:
-    """One run; with ``owner_id``, only of that person's sessions, with ``session_id``, only of that session.
+    """Return a run, only of a person's sessions with ``owner_id`` and only of one session with ``session_id``.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it belongs to somebody else.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
     """
     rows = OperatorRun.objects.filter(id=run_id)
     if owner_id is not None:
@@ -66,7 +65,10 @@ def list_runs(
     limit: int | None = 50,
     before: tuple[datetime, str] | None = None,
 ) -> list[RunRecord]:
-    """Runs of a person's sessions, or of one session, newest first, after the cursor ``before`` (time and id); with neither, nobody's."""
+    """Return runs of a person's sessions or of one session (none without either), newest first.
+
+    ``before`` is a cursor: the time and id of the last run of the page before.
+    """
     if owner_id is None and session_id is None:
         return []
     rows = OperatorRun.objects.filter(session__deleted_at__isnull=True)
@@ -80,26 +82,24 @@ def list_runs(
 
 
 def find_run_by_key(session_id: str, idempotency_key: str) -> RunRecord | None:
-    """The run that was asked for in a session with this key."""
     rows = OperatorRun.objects.filter(session_id=session_id, idempotency_key=idempotency_key)
     row = rows.select_related("session").first()
     return None if row is None else _run(row)
 
 
 def live_runs() -> list[RunRecord]:
-    """Every run of anybody's that workers have something to do for, oldest first."""
+    """Return the pending and running runs of all users, oldest first."""
     rows = OperatorRun.objects.filter(state__in=[RunState.PENDING, RunState.RUNNING], session__deleted_at__isnull=True)
     return [_run(row) for row in rows.select_related("session").order_by("created_at", "id")]
 
 
 def live_runs_of(session_id: str) -> list[str]:
-    """The runs of a session that workers have something to do for."""
     rows = OperatorRun.objects.filter(session_id=session_id, state__in=[RunState.PENDING, RunState.RUNNING])
     return list(rows.order_by("created_at", "id").values_list("id", flat=True))
 
 
 def forgotten_runs(now: datetime | None = None) -> list[str]:
-    """Runs with items whose worker left them, in whatever state the run is."""
+    """Return the runs, in any state, that have items of dead workers."""
     now = now or timezone.now()
     items = _expired(now).filter(run__session__deleted_at__isnull=True)
     leases = items.values_list("run_id", "lease_owner").annotate(Max("lease_expires_at"))
@@ -107,7 +107,7 @@ def forgotten_runs(now: datetime | None = None) -> list[str]:
 
 
 def owners_who_left(run_id: str, now: datetime) -> list[str]:
-    """The workers, as stored, that hold items of a run and left them: silent for longer than a lease, and not only slow."""
+    """Return the dead workers, as stored, that hold items of a run: their leases expired, and they are not only slow."""
     leases = _expired(now).filter(run_id=run_id).values_list("lease_owner").annotate(Max("lease_expires_at"))
     return [owner for owner, expired_at in leases if _is_left(owner, expired_at, now)]
 
@@ -123,14 +123,14 @@ def _is_left(owner: str, expired_at: datetime, now: datetime) -> bool:
 def list_items(
     run_id: str, *, after: int = 0, limit: int = 100, states: Collection[ItemState] = ()
 ) -> list[ItemRecord]:
-    """Items of a run after a number, in the order of the input; those in one of ``states``, or all."""
+    """Return items of a run after a number, in the order of the input, in one of ``states`` or in any."""
     chosen = f" AND state IN ({', '.join(['%s'] * len(states))})" if states else ""
     where = f"run_id = %s AND number > %s{chosen} ORDER BY number LIMIT %s"
     return _items(where, [run_id, after, *(state.value for state in states), limit])
 
 
 def load_items(run_id: str, numbers: Collection[int]) -> list[ItemRecord]:
-    """These items of a run, in the order of the input; those that are not there are absent."""
+    """Return the existing ones of these items, in the order of the input."""
     if not numbers:
         return []
     where = f"run_id = %s AND number IN ({', '.join(['%s'] * len(numbers))}) ORDER BY number"
@@ -138,10 +138,7 @@ def load_items(run_id: str, numbers: Collection[int]) -> list[ItemRecord]:
 
 
 def load_item(run_id: str, number: int) -> ItemRecord:
-    """One item of a run.
-
-    :raises OperatorItemNotFoundError: the run has no item of this number.
-    """
+    """:raises OperatorItemNotFoundError: the run has no item of this number."""
     found = load_items(run_id, [number]) if 0 < number < 2**63 else []
     if not found:
         raise OperatorItemNotFoundError(run_id=run_id, item=number)
@@ -149,7 +146,7 @@ def load_item(run_id: str, number: int) -> ItemRecord:
 
 
 def last_item(run_id: str) -> tuple[int, int]:
-    """Number of a run's last item and the offset of the byte after its line; (0, 0) where it has none yet."""
+    """Return the number of a run's last item and the offset of the byte after its line; (0, 0) where it has none yet."""
     rows = (
         OperatorItem.objects.filter(run_id=run_id)
         .order_by("-number")
@@ -166,32 +163,30 @@ def usage_of_maps(*session_ids: str) -> UsageRecord:
     return UsageRecord(**runs.aggregate(**{name: Sum(name, default=0) for name in names}))
 
 
-def tries_of_item(run_id: str, number: int) -> list[AttemptRecord]:
-    """Every try at an item, the first one first."""
-    return load_tries(run_id, [number]).get(number, [])
+def attempts_of_item(run_id: str, number: int) -> list[AttemptRecord]:
+    return load_attempts(run_id, [number]).get(number, [])
 
 
-def load_tries(run_id: str, numbers: Collection[int]) -> dict[int, list[AttemptRecord]]:
-    """The tries at these items, by their numbers, each in the order in which they were made."""
-    found: dict[int, list[AttemptRecord]] = defaultdict(list)
+def load_attempts(run_id: str, numbers: Collection[int]) -> dict[int, list[AttemptRecord]]:
+    """Return the attempts at these items by item number, in the order in which they were made."""
+    attempts: dict[int, list[AttemptRecord]] = defaultdict(list)
     for row in OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers)).order_by("item", "number"):
-        found[row.item].append(_try(row))
-    return dict(found)
+        attempts[row.item].append(_attempt(row))
+    return dict(attempts)
 
 
 def first_failures(run_id: str, *, limit: int = 5) -> list[ItemRecord]:
-    """The first items of a run that failed, in the order of the input."""
     return list_items(run_id, limit=limit, states=[ItemState.FAILED])
 
 
 def accepted_outputs(run_id: str, *, after: int = 0, limit: int = 500) -> list[ItemResult]:
-    """Items of a run after a number with their results, in the order of the input; those without one say why."""
+    """Return items of a run after a number with their results, or why they have none, in the order of the input."""
     # Numbers have no gaps. With LIMIT a PostgreSQL that has not counted the rows yet sorts all of them for each page.
     return _results("i.number > %s AND i.number <= %s ORDER BY i.number", [run_id, after, after + limit])
 
 
 def seq_before(run_id: str) -> int:
-    """The place of its session's last event before a run began, by the clock."""
+    """Return the number of its session's last event before a run was created."""
     sql = (
         "SELECT COALESCE(MIN(e.seq), 1) - 1 FROM operator_runs r JOIN events e ON e.session_id = r.session_id"
         " WHERE r.id = %s AND e.created_at >= r.created_at"
@@ -201,7 +196,6 @@ def seq_before(run_id: str) -> int:
 
 
 def load_results(run_id: str, numbers: Sequence[int]) -> list[ItemResult]:
-    """Likewise the items of these numbers."""
     among = ", ".join(["%s"] * len(numbers))
     return _results(f"i.number IN ({among}) ORDER BY i.number", [run_id, *numbers]) if numbers else []
 
@@ -227,7 +221,7 @@ def _results(which: str, values: Sequence[Any]) -> list[ItemResult]:
 
 
 def item_of(columns: Sequence[Any]) -> ItemRecord:
-    """The item that a row holds; ``columns`` are ``ITEM_COLUMNS``."""
+    """Return the item of a row whose columns are ``ITEM_COLUMNS``, in this order."""
     values = dict(zip(ITEM_COLUMNS, columns, strict=True))
     values |= {"offset": values.pop("line_offset"), "length": values.pop("line_length")}
     for name in ("not_before", "lease_expires_at", "started_at", "ended_at"):
@@ -275,7 +269,7 @@ def _run(row: OperatorRun) -> RunRecord:
     )
 
 
-def _try(row: OperatorTry) -> AttemptRecord:
+def _attempt(row: OperatorTry) -> AttemptRecord:
     return AttemptRecord(
         id=row.id,
         run_id=row.run_id,
@@ -300,50 +294,45 @@ def _try(row: OperatorTry) -> AttemptRecord:
     )
 
 
-# What workers ask of runs again and again, in as few words as it takes.
+# What workers ask of runs again and again, as cheaply as possible.
 
 _LIVE = [RunState.PENDING.value, RunState.RUNNING.value]
 
 
 def has_claimable_items(run_id: str) -> bool:
-    """Whether any item of a run waits and may be tried now."""
     waiting = OperatorItem.objects.filter(run_id=run_id, state=ItemState.PENDING.value)
     now = timezone.now()
     return waiting.filter(Q(not_before__isnull=True) | Q(not_before__lte=now)).exists()
 
 
 def run_states(run_ids: Collection[str]) -> dict[str, RunState]:
-    """The states of these runs; those of deleted sessions are absent."""
+    """Return the states of these runs without those of deleted sessions."""
     rows = OperatorRun.objects.filter(id__in=run_ids, session__deleted_at__isnull=True)
     return {run_id: RunState(state) for run_id, state in rows.values_list("id", "state")}
 
 
 def call_ids_in_flight(run_id: str) -> list[str]:
-    """The model calls that run for items of a run."""
     running = OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value)
     return list(running.exclude(call_id="").values_list("call_id", flat=True))
 
 
 def sessions_of_runs(run_ids: Collection[str]) -> dict[str, str]:
-    """The ids of these runs' sessions."""
     return dict(OperatorRun.objects.filter(id__in=run_ids).values_list("id", "session_id"))
 
 
 def has_forsaken_runs() -> bool:
-    """Whether there is work that no worker does: for a live run, to take back what a dead worker held of a stopped one,
-    or to write what came of that."""
+    """Return whether a live run has no worker, a dead worker holds items, or a stopped run has no output yet."""
     alive = OperatorShare.objects.filter(run_id=OuterRef("id"), lease_expires_at__gt=timezone.now())
     live = OperatorRun.objects.filter(state__in=_LIVE, session__deleted_at__isnull=True)
     return live.exclude(Exists(alive)).exists() or bool(forgotten_runs()) or bool(runs_without_output())
 
 
 def runs_without_output() -> list[str]:
-    """Runs that were stopped, with something done, nothing in flight and no file that holds it."""
+    """Return stopped runs that have results, nothing in flight and no output file."""
     return list(_due().values_list("id", flat=True)[:100])
 
 
 def is_output_due(run_id: str) -> bool:
-    """Whether a run is one of ``runs_without_output``."""
     return bool(_due().filter(id=run_id).exists())
 
 
@@ -356,20 +345,20 @@ def _due() -> QuerySet[Any]:
 
 
 def braked_until(aliases: Collection[str]) -> dict[str, datetime]:
-    """Until when these models may not be asked; the others may."""
+    """Return until when models may not be asked; those that may are absent."""
     rows = OperatorBrake.objects.filter(model__in=list(aliases), until__gt=timezone.now())
     return {row.model: row.until for row in rows if row.until is not None}
 
 
-# Reads that only pages make: of a run's items a page, of long texts the beginning, whatever the size of the run.
+# Reads for pages: a page of a run's items, and the beginnings of long texts, at any size of the run.
 
 _CUT_ESCAPE = re.compile(f"{ESCAPE}[0-9A-F]{{0,3}}$")
 MOST_RUNS_OF_PART = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TryHead:
-    """A try with the beginnings of what it said."""
+class AttemptHead:
+    """An attempt with the beginnings of its texts; ``output_length`` counts the stored characters of the whole."""
 
     id: str
     number: int
@@ -380,7 +369,6 @@ class TryHead:
     error: str
     output: str
     output_length: int
-    """Stored characters of the whole."""
     tokens_input: int | None
     tokens_output: int | None
     cost_micros: int | None
@@ -391,10 +379,7 @@ class TryHead:
 def page_of_items(
     run_id: str, *, start: int = 1, before: int | None = None, state: ItemState | None = None, limit: int
 ) -> list[ItemRecord]:
-    """Items from the number ``start`` on, or the last ones before ``before``; in the order of the input.
-
-    :param state: only those in it
-    """
+    """Return items from the number ``start`` on, or the last ones before ``before``, in the order of the input."""
     if before is None:
         return list_items(run_id, after=start - 1, limit=limit, states=[state] if state else ())
     rows = OperatorItem.objects.filter(run_id=run_id, number__lt=before)
@@ -404,48 +389,40 @@ def page_of_items(
 
 
 def count_running(run_id: str) -> int:
-    """Items of a run that workers hold now."""
     return OperatorItem.objects.filter(run_id=run_id, state=ItemState.RUNNING.value).count()
 
 
 def has_item_before(run_id: str, number: int, *, state: ItemState) -> bool:
-    """Whether the run has an item in this state further up in the input."""
     return OperatorItem.objects.filter(run_id=run_id, state=state.value, number__lt=number).exists()
 
 
 def load_result_heads(run_id: str, numbers: Collection[int], *, length: int) -> dict[int, str]:
-    """How the results of these items begin, by their numbers; those without one are absent."""
+    """Return the beginnings of these items' results by item number; items without a result are absent."""
     rows = OperatorTry.objects.filter(run_id=run_id, item__in=list(numbers), accepted=True)
     heads = rows.values_list("item", Substr("output", 1, length))
     return {item: _decoded(head) for item, head in heads}
 
 
-def load_try_heads(run_id: str, number: int, *, length: int, most: int) -> list[TryHead]:
-    """The last tries at an item, in their order, each with ``length`` stored characters of what it said at the most."""
-    rows = _tries(run_id, number).annotate(
+def load_attempt_heads(run_id: str, number: int, *, length: int, most: int) -> list[AttemptHead]:
+    """Return the last attempts at an item, in order, with at most ``length`` stored characters of each text."""
+    rows = _attempts(run_id, number).annotate(
         output_head=Substr("output", 1, length), error_head=Substr("error", 1, length), size=Length("output")
     )
     return [_head(row) for row in rows.defer("output", "error").order_by("-number")[:most]][::-1]
 
 
-def load_try_output(run_id: str, number: int, attempt: int) -> str:
-    """What one try at an item said, word for word.
-
-    :raises OperatorItemNotFoundError: there was no such try.
-    """
-    rows = _tries(run_id, number).filter(number=attempt) if 0 < attempt < 2**31 else OperatorTry.objects.none()
+def load_attempt_output(run_id: str, number: int, attempt: int) -> str:
+    """:raises OperatorItemNotFoundError: there was no such attempt."""
+    rows = _attempts(run_id, number, attempt)
     output = rows.values_list("output", flat=True).first()
     if output is None:
         raise OperatorItemNotFoundError(run_id=run_id, item=number)
     return output
 
 
-def load_try_call(run_id: str, number: int, attempt: int) -> str:
-    """The id of the model call that a try made.
-
-    :raises OperatorItemNotFoundError: there was no such try, or it made none.
-    """
-    rows = _tries(run_id, number).filter(number=attempt) if 0 < attempt < 2**31 else OperatorTry.objects.none()
+def load_attempt_call(run_id: str, number: int, attempt: int) -> str:
+    """:raises OperatorItemNotFoundError: there was no such attempt, or it made no call."""
+    rows = _attempts(run_id, number, attempt)
     call_id = rows.values_list("call_id", flat=True).first()
     if not call_id:
         raise OperatorItemNotFoundError(run_id=run_id, item=number)
@@ -453,20 +430,20 @@ def load_try_call(run_id: str, number: int, attempt: int) -> str:
 
 
 def runs_of_part(session_id: str, part_id: str) -> list[RunRecord]:
-    """The runs that a tool call of a session asked for, oldest first."""
     rows = OperatorRun.objects.filter(Q(session_id=session_id), Q(part_id=part_id) & ~Q(part_id=""))
     ids = rows.order_by("created_at", "id").values_list("id", flat=True)[:MOST_RUNS_OF_PART]
     return [load_run(run_id, session_id=session_id) for run_id in ids]
 
 
-def _tries(run_id: str, number: int) -> QuerySet[OperatorTry]:
-    if not 0 < number < 2**63:
+def _attempts(run_id: str, number: int, attempt: int | None = None) -> QuerySet[OperatorTry]:
+    if not 0 < number < 2**63 or not 0 < (attempt or 1) < 2**31:
         return OperatorTry.objects.none()
-    return OperatorTry.objects.filter(run_id=run_id, item=number)
+    rows = OperatorTry.objects.filter(run_id=run_id, item=number)
+    return rows if attempt is None else rows.filter(number=attempt)
 
 
-def _head(row: Any) -> TryHead:
-    return TryHead(
+def _head(row: Any) -> AttemptHead:
+    return AttemptHead(
         id=row.id,
         number=row.number,
         call_id=row.call_id or "",
@@ -485,17 +462,16 @@ def _head(row: Any) -> TryHead:
 
 
 def _decoded(head: str) -> str:
-    """Without what is left of an escape that was cut."""
+    """Decode the beginning of a text, without an escape that was cut in two."""
     return decode_text(_CUT_ESCAPE.sub("", head))
 
 
-# What the rows say of a session's runs of operators too, to be compared with its replayed ledger.
+# What the rows say of a session's runs, to be compared with its replayed ledger.
 
 _ENDED = [state.value for state in ItemState if state.is_end]
 
 
 def load_projection(session_id: str, *, using: str = "default") -> Projection:
-    """Everything that can be replayed."""
     runs = OperatorRun.objects.using(using).filter(session_id=session_id)
     ended = OperatorItem.objects.using(using).filter(run__session_id=session_id, state__in=_ENDED)
     states = ended.values_list("run_id", "number", "state").iterator()

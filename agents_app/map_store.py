@@ -1,9 +1,9 @@
-"""Runs of operators: begun once, paused, gone on with, ended."""
+"""The writes of map runs and their items, and of what workers may have in flight."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -43,10 +43,8 @@ from sessions_app.record.lease import NO_LEASE, Lease, expired
 from sessions_app.record.rows import usage_columns
 
 _RUNS = Table(OperatorRun)
-COUNTED = (ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED)
-"""States of items that are counted with their run."""
-LONGEST_ERROR = 4_000
-"""Characters of what is kept beside an item or a run of why it failed; the whole is with the try."""
+COUNTED = (ItemState.COMPLETED, ItemState.FAILED, ItemState.CANCELLED)  # each has a counter in its run's row
+LONGEST_ERROR = 4_000  # characters beside an item or a run; the whole error is with the attempt
 
 
 def start_run(
@@ -59,7 +57,7 @@ def start_run(
     part_id: str = "",
     idempotency_key: str | None = None,
 ) -> str:
-    """Begin a run, whose input is still to be read; returns its id.
+    """Create a run, whose input is still to be read; return its id.
 
     :raises IntegrityError: the session has a run with this key.
     """
@@ -81,9 +79,9 @@ def start_run(
 
 
 def begin_run(record: Change, run_id: str, *, items: int) -> None:
-    """All lines are read: from now on items may be claimed.
+    """Let the items of a run be claimed, now that all lines are read.
 
-    :raises OperatorRunNotInState: it is not pending any more.
+    :raises OperatorRunNotInState: the run is not pending any more.
     """
     values = {"state": RunState.RUNNING.value, "item_count": items, "started_at": record.now}
     _step(record, run_id, (RunState.PENDING,), values)
@@ -93,7 +91,7 @@ def begin_run(record: Change, run_id: str, *, items: int) -> None:
 def fail_run(record: Change, run_id: str, error: MnesisError) -> None:
     """End a run whose input cannot be read.
 
-    :raises OperatorRunNotInState: it is not pending any more.
+    :raises OperatorRunNotInState: the run is not pending any more.
     """
     values = {
         "state": RunState.FAILED.value,
@@ -109,12 +107,12 @@ def fail_run(record: Change, run_id: str, error: MnesisError) -> None:
 
 
 def set_run_state(record: Change, run_id: str, state: RunState, *, reason: str = "") -> RunState:
-    """Pause a run, go on with it, or cancel it with all items that no worker has; returns the state it has then.
+    """Pause, resume or cancel a run, with all items that no worker holds; return its new state.
 
-    What is cancelled may go on: the items that were cancelled wait again. One whose input was not read to its end is
-    pending again.
+    A cancelled run may be resumed: the items that were cancelled wait again. A run whose input was not read to its end
+    becomes pending again.
 
-    :raises OperatorRunNotInState: it cannot go there from the state that it is in.
+    :raises OperatorRunNotInState: the run cannot get there from the state that it is in.
     """
     row = _row(record, run_id)
     if state is RunState.RUNNING and row.item_count is None:
@@ -137,9 +135,9 @@ def set_run_state(record: Change, run_id: str, state: RunState, *, reason: str =
 
 
 def retry_failed(record: Change, run_id: str) -> int:
-    """Let the items that failed be tried again, as if for the first time; returns how many they are.
+    """Let the failed items be attempted again, as if for the first time; return their number.
 
-    :raises OperatorRunNotInState: its input was not read, or the run was cancelled: then it may be resumed first.
+    :raises OperatorRunNotInState: the input was not read, or the run was cancelled and must be resumed first.
     """
     require_run(record, run_id, RunState.RUNNING, RunState.PAUSED, RunState.COMPLETED)
     row = _row(record, run_id)
@@ -153,9 +151,9 @@ def retry_failed(record: Change, run_id: str) -> int:
 
 
 def finish_run(record: Change, run_id: str, *, output_file_id: str) -> None:
-    """End a run of which every item has ended.
+    """End a run whose items have all ended.
 
-    :raises OperatorRunNotInState: items are left, or it is neither running nor paused.
+    :raises OperatorRunNotInState: items are left, or the run is neither running nor paused.
     """
     row = _row(record, run_id)
     ended = row.completed_count + row.failed_count + row.cancelled_count
@@ -179,7 +177,7 @@ def finish_run(record: Change, run_id: str, *, output_file_id: str) -> None:
 
 
 def keep_output(record: Change, run_id: str, *, output_file_id: str) -> None:
-    """Name the file that holds what a run has so far, as when it was cancelled."""
+    """Name the file that holds the results so far of a run that was stopped."""
     state = require_run(record, run_id)
     record.update(_RUNS, {"output_file_id": output_file_id}, id=run_id, session_id=record.session_id)
     record.publish(
@@ -191,6 +189,7 @@ def keep_output(record: Change, run_id: str, *, output_file_id: str) -> None:
     )
 
 
+# From which states a person may send a run to a state.
 _BEFORE: Mapping[RunState, tuple[RunState, ...]] = {
     RunState.PENDING: (RunState.PAUSED, RunState.CANCELLED),
     RunState.RUNNING: (RunState.PAUSED, RunState.CANCELLED),
@@ -199,7 +198,6 @@ _BEFORE: Mapping[RunState, tuple[RunState, ...]] = {
     RunState.COMPLETED: (),
     RunState.FAILED: (),
 }
-"""From where somebody may send a run there."""
 
 
 def _step(record: Change, run_id: str, before: Collection[RunState], values: dict[str, Any]) -> None:
@@ -222,10 +220,10 @@ def _row(record: Change, run_id: str) -> Any:
 
 
 def require_run(record: Change, run_id: str, *states: RunState) -> RunState:
-    """The state of a run of the change's session.
+    """Return the state of a run of the change's session.
 
     :raises OperatorRunNotFoundError: the session has no such run.
-    :raises OperatorRunNotInState: it is in none of these states.
+    :raises OperatorRunNotInState: the run is in none of these states.
     """
     found = record.find(_RUNS, "state", id=run_id, session_id=record.session_id)
     if found is None:
@@ -236,16 +234,16 @@ def require_run(record: Change, run_id: str, *states: RunState) -> RunState:
 
 
 def add_to_counts(record: Change, run_id: str, states: Mapping[ItemState, int], **more: int) -> None:
-    """Add to what is counted of a run: items that came to a state, by it, and other counters by their names."""
+    """Add to a run's counters: numbers of items by the state that they came to, and ``more`` by column."""
     changes = {f"{state.value}_count": states.get(state, 0) for state in COUNTED} | more
     OperatorRun.objects.filter(id=run_id).update(**{name: F(name) + value for name, value in changes.items() if value})
 
 
 def _move_items(record: Change, run_id: str, before: ItemState, after: ItemState) -> list[int]:
-    """Move every item of a run from one state to another; returns their numbers, in order."""
+    """Move every item of a run from one state to another; return their numbers in order."""
     rows = OperatorItem.objects.filter(run_id=run_id, state=before.value)
     numbers = list(rows.order_by("number").values_list("number", flat=True))
-    # Nobody else moves them meanwhile: the session is this change's.
+    # Nothing else moves them meanwhile, because this change holds the session.
     ends: dict[str, Any] = {"ended_at": record.now if after.is_end else None}
     if not after.is_end:
         ends |= {"excused": F("attempts"), "not_before": None, "error_kind": "", "error": ""}
@@ -255,41 +253,43 @@ def _move_items(record: Change, run_id: str, before: ItemState, after: ItemState
 
 
 def _ranges(numbers: Sequence[int]) -> list[list[int]]:
-    """Numbers in order as [first, last] of each stretch without a gap."""
-    found: list[list[int]] = []
+    """Return sorted numbers as [first, last] of each range without a gap."""
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1][1] = number
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return found
+            ranges.append([number, number])
+    return ranges
 
 
 # What workers may have in flight, and which models are braked: rows that only workers read, no part of the record.
-#
-# Each renewal is one short transaction under one lock, so that the sums never pass a limit, whoever renews when.
+# Each renewal is one short transaction under one lock, so that the sums never pass a limit.
 
-LOCK = 0x6D6170
-"""Of PostgreSQL's advisory locks: ours alone."""
+LOCK = 0x6D6170  # a PostgreSQL advisory lock, which nothing else takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a worker wants of one run."""
+    """What a worker wants of one run. ``concurrency`` is the run's, of all workers together.
+
+    What is ``in_flight`` goes to no other worker until it has ended.
+    """
 
     run_id: str
     wanted: int
     in_flight: int
-    """What it has: until that has ended nobody else gets it."""
     concurrency: int
-    """Of the run, of all workers together."""
     model: str
     provider: str
     owner_id: int
 
 
 def renew_shares(worker: str, demands: Sequence[Demand], config: OperatorConfig) -> dict[str, int]:
-    """How many items of each run a worker may have in flight from now on, until its lease ends; others' runs it gives back."""
+    """Return how many items of each run a worker may have in flight until its lease ends.
+
+    The worker's shares of other runs are given back.
+    """
     now = timezone.now()
     with _alone():
         OperatorShare.objects.filter(expired(now)).delete()
@@ -302,12 +302,11 @@ def renew_shares(worker: str, demands: Sequence[Demand], config: OperatorConfig)
 
 
 def drop_shares(worker: str) -> None:
-    """Give back all that a worker has."""
     OperatorShare.objects.filter(worker=worker).delete()
 
 
 def brake_model(model: str, *, seconds: float, began: datetime) -> datetime:
-    """A model refused a call that was made at ``began``: nobody asks it for so long; returns until when."""
+    """Keep every worker from asking a model that refused a call made at ``began``; return until when."""
     now = timezone.now()
     with _alone():
         live = OperatorShare.objects.filter(model=model, lease_expires_at__gt=now)
@@ -327,8 +326,20 @@ def _renew(
     now: datetime,
 ) -> int:
     own = next((share for share in shares if (share.worker, share.run_id) == (worker, demand.run_id)), None)
-    others = [share for share in shares if share is not own]
-    granted = permits(demand.wanted, _limits(demand, others, brake, config, now))
+
+    def claims(name: str) -> list[Claim]:
+        """Return what other workers hold and want of the same run, model, provider or owner."""
+        others = (share for share in shares if share is not own and getattr(share, name) == getattr(demand, name))
+        return [Claim(held=share.permits, wanted=share.wanted) for share in others]
+
+    per_model = config.per_model if brake is None else min(config.per_model, ceiling_now(brake, now))
+    limits = [
+        (demand.concurrency, claims("run_id")),
+        (per_model, claims("model")),
+        (config.per_provider, claims("provider")),
+        (config.per_owner, claims("owner_id")),
+    ]
+    granted = permits(demand.wanted, limits)
     if own is None:
         own = OperatorShare(worker=worker, run_id=demand.run_id, model=demand.model)
         own.provider, own.owner_id = demand.provider, demand.owner_id
@@ -337,19 +348,6 @@ def _renew(
     own.lease_expires_at = Lease(owner=worker, seconds=config.lease_seconds).expires_at(now)
     own.save()
     return granted
-
-
-def _limits(
-    demand: Demand, others: Sequence[OperatorShare], brake: Brake | None, config: OperatorConfig, now: datetime
-) -> Iterator[tuple[int, list[Claim]]]:
-    def claims(is_same: Callable[[OperatorShare], bool]) -> list[Claim]:
-        return [Claim(held=share.permits, wanted=share.wanted) for share in others if is_same(share)]
-
-    per_model = config.per_model if brake is None else min(config.per_model, ceiling_now(brake, now))
-    yield demand.concurrency, claims(lambda share: share.run_id == demand.run_id)
-    yield per_model, claims(lambda share: share.model == demand.model)
-    yield config.per_provider, claims(lambda share: share.provider == demand.provider)
-    yield config.per_owner, claims(lambda share: share.owner_id == demand.owner_id)
 
 
 def _brakes(models: Collection[str]) -> dict[str, Brake]:
@@ -362,7 +360,7 @@ def _brakes(models: Collection[str]) -> dict[str, Brake]:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """A transaction that no other one of these runs beside."""
+    """Open a transaction beside which no other of these runs."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -370,22 +368,20 @@ def _alone() -> Iterator[None]:
         yield
 
 
-# Items of runs of operators: claimed under leases, each with one accepted result.
+# Items are claimed under leases, each with one accepted result.
 #
-# Rows of many items are written together, with one event that binds them all: the ledger grows with the rounds that a worker
-# makes, at most a few a second where some answers take their time, and not with the items. Only a model that answers at once
-# makes as many rounds as the database takes.
+# Rows of many items are written together, with one event that commits to them all: the ledger grows with the rounds that a
+# worker makes, at most a few a second where some answers take their time, and not with the items. Only a model that answers
+# at once makes as many rounds as the database takes.
 
-# ruff: noqa: S608 - the names in these statements are the models' own, nobody else's.
+# ruff: noqa: S608 - the names in these statements are the models' own
 
-
-_ITEMS, _TRIES = Table(OperatorItem), Table(OperatorTry)
+_ITEMS, _ATTEMPTS = Table(OperatorItem), Table(OperatorTry)
 _SUMS = ("tokens_input", "tokens_output", "cost_micros")
-_NO_LEASE = NO_LEASE | {"call_id": ""}
 
 
 def add_items(record: Change, run_id: str, items: Sequence[NewItem]) -> None:
-    """Add lines of the input, as they are read.
+    """Add lines of the input as items.
 
     :raises OperatorRunNotInState: the run has all its items already.
     """
@@ -398,12 +394,12 @@ def add_items(record: Change, run_id: str, items: Sequence[NewItem]) -> None:
 
 
 def claim_items(record: Change, run_id: str, *, worker: str, limit: int, lease_seconds: float) -> list[ItemRecord]:
-    """Claim items that may be tried now for a worker, in the order of the input; none where the run is not running.
+    """Claim items that may be attempted now for a worker, in the order of the input; none where the run is not running.
 
-    No event tells of it: ``start_map_calls`` or ``note_claimed`` does, in the same change.
+    No event is published: ``start_map_calls`` or ``note_claimed`` does that in the same change.
     """
     record.flush()
-    # SQLite's writer is alone; elsewhere somebody may be renewing a lease of one of these rows.
+    # SQLite has one writer; elsewhere another process may be renewing a lease of one of these rows.
     lock = "" if record.cursor.db.vendor == "sqlite" else " FOR UPDATE OF i SKIP LOCKED"
     # Chosen apart, and once: as a subquery of the UPDATE, PostgreSQL may choose again for each row, past the limit.
     sql = (
@@ -415,16 +411,14 @@ def claim_items(record: Change, run_id: str, *, worker: str, limit: int, lease_s
         f" RETURNING {select_columns(OperatorItem, 'operator_items', ITEM_COLUMNS)}"
     )
     lease = Lease(owner=encode_text(worker)[:100], seconds=lease_seconds)
-    now, until = _times(record, record.now, lease.expires_at(record.now))
+    to_column = record.cursor.db.ops.adapt_datetimefield_value
+    now, until = to_column(record.now), to_column(lease.expires_at(record.now))
     values = [run_id, record.session_id, now, limit, lease.owner, until, now]
     return sorted(map(item_of, run(record.cursor, sql, values).fetchall()), key=lambda item: item.number)
 
 
 def start_map_calls(record: Change, run_id: str, calls: Mapping[int, NewCall]) -> dict[int, str]:
-    """Record the questions for claimed items, by their numbers, before they are asked; returns the calls' ids likewise.
-
-    One event tells of all of them.
-    """
+    """Record the calls for claimed items before they are made; both ``calls`` and the returned ids are by item number."""
     ids = dict(zip(calls, call_store.start_calls(record, list(calls.values())), strict=True))
     record.update_each(_ITEMS, {item: {"call_id": id} for item, id in ids.items()}, key="number", run_id=run_id)
     record.publish(EventType.MAP_ITEMS_CLAIMED, run_id=run_id, items=sorted(ids), call_ids=list(ids.values()))
@@ -432,7 +426,7 @@ def start_map_calls(record: Change, run_id: str, calls: Mapping[int, NewCall]) -
 
 
 def note_claimed(record: Change, run_id: str, child_session_ids: Mapping[int, str]) -> None:
-    """Keep which child sessions work at claimed items, by their numbers, and tell of it in one event."""
+    """Record which child sessions work at claimed items, by item number."""
     rows = {item: {"child_session_id": id} for item, id in child_session_ids.items()}
     record.update_each(_ITEMS, rows, key="number", run_id=run_id)
     record.publish(
@@ -444,34 +438,50 @@ def note_claimed(record: Change, run_id: str, child_session_ids: Mapping[int, st
 
 
 def settle_items(record: Change, run_id: str, *, worker: str, settled: Sequence[Settlement]) -> set[int]:
-    """Write what came of tries, and what becomes of their items; returns the numbers of those that were the worker's.
+    """Record attempts and what becomes of their items; return the numbers of those that were the worker's.
 
-    An item that somebody else has by now is left alone, and so is its call: whoever took it over has ended that.
-    A try that is to be followed by another one is not, where the run was cancelled meanwhile.
+    An item that another worker has by now is left alone, and so is its call, which that worker has ended. No attempt
+    follows where the run was cancelled meanwhile.
     """
-    state = require_run(record, run_id)
-    if state is RunState.CANCELLED:
-        settled = [_of_cancelled_run(one) for one in settled]
+    if require_run(record, run_id) is RunState.CANCELLED:
+        settled = [
+            replace(one, state=ItemState.CANCELLED, not_before=None) if one.state is ItemState.PENDING else one
+            for one in settled
+        ]
     held = held_items(record, run_id, worker=worker, items=[one.item for one in settled])
     mine = [one for one in settled if held.get(one.item) == one.number]
     if not mine:
         return set()
-    ended = _finish_calls(record, mine)
-    tries = _insert_tries(record, run_id, mine)
+    attempts = [one.attempt for one in mine if one.attempt is not None]
+    calls = _finish_calls(
+        record,
+        {
+            one.call_id: (one.call_end, one.call_attempts)
+            for one in attempts
+            if one.call_id is not None and one.call_end is not None
+        },
+    )
+    rows = [_attempt_row(record, run_id, one, one.attempt) for one in mine if one.attempt is not None]
+    record.insert(_ATTEMPTS, *rows)
+    ids = {row.item: row.id for row in rows}
     record.update_each(
         _ITEMS,
-        {one.item: _item_columns(record, one, tries.get(one.item, "")) for one in mine},
+        {one.item: _item_columns(record, one, ids.get(one.item, "")) for one in mine},
         key="number",
         add=("excused", *_SUMS, "duration_ms"),
         run_id=run_id,
     )
-    _count(record, run_id, mine)
-    record.publish(EventType.MAP_ITEM_COMPLETED, run_id=run_id, **_numbers(mine), **ended)
+    sums = {name: sum(getattr(one.usage, name) or 0 for one in attempts) for name in _SUMS}
+    add_to_counts(record, run_id, Counter(one.state for one in mine), try_count=len(attempts), **sums)
+    numbers: dict[str, list[int]] = {word: [] for word in (*(state.value for state in COUNTED), "again")}
+    for one in mine:
+        numbers[one.state.value if one.state.is_end else "again"].append(one.item)
+    record.publish(EventType.MAP_ITEM_COMPLETED, run_id=run_id, **numbers, **calls)
     return {one.item for one in mine}
 
 
 def renew_items(run_id: str, *, worker: str, items: Collection[int], lease_seconds: float) -> set[int]:
-    """Renew a worker's lease of these items of a run, in no change; return the numbers of those that it still has."""
+    """Renew a worker's leases of these items of a run, outside a change; return the numbers of those that it still has."""
     if not items:
         return set()
     mine = OperatorItem.objects.filter(
@@ -481,16 +491,16 @@ def renew_items(run_id: str, *, worker: str, items: Collection[int], lease_secon
     due = lease.due(mine, now)
     if due.exists():
         with transaction.atomic():
-            # A change that writes a row of these takes its rows in another order: each would wait for the other.
+            # Rows that a change has locked are skipped: it takes them in another order, and each would wait for the other.
             rows = list(due.select_for_update(skip_locked=True, of=("self",)).values_list("id", flat=True))
             lease.renew(OperatorItem.objects.filter(id__in=rows), now)
     return set(mine.values_list("number", flat=True))
 
 
 def held_items(record: Change, run_id: str, *, worker: str, items: Collection[int]) -> dict[int, int]:
-    """Which of these items a worker has, and the ``attempts`` of the try for which it has each.
+    """Return which of these items a worker holds, each with the ``attempts`` for which it holds it.
 
-    One that was lost and claimed again may be in its hands twice: only the later try is its.
+    A worker may lose an item and claim it again while the first attempt is still in flight: only the later one counts.
     """
     record.flush()
     rows = OperatorItem.objects.filter(
@@ -500,47 +510,28 @@ def held_items(record: Change, run_id: str, *, worker: str, items: Collection[in
 
 
 def release_expired(record: Change, run_id: str) -> list[int]:
-    """Let items wait again whose worker left them; returns their numbers.
+    """Let the items of dead workers wait again, or cancel them with a cancelled run; return their numbers.
 
-    Their calls are closed: nobody knows how they ended. The lost tries count for nothing. In a run that was cancelled
-    the items are cancelled.
+    Their calls are closed as broken, and the lost attempts are excused.
     """
     left = owners_who_left(run_id, record.now)
     return _release(record, run_id, Q(expired(record.now), lease_owner__in=left))
 
 
 def give_back(record: Change, run_id: str, *, worker: str, items: Collection[int]) -> list[int]:
-    """As ``release_expired``, of items that a worker holds and does not begin."""
+    """Release items that a worker holds and does not start, as ``release_expired`` does."""
     return _release(record, run_id, Q(lease_owner=worker, number__in=list(items)))
 
 
-def _of_cancelled_run(one: Settlement) -> Settlement:
-    return replace(one, state=ItemState.CANCELLED, not_before=None) if one.state is ItemState.PENDING else one
-
-
-def _finish_calls(record: Change, settled: Sequence[Settlement]) -> dict[str, list[str]]:
-    ends = {
-        one.attempt.call_id: (one.attempt.call_end, one.attempt.call_attempts)
-        for one in settled
-        if one.attempt is not None and one.attempt.call_id is not None and one.attempt.call_end is not None
-    }
-    return _by_end(ends, call_store.finish_calls(record, ends))
-
-
-def _by_end(ends: Mapping[str, tuple[MessageEnd, int]], ended: Collection[str]) -> dict[str, list[str]]:
+def _finish_calls(record: Change, ends: Mapping[str, tuple[MessageEnd, int]]) -> dict[str, list[str]]:
+    """Finish calls by id, each with its number of requests; return those that ended by it, for an event."""
+    ended = set(call_store.finish_calls(record, ends))
     failed = {id for id, (end, _) in ends.items() if end.error_code is not None}
-    return {"calls_completed": sorted(set(ended) - failed), "calls_failed": sorted(set(ended) & failed)}
+    return {"calls_completed": sorted(ended - failed), "calls_failed": sorted(ended & failed)}
 
 
-def _insert_tries(record: Change, run_id: str, settled: Sequence[Settlement]) -> dict[int, str]:
-    rows = [_try_row(record, run_id, one) for one in settled if one.attempt is not None]
-    record.insert(_TRIES, *rows)
-    return {row.item: row.id for row in rows}
-
-
-def _try_row(record: Change, run_id: str, one: Settlement) -> Any:
-    attempt = one.attempt or AttemptOutcome()
-    return _TRIES.row(
+def _attempt_row(record: Change, run_id: str, one: Settlement, attempt: AttemptOutcome) -> Any:
+    return _ATTEMPTS.row(
         id=new_id("try"),
         session_id=record.session_id,
         run_id=run_id,
@@ -559,42 +550,28 @@ def _try_row(record: Change, run_id: str, one: Settlement) -> Any:
     )
 
 
-def _item_columns(record: Change, one: Settlement, try_id: str) -> dict[str, Any]:
-    attempt = one.attempt or AttemptOutcome()
+def _item_columns(record: Change, one: Settlement, attempt_id: str) -> dict[str, Any]:
+    attempt, is_completed = one.attempt or AttemptOutcome(), one.state is ItemState.COMPLETED
     return {
         "state": one.state.value,
         "not_before": one.not_before,
-        "error_kind": (one.error_kind or "") if one.state is not ItemState.COMPLETED else "",
-        "error": one.error[:LONGEST_ERROR] if one.state is not ItemState.COMPLETED else "",
-        "accepted_try_id": try_id if one.state is ItemState.COMPLETED else "",
+        "error_kind": "" if is_completed else one.error_kind or "",
+        "error": "" if is_completed else one.error[:LONGEST_ERROR],
+        "accepted_try_id": attempt_id if is_completed else "",
         "ended_at": record.now if one.state.is_end else None,
         "excused": int(one.excused),
         "duration_ms": attempt.duration_ms,
         **{name: getattr(attempt.usage, name) or 0 for name in _SUMS},
-        **_NO_LEASE,
+        **NO_LEASE,
+        "call_id": "",
     }
-
-
-def _count(record: Change, run_id: str, settled: Sequence[Settlement]) -> None:
-    states = Counter(one.state for one in settled)
-    attempts = [one.attempt for one in settled if one.attempt is not None]
-    sums = {name: sum(getattr(attempt.usage, name) or 0 for attempt in attempts) for name in _SUMS}
-    add_to_counts(record, run_id, states, try_count=len(attempts), **sums)
-
-
-def _numbers(settled: Iterable[Settlement]) -> dict[str, list[int]]:
-    """Item numbers by the word of what became of them; of those that wait again too."""
-    found: dict[str, list[int]] = {word: [] for word in (*(state.value for state in COUNTED), "again")}
-    for one in settled:
-        found[one.state.value if one.state.is_end else "again"].append(one.item)
-    return found
 
 
 def _release(record: Change, run_id: str, which: Q) -> list[int]:
     state = require_run(record, run_id)
     lost = OperatorItem.objects.filter(which, run_id=run_id, state=ItemState.RUNNING.value)
-    found = list(lost.order_by("number").values_list("number", "call_id"))
-    numbers = [number for number, _ in found]
+    call_ids = dict(lost.order_by("number").values_list("number", "call_id"))
+    numbers = list(call_ids)
     if not numbers:
         return []
     is_over = state is RunState.CANCELLED
@@ -602,21 +579,13 @@ def _release(record: Change, run_id: str, which: Q) -> list[int]:
         state=(ItemState.CANCELLED if is_over else ItemState.PENDING).value,
         ended_at=record.now if is_over else None,
         excused=F("excused") + 1,
-        **_NO_LEASE,
+        **NO_LEASE,
+        call_id="",
     )
     add_to_counts(record, run_id, {ItemState.CANCELLED: len(numbers)} if is_over else {})
-    ended = _close_calls(record, [call_id for _, call_id in found if call_id])
-    word = "cancelled" if is_over else "again"
-    record.publish(EventType.MAP_ITEMS_RELEASED, run_id=run_id, **{word: numbers}, **ended)
-    return numbers
-
-
-def _close_calls(record: Change, call_ids: Sequence[str]) -> dict[str, list[str]]:
     reason = ModelCallAbandoned()
     end = MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
-    ends = dict.fromkeys(call_ids, (end, 1))
-    return _by_end(ends, call_store.finish_calls(record, ends))
-
-
-def _times(record: Change, *times: datetime) -> list[Any]:
-    return [record.cursor.db.ops.adapt_datetimefield_value(time) for time in times]
+    calls = _finish_calls(record, dict.fromkeys(filter(None, call_ids.values()), (end, 1)))
+    word = "cancelled" if is_over else "again"
+    record.publish(EventType.MAP_ITEMS_RELEASED, run_id=run_id, **{word: numbers}, **calls)
+    return numbers

@@ -8,7 +8,7 @@ from typing import Any
 
 from django_q.tasks import async_task
 
-from agents_app.maps.worker import place, work_for_a_slice
+from agents_app.maps.worker import work_for_a_slice, worker_slot
 from agents_app.schedule import is_cluster_stopping, most_workers, wake_workers
 from agents_app.turns.lifecycle import FORK_TASK, finish_fork
 from mnesis_core.errors import Conflict, SessionNotFoundError
@@ -19,7 +19,7 @@ FORK_SECONDS = 60.0
 
 def work(**_later: Any) -> None:
     """Work on operators' runs for a slice of time, unless enough workers of this machine do, and queue the rest."""
-    with place(most_workers()) as is_free:
+    with worker_slot(most_workers()) as is_free:
         is_more = is_free and work_for_a_slice(must_stop=is_cluster_stopping)
     if is_more:
         wake_workers(1)

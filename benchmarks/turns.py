@@ -1,6 +1,6 @@
 """Whole turns with a model that answers at once, against plain SQL that reads and writes the same rows.
 
-A turn is started at the one contract behind every door and runs to its end: claim, context, call, answer, and, in the
+A turn is started at the one contract behind every endpoint and runs to its end: claim, context, call, answer, and, in the
 second kind, two tools and another call. Plain SQL commits what a turn must have made durable when a turn must, reads
 the context before each call, and nothing else: it has every row beforehand. What the model takes is in neither.
 

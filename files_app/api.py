@@ -299,7 +299,7 @@ async def _chunks(content_id: str, first: int, end: int) -> AsyncIterator[bytes]
         yield await asyncio.to_thread(read_content, content_id, begin, min(CHUNK_BYTES, end - begin))
 
 
-# Lines of a file and a search in it, at the REST door.
+# Lines of a file and a search in it, at the REST endpoint.
 
 READING_ERRORS = {401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 422: ErrorOut, 429: ErrorOut}
 

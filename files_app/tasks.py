@@ -1,4 +1,4 @@
-"""Doors for the worker. A task may run twice or late: what is written once says whether it is still to be done."""
+"""Tasks for the worker. A task may run twice or late: what is written once says whether it is still to be done."""
 
 from __future__ import annotations
 

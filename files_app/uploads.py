@@ -154,7 +154,7 @@ def _folder() -> Path:
     return folder
 
 
-# Uploads that may be broken off, at the REST door: the tus protocol, version 1.0.0 (https://tus.io/protocols/resumable-upload).
+# Uploads that may be broken off, at the REST endpoint: the tus protocol, version 1.0.0 (https://tus.io/protocols/resumable-upload).
 #
 # Any tus client can send here: it makes an upload with its length, sends bytes, asks after a break where to go on, and
 # is told the file's id with the last of them (``Mnesis-File``).

@@ -1,4 +1,4 @@
-"""Mnesis as a Django project: settings, doors, the commands that start it."""
+"""Mnesis as a Django project: settings, endpoints, the commands that start it."""
 
 import gc
 

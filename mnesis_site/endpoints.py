@@ -1,4 +1,4 @@
-"""``POST /rpc``: JSON-RPC over HTTP. Who asks is found as at the REST door."""
+"""``POST /rpc``: JSON-RPC over HTTP. Who asks is found as at the REST endpoint."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def refusal(exception: Exception) -> HttpResponse:
 
 # The root of the OpenAI-compatible API: keys only, and errors in OpenAI's shape.
 
-openai_door = NinjaAPI(
+openai_api = NinjaAPI(
     title="Mnesis, OpenAI-compatible",
     version="1",
     auth=[KeyAuth()],
@@ -63,5 +63,5 @@ openai_door = NinjaAPI(
     openapi_url=None,
     docs_url=None,
 )
-openai_door.add_router("", openai_router)
-answer_errors(openai_door, openai_error)
+openai_api.add_router("", openai_router)
+answer_errors(openai_api, openai_error)

@@ -1,4 +1,4 @@
-"""Whatever goes wrong at an HTTP door as one error of the registry; each door gives it its own shape."""
+"""Whatever goes wrong at an HTTP endpoint as one error of the registry; each endpoint gives it its own shape."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sessions_app.database.threads import drop_broken
 
 R = TypeVar("R", bound=HttpResponse)
 Shape = Callable[[MnesisError, int], HttpResponse]
-"""The answer of a door for an error, with this HTTP status where it is not 0."""
+"""The answer of an endpoint for an error, with this HTTP status where it is not 0."""
 
 HTTP_ERRORS: dict[int, type[MnesisError]] = {
     401: NotSignedIn,
@@ -129,7 +129,7 @@ def _refused(problem: HttpError) -> MnesisError:
     return HTTP_ERRORS.get(problem.status_code, MnesisError)(problem.message)
 
 
-# Errors as answers outside the API's own doors: a page for people, the registry's shape for programs.
+# Errors as answers outside the API's own endpoints: a page for people, the registry's shape for programs.
 
 logger = logging.getLogger(__name__)
 PROGRAM_PATHS = ("/api/", "/v1/", "/rpc", "/mcp")
@@ -139,7 +139,7 @@ KINDS = ["text/html", "application/json"]
 
 
 def json_error(error: MnesisError, *, status: int = 0) -> JsonResponse:
-    """The one shape of an error at every HTTP door; ``status`` where HTTP has a closer one than the registry."""
+    """The one shape of an error at every HTTP endpoint; ``status`` where HTTP has a closer one than the registry."""
     return with_pause(error, JsonResponse({"error": error.as_dict()}, status=status or error.status))
 
 

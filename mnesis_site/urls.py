@@ -7,7 +7,7 @@ from django.urls import include, path, re_path
 
 from mnesis_site import views
 from mnesis_site.api import api
-from mnesis_site.endpoints import openai_door, rpc
+from mnesis_site.endpoints import openai_api, rpc
 
 urlpatterns = [
     re_path(r"^static/(?:[0-9a-f]{12}/)?(?P<name>.+)$", views.other_static, name="other-static"),
@@ -20,7 +20,7 @@ urlpatterns = [
     path("admin/password_change/", views.set_password, name="administration-password"),
     path("admin/", admin.site.urls),
     path("api/", api.urls),
-    path("v1/", openai_door.urls),
+    path("v1/", openai_api.urls),
     path("rpc", rpc, name="rpc"),
     path("", include("sessions_app.urls")),
     path("", include("compaction_app.urls")),

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0 (https://www.jsonrpc.org/specification): calls of the REST endpoint by name, and the few that it has not.
+"""JSON-RPC 2.0 (https://www.jsonrpc.org/specification): calls of the REST endpoint by name, and a few of its own.
 
-A result is what the REST endpoint answers. An error has the registry's number and message, and in ``data`` its code and
-details; where the specification has a number of its own (not JSON, no request, no such method), that one stands.
+A result is what the REST endpoint answers. An error has the registry's number and message, and its code and details in
+``data``; where the specification has a number of its own (not JSON, no request, no such method), that one is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from compaction_app import api as compaction_api
 from compaction_app import search as search_api
 from files_app import api as files_api
 from mnesis_core.errors import InvalidRequest, MnesisError, NotFound
-from mnesis_core.records import TurnRecord
 from mnesis_core.text import read_json
 from sessions_app import api as sessions_api
 from sessions_app.callers import Caller
@@ -31,10 +30,9 @@ from sessions_app.database.threads import db
 from sessions_app.operations import OPERATIONS, Operations, operation, perform
 from sessions_app.schemas import JSONEncoder, TurnOut
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
-"""The specification's own numbers, section 5.1."""
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601  # section 5.1 of the specification
+# A batch holds one connection, and its answers memory, until the last is done.
 BATCH_LIMIT = 100
-"""Requests in one batch: a batch holds one connection, and its answers memory, until the last is done."""
 
 Id = str | int | float | None
 
@@ -72,8 +70,8 @@ class WaitForMap(Schema):
     seconds: Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)] = 120
 
 
+# The modules whose calls are published by name: importing them fills ``OPERATIONS``.
 PUBLISHING = (rest, maps_api, compaction_api, search_api, files_api, sessions_api)
-"""The modules whose calls are published by name."""
 METHODS: Operations = OPERATIONS
 
 
@@ -104,7 +102,9 @@ def fork_session(caller: Caller, asked: Fork) -> Any:
 async def start_turn(caller: Caller, asked: StartTurn) -> Any:
     """Write the message and start the turn; the answer comes at once, or when it has ended or waits for somebody."""
     started = await lifecycle.start_turn(asked.session_id, owner_id=caller.owner_id, **asked.arguments())
-    return await _turn(started.turn, caller, wait=asked.wait)
+    if not asked.wait:
+        return started.turn
+    return await lifecycle.wait_turn(asked.session_id, started.turn.id, owner_id=caller.owner_id)
 
 
 @operation("turn/wait", result=TurnOut, may_wait=True)
@@ -130,14 +130,8 @@ def subscribe(caller: Caller, asked: OfSession) -> dict[str, Any]:
     )
 
 
-async def _turn(turn: TurnRecord, caller: Caller, *, wait: bool) -> TurnRecord:
-    if wait:
-        turn = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=caller.owner_id)
-    return turn
-
-
 async def respond(text: str | bytes, caller: Caller) -> str | None:
-    """What is answered to one text of a client: a response, a list of them, or nothing to notifications."""
+    """Answer one text of a client: with a response, a list of them, or ``None`` to notifications."""
     try:
         asked = read_json(text)
     except InvalidRequest as error:
@@ -146,7 +140,7 @@ async def respond(text: str | bytes, caller: Caller) -> str | None:
 
 
 async def answer(asked: Any, caller: Caller, methods: Operations = METHODS) -> str | None:
-    """The same to what was read of it: one request, or a batch of them."""
+    """Answer one request or a batch of them, already read from JSON."""
     if not isinstance(asked, list):
         response = await answer_one(asked, caller, methods)
         return None if response is None else write(response)
@@ -158,15 +152,25 @@ async def answer(asked: Any, caller: Caller, methods: Operations = METHODS) -> s
 
 
 async def answer_one(asked: Any, caller: Caller, methods: Operations) -> dict[str, Any] | None:
-    """The response to one request; ``None`` to a notification, which gets none even when it fails."""
+    """Return the response to one request; ``None`` to a notification, even when it fails."""
     if not is_request(asked):
         return failure(None, InvalidRequest("This is no JSON-RPC 2.0 request."), INVALID_REQUEST)
-    response = await _call(asked, caller, methods)
+    identity, name = asked.get("id"), asked["method"]
+    wanted = methods.get(name)
+    try:
+        if wanted is None:
+            unknown = NotFound("There is no such method. Ask 'initialize' which there are.")
+            response = failure(identity, unknown, METHOD_NOT_FOUND)
+        else:
+            result = await perform(wanted, asked.get("params", {}), caller)
+            response = {"jsonrpc": "2.0", "id": identity, "result": result}
+    except Exception as exception:
+        response = failure(identity, to_error(exception, asked=f"JSON-RPC {name}"))
     return response if "id" in asked else None
 
 
 def may_wait(asked: Any) -> bool:
-    """Whether the answer may take minutes."""
+    """Return whether the answer may take minutes."""
     if isinstance(asked, list):
         return any(map(may_wait, asked))
     wanted = METHODS.get(asked["method"]) if is_request(asked) else None
@@ -174,29 +178,15 @@ def may_wait(asked: Any) -> bool:
 
 
 def is_request(asked: Any) -> bool:
-    """Whether a value is a request object (section 4)."""
+    """Return whether a value is a request object (section 4 of the specification)."""
     if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0" or not isinstance(asked.get("method"), str):
         return False
     identity = asked.get("id")
     return isinstance(identity, Id) and not isinstance(identity, bool)
 
 
-async def _call(asked: dict[str, Any], caller: Caller, methods: Operations) -> dict[str, Any]:
-    identity, name = asked.get("id"), asked["method"]
-    wanted = methods.get(name)
-    if wanted is None:
-        return failure(
-            identity, NotFound("There is no such method. Ask 'initialize' which there are."), METHOD_NOT_FOUND
-        )
-    try:
-        result = await perform(wanted, asked.get("params", {}), caller)
-        return {"jsonrpc": "2.0", "id": identity, "result": result}
-    except Exception as exception:
-        return failure(identity, to_error(exception, asked=f"JSON-RPC {name}"))
-
-
 def failure(identity: Id, error: MnesisError, number: int = 0) -> dict[str, Any]:
-    """An error as a response; ``number`` where the specification has a closer one than the registry."""
+    """Return an error as a response; ``number`` where the specification has a closer one than the registry."""
     body = {
         "code": number or error.rpc_code,
         "message": error.message,
@@ -206,5 +196,5 @@ def failure(identity: Id, error: MnesisError, number: int = 0) -> dict[str, Any]
 
 
 def write(value: Any) -> str:
-    """A response on one line. Lone surrogates leave escaped, as they came."""
+    """Return a response on one line; lone surrogates stay escaped."""
     return json.dumps(value, cls=JSONEncoder)

@@ -1,6 +1,6 @@
-"""The Model Context Protocol's server (https://modelcontextprotocol.io), with the official package: our part of it.
+"""A server of the Model Context Protocol (https://modelcontextprotocol.io), made with the official package.
 
-A tool's error is a result that says so, since the model shall see it; an error of a resource is one of the protocol.
+A tool's error is a result, because the model has to see it; an error of a resource is one of the protocol.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ INSTRUCTIONS = (
     "Mnesis keeps every conversation whole. mnesis_run and mnesis_resume talk with a model; lcm_grep finds anything "
     "that was ever said; lcm_describe, lcm_expand and lcm_read open what it finds, summaries included."
 )
+# The first part of a path after ``mnesis://``, with the prefix of the ids that may follow it.
 KINDS = {"sessions": "sess", "summaries": "sum", "files": "file"}
-"""What stands behind ``mnesis://``, with the prefix of its ids."""
-LISTED = 50
-"""Resources of one page."""
+PAGE = 50
 JSON, TEXT = "application/json", "text/plain"
 
 
 def always(caller: Caller) -> CallerOf:
-    """Every request acts for one person, as long as their account is open."""
+    """Let every request act for one person, as long as their account is open."""
 
     async def caller_of(context: Context) -> Caller:
         try:
@@ -55,7 +54,7 @@ def always(caller: Caller) -> CallerOf:
 
 
 def make_server(caller_of: CallerOf) -> Server[Any]:
-    """A server; ``caller_of`` says for whom a request acts, and raises an ``MCPError`` where that is nobody any more."""
+    """Return a server. ``caller_of`` finds for whom a request acts, and raises an ``MCPError`` if the account was closed."""
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         return await run_tool(params.name, params.arguments or {}, await caller_of(context))
@@ -81,7 +80,6 @@ def make_server(caller_of: CallerOf) -> Server[Any]:
 
 
 async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    """Every tool, with the JSON Schema of what it takes."""
     tools = [
         types.Tool(
             name=name,
@@ -95,7 +93,7 @@ async def list_tools(context: Context, params: types.PaginatedRequestParams | No
 
 
 async def run_tool(name: str, arguments: dict[str, Any], caller: Caller) -> types.CallToolResult:
-    """Call a tool; its result as text, and as a value where it is one.
+    """Call a tool; return its result as text, and as structured content unless it is a text.
 
     :raises MCPError: there is no such tool.
     """
@@ -106,17 +104,16 @@ async def run_tool(name: str, arguments: dict[str, Any], caller: Caller) -> type
         result = await perform(known, arguments, caller)
     except Exception as exception:
         error = to_error(exception, asked=f"MCP {name}")
-        return _told(f"{error.code}: {error.message}", _plain({"error": error.as_dict()}), is_error=True)
+        return _tool_result(f"{error.code}: {error.message}", _plain({"error": error.as_dict()}), is_error=True)
     if isinstance(result, str):
-        return _told(result)
+        return _tool_result(result)
     value = _plain(result)
-    return _told(json.dumps(value, ensure_ascii=False), value)
+    return _tool_result(json.dumps(value, ensure_ascii=False), value)
 
 
 async def list_templates(
     context: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
-    """What may be read by its id."""
     templates = [
         types.ResourceTemplate(
             uri_template=f"mnesis://{kind}/{{id}}", name=kind, mime_type=JSON if kind == "sessions" else TEXT
@@ -127,10 +124,7 @@ async def list_templates(
 
 
 async def resources_of(caller: Caller, cursor: str | None) -> types.ListResourcesResult:
-    """The caller's sessions, the latest first.
-
-    :raises MCPError: the cursor is none of ours.
-    """
+    """:raises MCPError: the cursor is not valid."""
     try:
         page = await db(
             session_page,
@@ -139,7 +133,7 @@ async def resources_of(caller: Caller, cursor: str | None) -> types.ListResource
             label=None,
             q="",
             parent_id=None,
-            limit=LISTED,
+            limit=PAGE,
             cursor=cursor,
         )
     except MnesisError as error:
@@ -152,9 +146,9 @@ async def resources_of(caller: Caller, cursor: str | None) -> types.ListResource
 
 
 async def read_resource(uri: str, caller: Caller) -> types.ReadResourceResult:
-    """A session with its newest messages; a summary; a file, or what is known of it.
+    """Return a session with its newest messages, a summary, a file, or what is known of a file.
 
-    :raises MCPError: there is nothing there, or it belongs to somebody else.
+    :raises MCPError: there is no such resource, or it belongs to another person.
     """
     try:
         kind, id = _parse(uri)
@@ -166,11 +160,11 @@ async def read_resource(uri: str, caller: Caller) -> types.ReadResourceResult:
 
 
 def protocol_error(error: MnesisError) -> MCPError:
-    """An error of ours as one of the protocol: the registry's number and message; its code and details as data."""
+    """Return an error as one of the protocol: the registry's number and message, with the code and details as data."""
     return MCPError(error.rpc_code, printable(error.message), _plain({"code": error.code, "details": error.details}))
 
 
-def _told(text: str, value: Any = None, *, is_error: bool = False) -> types.CallToolResult:
+def _tool_result(text: str, value: Any = None, *, is_error: bool = False) -> types.CallToolResult:
     content: list[types.ContentBlock] = [types.TextContent(text=printable(text))]
     return types.CallToolResult(content=content, structured_content=value, is_error=is_error)
 
@@ -194,5 +188,5 @@ def _read(kind: str, id: str, owner_id: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that its package can write: times as text, no lone surrogates."""
+    """Return a value that the package can write: times as texts, and no lone surrogates."""
     return json.loads(printable(json.dumps(value, cls=JSONEncoder, ensure_ascii=False)))

@@ -1,6 +1,7 @@
-"""What a foreign agent may do here: the tools and resources of the MCP server, each one domain call.
+"""The tools and resources of the MCP server, each one domain call.
 
-It acts for one person, in all of their sessions; a model's own memory tools see one session and those above it.
+An agent of another program acts for one person in all of their sessions, while a model's own memory tools see one
+session and those above it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from agents_app.maps import service
 from agents_app.maps.schemas import AgenticMapIn, MapIn
 from agents_app.schemas import InboxIn
 from agents_app.tools.memory import describing, reading
-from agents_app.tools.memory import reading as expanding
 from agents_app.tools.memory.describing import describe_operator_run
 from agents_app.tools.memory.reach import find_own
 from agents_app.turns import lifecycle
@@ -50,8 +50,7 @@ WaitSeconds = Annotated[
 ]
 SessionId = Annotated[str, Field(description="The id of a session (sess_…).")]
 Message = Annotated[str, Field(description="What to say to the model of the session.")]
-NEWEST = 20
-"""Messages that a session's resource shows."""
+NEWEST = 20  # messages that a session's resource shows
 
 
 class Run(Schema):
@@ -107,8 +106,8 @@ class Sessions(Schema):
     cursor: str | None = None
 
 
+# The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too.
 Pattern = Annotated[str, Field(min_length=1, max_length=1_000, alias="pattern")]
-"""The parameter is named as in the session's own tools; REST's name for it, ``q``, is accepted too."""
 
 
 class Grep(Schema):
@@ -181,8 +180,10 @@ async def resume(caller: Caller, asked: Resume) -> Any:
     if asked.message:
         started = await lifecycle.start_turn(session.id, owner_id=caller.owner_id, message=asked.message)
         return await _answer(started.turn, caller, asked.wait_seconds)
-    turn = await db(_newest_turn, session.id, owner_id=caller.owner_id)
-    return await _answer(turn, caller, asked.wait_seconds)
+    turns = await db(list_turns, session.id, limit=1)
+    if not turns:
+        raise InvalidRequest("Nothing was said in this session yet. Send a message.", field="message")
+    return await _answer(turns[0], caller, asked.wait_seconds)
 
 
 _publish(
@@ -262,7 +263,7 @@ def expand(caller: Caller, asked: Expanded) -> str:
     found = find_own(asked.summary_id, owner_id=caller.owner_id)
     if found.kind != "sum":
         raise InvalidRequest(f"{found.id} is no summary; lcm_read reads it", field="summary_id")
-    return expanding.expand(found, cursor=asked.cursor, tokens=asked.tokens)
+    return reading.expand(found, cursor=asked.cursor, tokens=asked.tokens)
 
 
 @_tool("lcm_read", result=str)
@@ -273,7 +274,6 @@ def read(caller: Caller, asked: Read) -> str:
 
 
 def read_session(session_id: str, *, owner_id: int) -> dict[str, Any]:
-    """A session with its newest messages."""
     session = load_session(session_id, owner_id=owner_id)
     first = max(session.message_seq - NEWEST, 0)
     page = message_page(session_id, owner_id=owner_id, after=first, limit=NEWEST)
@@ -286,16 +286,8 @@ async def _run_map(asked: service.MapRequest, caller: Caller, seconds: float) ->
     return await db(describe_operator_run, await service.wait(begun.id, owner_id=caller.owner_id, seconds=seconds))
 
 
-def _newest_turn(session_id: str, *, owner_id: int) -> TurnRecord:
-    load_session(session_id, owner_id=owner_id)
-    turns = list_turns(session_id, limit=1)
-    if not turns:
-        raise InvalidRequest("Nothing was said in this session yet. Send a message.", field="message")
-    return turns[0]
-
-
 async def _answer(turn: TurnRecord, caller: Caller, seconds: float) -> TurnRecord:
-    """The turn when it has ended or waits for somebody, or as it is after so many seconds."""
+    """Return the turn when it has ended or waits for a person, or as it is after this number of seconds."""
     try:
         async with asyncio.timeout(seconds):
             turn = await lifecycle.wait_turn(turn.session_id, turn.id, owner_id=caller.owner_id)

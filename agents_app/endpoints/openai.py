@@ -1,4 +1,9 @@
-"""The JSON that the OpenAI-compatible door takes."""
+"""The OpenAI-compatible endpoint: a request of Chat Completions becomes one turn, started or resumed, whose answer is followed.
+
+With a session the server holds the history and records what is new. Without one the request is a session of its own, of
+one turn, whose model sees what the caller sent and is offered the caller's tools only. The turn belongs to the runner,
+so it ends whether or not the client stays.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +70,8 @@ from sessions_app.record.message_queries import load_message_rows, load_messages
 from sessions_app.record.session_queries import find_imported, load_session
 from sessions_app.record.turn_queries import find_turn_of_part, load_turn
 
+# The field of ``metadata`` in place of the header ``X-Mnesis-Session``, for clients that cannot send headers.
 SESSION_FIELD = "mnesis_session"
-"""Of ``metadata``: what the header ``X-Mnesis-Session`` says, for clients that cannot send headers."""
 
 
 class CalledIn(Schema):
@@ -93,10 +98,7 @@ class MessageIn(Schema):
     tool_call_id: str = ""
 
     def said(self, place: int) -> RequestMessage:
-        """The message as a value.
-
-        :raises InvalidRequest: it holds something else than text and calls.
-        """
+        """:raises InvalidRequest: the message holds something other than text and calls."""
         return RequestMessage(
             role="system" if self.role == "developer" else self.role,
             text=text_of_content(self.content, field=f"messages.{place}.content"),
@@ -124,7 +126,6 @@ class ToolIn(Schema):
     function: FunctionIn
 
     def spec(self) -> ToolSpec:
-        """The tool as a model sees it."""
         parameters = self.function.parameters or {"type": "object", "properties": {}}
         return ToolSpec(name=self.function.name, description=self.function.description or "", parameters=parameters)
 
@@ -153,17 +154,18 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream ends with its numbers."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     def request(self, session: str) -> CompletionRequest:
-        """The request as a value; ``session`` is what the header says.
+        """Return the request as a value; ``session`` is the header's.
 
-        :raises InvalidRequest: something of it is not supported; names it.
+        :raises InvalidRequest: a parameter, which the error names, is not supported.
         """
         parameters = self.model_dump(exclude_unset=True)
         check_supported(parameters)
-        where = session or self._session_in_metadata()
+        where = session or (self.metadata or {}).get(SESSION_FIELD, "")
+        if not isinstance(where, str):
+            raise InvalidRequest("metadata.mnesis_session must be a session's id", field=f"metadata.{SESSION_FIELD}")
         tools = () if self.tool_choice == "none" else tuple(tool.spec() for tool in self.tools or ())
         return CompletionRequest(
             model=self.model,
@@ -175,86 +177,73 @@ class CompletionIn(BaseModel):  # ninja's own kind would lose what has no field
             unused=unused(parameters, in_session=bool(where)),
         )
 
-    def _session_in_metadata(self) -> str:
-        session = (self.metadata or {}).get(SESSION_FIELD, "")
-        if not isinstance(session, str):
-            raise InvalidRequest("metadata.mnesis_session must be a session's id", field=f"metadata.{SESSION_FIELD}")
-        return session
-
-
-# Story: a request of OpenAI's Chat Completions becomes one turn, started or gone on with, and its answer is followed.
-#
-# With a session the server holds the history and writes down what is new; without one the request is a session of its
-# own, of one turn, whose model sees what the caller sent and is offered the caller's tools only. The turn belongs to the
-# runner, so it ends whether or not the client stays.
 
 ORIGIN = "openai"
 NEW = "new"
+# Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches.
 RECENT = 40
-"""Messages of the record that a request is compared with; the newest exchange is nearly always the one that matches."""
+# The configuration of a session that holds one call: only the caller's tools, and nothing to compact.
 ONE_TURN = {"turn": {"tools": []}, "compaction": {"auto": False}}
-"""The configuration of a session that holds one call: only the caller's tools, and nothing to compact."""
-NO_ANSWER = (TurnState.FAILED, TurnState.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a request belongs, and what of it is new there."""
+    """The session of a request, and what of the request is new there.
+
+    A nameless session was made for this very request, and no later one finds it without its id.
+    """
 
     session: SessionRecord
-    news: RequestDiff
+    diff: RequestDiff
     is_nameless: bool = False
-    """It was made for this very request, and no later one finds it unless it is told its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A request whose turn runs, or has run."""
+class RunningAnswer:
+    """A request whose turn runs, or has run.
+
+    ``answered_part`` is the call whose result the request brings: what was said up to it is no part of the answer.
+    """
 
     session: SessionRecord
     started: StartedTurn
     viewer: Viewer
     answered_part: str = ""
-    """The call that the request brings a result of: what was said up to it is no part of the answer."""
 
 
 async def ask(
     request: CompletionRequest, *, owner: AbstractBaseUser, viewer: Viewer, idempotency_key: str | None = None
-) -> Asked:
-    """Find the session, write down what is new, and set the turn going; returns at once.
+) -> RunningAnswer:
+    """Find the session, record what is new, and start the turn, without waiting for it.
 
-    :raises MnesisError: as ``lifecycle.create_session``, ``start_turn`` and ``answer_tools`` do
-    :raises InvalidRequest: nothing in the request can be answered, or the session has another model
+    :raises MnesisError: as ``lifecycle.create_session``, ``start_turn`` and ``answer_tools`` do.
+    :raises InvalidRequest: nothing in the request can be answered, or the session has another model.
     """
     place = await db(_find_place, request, owner, idempotency_key)
-    if place.news.results:
-        return await _answer_tools(place.session, place.news, viewer)
+    session, diff = place.session, place.diff
+    if diff.results:
+        return await _answer_tools(session, diff, viewer)
     try:
-        started = await _start(request, place, idempotency_key)
+        started = await lifecycle.start_turn(
+            session.id,
+            owner_id=session.owner_id,
+            message=diff.message,
+            earlier=diff.earlier,
+            idempotency_key=idempotency_key,
+            options=TurnOptions(
+                tools=request.tools,
+                system_prompt=None if diff.system_prompt == session.system_prompt else diff.system_prompt,
+            ),
+        )
     except MnesisError:
         if place.is_nameless:
-            await db(lifecycle.delete_session, place.session.id, owner_id=owner.pk)
+            await db(lifecycle.delete_session, session.id, owner_id=owner.pk)
         raise
-    return Asked(session=place.session, started=started, viewer=viewer)
+    return RunningAnswer(session=session, started=started, viewer=viewer)
 
 
-async def _start(request: CompletionRequest, place: Place, key: str | None) -> StartedTurn:
-    session, news = place.session, place.news
-    return await lifecycle.start_turn(
-        session.id,
-        owner_id=session.owner_id,
-        message=news.message,
-        earlier=news.earlier,
-        idempotency_key=key,
-        options=TurnOptions(
-            tools=request.tools,
-            system_prompt=None if news.system_prompt == session.system_prompt else news.system_prompt,
-        ),
-    )
-
-
-async def follow_answer(asked: Asked) -> AsyncIterator[str | Answered]:
-    """The answer's text as it comes, then the whole of it.
+async def follow_answer(asked: RunningAnswer) -> AsyncIterator[str | Answered]:
+    """Yield the answer's text as it comes, then the whole answer.
 
     :raises MnesisError: the turn failed, or the caller's key ended; what was said is in the record.
     """
@@ -270,24 +259,20 @@ async def follow_answer(asked: Asked) -> AsyncIterator[str | Answered]:
 
 
 def _find_place(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> Place:
-    """The session of a request, made if need be, and what is new to it."""
     session = _find_session(request, owner, key)
     if session is None:
-        news = diff_request(request.messages, Known())
-        if news.results:
-            raise ToolCallNotFoundError("nothing waits for this result", tool_call_id=news.results[0].tool_call_id)
-        made = _create_or_find(request, news, owner, key)
-        return Place(session=made, news=news, is_nameless=not _name_of(request, key))
+        diff = diff_request(request.messages, Known())
+        if diff.results:
+            raise ToolCallNotFoundError("nothing waits for this result", tool_call_id=diff.results[0].tool_call_id)
+        made = _create_or_find(request, diff, owner, key)
+        return Place(session=made, diff=diff, is_nameless=not _name_of(request, key))
     if request.model != session.model:
         raise InvalidRequest(f"this session's model is {session.model!r}; send that name", field="model")
-    return Place(session=session, news=diff_request(request.messages, _known(request, session)))
-
-
-def _known(request: CompletionRequest, session: SessionRecord) -> Known:
-    """What to compare a request with; one without answers of the assistant is new whatever the record says."""
     if any(said.role == "assistant" for said in request.messages):
-        return known_from(load_messages(session.id, limit=RECENT, newest=True))
-    return Known(is_empty=session.message_seq == 0)
+        known = known_from(load_messages(session.id, limit=RECENT, newest=True))
+    else:  # a request without answers is new whatever the record says
+        known = Known(is_empty=session.message_seq == 0)
+    return Place(session=session, diff=diff_request(request.messages, known))
 
 
 def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str | None) -> SessionRecord | None:
@@ -300,7 +285,7 @@ def _find_session(request: CompletionRequest, owner: AbstractBaseUser, key: str 
 
 
 def _find_waiting(request: CompletionRequest, owner: AbstractBaseUser) -> SessionRecord | None:
-    """The session whose turn waits for the results that a request ends with: ids of calls are ids of parts."""
+    # Ids of calls are ids of parts.
     newest = request.messages[-1] if request.messages else None
     found = find_turn_of_part(newest.tool_call_id, owner_id=owner.pk) if newest and newest.tool_call_id else None
     if found is None:
@@ -310,7 +295,7 @@ def _find_waiting(request: CompletionRequest, owner: AbstractBaseUser) -> Sessio
 
 
 def _name_of(request: CompletionRequest, key: str | None) -> str:
-    """What makes a session that a request creates findable again, until it is deleted: its user's name, or the idempotency key."""
+    """Return the name by which later requests find a session, of its user or the idempotency key, or an empty text."""
     if _is_users(request):
         return f"user:{text_digest(request.user)}"
     return f"key:{text_digest(key)}" if key else ""
@@ -321,10 +306,20 @@ def _is_users(request: CompletionRequest) -> bool:
 
 
 def _create_or_find(
-    request: CompletionRequest, news: RequestDiff, owner: AbstractBaseUser, key: str | None
+    request: CompletionRequest, diff: RequestDiff, owner: AbstractBaseUser, key: str | None
 ) -> SessionRecord:
+    is_one_turn = not request.session and not _is_users(request)
     try:
-        return _create(request, news, owner, key)
+        return lifecycle.create_session(
+            owner=owner,
+            model=request.model,
+            system_prompt=diff.system_prompt or "",
+            labels={"door": ORIGIN, **({"one_turn": "yes"} if is_one_turn else {})},
+            config={**ONE_TURN, "max_output_tokens": request.max_output_tokens} if is_one_turn else {},
+            first_message=diff.message,
+            origin=ORIGIN,
+            external_id=_name_of(request, key),
+        )
     except DuplicateIDError:
         # Another request of the same name was faster.
         found = _find_session(request, owner, key)
@@ -333,33 +328,19 @@ def _create_or_find(
         return found
 
 
-def _create(request: CompletionRequest, news: RequestDiff, owner: AbstractBaseUser, key: str | None) -> SessionRecord:
-    is_one_turn = not request.session and not _is_users(request)
-    return lifecycle.create_session(
-        owner=owner,
-        model=request.model,
-        system_prompt=news.system_prompt or "",
-        labels={"door": ORIGIN, **({"one_turn": "yes"} if is_one_turn else {})},
-        config={**ONE_TURN, "max_output_tokens": request.max_output_tokens} if is_one_turn else {},
-        first_message=news.message,
-        origin=ORIGIN,
-        external_id=_name_of(request, key),
-    )
-
-
-async def _answer_tools(session: SessionRecord, news: RequestDiff, viewer: Viewer) -> Asked:
-    """Give the caller's results to the turn that made the calls; those that it has already change nothing."""
-    part_id = news.results[0].tool_call_id
+async def _answer_tools(session: SessionRecord, diff: RequestDiff, viewer: Viewer) -> RunningAnswer:
+    """Give the caller's results to the turn that made the calls; results that it has already change nothing."""
+    part_id = diff.results[0].tool_call_id
     found = await db(find_turn_of_part, part_id, owner_id=session.owner_id)
     if found is None or found[0] != session.id:
         raise ToolCallNotFoundError("no call of this session has this id", tool_call_id=part_id)
-    results = [ToolResult(tool_call_id=said.tool_call_id, output=said.text) for said in news.results]
+    results = [ToolResult(tool_call_id=said.tool_call_id, output=said.text) for said in diff.results]
     try:
         started = await lifecycle.answer_tools(session.id, found[1], owner_id=session.owner_id, results=results)
     except ToolCallAnswered:
         # A client that lost its connection sends them again.
         started = await db(_answered_before, found, results)
-    return Asked(session=session, started=started, viewer=viewer, answered_part=part_id)
+    return RunningAnswer(session=session, started=started, viewer=viewer, answered_part=part_id)
 
 
 def _answered_before(place: tuple[str, str], results: list[ToolResult]) -> StartedTurn:
@@ -372,8 +353,8 @@ def _answered_before(place: tuple[str, str], results: list[ToolResult]) -> Start
     return StartedTurn(turn=turn, seq=1, is_new=False)
 
 
-async def _texts(asked: Asked) -> AsyncIterator[str]:
-    """What the turn says as it comes, until it stops; of one that an earlier request began, nothing until then."""
+async def _texts(asked: RunningAnswer) -> AsyncIterator[str]:
+    """Yield a new turn's text as it comes; return when the turn can be answered, whichever request started it."""
     speech, is_live, is_new = Speech(), False, asked.started.is_new
     after = asked.started.seq - 1 if is_new else asked.session.event_seq
     check = make_check(asked.viewer, asked.session.id)
@@ -382,14 +363,15 @@ async def _texts(asked: Asked) -> AsyncIterator[str]:
             if is_new and (text := speech.take(frame)):
                 yield text
             is_live = is_live or frame["type"] == "caught_up"
-            # Of what was whole before the stream began, no delta comes.
-            if is_new and not is_live and (written := await _written(frame)) and (text := speech.take(written)):
+            # No delta comes of a text that was whole before the stream began.
+            if is_new and not is_live and (whole := await _whole_text(frame)) and (text := speech.take(whole)):
                 yield text
-            if _stops(frame, asked) and await db(_is_answered, asked):
+            stops = frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == asked.started.turn.id
+            if stops and await db(_is_answered, asked):
                 return
 
 
-async def _written(frame: Frame) -> Frame | None:
+async def _whole_text(frame: Frame) -> Frame | None:
     if frame["type"] != EventType.PART_CREATED or frame["data"]["part_type"] != TextPart.type:
         return None
     whole = await db(load_part_text, frame["data"]["part_id"])
@@ -397,21 +379,20 @@ async def _written(frame: Frame) -> Frame | None:
     return Frame(type="delta", **place, offset=0, text=whole.text)
 
 
-def _stops(frame: Frame, asked: Asked) -> bool:
-    return frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == asked.started.turn.id
-
-
-def _is_answered(asked: Asked) -> bool:
-    """Whether there is something to answer with; a turn that waits for a person's approval goes on by itself later."""
+def _is_answered(asked: RunningAnswer) -> bool:
+    # A turn that waits for a person's approval goes on by itself later.
     turn = load_turn(asked.started.turn.id, session_id=asked.session.id)
     return TurnState(turn.state).is_end or any(call.reason is WaitsFor.CALLER for call in turn.waits_for)
 
 
-def _read_answer(asked: Asked) -> Answered:
+def _read_answer(asked: RunningAnswer) -> Answered:
     turn = load_turn(asked.started.turn.id, session_id=asked.session.id)
-    messages = _said_since(asked, load_messages_by_ids(turn.message_ids, session_id=turn.session_id))
+    messages = load_messages_by_ids(turn.message_ids, session_id=turn.session_id)
+    # The answer is what came after the last message of the request.
+    asking = max((index for index, message in enumerate(messages) if _is_asking(asked, message)), default=-1)
+    messages = messages[asking + 1 :]
     text = joined(part.part.text for message in messages for part in message.parts if isinstance(part.part, TextPart))
-    if turn.state in NO_ANSWER or (turn.error_code and not text):
+    if turn.state in (TurnState.FAILED, TurnState.INTERRUPTED) or (turn.error_code and not text):
         raise error_of(turn.error_code or "", turn.error_message or "", turn_id=turn.id, session_id=turn.session_id)
     rows = load_message_rows(turn.session_id, [message.id for message in messages])
     calls = tuple(
@@ -430,27 +411,18 @@ def _read_answer(asked: Asked) -> Answered:
     )
 
 
-def _said_since(asked: Asked, messages: list[StoredMessage]) -> list[StoredMessage]:
-    """The answers of a turn that came after what the request said."""
-    asking = max((index for index, message in enumerate(messages) if _is_asking(asked, message)), default=-1)
-    return messages[asking + 1 :]
-
-
-def _is_asking(asked: Asked, message: StoredMessage) -> bool:
+def _is_asking(asked: RunningAnswer, message: StoredMessage) -> bool:
     if asked.answered_part:
         return any(stored.id == asked.answered_part for stored in message.parts)
     told = asked.started.turn.message_ids if asked.started.is_new else ()
     return message.role != "assistant" or message.id in told
 
 
-def head_of(asked: Asked) -> Head:
-    """What every piece of the answer begins with."""
+def head_of(asked: RunningAnswer) -> Head:
     turn = asked.started.turn
     created = int(turn.created_at.timestamp())
     return Head(turn_id=turn.id, session_id=asked.session.id, model=asked.session.model, created=created)
 
-
-# The OpenAI-compatible door: chat completions, streamed or whole, and the list of models.
 
 router = Router(tags=["openai"])
 
@@ -471,7 +443,10 @@ async def chat_completions(request: HttpRequest, body: CompletionIn) -> HttpResp
     if body.stream:
         chunks = _chunks(asked, first, pieces, include_usage=body.include_usage)
         return _headed(StreamingHttpResponse(chunks, content_type="text/event-stream"), asked, wanted)
-    whole: HttpResponse = JsonResponse(read_completion(await _last(first, pieces)))
+    piece = first
+    while isinstance(piece, str):
+        piece = await anext(pieces)
+    whole: HttpResponse = JsonResponse(read_completion(piece))
     return _headed(whole, asked, wanted)
 
 
@@ -488,7 +463,7 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def openai_error(error: MnesisError, status: int = 0) -> HttpResponse:
-    """An error as OpenAI's clients read it; ``status`` where HTTP has a closer one than the registry."""
+    """Return an error as OpenAI's clients read it; ``status`` where HTTP has a closer one than the registry."""
     response = JsonResponse(read_error(error), status=status or error.status)
     if isinstance(error, ModelError):
         # The call was tried again here, and is in the record; a client that repeats the request asks twice.
@@ -498,7 +473,7 @@ def openai_error(error: MnesisError, status: int = 0) -> HttpResponse:
     return response
 
 
-def _headed(response: Answer, asked: Asked, wanted: CompletionRequest) -> Answer:
+def _headed(response: Answer, asked: RunningAnswer, wanted: CompletionRequest) -> Answer:
     headers = {
         SESSION: asked.session.id,
         TURN: asked.started.turn.id,
@@ -511,17 +486,10 @@ def _headed(response: Answer, asked: Asked, wanted: CompletionRequest) -> Answer
     return response
 
 
-async def _last(first: str | Answered, pieces: AsyncIterator[str | Answered]) -> Answered:
-    piece = first
-    while isinstance(piece, str):
-        piece = await anext(pieces)
-    return piece
-
-
 async def _chunks(
-    asked: Asked, first: str | Answered, pieces: AsyncIterator[str | Answered], *, include_usage: bool
+    asked: RunningAnswer, first: str | Answered, pieces: AsyncIterator[str | Answered], *, include_usage: bool
 ) -> AsyncIterator[str]:
-    """The answer as server-sent events; what goes wrong on the way is the last of them."""
+    """Yield the answer as server-sent events; an error on the way is the last of them."""
     head, is_first, piece = head_of(asked), True, first
     try:
         while isinstance(piece, str):

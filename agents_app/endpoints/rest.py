@@ -272,7 +272,7 @@ async def _until_end(session_id: str, turn_id: str, viewer: Viewer, *, after: in
             return
 
 
-# Tools at the REST door.
+# Tools at the REST endpoint.
 
 tools_router = Router(tags=["tools"])
 

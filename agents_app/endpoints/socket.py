@@ -1,4 +1,4 @@
-"""The websocket door of a session: frames out; turns, answers to what they wait for, and interrupts in."""
+"""The websocket endpoint of a session: frames out; turns, answers to what they wait for, and interrupts in."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from sessions_app.database.threads import AWAY, db
 from sessions_app.live.access import check_viewer, viewer_of_socket
 from sessions_app.live.feed import Frame, follow
 
-NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED = 4401, 4404, 4408, 4409
-TRY_AGAIN = 4503
-"""Close code of a socket while the database is away."""
+# Close codes; a client may try again once the database is back.
+NOT_SIGNED_IN, NOT_FOUND, TOO_SLOW, REVOKED, TRY_AGAIN = 4401, 4404, 4408, 4409, 4503
 logger = logging.getLogger(__name__)
 
 
@@ -34,7 +33,6 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     """One client that follows one session."""
 
     async def connect(self) -> None:
-        """Accept only the session's owner; the code says why not."""
         self.tasks: list[asyncio.Task[None]] = []
         await self.accept()
         if not self.scope["user"].is_authenticated:
@@ -58,7 +56,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.tasks = [asyncio.create_task(self._follow(after)), asyncio.create_task(self._recheck())]
 
     async def disconnect(self, code: int) -> None:
-        """The client is gone; whatever it started goes on."""
+        # What the client started goes on.
         self._stop()
 
     def _stop(self) -> None:
@@ -68,7 +66,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.tasks = []
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """One frame of the client: ``{"type": "turn" | "answer" | "approve" | "interrupt" | "ping", …}``."""
+        """Handle a frame of the client: ``{"type": "turn" | "answer" | "approve" | "interrupt" | "ping", …}``."""
         if not self.tasks:
             return
         reference: Any = None
@@ -128,7 +126,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 await self._send(frame)
 
     async def _recheck(self) -> None:
-        """Channels keeps the user of the handshake for ever; the end of an account, a key or a sign-in is seen here."""
+        # Channels keeps the user of the handshake for ever; the end of an account, a key or a sign-in is seen here.
         while True:
             await asyncio.sleep(site_config().stream.recheck_seconds)
             try:
@@ -140,19 +138,17 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     @property
     def owner_id(self) -> int:
-        """Whose session it is: only its owner is accepted."""
         return int(self.scope["user"].pk)
 
     async def _authorise(self) -> None:
         await db(check_viewer, viewer_of_socket(self.scope), self.session_id)
 
     async def _end(self, code: int) -> None:
-        """Close, and send nothing more."""
         self._stop()
         await self.close(code)
 
     async def _send(self, frame: dict[str, Any]) -> None:
-        """Send a frame, which takes as long as what was sent before is not read (``mnesis_site.server``)."""
+        # It takes until what was sent before is read (``mnesis_site.server``).
         try:
             async with asyncio.timeout(site_config().stream.slow_seconds):
                 await self.send(text_data=frame.as_json() if isinstance(frame, Frame) else json.dumps(frame))

@@ -26,8 +26,7 @@ from sessions_app.operations import Operation, Operations
 from sessions_app.record.session_queries import load_session
 from sessions_app.schemas import Place
 
-LINE_LIMIT = 26_000_000
-"""Bytes of one line, as of one body over HTTP."""
+LINE_LIMIT = 26_000_000  # bytes of one line, as of one body over HTTP
 
 
 class Subscribe(OfSession):
@@ -44,7 +43,7 @@ class Subscribed(Schema):
 
 
 class Connection:
-    """One client: its requests in order, its subscriptions beside them."""
+    """One client: its requests are answered in order, and its subscriptions beside them."""
 
     def __init__(self, caller: Caller, send: Callable[[str], Awaitable[None]]) -> None:
         self.caller = caller
@@ -59,7 +58,7 @@ class Connection:
         }
 
     async def serve(self, lines: asyncio.Queue[bytes]) -> None:
-        """Answer line after line; an empty one is the end, which waits for what was asked before it.
+        """Answer line after line; an empty one ends the connection when everything before it is answered.
 
         :raises NotSignedIn: the person's account was closed.
         """
@@ -75,7 +74,7 @@ class Connection:
     async def subscribe(self, caller: Caller, asked: Subscribe) -> dict[str, Any]:
         """Send the session's events from a place on, then live; a second time begins anew.
 
-        :raises SessionNotFoundError: it is not there, or belongs to somebody else.
+        :raises SessionNotFoundError: there is no such session, or it belongs to another person.
         """
         await db(load_session, asked.session_id, owner_id=caller.owner_id)
         await self.unsubscribe(caller, asked)
@@ -94,7 +93,9 @@ class Connection:
             return
         await db(check_caller, self.caller)
         try:
-            asked = self._read(line)
+            if len(line) > LINE_LIMIT:
+                raise RequestTooLarge()
+            asked = read_json(line)
         except InvalidRequest as error:
             await self.send(write(failure(None, error, PARSE_ERROR)))
             return
@@ -105,11 +106,6 @@ class Connection:
         task = asyncio.create_task(self._answer(asked))
         self.waiting.add(task)
         task.add_done_callback(self.waiting.discard)
-
-    def _read(self, line: bytes) -> Any:
-        if len(line) > LINE_LIMIT:
-            raise RequestTooLarge()
-        return read_json(line)
 
     async def _answer(self, asked: Any) -> None:
         response = await answer(asked, self.caller, self.methods)
@@ -138,14 +134,18 @@ async def serve(caller: Caller, source: IO[bytes], target: IO[str]) -> None:
     """
     one_at_a_time = asyncio.Lock()
 
+    def write_line(text: str) -> None:
+        target.write(f"{text}\n")
+        target.flush()
+
     async def send(text: str) -> None:
         # In a thread: a client that does not read must not hold up the heartbeat of its turns.
         async with one_at_a_time:
-            await asyncio.to_thread(_write, target, text)
+            await asyncio.to_thread(write_line, text)
 
     lines: asyncio.Queue[bytes] = asyncio.Queue(maxsize=100)
     loop = asyncio.get_running_loop()
-    # A daemon: nothing can end a read of standard input from outside.
+    # A daemon, because nothing can end a read of standard input from outside.
     threading.Thread(target=_read, args=(source, lines, loop), daemon=True).start()
     try:
         await Connection(caller, send).serve(lines)
@@ -154,13 +154,8 @@ async def serve(caller: Caller, source: IO[bytes], target: IO[str]) -> None:
         await close_connections()
 
 
-def _write(target: IO[str], text: str) -> None:
-    target.write(f"{text}\n")
-    target.flush()
-
-
 def _read(source: IO[bytes], lines: asyncio.Queue[bytes], loop: asyncio.AbstractEventLoop) -> None:
-    """Every line into the queue, the rest of one that is too long dropped; an empty one at the end."""
+    """Put every line into the queue, without the rest of one that is too long, and an empty one at the end."""
     with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
         while line := source.readline(LINE_LIMIT + 1):
             _hand_over(line, lines, loop)

@@ -1,4 +1,4 @@
-"""What every command about sessions has: whose they are, JSON on request, and errors with the registry's exit status."""
+"""The base of commands about sessions: their user, JSON on request, errors with the registry's exit status, turns that print."""
 
 from __future__ import annotations
 
@@ -36,22 +36,20 @@ from sessions_app.record.session_queries import load_session
 from sessions_app.record.turn_queries import load_turn
 from sessions_app.schemas import JSONEncoder
 
-PIPED = "-"
-"""The word of a message, or the path, that stands for what is piped in."""
+PIPED = "-"  # the word of a message, or the path, that stands for what is piped in
 
 
-class DoorCommand(BaseCommand):
-    """A command that is a door: parses, makes one call, and says what came of it."""
+class EndpointCommand(BaseCommand):
+    """A command that parses its arguments, makes one call, and prints the result."""
 
     def add_common(self, parser: ArgumentParser) -> None:
-        """The arguments that each has."""
         parser.add_argument("--user", help="whose sessions (default: the first administrator)")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON, errors too")
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run, and turn whatever goes wrong into an exit status and a line on standard error.
+        """Run, and turn any error into an exit status and a line on standard error.
 
-        :raises CommandError: what went wrong.
+        :raises CommandError: the command failed.
         """
         try:
             return super().execute(*args, **options)
@@ -60,7 +58,7 @@ class DoorCommand(BaseCommand):
         except KeyboardInterrupt:
             raise SystemExit(TurnCancelled.exit_status) from None
         except BrokenPipeError:
-            # Whoever read the output has enough of it; Python would write the rest at its end, and complain.
+            # The reader of the output has enough of it; Python would write the rest at its end, and complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(1) from None
         except Exception as exception:
@@ -70,30 +68,29 @@ class DoorCommand(BaseCommand):
             raise failed(error) from None
 
     def print_json(self, value: Any) -> None:
-        """A value as JSON. Lone surrogates leave escaped."""
+        # Lone surrogates stay escaped.
         self.stdout.write(json.dumps(value, cls=JSONEncoder, indent=2))
 
     def print_text(self, text: str) -> None:
-        """A piece of text at once, without a line's end."""
+        """Print a piece of text at once, without a newline."""
         self.stdout.write(self.readable(text), ending="")
         self.stdout.flush()
 
     def print_note(self, text: str) -> None:
-        """A line about what happens, apart from the output."""
+        """Print a line about what happens to standard error."""
         self.stderr.write(show_invisible(text), style_func=str)
 
     def readable(self, text: str) -> str:
-        """What others wrote, for the output: whole for a program, and at a terminal nothing that the terminal obeys."""
+        """Return a text for the output: whole for a program, and without control characters for a terminal."""
         return show_invisible(text) if self.stdout.isatty() else printable(text)
 
 
 def failed(error: MnesisError) -> CommandError:
-    """An error as a command ends with it."""
     return CommandError(show_invisible(f"{error.code}: {error.message}"), returncode=error.exit_status)
 
 
 def read_message(words: Sequence[str], source: IO[str] | None = None) -> str:
-    """What the words of a command say; ``-``, or no word at all, stands for what is piped in.
+    """Return the message of a command's words; ``-``, or no word at all, stands for what is piped in.
 
     :raises InvalidRequest: there is neither a word nor a pipe.
     """
@@ -108,9 +105,9 @@ def read_message(words: Sequence[str], source: IO[str] | None = None) -> str:
 
 @contextmanager
 def opened(path: str) -> Iterator[IO[bytes]]:
-    """A file of this machine, or what is piped in, to be read.
+    """Open a file of this machine, or what is piped in.
 
-    :raises InvalidRequest: it cannot be opened.
+    :raises InvalidRequest: the file cannot be opened.
     """
     if path == PIPED:
         yield sys.stdin.buffer
@@ -123,18 +120,13 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-# A person at the terminal: whose sessions they are, which one is meant, and a turn that prints as it streams.
-
-TOLD = (EventType.PART_STATE_CHANGED, EventType.DELEGATION_SUSPENDED)
-"""Events that a line may be told about."""
-LINE = 100
-"""Characters of a tool's arguments that are shown."""
+LINE = 100  # characters of a tool's arguments that are shown
 
 
 def find_user(username: str | None) -> User:
-    """The user of this name, or the first administrator.
+    """Return the user of this name, or the first administrator.
 
-    :raises InvalidRequest: there is none.
+    :raises InvalidRequest: there is no such user.
     """
     users = get_user_model().objects.filter(is_active=True)
     if username:
@@ -149,18 +141,14 @@ def find_user(username: str | None) -> User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Where a turn is shown."""
+    """Where a turn is shown: ``text`` takes pieces of the answer, ``note`` lines about what happens beside it."""
 
     text: Callable[[str], None]
-    """Takes a piece of the answer."""
     note: Callable[[str], None]
-    """Takes a line about what happens beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A person's word on a tool call."""
-
     part_id: str
     approved: bool
     note: str = ""
@@ -199,7 +187,7 @@ def decide(session_id: str, decisions: Sequence[Decision], *, owner_id: int, scr
 async def watch(
     session_id: str, owner_id: int, begin: Callable[[], Awaitable[TurnRecord]], screen: Screen
 ) -> TurnRecord:
-    """Set a turn going, show all of it, however soon it ends, and give it as it is when it has ended or waits."""
+    """Start a turn and show all of it, however soon it ends; return it when it has ended or waits."""
     try:
         after = (await db(load_session, session_id, owner_id=owner_id)).event_seq
         turn = await begin()
@@ -233,7 +221,7 @@ async def _show(turn: TurnRecord, after: int, screen: Screen) -> None:
         async for frame in frames:
             if frame["type"] == "delta" and frame["part_type"] == "text":
                 screen.text(frame["text"])
-            elif frame["type"] in TOLD:
+            elif frame["type"] in (EventType.PART_STATE_CHANGED, EventType.DELEGATION_SUSPENDED):
                 for line in await db(notes, frame, turn.session_id):
                     screen.note(line)
             elif frame["type"] in lifecycle.TURN_STOPS and frame["data"]["turn_id"] == turn.id:
@@ -241,7 +229,7 @@ async def _show(turn: TurnRecord, after: int, screen: Screen) -> None:
 
 
 def notes(frame: Frame, session_id: str) -> list[str]:
-    """Lines about what a frame tells beside the answer: a tool that begins, a sub-agent that waits for a person."""
+    """Return lines about what happens beside the answer: a tool that starts, a sub-agent that waits for a person."""
     if frame["type"] == EventType.PART_STATE_CHANGED and frame["data"]["state"] == ToolState.RUNNING:
         part = load_part(frame["data"]["part_id"], session_id=session_id).part
         return [f"[{part.tool_name} {excerpt(part.input, LINE)}]"] if isinstance(part, ToolPart) else []

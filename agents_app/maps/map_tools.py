@@ -1,6 +1,6 @@
-"""The tools ``llm_map`` and ``agentic_map``: doors of operators. What they give the model is of one size for any number of items.
+"""The tools ``llm_map`` and ``agentic_map``; what they return has one size for any number of items.
 
-They stand apart from the other tools because their story runs above those; the app's start registers them.
+They stand apart from the other tools because runs use those; ``apps`` registers them when the site starts.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from sessions_app.database.threads import db
 from sessions_app.record.turn_queries import is_interrupted
 
 logger = logging.getLogger(__name__)
-LONGEST_WAIT = 3_600.0
-"""Seconds."""
+LONGEST_WAIT = 3_600.0  # seconds
 
 
 @tool(timeout_seconds=None)
@@ -91,7 +90,7 @@ async def agentic_map(
 
 
 async def _file(context: ToolContext, text: str) -> str | None:
-    """The id of a file that this session may see; ``None`` where none is named."""
+    """Return the id of a file that this session may see, or ``None`` where none is named."""
     return await db(_visible_file, context, text) if text.strip() else None
 
 
@@ -120,7 +119,7 @@ async def _run(context: ToolContext, asked: service.MapRequest, wait_seconds: fl
 
 
 async def _end_with_turn(context: ToolContext, begun: asyncio.Future[RunRecord]) -> None:
-    """Cancel a run whose turn somebody interrupts while it waits; one whose server stops goes on."""
+    """Cancel a run whose turn was interrupted while it waits; a run whose server stops goes on."""
     try:
         run = await begun
         if await db(is_interrupted, context.turn_id):

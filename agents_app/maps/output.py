@@ -1,6 +1,6 @@
-"""Story: the output file of a run: JSON Lines in the order of the input, kept as a file of the session.
+"""The results of a run: its output file (JSON Lines in the order of the input), a CSV table, and a stream as items end.
 
-It is written when the last item has ended, and when a budget or somebody stopped the run: what is done is kept.
+The output file is written when the last item has ended, and when a budget or a person has stopped the run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from agents_app import map_store
 from agents_app.map_queries import accepted_outputs, is_output_due, load_results, load_run, seq_before
-from agents_app.maps.items import lines_of_items
+from agents_app.maps.executor import lines_of_items
 from files_app.contents import content_size, on_disk, put_stream, read_content
 from files_app.ingest import add_file
 from files_app.queries import load_file_reference
@@ -36,7 +36,7 @@ ITEMS_A_READ = 1_000
 
 
 def finish_run(run_id: str) -> bool:
-    """Write the output and end the run, if every item has ended; whether it is over."""
+    """Write the output and end the run if every item has ended; return whether the run is over."""
     run = load_run(run_id)
     if run.state is not RunState.RUNNING:
         return True
@@ -47,12 +47,12 @@ def finish_run(run_id: str) -> bool:
         with change(run.session_id) as record:
             map_store.finish_run(record, run_id, output_file_id=output.keep(record))
     except OperatorRunNotInState:
-        return False  # another worker was first, or somebody wants the failed items tried again
+        return False  # another worker was first, or the failed items are to be attempted again
     return True
 
 
 def write_output(run_id: str) -> None:
-    """Write the output of a run that was stopped, as far as it came, if nobody has and nothing is in flight."""
+    """Write the results so far of a stopped run, unless that is done or items are in flight."""
     if not is_output_due(run_id):
         return
     run = load_run(run_id)
@@ -66,7 +66,7 @@ class Output:
     """The output of a run, whose bytes are on the disk."""
 
     def __init__(self, run: RunRecord) -> None:
-        """Write the bytes. Call it before the session's lock is taken: it takes as long as there are items."""
+        """Write the bytes. Call it before the session's lock is taken, because it takes as long as there are items."""
         self.path = f"maps/{run.id}.jsonl"
         self.content_id, self.size = put_stream(output_lines(run), largest=site_config().files.largest_bytes)
         with on_disk(self.content_id) as place:
@@ -75,7 +75,7 @@ class Output:
         self.tokens = estimate_tokens(text_of_bytes(sample), sampled=len(sample), size=self.size)
 
     def keep(self, record: Change) -> str:
-        """Make it a file of the session; returns the file's id."""
+        """Make it a file of the session; return the file's id."""
         return add_file(
             record,
             content_id=self.content_id,
@@ -87,7 +87,7 @@ class Output:
 
 
 def output_lines(run: RunRecord) -> Iterator[bytes]:
-    """A line for each item, in the order of the input.
+    """Yield a line for each item, in the order of the input.
 
     :raises FileContentNotFound: the input's content is not kept here any more.
     """
@@ -99,12 +99,11 @@ def output_lines(run: RunRecord) -> Iterator[bytes]:
 
 
 def output_line(result: ItemResult, line: bytes, schema: OutputSchema | None) -> bytes:
-    """The line of one item, whose input is ``line``."""
     # The input's own bytes: no number and no key changes on the way.
-    return b'{"item":%d,"input":%s,%s}\n' % (result.number, line, _said(result, schema).encode())
+    return b'{"item":%d,"input":%s,%s}\n' % (result.number, line, _result_json(result, schema).encode())
 
 
-def _said(result: ItemResult, schema: OutputSchema | None) -> str:
+def _result_json(result: ItemResult, schema: OutputSchema | None) -> str:
     if result.output is not None:
         return f'"output":{one_line(result_of(result.output, schema))}'
     kind = result.error_kind or ("cancelled" if result.state.is_end else "unfinished")
@@ -112,18 +111,15 @@ def _said(result: ItemResult, schema: OutputSchema | None) -> str:
     return f'"error":{one_line({"kind": kind, "message": message})}'
 
 
-# A run's results as a table for spreadsheets: a row for each item, in the order of the input.
-
 ROWS_A_READ = 1_000
 HEADER = ("item", "state", "input", "output", "error_kind", "error")
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet would work out, begins so."""
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so is one to a spreadsheet
 
 
 def readable_run(run_id: str, *, owner_id: int) -> RunRecord:
-    """A run whose results can be read to their end.
+    """Return a run whose results can be read to their end.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
     :raises FileContentNotFound: the input's content is not kept here any more.
     """
     run = load_run(run_id, owner_id=owner_id)
@@ -132,21 +128,21 @@ def readable_run(run_id: str, *, owner_id: int) -> RunRecord:
 
 
 def table_rows(run: RunRecord) -> Iterator[bytes]:
-    """CSV in pieces: inputs and results as JSON, results that are text as text.
+    """Yield CSV: inputs and results as JSON, results that are text as text.
 
     :raises FileContentNotFound: the input's content is not kept here any more.
     """
     content_id = load_file_reference(run.input_file_id, session_id=run.session_id).content_id
     schema, after = schema_of(run.spec), 0
-    yield _written([HEADER])
+    yield _csv([HEADER])
     while results := accepted_outputs(run.id, after=after, limit=ROWS_A_READ):
         after = results[-1].number
-        yield _written(
+        yield _csv(
             [
                 result.number,
                 result.state.value,
                 _cell(line.decode(errors="replace")),
-                _cell(_output(result, schema)),
+                _cell(_output_text(result, schema)),
                 result.error_kind.value if result.error_kind else "",
                 _cell(printable(result.error)),
             ]
@@ -154,7 +150,7 @@ def table_rows(run: RunRecord) -> Iterator[bytes]:
         )
 
 
-def _output(result: ItemResult, schema: OutputSchema | None) -> str:
+def _output_text(result: ItemResult, schema: OutputSchema | None) -> str:
     if result.output is None:
         return ""
     return printable(result.output) if schema is None else one_line(result_of(result.output, schema))
@@ -172,22 +168,20 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _written(rows: Any) -> bytes:
+def _csv(rows: Any) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()
 
 
-# Story: somebody follows a run and gets each result when its item has ended, until the run is over.
-
 _OVER = (RunState.COMPLETED, RunState.CANCELLED, RunState.FAILED)
 
 
 async def results_as_they_end(run_id: str, *, after: int, check: Check) -> AsyncIterator[bytes]:
-    """Lines of results in the order in which items end, each with the ``seq`` of the event that told of it.
+    """Yield lines of results in the order in which items end, each with the ``seq`` of its event, until the run is over.
 
-    Those of one event come together: who goes on after the event before the last one that it knows misses nothing. A
-    run that is paused is waited for. An item that is tried again later comes again.
+    The lines of one event come together: a reader that resumes after the event before its last one misses nothing. The
+    stream waits while the run is paused. An item that is attempted again later comes again.
 
     :param after: the event from which on results are wanted; 0: all
     :param check: asked now and then; what it raises ends the stream
@@ -207,7 +201,6 @@ async def results_as_they_end(run_id: str, *, after: int, check: Check) -> Async
 
 
 def _ended(frame: Frame, run_id: str) -> list[int]:
-    """Items that have a result, or none for good."""
     told: dict[str, Any] = frame.get("data", {})
     if frame["type"] != EventType.MAP_ITEM_COMPLETED or told["run_id"] != run_id:
         return []
@@ -215,7 +208,6 @@ def _ended(frame: Frame, run_id: str) -> list[int]:
 
 
 def _state(frame: Frame, run_id: str) -> RunState | None:
-    """The state that a run has from this event on."""
     if frame.get("data", {}).get("run_id") != run_id:
         return None
     if frame["type"] == EventType.MAP_COMPLETED:

@@ -1,4 +1,4 @@
-"""How far a run of an operator is: what its page says, draws and offers to do."""
+"""A map run as its page shows it: how far it is, and what a person may do."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sessions_app.pages.markdown import format_count, format_duration, format_mo
 
 BAR_WIDTH = 1_000
 KINDS = {OperatorKind.LLM: "LLM map", OperatorKind.AGENTIC: "agentic map"}
+# A person's own decision needs no words.
 REASONS = {
     (
         RunState.PAUSED,
@@ -24,7 +25,6 @@ REASONS = {
     ): "It was stopped because what it may spend is used up. What is done is kept.",
     (RunState.CANCELLED, StopReason.ERROR): "It was stopped because it could not go on. What is done is kept.",
 }
-"""What to say beside the state; a person's own decision needs no words."""
 ACTIONS = {
     RunState.PENDING: ("cancel",),
     RunState.RUNNING: ("pause", "cancel"),
@@ -33,13 +33,12 @@ ACTIONS = {
     RunState.CANCELLED: ("resume",),
     RunState.FAILED: (),
 }
-"""What a person may do to a run in each state; what failed is tried again once there is nothing else to do."""
 LABELS = {"pause": "Pause", "resume": "Resume", "cancel": "Cancel"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One stretch of the bar, in its own units of ``BAR_WIDTH``."""
+    """A part of the bar, which is ``BAR_WIDTH`` units wide."""
 
     state: ItemState
     x: int
@@ -48,19 +47,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """A run as lists and its page show it."""
+    """A run for lists and its page: ``running`` items are with workers, ``seconds_left`` is ``None`` if not known."""
 
     record: RunRecord
     file: FileReference | None = None
-    """Its input, where that is kept here."""
     running: int = 0
-    """Items that are with workers."""
     seconds_left: float | None = None
-    """How long its open items will take, where that is known."""
 
     @property
     def name(self) -> str:
-        """The last part of the path of its input."""
         path = show_invisible(self.file.path) if self.file else ""
         return path.rstrip("/").rpartition("/")[2] or path or self.record.input_file_id
 
@@ -74,7 +69,6 @@ class RunView:
 
     @property
     def done(self) -> int:
-        """Items that were tried to the end, well or not."""
         return self.record.counts.completed + self.record.counts.failed
 
     @property
@@ -88,26 +82,23 @@ class RunView:
 
     @property
     def left(self) -> str:
-        """How long it will take, in words; empty where that is not known."""
         is_known = self.record.state is RunState.RUNNING and self.record.counts.left
-        return _left(self.seconds_left) if is_known and self.seconds_left is not None else ""
+        return _format_left(self.seconds_left) if is_known and self.seconds_left is not None else ""
 
     @property
     def reason(self) -> str:
-        """Why it stands still, where nobody wished it."""
         reason = self.record.reason
         return REASONS.get((self.record.state, StopReason(reason)), "") if reason else ""
 
     @property
     def meter_words(self) -> str:
-        """The bar in words."""
         counts = self.record.counts
         parts = [f"{counts.completed:,} completed", f"{counts.failed:,} failed", f"{counts.cancelled:,} cancelled"]
         return f"{', '.join(parts)}, {self.running:,} with workers, of {self.items} items"
 
     @property
     def actions(self) -> list[tuple[str, str]]:
-        """What a person may do, each by the name that the API has for it, with its label."""
+        """The names in the API of what a person may do, with labels."""
         actions = [(name, LABELS[name]) for name in ACTIONS[self.record.state]]
         if self.record.counts.failed and self.record.state in (RunState.COMPLETED, RunState.PAUSED):
             actions.append(("retry", f"Retry {self.record.counts.failed:,} failed"))
@@ -115,7 +106,7 @@ class RunView:
 
     @property
     def states(self) -> list[tuple[str, str, str]]:
-        """Name, label and number of items of each state that a list can be narrowed to; first of all."""
+        """The name, label and number of items of each state, after those of all items."""
         counts = self.record.counts
         numbers = {
             ItemState.PENDING: max(0, counts.left - self.running),
@@ -129,7 +120,7 @@ class RunView:
 
     @property
     def numbers(self) -> list[tuple[str, str, str]]:
-        """Label, value and a remark for each number of the run that is known."""
+        """The label, value and note of each number that is known."""
         run, counts = self.record, self.record.counts
         done = counts.completed + counts.failed
         per_item = f"{counts.tries / done:.2f} an item" if done else ""
@@ -168,8 +159,8 @@ def _segments(counts: Counts, running: int) -> list[Segment]:
     return segments
 
 
-def _left(seconds: float) -> str:
-    """As precise as a guess deserves."""
+def _format_left(seconds: float) -> str:
+    # As precise as a guess deserves.
     if seconds < 60:
         return "a minute" if seconds > 45 else "a few seconds" if seconds < 10 else f"{round(seconds / 10) * 10} s"
     minutes = round(seconds / 60)
@@ -177,14 +168,12 @@ def _left(seconds: float) -> str:
 
 
 def texts_of(spec: OperatorSpec) -> list[tuple[str, str]]:
-    """Return the texts with which a run was told what to do, each with its label."""
     schema = "" if spec.schema is None else lay_out(json.dumps(spec.schema, ensure_ascii=False))
     texts = (("Prompt template", spec.template), ("System prompt", spec.system_prompt), ("Schema of results", schema))
     return [(label, text) for label, text in texts if text]
 
 
 def facts_of(spec: OperatorSpec, kind: OperatorKind) -> list[tuple[str, str]]:
-    """Return the other settings of a run, each with its label."""
     facts = [
         ("At a time", str(spec.concurrency)),
         ("Tries", f"{spec.max_retries + 1} at the most"),

@@ -1,9 +1,9 @@
-"""What the rows of runs and their items must say, since what they are made of is proven: tries, calls, and the input.
+"""Checks of the rows of map runs and items against what they are made of: attempts, calls, and the input.
 
-The ledger binds every try, every call and the name of the input's content. Sums, accepted tries, errors and the places
-of lines follow from these; where a row says otherwise, somebody has changed it.
+The ledger commits to every attempt, every call and the name of the input's content. Sums, accepted attempts, errors and
+the places of lines follow from these; a row that says otherwise was changed.
 """
-# ruff: noqa: S608 - the names in these statements are ours; what others wrote is passed as a value.
+# ruff: noqa: S608 - the names in these statements are ours; values are passed as parameters
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from sessions_app.conf import site_config
 from sessions_app.database.fast_sql import fetch
 
 ITEMS_A_QUERY = 10_000
-_SHOWN_ERROR = 120
-"""Characters of an error that a difference names."""
+_SHOWN_ERROR = 120  # characters of an error that a difference names
 _RUN_SUMS = ("tokens_input", "tokens_output", "cost_micros")
 _ITEM_SUMS = (*_RUN_SUMS, "duration_ms")
 _ITEM_STATES = ("completed", "failed", "cancelled")
@@ -87,8 +86,6 @@ _LONGEST = "SELECT MAX(line_length) FROM operator_items WHERE run_id = %s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What a run's row says."""
-
     id: str
     content_id: str
     item_count: int | None
@@ -96,7 +93,7 @@ class _Run:
 
 
 def operator_differences(session_id: str, *, using: str = "default") -> Iterator[Difference]:
-    """Where runs of a session and their items are not what tries, calls and inputs come to; one query where it has none."""
+    """Yield where a session's runs and items differ from their attempts, calls and inputs; one query if it has none."""
     runs = [_run(row) for row in fetch(_RUNS, [session_id], using=using)]
     if not runs:
         return
@@ -134,7 +131,7 @@ def _counters(runs: list[_Run], session_id: str, using: str) -> Iterator[Differe
 
 
 def _states(session_id: str, using: str) -> Iterator[Difference]:
-    """Of items that have not ended: how those ended is in the events."""
+    # Only of items that have not ended: how the others ended is in the events.
     for run_id, number, is_held, state in fetch(_STRANGE, [session_id], using=using):
         yield _of_item("state", run_id, number, "running" if is_held else "pending", state)
 
@@ -154,7 +151,7 @@ def _errors(session_id: str, using: str) -> Iterator[Difference]:
         wanted = [kind, encode_text(decode_text(error)[:LONGEST_ERROR])] if is_told else ["", ""]
         for name, one, other in zip(("error_kind", "error"), wanted, found, strict=True):
             if one != other:
-                yield _of_item(name, run_id, number, _shown(one), _shown(other))
+                yield _of_item(name, run_id, number, _shortened(one), _shortened(other))
 
 
 def _calls(session_id: str, using: str) -> Iterator[Difference]:
@@ -184,7 +181,7 @@ def _lines(run: _Run, using: str) -> Iterator[Difference]:
 def _compare_places(run_id: str, places: Iterator[NewItem], using: str) -> Iterator[Difference]:
     place = next(places, None)
     for number, offset, length in _places_in_rows(run_id, using):
-        # SQLite keeps texts in any column, where somebody puts them there; they come after all numbers.
+        # A forged row may hold a text in any column of SQLite; texts come after all numbers.
         while place is not None and type(number) is int and place.number < number:
             place = next(places, None)
         wanted = (None, None) if place is None or place.number != number else (place.offset, place.length)
@@ -201,7 +198,7 @@ def _places_in_rows(run_id: str, using: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _item_of(manifest: str) -> tuple[str, int]:
-    """The run and the number of the item that a call asks about; of none, where somebody forged it."""
+    """Return the run and the item number that a call asks about; ("", 0) for a forged manifest."""
     try:
         [named] = [row for row in json.loads(manifest) if row["kind"] == "map"]
         return str(named["run_id"]), int(named["item"])
@@ -217,5 +214,5 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | str | None) else repr(value)
 
 
-def _shown(error: Any) -> str:
+def _shortened(error: Any) -> str:
     return excerpt(decode_text(str(error)), _SHOWN_ERROR)

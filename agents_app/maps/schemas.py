@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from ninja import Field, Schema
 from pydantic import BeforeValidator, ConfigDict, StrictBool, StrictInt
 
-from agents_app.map_queries import first_failures, list_items, list_runs, load_item, load_run, tries_of_item
+from agents_app.map_queries import attempts_of_item, first_failures, list_items, list_runs, load_item, load_run
 from agents_app.maps.service import MapRequest
 from agents_app.schemas import LimitsIn
 from mnesis_core.maps.values import AttemptRecord, ItemRecord, ItemState, OperatorKind, OperatorSpec, RunRecord
@@ -135,8 +135,6 @@ class MapRunOut(Out):
 
 
 class MapRunRead(MapRunOut, Schema):
-    """A run and its first failures."""
-
     failures: list[MapFailureOut]
 
     @staticmethod
@@ -199,13 +197,13 @@ class MapItemRead(MapItemOut, Schema):
 
     @staticmethod
     def resolve_tries(item: ItemRecord) -> list[AttemptRecord]:
-        return tries_of_item(item.run_id, item.number)
+        return attempts_of_item(item.run_id, item.number)
 
 
 def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
     """A person's runs, or those of one of their sessions.
 
-    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    :raises SessionNotFoundError: there is no such session, or it belongs to another person.
     :raises InvalidRequest: the cursor is none of ours.
     """
     if session_id is not None:
@@ -217,7 +215,7 @@ def run_page(*, owner_id: int, session_id: str | None, limit: int, cursor: str |
 def item_page(run_id: str, *, owner_id: int, states: Sequence[ItemState], after: int, limit: int) -> dict[str, Any]:
     """Items of a run after a number.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
     """
     run = load_run(run_id, owner_id=owner_id)
     return page_of(list_items(run.id, after=after, limit=limit + 1, states=states), limit, attrgetter("number"))
@@ -226,7 +224,7 @@ def item_page(run_id: str, *, owner_id: int, states: Sequence[ItemState], after:
 def find_item(run_id: str, number: int, *, owner_id: int) -> ItemRecord:
     """One item of a run.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
     :raises OperatorItemNotFoundError: it has no such item.
     """
     return load_item(load_run(run_id, owner_id=owner_id).id, number)

@@ -1,7 +1,4 @@
-"""The one contract behind every door of operators: start, pause, resume, cancel, try again what failed, wait.
-
-Doors parse, call one of these, and translate the answer. What a run does is ``work``'s.
-"""
+"""What a person or a tool does with map runs, the same at every endpoint: start, pause, resume, cancel, retry, wait."""
 
 from __future__ import annotations
 
@@ -44,29 +41,27 @@ from sessions_app.record.turn_queries import load_turn
 
 MOST_RETRIES, MOST_TURNS, HOTTEST = 10, 200, 2.0
 LONGEST_TRY_SECONDS = 86_400.0
-MOST_GIVEN_ITEMS = 100_000
-"""Items that come with the request; more of them are a file."""
+MOST_GIVEN_ITEMS = 100_000  # that come with the request; more of them are a file
 LOOK_AGAIN_SECONDS = 5.0
 LOOK_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapRequest:
-    """What somebody wants done with each line of a file. ``None``: as the site has it."""
+    """What to do with each line of a JSON Lines file, or with each of ``items``; ``None`` stands for the site's default.
+
+    Without a ``session_id`` the run belongs to the file's session, or to a new one. ``native_schema`` says whether the
+    provider is told the schema; by default it is if its model is known to take one. An empty ``model`` is the session's.
+    """
 
     kind: OperatorKind
     template: str
     session_id: str | None = None
-    """``None``: the file's, or where there is none, a new one."""
     file_id: str | None = None
-    """A JSON Lines file of the person's."""
     items: Sequence[Any] | None = None
-    """In place of a file: its values."""
     schema: dict[str, Any] | None = None
     native_schema: bool | None = None
-    """Whether the provider is told the schema; ``None``: if it is known to take such ones."""
     model: str = ""
-    """Alias; empty: the session's."""
     system_prompt: str = ""
     concurrency: int | None = None
     max_retries: int | None = None
@@ -80,13 +75,13 @@ class MapRequest:
 
 
 def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str = "") -> RunRecord:
-    """Begin a run; workers do the rest. With an idempotency key the run that it began before, if there is one.
+    """Create a run, which workers execute; return the earlier run if the idempotency key has been used for it.
 
-    What is wrong with a template, a schema or the input's first item is said at once, before anything is paid.
+    A template, a schema or a first item that cannot be used is refused before anything is spent. ``turn_id`` and
+    ``part_id`` name the tool call that asks for the run.
 
-    :param turn_id: the turn whose tool call (``part_id``) asks for it
-    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
-    :raises SessionArchived: it takes nothing new.
+    :raises SessionNotFoundError: there is no such session, or it belongs to another person.
+    :raises SessionArchived: the session takes nothing new.
     :raises FileReferenceNotFoundError: the person has no such file.
     :raises InvalidTemplate: the template cannot be used, or not with the first item.
     :raises InvalidSchema: the schema cannot be used.
@@ -126,38 +121,38 @@ def start(asked: MapRequest, *, owner_id: int, turn_id: str = "", part_id: str =
 
 
 def pause(run_id: str, *, owner_id: int) -> RunRecord:
-    """Begin no more items; those in flight come to their end.
+    """Start no more items; those in flight come to their end.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
-    :raises OperatorRunNotInState: it is over, or paused already.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
+    :raises OperatorRunNotInState: the run is over, or paused already.
     """
     return _send(run_id, RunState.PAUSED, owner_id=owner_id)
 
 
 def resume(run_id: str, *, owner_id: int) -> RunRecord:
-    """Go on with a run that is paused or was cancelled.
+    """Resume a run that is paused or was cancelled.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
-    :raises OperatorRunNotInState: it is neither.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
+    :raises OperatorRunNotInState: the run is neither.
     :raises SessionArchived: its session takes nothing new.
     """
     return _send(run_id, RunState.RUNNING, owner_id=owner_id)
 
 
 def cancel(run_id: str, *, owner_id: int) -> RunRecord:
-    """Stop a run; what is in flight is cut off within seconds, what is done is kept.
+    """Stop a run: what is in flight is cut off within seconds, and what is done is kept.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
-    :raises OperatorRunNotInState: it is over.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
+    :raises OperatorRunNotInState: the run is over.
     """
     return _send(run_id, RunState.CANCELLED, owner_id=owner_id)
 
 
 def retry_failed(run_id: str, *, owner_id: int) -> RunRecord:
-    """Try the items that failed again, as if for the first time.
+    """AttemptOutcome the failed items again, as if for the first time.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
-    :raises OperatorRunNotInState: none has failed, or it was cancelled: then it may be resumed first.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
+    :raises OperatorRunNotInState: no item has failed, or the run was cancelled and must be resumed first.
     :raises SessionArchived: its session takes nothing new.
     """
     run = load_run(run_id, owner_id=owner_id)
@@ -170,9 +165,9 @@ def retry_failed(run_id: str, *, owner_id: int) -> RunRecord:
 
 
 async def wait(run_id: str, *, owner_id: int, seconds: float) -> RunRecord:
-    """The run when it is over or paused, or as it is after so many seconds.
+    """Return the run when it is over or paused, or as it is after this number of seconds.
 
-    :raises OperatorRunNotFoundError: there is no such run, or it is somebody else's.
+    :raises OperatorRunNotFoundError: there is no such run, or it belongs to another person.
     """
     run = await db(load_run, run_id, owner_id=owner_id)
     with suppress(TimeoutError), hub.follow(run.session_id) as follower:
@@ -184,10 +179,10 @@ async def wait(run_id: str, *, owner_id: int, seconds: float) -> RunRecord:
 
 
 def check_texts(asked: MapRequest) -> None:
-    """Whether the template and the schema can be used at all.
+    """Check a request's template and schema.
 
-    :raises InvalidTemplate: the template cannot.
-    :raises InvalidSchema: the schema cannot.
+    :raises InvalidTemplate: the template cannot be used.
+    :raises InvalidSchema: the schema cannot be used.
     """
     compile_template(asked.template)
     if asked.schema is not None:
@@ -195,7 +190,7 @@ def check_texts(asked: MapRequest) -> None:
 
 
 def new_session(asked: MapRequest, *, owner_id: int) -> str:
-    """A session for a run that has none; returns its id.
+    """Create a session for a run that has none; return its id.
 
     :raises ModelNotFoundError: there is no such model.
     """
@@ -211,7 +206,7 @@ def _send(run_id: str, state: RunState, *, owner_id: int) -> RunRecord:
             _refuse_archived(record)
         reason = "" if state is RunState.RUNNING else StopReason.PERSON.value
         map_store.set_run_state(record, run.id, state, reason=reason)
-        # Also to stop: somebody has to write what there is so far.
+        # Also to stop: a worker has to write what there is so far.
         wake_workers()
     return load_run(run.id)
 
@@ -286,7 +281,7 @@ def _spec_of(asked: MapRequest, session: SessionRecord) -> OperatorSpec:
 
 
 def _limits_of(turn: TurnRecord) -> TurnLimits:
-    """What a turn may spend of tokens and money: what it asks for may not spend more, also when the turn has ended."""
+    """Return what a turn may spend of tokens and money; its runs may not spend more, even after it has ended."""
     limits = read_options(turn.options).limits or TurnLimits()
     return TurnLimits(tokens=limits.tokens, cost_micros=limits.cost_micros)
 
@@ -305,7 +300,7 @@ def _bounded(name: str, value: Any, otherwise: Any, least: float, most: float) -
 
 
 def _try_first_item(spec: OperatorSpec, file: FileReference) -> None:
-    """What would fail every item fails here."""
+    # A template that fails with the first item would fail with every item.
     config = site_config().operators
     with reading(file.content_id) as read:
         found = input_lines(read, content_size(file.content_id), line_bytes=config.line_bytes)

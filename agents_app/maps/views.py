@@ -33,15 +33,11 @@ from sessions_app.usage.charts import draw_run
 
 PAGE = 50
 ITEMS = 50
-"""Of one page of a run's items."""
-SAMPLE = 400
-"""Items that the charts and the estimate look at."""
+SAMPLE = 400  # items that the charts and the estimate look at
 STRETCHES = 40
 FAILURES = 3
-EXCERPT = 160
-"""Characters of an input, an output or an error in a line of the list."""
-NEAR = 4_194_304
-"""Bytes: lines that are further from the first one are not looked up for the sake of a list."""
+EXCERPT = 160  # characters of an input, an output or an error in a line of the list
+NEAR = 4_194_304  # bytes: a list does not read lines that are further from its first one
 TRIES = 50
 UNREAD = "They stand here when the input has been read."
 NOTHING = {
@@ -56,23 +52,20 @@ NOTHING = {
 
 @signed_in
 def run_list(request: HttpRequest) -> HttpResponse:
-    """The reader's runs, or those of one session, the newest first."""
-    return render(request, "agents_app/runs.html", _found(request))
+    return render(request, "agents_app/runs.html", _list_context(request))
 
 
 @signed_in
 def run_rows(request: HttpRequest) -> HttpResponse:
-    """The next page of the list."""
-    return render(request, "agents_app/_run_rows.html", _found(request))
+    return render(request, "agents_app/_run_rows.html", _list_context(request))
 
 
 @signed_in
 def run_page(request: HttpRequest, run_id: str) -> HttpResponse:
-    """One run."""
     run = _run(request, run_id)
     session = load_session(run.session_id, owner_id=reader_of(request))
     sample = _sample(run)
-    shown = _shown(run, sample)
+    shown = _view(run, sample)
     context = {
         "title": session.title,
         # Before the parts were read: an event that comes in between is heard, and they are read again.
@@ -87,22 +80,20 @@ def run_page(request: HttpRequest, run_id: str) -> HttpResponse:
 
 @signed_in
 def run_progress(request: HttpRequest, run_id: str) -> HttpResponse:
-    """How far a run is, alone."""
     run = _run(request, run_id)
-    return render(request, "agents_app/_run_progress.html", _progress(_shown(run, _sample(run))))
+    return render(request, "agents_app/_run_progress.html", _progress(_view(run, _sample(run))))
 
 
 @signed_in
 def run_charts(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The charts of a run, alone."""
     run = _run(request, run_id)
     return render(request, "agents_app/_run_charts.html", _charts(run, _sample(run)))
 
 
 @signed_in
 def run_items(request: HttpRequest, run_id: str) -> HttpResponse:
-    """A page of a run's items, alone: those in ``state``, from the number ``from`` on, or before ``before``."""
-    shown = _shown(_run(request, run_id), [])
+    """Show items in ``state``, from the number ``from`` on or before ``before``."""
+    shown = _view(_run(request, run_id), [])
     found = _items(request, shown)
     response = render(request, "agents_app/_run_items.html", found)
     address = reverse("run", args=[run_id])
@@ -112,11 +103,10 @@ def run_items(request: HttpRequest, run_id: str) -> HttpResponse:
 
 @signed_in
 def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
-    """One item: its input, its result, and every try."""
     run = _run(request, run_id)
     item = map_queries.load_item(run.id, number)
     file = _file(run)
-    tries = map_queries.load_try_heads(run.id, number, length=HEAD, most=TRIES)
+    tries = map_queries.load_attempt_heads(run.id, number, length=HEAD, most=TRIES)
     context = {
         "run": RunView(record=run, file=file),
         "item": item,
@@ -132,7 +122,6 @@ def run_item(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
 
 @signed_in
 def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
-    """An item's line, whole."""
     run = _run(request, run_id)
     item = map_queries.load_item(run.id, number)
     return _plain(_read_input(_file(run), item, most=item.length))
@@ -140,16 +129,15 @@ def item_input(request: HttpRequest, run_id: str, number: int) -> HttpResponse:
 
 @signed_in
 def try_output(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
-    """What one try said, whole."""
     run = _run(request, run_id)
-    return _plain(map_queries.load_try_output(run.id, number, attempt))
+    return _plain(map_queries.load_attempt_output(run.id, number, attempt))
 
 
 @signed_in
 def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> HttpResponse:
-    """What the model was sent in one try, made again from the record."""
+    """Show what the model was sent in one attempt, made again from the record."""
     run = _run(request, run_id)
-    call_id = map_queries.load_try_call(run.id, number, attempt)
+    call_id = map_queries.load_attempt_call(run.id, number, attempt)
     rebuilt = rebuild_payload(load_call(call_id, owner_id=run.owner_id))
     context = {"messages": (rebuilt.payload or {}).get("messages", []), "problems": rebuilt.problems}
     return render(request, "agents_app/_try_prompt.html", context | {"call_id": call_id})
@@ -157,7 +145,6 @@ def try_prompt(request: HttpRequest, run_id: str, number: int, attempt: int) -> 
 
 @signed_in
 def part_runs(request: HttpRequest, session_id: str, part_id: str) -> HttpResponse:
-    """The runs that a tool call asked for, as lines under its card."""
     session = load_session(session_id, owner_id=reader_of(request))
     runs = map_queries.runs_of_part(session.id, part_id)
     return render(request, "agents_app/_part_runs.html", {"runs": _named(runs)})
@@ -172,13 +159,13 @@ def _file(run: RunRecord) -> FileReference | None:
 
 
 def _sample(run: RunRecord) -> list[ItemRecord]:
-    """Items evenly spread over those that have probably ended: the input is worked through in its order."""
+    """Return items evenly spread over those that have probably ended, because items start in the order of the input."""
     items = run.counts.items or 0
     reach = min(items, run.counts.ended + SAMPLE // 4)
     return map_queries.load_items(run.id, spread(reach, most=SAMPLE))
 
 
-def _shown(run: RunRecord, sample: list[ItemRecord]) -> RunView:
+def _view(run: RunRecord, sample: list[ItemRecord]) -> RunView:
     running = map_queries.count_running(run.id) if run.counts.left else 0
     left = estimate(run, endings_of(sample), timezone.now()) if run.state is RunState.RUNNING else None
     return RunView(record=run, file=_file(run), running=running, seconds_left=left)
@@ -254,7 +241,7 @@ def _state_in(request: HttpRequest) -> ItemState | None:
         raise InvalidRequest("state must be a state of items", field="state") from None
 
 
-def _found(request: HttpRequest) -> dict[str, Any]:
+def _list_context(request: HttpRequest) -> dict[str, Any]:
     owner_id, session_id, cursor = reader_of(request), request.GET.get("session", ""), request.GET.get("cursor", "")
     session = load_session(session_id, owner_id=owner_id) if session_id else None
     before = read_place(cursor or None)
@@ -271,7 +258,6 @@ def _found(request: HttpRequest) -> dict[str, Any]:
 
 
 def _named(runs: list[RunRecord]) -> list[RunView]:
-    """Runs by the names of their inputs, which one query finds."""
     if not runs:
         return []
     session_ids = list({run.session_id for run in runs})
@@ -285,7 +271,7 @@ def _plain(text: str) -> HttpResponse:
 
 
 def spell_of(run: RunRecord, endings: Sequence[Ending], now: datetime) -> RunSpan:
-    """What is known of a run's time as a whole; one that stands still has lasted until the last of these endings."""
+    """Return the time and the sums of a whole run; a stopped run has lasted until the last of these endings."""
     counts = run.counts
     stood_still = max((ending.at for ending in endings), default=now)
     return RunSpan(
@@ -298,7 +284,6 @@ def spell_of(run: RunRecord, endings: Sequence[Ending], now: datetime) -> RunSpa
 
 
 def endings_of(items: Sequence[ItemRecord]) -> list[Ending]:
-    """Those of some items that have ended, well or not."""
     return [
         Ending(
             at=item.ended_at,
@@ -312,12 +297,12 @@ def endings_of(items: Sequence[ItemRecord]) -> list[Ending]:
 
 
 def estimate(run: RunRecord, endings: Sequence[Ending], now: datetime) -> float | None:
-    """Seconds that the open items of a run will take; ``None`` where nobody can say."""
+    """Return the seconds that the open items of a run will take, or ``None`` if that is not known."""
     return seconds_left(endings, spell_of(run, endings, now), open_items=run.counts.left)
 
 
 def _read_input(file: FileReference | None, item: ItemRecord, *, most: int) -> str:
-    """The line of an item, ``most`` bytes of it at the most; empty where the input is not kept here."""
+    """Return at most ``most`` bytes of an item's line; nothing where the input is not kept here."""
     if file is None:
         return ""
     with suppress(FileContentNotFound):
@@ -326,7 +311,7 @@ def _read_input(file: FileReference | None, item: ItemRecord, *, most: int) -> s
 
 
 def _read_inputs(file: FileReference | None, items: Sequence[ItemRecord], *, most: int) -> dict[int, str]:
-    """How the lines of some items begin, by their numbers; those that are too far apart are absent."""
+    """Return the beginnings of items' lines by number; those that are too far apart are absent."""
     if file is None or not items:
         return {}
     near = [item for item in items if item.offset - items[0].offset < NEAR]

@@ -8,7 +8,7 @@ from typing import Any
 
 from django import template
 
-from agents_app.map_queries import TryHead
+from agents_app.map_queries import AttemptHead
 from mnesis_core.maps.values import ErrorKind, ItemRecord
 from sessions_app.pages.markdown import format_characters, format_count, format_duration, format_money, show_invisible
 
@@ -56,7 +56,7 @@ def said(content: Any) -> TextHead:
 
 
 @register.filter
-def answer(entry: TryHead) -> TextHead | None:
+def answer(entry: AttemptHead) -> TextHead | None:
     """Return what the model said in a try; ``None`` where it said nothing."""
     length = entry.output_length
     return head_of(entry.output, is_cut=length > HEAD, size=format_characters(length)) if length else None
@@ -68,7 +68,7 @@ def error_words(kind: ErrorKind | None) -> str:
 
 
 @register.filter
-def in_and_out(record: ItemRecord | TryHead) -> str:
+def in_and_out(record: ItemRecord | AttemptHead) -> str:
     """Return the tokens in and out, where any are known."""
     if record.tokens_input is record.tokens_output is None:
         return ""
@@ -76,7 +76,7 @@ def in_and_out(record: ItemRecord | TryHead) -> str:
 
 
 @register.filter
-def facts(entry: TryHead) -> list[str]:
+def facts(entry: AttemptHead) -> list[str]:
     """Return the numbers of a try that are known."""
     known = (in_and_out(entry), format_money(entry.cost_micros), format_duration(entry.duration_ms / 1000))
     return [fact for fact in known if fact]

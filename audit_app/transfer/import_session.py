@@ -18,7 +18,7 @@ from django.apps import apps
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models.query import QuerySet
 
-from agents_app.map_queries import list_items, list_runs, live_runs_of, load_tries
+from agents_app.map_queries import list_items, list_runs, live_runs_of, load_attempts
 from agents_app.queries import count_waiting
 from audit_app.proof.verify import verify_session
 from audit_app.tables import batches, insert_rows, row_characters, session_tables
@@ -250,7 +250,7 @@ def _read_all(session_id: str) -> None:
     for run in list_runs(session_id=session_id, limit=None):
         after = 0
         while items := list_items(run.id, after=after, limit=PAGE):
-            load_tries(run.id, [item.number for item in items])
+            load_attempts(run.id, [item.number for item in items])
             after = items[-1].number
 
 

@@ -102,7 +102,7 @@ def holder_of(token: str) -> Caller:
 
 
 def caller_of(request: HttpRequest) -> Caller:
-    """Who asks at a door that is not the REST API: by key, or by cookie together with its CSRF token.
+    """Who asks at an endpoint that is not the REST API: by key, or by cookie together with its CSRF token.
 
     :raises NotSignedIn: nobody is recognised.
     :raises PermissionDenied: the cookie came without its token.

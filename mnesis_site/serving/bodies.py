@@ -1,7 +1,7 @@
-"""How much a request may send, how slowly, and in which encoding: asked in front of every HTTP door, while the body comes in.
+"""How much a request may send, how slowly, and in which encoding: asked in front of every HTTP endpoint, while the body comes in.
 
 An application is handed no byte above the limit. For it a refused request is one whose client has left; the answer is
-given here, in the shape of the door, and the server closes the connection.
+given here, in the shape of the endpoint, and the server closes the connection.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def declared_bytes(scope: Scope) -> int:
 
 
 def most_bytes(path: str) -> int:
-    """The largest body that a door takes from somebody who is known."""
+    """The largest body that an endpoint takes from somebody who is known."""
     files = site_config().files
     match path.rstrip("/").split("/"):
         case ["", "api", "files"]:
@@ -141,7 +141,7 @@ def most_bytes(path: str) -> int:
 
 
 def is_known(scope: Scope) -> bool:
-    """Whether a request comes with a valid API key or session cookie. What it may do with it is the door's to say."""
+    """Whether a request comes with a valid API key or session cookie. What it may do with it is the endpoint's to say."""
     headers = headers_of(scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme:
@@ -169,7 +169,7 @@ def check_content_type(text: str) -> None:
 
 
 async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
-    """Answer in the shape of the door, and with the end of the connection."""
+    """Answer in the shape of the endpoint, and with the end of the connection."""
     response = shaped(scope["path"], error)
     headers = {**response.headers, "Content-Length": str(len(response.content)), "Connection": "close"}
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -178,7 +178,7 @@ async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
 
 
 def shaped(path: str, error: MnesisError) -> HttpResponse:
-    """An error as the door of this address says it."""
+    """An error as the endpoint of this address says it."""
     if path.startswith("/v1/"):
         return openai_error(error)
     if path.startswith(("/rpc", "/mcp")):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agents_app import map_store
-from agents_app.map_queries import list_items, load_run, tries_of_item
+from agents_app.map_queries import attempts_of_item, list_items, load_run
 from agents_app.maps.worker import work_for_a_slice
 from agents_app.models import OperatorTry
 from files_app.queries import list_files
@@ -107,7 +107,7 @@ def test_a_sub_agent_has_tools_a_prompt_and_a_time_and_its_answer_is_checked(
     run_id = start(session, ["a heron"], kind=OperatorKind.AGENTIC, tools=("calculator",), **values)
     run = worked(run_id)
     assert [line["output"] for line in output_of(run)] == [{"count": 3}]
-    assert [one.error_kind for one in tries_of_item(run_id, 1)] == [ErrorKind.VALIDATION, None]
+    assert [one.error_kind for one in attempts_of_item(run_id, 1)] == [ErrorKind.VALIDATION, None]
     assert "You count birds." in str(asked[0].payload["messages"][0]["content"])
     assert [tool["function"]["name"] for tool in asked[0].payload["tools"]] == ["calculator"]
     slow = worked(start(session, ["slow"], kind=OperatorKind.AGENTIC, timeout_seconds=1, **values))

@@ -12,7 +12,7 @@ from ninja.operation import Operation
 
 from mnesis_core.errors import UnknownParameter
 from mnesis_site.api import api
-from mnesis_site.endpoints import openai_door
+from mnesis_site.endpoints import openai_api
 from tests.support.openapi_document import openapi_document
 
 
@@ -80,7 +80,7 @@ def test_who_is_not_signed_in_learns_nothing_of_parameters(db: None) -> None:
 def test_the_door_for_openai_clients_ignores_what_it_does_not_know() -> None:
     views = [
         operation.view_func
-        for router in openai_door._get_bound_routers()
+        for router in openai_api._get_bound_routers()
         for view in router.path_operations.values()
         for operation in view.operations
     ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from agents_app.endpoints.terminal import DoorCommand, find_user, opened
+from agents_app.endpoints.terminal import EndpointCommand, find_user, opened
 from files_app.api import FileList, FileOut, file_page
 from files_app.ingest import CHUNK_BYTES, chunks_of, keep_file
 from files_app.queries import load_file_reference
 from sessions_app.record.session_queries import find_session
 
 
-class Command(DoorCommand):
+class Command(EndpointCommand):
     """Files at the terminal."""
 
     help = "Give a session a file, list files, or show what is known of one."

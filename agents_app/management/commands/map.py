@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agents_app.endpoints.terminal import PIPED, DoorCommand, find_user, opened
+from agents_app.endpoints.terminal import PIPED, EndpointCommand, find_user, opened
 from agents_app.map_queries import load_run
 from agents_app.maps import service
 from agents_app.maps.output import output_lines, readable_run, table_rows
@@ -35,7 +35,7 @@ STEPS: dict[str, Callable[..., RunRecord]] = {
 }
 
 
-class Command(DoorCommand):
+class Command(EndpointCommand):
     """Operators at the terminal."""
 
     help = (

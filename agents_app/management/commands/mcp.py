@@ -9,13 +9,13 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 
 from agents_app.endpoints.mcp_server import always, make_server
-from agents_app.endpoints.terminal import DoorCommand, find_user
+from agents_app.endpoints.terminal import EndpointCommand, find_user
 from agents_app.turns.runner import runner
 from mnesis_core.providers.litellm_ import close_connections
 from sessions_app.callers import Caller
 
 
-class Command(DoorCommand):
+class Command(EndpointCommand):
     """The Model Context Protocol for a program that started this one."""
 
     help = "Speak the Model Context Protocol on standard input and output, until the end of input."

@@ -7,7 +7,7 @@ from argparse import REMAINDER, ArgumentParser
 from typing import Any
 
 from agents_app import store
-from agents_app.endpoints.terminal import DoorCommand
+from agents_app.endpoints.terminal import EndpointCommand
 from agents_app.queries import list_servers, load_server
 from agents_app.tools.mcp.admin import attach_server, list_again, mark_read_only
 from agents_app.tools.pages import show_servers
@@ -17,7 +17,7 @@ from mnesis_core.turns.mcp_servers import AttachedServer, ServerAddress, hints_i
 from sessions_app.database.threads import waiting_for
 
 
-class Command(DoorCommand):
+class Command(EndpointCommand):
     """Attach, list, check and remove servers of tools."""
 
     help = (

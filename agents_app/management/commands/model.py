@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agents_app.endpoints.terminal import DoorCommand
+from agents_app.endpoints.terminal import EndpointCommand
 from mnesis_core.errors import InvalidRequest
 from mnesis_core.llm.interface import LimitSource, ModelSpec
 from mnesis_core.llm.limits import shown_prices
@@ -24,7 +24,7 @@ SHOWN = (
 )
 
 
-class Command(DoorCommand):
+class Command(EndpointCommand):
     """Add, list and check models."""
 
     help = "The models that sessions may use: any provider that litellm knows, or any OpenAI-compatible server."

@@ -10,11 +10,11 @@ from argparse import ArgumentParser
 from typing import IO, Any
 
 from agents_app.endpoints.stdio import serve
-from agents_app.endpoints.terminal import DoorCommand, find_user
+from agents_app.endpoints.terminal import EndpointCommand, find_user
 from sessions_app.callers import Caller
 
 
-class Command(DoorCommand):
+class Command(EndpointCommand):
     """JSON-RPC for a program that started this one."""
 
     help = "Speak JSON-RPC 2.0 on standard input and output, a message on each line, until the end of input."

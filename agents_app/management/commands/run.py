@@ -9,7 +9,7 @@ from typing import Any
 
 from agents_app.endpoints.terminal import (
     Decision,
-    DoorCommand,
+    EndpointCommand,
     Screen,
     decide,
     failed,
@@ -26,7 +26,7 @@ from sessions_app.pages.markdown import show_invisible
 Turning = Callable[[Screen], TurnRecord]
 
 
-class Command(DoorCommand):
+class Command(EndpointCommand):
     """A new session with its first turn."""
 
     help = (

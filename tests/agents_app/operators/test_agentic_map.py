@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agents_app import map_store
-from agents_app.map_queries import list_items, load_item, load_run, tries_of_item, usage_of_maps
+from agents_app.map_queries import attempts_of_item, list_items, load_item, load_run, usage_of_maps
 from agents_app.models import OperatorBrake
 from agents_app.tools.registry import ToolContext, tool
 from agents_app.turns import lifecycle
@@ -120,7 +120,7 @@ def test_each_item_has_a_session_with_tools_and_only_its_answer_is_the_result(se
     assert [item.child_session_id for item in list_items(run.id)] == [child.id for child in found]
     assert "You look things up." in str(model.requests[0].payload["messages"][0]["content"])
     [turn] = list_turns(found[0].id)
-    [one] = tries_of_item(run.id, 1)
+    [one] = attempts_of_item(run.id, 1)
     assert (one.child_turn_id, one.usage.tokens_input, one.accepted) == (turn.id, turn.usage.tokens_input, True)
     assert load_session(session.id).message_seq == 0, "nothing of it is in the parent's context"
     bill = SessionRead.model_validate(load_session(session.id)).dict()["billing"]
@@ -192,7 +192,7 @@ def test_an_answer_that_does_not_fit_is_corrected_in_the_same_session(session, s
     assert "JSON Schema" in asked[0]
     assert "no JSON" in asked[1] or "not JSON" in asked[1]
     assert "does not fit the schema" in asked[2]
-    tries = tries_of_item(run.id, 1)
+    tries = attempts_of_item(run.id, 1)
     assert [one.error_kind for one in tries] == [ErrorKind.VALIDATION, ErrorKind.SCHEMA_ERROR, None]
     assert len({one.child_turn_id for one in tries}) == 3
     assert verify_session(session.id).problems == []

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agents_app.map_queries import tries_of_item, usage_of_maps
+from agents_app.map_queries import attempts_of_item, usage_of_maps
 from agents_app.turns.overview import SessionRead
 from compaction_app.rebuild import rebuild_payload
 from mnesis_core.maps.prompts import map_payload
@@ -35,7 +35,7 @@ def session_id(alice: User) -> str:
 def sent(run_id: str, item: ItemRecord) -> str:
     """The digest of what is sent for an item of a run."""
     spec = OperatorSpec(template=TEMPLATE, schema=SCHEMA, model="demo", native_schema=True)
-    return digest(map_payload(spec, f"{item.number:07}", tries_of_item(run_id, item.number)))
+    return digest(map_payload(spec, f"{item.number:07}", attempts_of_item(run_id, item.number)))
 
 
 def ask(session_id: str, run_id: str) -> list[ItemRecord]:

@@ -19,10 +19,10 @@ from django.db import connections
 from django.utils import timezone
 
 from agents_app import map_store
-from agents_app.map_queries import list_items, load_run, tries_of_item
+from agents_app.map_queries import attempts_of_item, list_items, load_run
 from agents_app.map_store import Demand
-from agents_app.maps.run import RunWork, read_input
-from agents_app.maps.worker import Worker, tries_of, work_for_a_slice
+from agents_app.maps.run import RunExecutor, read_input
+from agents_app.maps.worker import Worker, make_executor, work_for_a_slice
 from agents_app.models import OperatorBrake, OperatorItem, OperatorShare
 from agents_app.turns.lifecycle import create_session
 from audit_app.proof.verify import verify_session
@@ -129,7 +129,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again_with_what_is_wrong(
     run = worked(start(session, 1, schema=NUMBER, native_schema=True))
     assert output_of(run) == [{"item": 1, "input": 1, "output": {"n": 1}}]
     assert ["response_format" in request.payload for request in model.requests] == [True, False, False]
-    tries = tries_of_item(run.id, 1)
+    tries = attempts_of_item(run.id, 1)
     assert [(one.number, one.error_kind, one.accepted) for one in tries] == [
         (1, ErrorKind.VALIDATION, False),
         (2, ErrorKind.SCHEMA_ERROR, False),
@@ -308,8 +308,8 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
     run_id = start(session, 1)
     read_input(run_id, may_go_on=lambda: True)
     run = load_run(run_id)
-    tries = tries_of(run, pause_of=partial(RateLimitPause, share=map_store.brake_model))
-    work = RunWork(run, owner="worker-1", config=site_config().operators, trying=tries)
+    items = make_executor(run, pause_of=partial(RateLimitPause, share=map_store.brake_model))
+    work = RunExecutor(run, owner="worker-1", config=site_config().operators, items=items)
     assert work.demand == Demand(
         run_id=run_id,
         wanted=run.spec.concurrency,
@@ -325,10 +325,10 @@ def test_an_item_that_was_lost_and_claimed_again_is_asked_about_once(session: Se
             map_store.release_expired(record, run_id)
             claimed = map_store.claim_items(record, run_id, worker="worker-1", limit=1, lease_seconds=lease_seconds)
             map_store.note_claimed(record, run_id, {})
-        work._ready += tries.prepare(claimed)[0]
+        work._prepared += items.prepare(claimed)[0]
         work._held |= {item.number: item.attempts for item in claimed}
-    begun = asyncio.run(work._change()).begun
-    assert [one.ready.item.attempts for one in begun] == [2]
+    started = asyncio.run(work._change()).started
+    assert [one.item.attempts for one in started] == [2]
     assert work.held == {1: 2}
 
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 from agents_app import map_store
 from agents_app.map_queries import (
     accepted_outputs,
+    attempts_of_item,
     first_failures,
     forgotten_runs,
     list_items,
@@ -20,7 +21,6 @@ from agents_app.map_queries import (
     load_item,
     load_items,
     load_run,
-    tries_of_item,
 )
 from agents_app.models import OperatorItem, OperatorTry
 from audit_app.proof.verify import check_replay, verify_session
@@ -84,7 +84,7 @@ def test_a_run_from_its_first_claim_to_its_end(session_id):
         (2, None, ErrorKind.VALIDATION),
         (3, '{"z": 3}', None),
     ]
-    assert [(t.number, t.accepted, t.error) for t in tries_of_item(run_id, 3)] == [
+    assert [(t.number, t.accepted, t.error) for t in attempts_of_item(run_id, 3)] == [
         (1, False, "this is no JSON"),
         (2, True, ""),
     ]

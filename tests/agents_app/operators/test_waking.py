@@ -13,7 +13,7 @@ from django_q.tasks import async_task
 from agents_app import map_store, schedule
 from agents_app.map_queries import load_item, load_run
 from agents_app.maps import worker as working
-from agents_app.maps.worker import place, work_for_a_slice
+from agents_app.maps.worker import work_for_a_slice, worker_slot
 from agents_app.models import OperatorItem, OperatorShare
 from agents_app.tasks import work
 from agents_app.turns.lifecycle import create_session
@@ -91,7 +91,7 @@ def test_one_worker_is_left_for_what_people_wait_for(
 def test_no_more_workers_work_on_runs_than_may(session: SessionRecord, script: Script, settings: Any) -> None:
     script(lambda request: "ok")
     run_id = start(session, 3)
-    with place(1) as first, place(1) as second:
+    with worker_slot(1) as first, worker_slot(1) as second:
         assert (first, second) == (True, False)
         work()
     assert load_run(run_id).state == RunState.PENDING

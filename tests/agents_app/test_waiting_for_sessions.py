@@ -1,4 +1,4 @@
-"""Turns that wait, at the REST door: what is told, what is taken, and every refusal by its code."""
+"""Turns that wait, at the REST endpoint: what is told, what is taken, and every refusal by its code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ask = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class Program:
-    """Alice's program at the REST door."""
+    """Alice's program at the REST endpoint."""
 
     def __init__(self) -> None:
         self.http = AsyncClient(raise_request_exception=False)
