@@ -1,4 +1,4 @@
-"""Files in the admin: what is known of each, its versions, and which messages name it. Their contents are not here."""
+"""Files in the admin: what is known of each, its versions, and the messages that name it, without their contents."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from sessions_app.admin.read_only import ReadOnlyAdmin, column, presence_filter
 from sessions_app.admin.texts import TextColumn, list_url, record_url
 from sessions_app.record.session_queries import messages_naming
 
+# Of each kind.
 MOST_LINKS = 20
-"""Of each kind."""
 
 
 @admin.register(FileReference)
 class FileReferenceAdmin(ReadOnlyAdmin):
-    """References to files, with what an exploration found."""
-
     list_display = ("shown_id", "in_session", "shown_path", "file_type", "size", "token_count", "created")
     list_filter = (presence_filter("exploration_summary", "explored"),)
     link_lookups = ("session", "content_id")
@@ -35,7 +33,7 @@ class FileReferenceAdmin(ReadOnlyAdmin):
 
     def page(self, request: HttpRequest, row: FileReference) -> dict[str, Any]:
         """Return its other versions, the messages that name it, and where the files of the same content are."""
-        # Not what readers see: a deleted session can be looked at here.
+        # Unlike readers, administrators see the files of deleted sessions, too.
         same_path = FileReference.objects.filter(session_id=row.session_id, path=row.path).order_by("added_seq")
         ids = list(same_path.values_list("id", flat=True))
         versions = [

@@ -4,14 +4,11 @@ from django.apps import AppConfig
 
 
 class FilesConfig(AppConfig):
-    """References to files."""
-
     name = "files_app"
     verbose_name = "Files"
 
     def ready(self) -> None:
-        """Let the search find what explorations found, and others keep texts as files."""
-        # Here, not above: apps.py is read before any model can be made.
+        # Imported here, since apps.py is loaded before any model can be defined.
         from files_app import contents, queries, store
         from sessions_app.record import file_port
         from sessions_app.search import index

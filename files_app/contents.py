@@ -1,6 +1,6 @@
-"""The bytes of files, each once, under the SHA-256 of what they are (decision: content never changes, so nor do files).
+"""The bytes of files, each content once, under its SHA-256 (decision: content never changes, so nor do files).
 
-Kept through Django's storages (``STORAGES["files"]``), so that a site may put them elsewhere.
+Contents are kept through Django's storages (``STORAGES["files"]``), so a site may put them elsewhere.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from django.core.files.storage import FileSystemStorage, storages
 from mnesis_core.errors import FileContentNotFound, RequestTooLarge
 from mnesis_core.files.lines import Read
 
+# Bytes requested at once from a remote storage.
 FIRST_AHEAD, MOST_AHEAD = 262_144, 8_388_608
-"""Bytes that are asked of a storage elsewhere at once."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ContentStorage(FileSystemStorage):
-    """Files of this machine, each written whole or not at all."""
+    """Files on this machine, each written whole or not at all."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(file_permissions_mode=0o600, directory_permissions_mode=0o700, **options)
 
     def get_available_name(self, name: str, max_length: int | None = None) -> str:
-        """The name itself: what has the same name has the same content."""
-        return name
+        return name  # an equal name means equal content
 
     def _save(self, name: str, content: File[bytes]) -> str:
         path = Path(self.path(name))
@@ -45,18 +44,22 @@ class ContentStorage(FileSystemStorage):
                 for chunk in content.chunks():
                     file.write(chunk)
                 file.flush()
-                # Before the row that names it is committed: a power cut must not leave the name without the bytes.
+                # The row that names it is committed later: a power cut must not leave the name without the bytes.
                 os.fsync(file.fileno())
             Path(unfinished).replace(path)
         except BaseException:
             Path(unfinished).unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
         return name
 
 
 def put_content(data: bytes) -> str:
-    """Keep bytes and return their content id (SHA-256). Call it before a session's lock is taken: it waits for the disk."""
+    """Keep bytes and return their content id (SHA-256). Call it before taking a session's lock: it waits for the disk."""
     content_id = hashlib.sha256(data).hexdigest()
     storage, name = storages["files"], _name(content_id)
     if not storage.exists(name):
@@ -65,7 +68,7 @@ def put_content(data: bytes) -> str:
 
 
 def put_stream(chunks: Iterable[bytes], *, largest: int) -> tuple[str, int]:
-    """Keep bytes that come piece by piece; returns their content id and how many there are. Never all in memory.
+    """Keep bytes that arrive in pieces, without holding all of them in memory; return their content id and size.
 
     :raises RequestTooLarge: there are more than ``largest``; nothing is kept.
     """
@@ -87,7 +90,7 @@ def put_stream(chunks: Iterable[bytes], *, largest: int) -> tuple[str, int]:
 
 @contextmanager
 def on_disk(content_id: str) -> Iterator[Path]:
-    """A path on this machine where a content can be read, for the length of the block.
+    """Give a local path of a content for the length of the block.
 
     :raises FileContentNotFound: it is not kept here.
     """
@@ -96,7 +99,7 @@ def on_disk(content_id: str) -> Iterator[Path]:
         raise FileContentNotFound(content_id=content_id)
     try:
         yield Path(storage.path(name))
-    except NotImplementedError:  # a storage elsewhere
+    except NotImplementedError:  # a remote storage
         with storage.open(name, "rb") as kept, tempfile.NamedTemporaryFile() as copy:
             shutil.copyfileobj(kept, copy)
             copy.flush()
@@ -104,7 +107,7 @@ def on_disk(content_id: str) -> Iterator[Path]:
 
 
 def content_size(content_id: str) -> int:
-    """Bytes of a content.
+    """Return the size in bytes.
 
     :raises FileContentNotFound: it is not kept here.
     """
@@ -115,7 +118,6 @@ def content_size(content_id: str) -> int:
 
 
 def find_size(content_id: str) -> int | None:
-    """Bytes of a content; ``None`` where it is not kept here."""
     try:
         return content_size(content_id)
     except FileContentNotFound:
@@ -123,13 +125,13 @@ def find_size(content_id: str) -> int | None:
 
 
 def read_content(content_id: str, offset: int, limit: int) -> bytes:
-    """At most ``limit`` bytes from ``offset`` on; none beyond the end.
+    """Return at most ``limit`` bytes from ``offset`` on, and none beyond the end.
 
     :raises FileContentNotFound: it is not kept here.
     """
     storage, name = storages["files"], _name(content_id)
     try:
-        # Any storage may have a quicker way to a piece than opening the whole.
+        # A remote storage has a faster way to a piece than opening the whole.
         if read_piece := getattr(storage, "read_piece", None):
             return bytes(read_piece(name, offset, limit))
         with storage.open(name, "rb") as file:
@@ -141,7 +143,7 @@ def read_content(content_id: str, offset: int, limit: int) -> bytes:
 
 @contextmanager
 def reading(content_id: str) -> Iterator[Read]:
-    """Reads any ranges of a content for the length of the block, one after the other quickly.
+    """Give a function that reads ranges of a content for the length of the block, fast for ranges in sequence.
 
     :raises FileContentNotFound: it is not kept here.
     """
@@ -163,7 +165,7 @@ def reading(content_id: str) -> Iterator[Read]:
 
 
 def _read_ahead(fetch: Read) -> Read:
-    """The same with fewer questions: who reads on gets from a piece that is twice as long each time."""
+    # Each piece is twice as long as the one before, so reading in sequence takes few requests.
     begin, data, ahead = 0, b"", FIRST_AHEAD
 
     def read(offset: int, limit: int) -> bytes:
@@ -177,7 +179,7 @@ def _read_ahead(fetch: Read) -> Read:
 
 
 def is_whole(content_id: str) -> bool:
-    """Whether a content that is kept here is still what its name says. Reads all of it.
+    """Read all of a content and say whether it still has the SHA-256 in its name.
 
     :raises FileContentNotFound: it is not kept here.
     """
@@ -189,16 +191,8 @@ def is_whole(content_id: str) -> bool:
 
 
 def _name(content_id: str) -> str:
-    """:raises FileContentNotFound: it is no SHA-256, so nothing is kept under it: an import may say anything."""
+    """:raises FileContentNotFound: it is not a SHA-256: an import may contain anything."""
     if not _SHA256.fullmatch(content_id):
         raise FileContentNotFound(content_id=content_id)
-    # Two levels of folders: no folder gets a million entries.
+    # Two levels of folders keep each folder small.
     return f"{content_id[:2]}/{content_id[2:4]}/{content_id}"
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

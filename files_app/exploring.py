@@ -1,7 +1,8 @@
-"""Asking a model what a text that is kept as a file says: every call is a row, and no lock is held while it is asked.
+"""Exploration of files: a worker finds out what a file holds, once for all files of the same content.
 
-A call is written before it is made. A process that dies in between leaves a call that runs, which the next process that
-explores the file closes; while it may still come to an end no process asks again, since each answer is paid for.
+If the session names a model for it, that model describes prose, in front of what was counted. A model call is written
+before it is made, and no lock is held meanwhile. A process that dies leaves a running call, which the next process that
+explores the file closes; until the call is lost, no other process asks again, since each answer is paid for.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ from sessions_app.usage.limits import SpendingLimit, load_limits
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# The limit of one call, and of all calls about one file together.
 CALL_SECONDS = 60.0
-"""The longest that one call may take, and all that are made for one file together."""
+# A call that has run longer has lost its process.
 LOST_AFTER = timedelta(seconds=2 * CALL_SECONDS)
-"""A call that has run for so long has lost its process."""
 
 
 class AlreadyAsked(Exception):
@@ -71,7 +72,6 @@ class Describer:
     """The model that describes the prose of a session's files."""
 
     alias: str
-    """The model that the configuration names."""
     prompt_version: str
     session: SessionRecord
     config: Config
@@ -79,7 +79,7 @@ class Describer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a call ended, to be written together with what became of it."""
+    """How a call ended; it is written in the same transaction as its result."""
 
     call_id: str
     end: MessageEnd
@@ -93,11 +93,9 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A file's summary, with or without what a model wrote."""
-
     summary: str
+    # The model, the call and the problem; None when the text was not worth asking about.
     note: dict[str, Any] | None
-    """Which model was asked in which call, and what went wrong; ``None``: it is not worth a question."""
     ending: Ending | None = None
 
 
@@ -127,7 +125,7 @@ def is_being_asked(file: FileReference) -> bool:
 
 
 def describe(file: FileReference, ordinary: str, describer: Describer) -> Description:
-    """Ask the describer, and another model where it gives nothing. Whatever happens, there is a summary.
+    """Ask the describer, and its fallbacks if it gives nothing. There is always a summary.
 
     :raises AlreadyAsked: another process asks, or the file is explored.
     """
@@ -142,7 +140,7 @@ def describe(file: FileReference, ordinary: str, describer: Describer) -> Descri
     if calls.question is None:
         return Description(summary=ordinary, note=None)
     try:
-        # A loop of its own: connections to models belong to one, and are closed with it.
+        # Connections to models belong to an event loop, and are closed with it.
         asked = waiting_for(calls.ask, own_loop=True)()
     except BudgetExhausted as error:
         return Description(summary=ordinary, note=note | {"problem": str(error.details["reason"])})
@@ -155,14 +153,12 @@ def describe(file: FileReference, ordinary: str, describer: Describer) -> Descri
     return Description(summary=summary, note=note, ending=asked.ending)
 
 
+# A little more than a model reads, to find where the last character ends.
 _READ = READ_BYTES + LONGEST_CHARACTER
-"""A little more than a model reads, so that it is known where a character ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What came of one call."""
-
     alias: str
     question: FileQuestion
     reply: Reply
@@ -171,7 +167,7 @@ class Asked:
 
 
 class FileCalls(ModelCaller[Asked]):
-    """The calls that ask about one file, each a different model."""
+    """The calls that ask about one file, each to a different model."""
 
     def __init__(self, file: FileReference, describer: Describer, data: bytes, models: Sequence[Model]) -> None:
         self.file = file
@@ -181,11 +177,11 @@ class FileCalls(ModelCaller[Asked]):
         self._deadline = time.monotonic() + CALL_SECONDS
         self._models = list(models)
         self._asked: Asked | None = None
+        # None if the file is not worth a question to any model that is left.
         self.question = self._next_question()
-        """What the first of the models is asked; ``None``: for no model that is left is it worth a question."""
 
     async def ask(self) -> Asked:
-        """Return what the first model says that gives anything, or the last.
+        """Return the first reply that gives anything, or else the last one.
 
         :raises AlreadyAsked: another process asks, or the file is explored.
         :raises BudgetExhausted: a limit would be passed; ``reason`` says which.
@@ -229,11 +225,10 @@ class FileCalls(ModelCaller[Asked]):
         return max(0.0, left if call.time_limit is None else min(left, call.time_limit.left))
 
     async def receive(self, call: RunningCall, request: Request) -> Reply:
-        # Whatever breaks in an adapter, the file is explored all the same.
+        # The file is explored even if an adapter fails.
         return await complete_or_abandon(call.planned.model, request, prompt_tokens=call.planned.prompt_tokens)
 
     async def finish(self, call: RunningCall, reply: Reply) -> Asked:
-        """Return what the caller writes, together with what becomes of it."""
         if isinstance(reply.error, ModelCallAbandoned):
             end, problem = _abandoned(), ModelCallAbandoned.code
         else:
@@ -253,7 +248,12 @@ class FileCalls(ModelCaller[Asked]):
         self.question = self._next_question()
         if self.question is None or asked is None:
             return False
-        await in_waiting_thread(self._write_end)(asked.ending)
+
+        def write_end() -> None:
+            with change(self.file.session_id) as record:
+                asked.ending.write(record)
+
+        await in_waiting_thread(write_end)()
         return True
 
     @property
@@ -263,7 +263,7 @@ class FileCalls(ModelCaller[Asked]):
         return self.question
 
     def _next_question(self) -> FileQuestion | None:
-        """Leave out the models for which the file is not worth a question."""
+        # Models for which the file is not worth a question are left out.
         prompt, config = site_prompts().prose, self.describer.config
         while self._models:
             spec = self._models[0].spec
@@ -273,28 +273,19 @@ class FileCalls(ModelCaller[Asked]):
             del self._models[0]
         return None
 
-    def _write_end(self, ending: Ending) -> None:
-        with change(self.file.session_id) as record:
-            ending.write(record)
-
 
 def _abandoned() -> MessageEnd:
-    """Return the end of a call whose answer is lost, so that its cost is not known."""
     reason = ModelCallAbandoned()
     return MessageEnd(outcome=Outcome.BROKEN.value, error_code=reason.code, error_message=reason.message)
 
-
-# Story: what a file holds is found out by a worker, once for all files of the same content, and written down.
-#
-# Where the session names a model for it, that model describes prose, in front of what was counted.
 
 TASK = "files_app.tasks.explore"
 
 
 def explore_file(file_id: str, *, owner_id: int) -> FileReference:
-    """Explore a file that was not, and write what was found; whatever it is, there is a result.
+    """Explore a file that is not explored, and write what was found; there is always a result.
 
-    It is returned unexplored while somebody else asks a model about it.
+    The file is returned unexplored while another process asks a model about it.
 
     :raises FileReferenceNotFoundError: there is no such file.
     """
@@ -302,7 +293,7 @@ def explore_file(file_id: str, *, owner_id: int) -> FileReference:
     if file.is_explored or is_being_asked(file):
         return file
     with suppress(AlreadyAsked):
-        described, exploration = _explored(file, describer_of(file))
+        described, exploration = _explore(file, describer_of(file))
         with change(file.session_id) as record:
             if described.ending is not None:
                 described.ending.write(record)
@@ -310,21 +301,20 @@ def explore_file(file_id: str, *, owner_id: int) -> FileReference:
     return load_file_reference(file_id, owner_id=owner_id)
 
 
-def _explored(file: FileReference, describer: Describer | None) -> tuple[Description, dict[str, Any]]:
-    if describer is not None and (same := _known(file, describer)):
+def _explore(file: FileReference, describer: Describer | None) -> tuple[Description, dict[str, Any]]:
+    if describer is not None and (same := _known_exploration(file, describer)):
         summary, exploration = same
-        # The call is another file's, which may be somebody else's.
-        return Description(summary=summary, note=None), exploration | {
-            "prose": exploration["prose"] | {"call_id": None}
-        }
-    summary, exploration = _known(file) or _found(file)
+        # The call belongs to another file, perhaps of another account.
+        prose = exploration["prose"] | {"call_id": None}
+        return Description(summary=summary, note=None), exploration | {"prose": prose}
+    summary, exploration = _known_exploration(file) or _run_explorer(file)
     described = Description(summary=summary, note=None)
     if describer is not None and not exploration.get("problem"):
         described = describe(file, summary, describer)
     return described, exploration | ({} if described.note is None else {"prose": described.note})
 
 
-def _known(file: FileReference, describer: Describer | None = None) -> tuple[str, dict[str, Any]] | None:
+def _known_exploration(file: FileReference, describer: Describer | None = None) -> tuple[str, dict[str, Any]] | None:
     kind = BY_NAME.get(file.file_type)
     if kind is None:
         return None
@@ -335,20 +325,15 @@ def _known(file: FileReference, describer: Describer | None = None) -> tuple[str
     return None if same is None or same.exploration is None else (same.exploration_summary, same.exploration)
 
 
-def _found(file: FileReference) -> tuple[str, dict[str, Any]]:
+def _run_explorer(file: FileReference) -> tuple[str, dict[str, Any]]:
     try:
         with on_disk(file.content_id) as place:
             config = site_config().files
             limits = ExplorationLimits(seconds=config.exploration_seconds, memory_bytes=config.exploration_memory_bytes)
             explored = explore_alone(place, file.path, limits=limits)
     except FileContentNotFound as error:
-        return "", {
-            "explorer": "none-1",
-            "covered": "nothing",
-            "problem": error.message,
-            "seconds": 0.0,
-            "peak_bytes": 0,
-        }
+        nothing = {"explorer": "none-1", "covered": "nothing", "seconds": 0.0, "peak_bytes": 0}
+        return "", nothing | {"problem": error.message}
     found = explored.exploration
     return found.summary, {
         "explorer": found.explorer,

@@ -1,14 +1,14 @@
-"""Files of this machine that may be taken in by path: those under the site's roots (``MNESIS_FILE_ROOTS``), nothing else.
+"""Taking in files: their bytes are kept once, a session gets a reference to them, and a worker explores them.
 
-Every folder on the way is opened from the one before, and a symbolic link is never followed: between a look at a path
-and its opening somebody may put a link in its place.
+Files of this machine may be taken in by path only from under the site's roots (``MNESIS_FILE_ROOTS``). Each folder on the
+way is opened from the one before, without following symbolic links, since a link could replace a folder after a check.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -33,27 +33,21 @@ from sessions_app.record.change import Change, change
 from sessions_app.record.session_queries import load_session
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Not to wait for whoever writes into a pipe; a pipe is refused below.
+# Opening a pipe must not wait for its writer; a pipe is refused below.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def open_allowed(path: str) -> IO[bytes]:
-    """An ordinary file under one of the roots, to be read.
+    """Open an ordinary file under one of the roots.
 
-    :raises FileNotAllowed: it is under no root, is reached by a link, is no ordinary file, or is not there.
+    :raises FileNotAllowed: it is under no root, is reached by a link, is not an ordinary file, or does not exist.
     """
-    for root in settings.MNESIS["FILE_ROOTS"]:
-        if (steps := _steps_below(path, root)) is not None:
-            return _open_below(root, steps, path)
-    raise FileNotAllowed(path=path)
-
-
-def _steps_below(path: str, root: Path) -> tuple[str, ...] | None:
-    """The names from the root to the file; ``None`` where the path leads elsewhere or goes back."""
     wanted = PurePosixPath(path)
-    if "\0" in path or ".." in wanted.parts or not wanted.is_relative_to(root) or wanted == PurePosixPath(root):
-        return None
-    return wanted.relative_to(root).parts
+    if "\0" not in path and ".." not in wanted.parts:
+        for root in settings.MNESIS["FILE_ROOTS"]:
+            if wanted.is_relative_to(root) and wanted != PurePosixPath(root):
+                return _open_below(root, wanted.relative_to(root).parts, path)
+    raise FileNotAllowed(path=path)
 
 
 def _open_below(root: Path, steps: tuple[str, ...], path: str) -> IO[bytes]:
@@ -73,61 +67,50 @@ def _open_below(root: Path, steps: tuple[str, ...], path: str) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
-def chunks_of(file: IO[bytes], size: int) -> Iterator[bytes]:
-    """What is in a file, so many bytes at a time."""
-    while data := file.read(size):
-        yield data
-
-
-# Story: a file comes in: its bytes are kept, once, a session gets a reference to them, and a worker is asked to look.
-
 CHUNK_BYTES = 1_048_576
 
 
 def keep_file(session_id: str | None, *, owner_id: int, path: str, chunks: Iterable[bytes]) -> FileReference:
-    """Keep a file that comes piece by piece, for a session; without one, for a new session that is named after it.
+    """Keep a file that arrives in pieces, for a session, or for a new session named after the file.
 
-    The same content at the same path again is the file that is there; another content is its next version.
+    The same content at the same path is the existing file; another content is its next version.
 
-    :raises SessionNotFoundError: there is no such session, or it belongs to somebody else.
+    :raises SessionNotFoundError: there is no such session, or it belongs to another account.
     :raises SessionArchived: it takes nothing new.
-    :raises ModelNotFoundError: a new session's model is not for this person.
+    :raises ModelNotFoundError: the account may not use a new session's model.
     :raises RequestTooLarge: the file is larger than files may be.
-    :raises FileQuotaExceeded: the person's files would take more than they may.
+    :raises FileQuotaExceeded: the account's files would take more than they may.
     """
     if session_id:
         check_room(session_id, owner_id=owner_id, size=0)
     content_id, size = put_stream(chunks, largest=_room(owner_id))
-    for_session = session_id or _new_session(path, owner_id=owner_id)
-    return refer(for_session, owner_id=owner_id, path=path, content_id=content_id, size=size)
-
-
-def _new_session(path: str, *, owner_id: int) -> str:
-    alias = default_model()
-    get_spec(alias, user_id=owner_id)
-    owner = get_user_model().objects.get(pk=owner_id)
-    return session_store.create_session(owner=owner, model=alias, title=path.rpartition("/")[2])
+    if not session_id:
+        alias = default_model()
+        get_spec(alias, user_id=owner_id)
+        owner = get_user_model().objects.get(pk=owner_id)
+        session_id = session_store.create_session(owner=owner, model=alias, title=path.rpartition("/")[2])
+    return refer(session_id, owner_id=owner_id, path=path, content_id=content_id, size=size)
 
 
 def _room(owner_id: int) -> int:
-    """Bytes that a person's files may still take, of one file at the most."""
+    """Return the bytes that an account's files may still take, capped by the largest size of a file."""
     config = site_config().files
     left = max(0, config.quota_bytes - bytes_of_person(owner_id)) if config.quota_bytes else config.largest_bytes
     return min(left, config.largest_bytes)
 
 
 def keep_path(session_id: str | None, *, owner_id: int, path: str) -> FileReference:
-    """Keep a file of this machine that lies under one of the site's roots, as it is now.
+    """Keep a file of this machine, under one of the site's roots, as it is now.
 
     :raises FileNotAllowed: it may not be taken in.
     :raises MnesisError: see ``keep_file``
     """
     with open_allowed(path) as file:
-        return keep_file(session_id, owner_id=owner_id, path=path, chunks=chunks_of(file, CHUNK_BYTES))
+        return keep_file(session_id, owner_id=owner_id, path=path, chunks=iter(lambda: file.read(CHUNK_BYTES), b""))
 
 
 def check_room(session_id: str, *, owner_id: int, size: int) -> None:
-    """Whether a session may get a file of so many bytes; see ``keep_file``."""
+    """Check that a session may get a file of ``size`` bytes; raises like ``keep_file``."""
     if load_session(session_id, owner_id=owner_id).archived_at is not None:
         raise SessionArchived(session_id=session_id)
     if size > site_config().files.largest_bytes:
@@ -139,7 +122,6 @@ def check_room(session_id: str, *, owner_id: int, size: int) -> None:
 
 
 def refer(session_id: str, *, owner_id: int, path: str, content_id: str, size: int) -> FileReference:
-    """Give a session a reference to a content that is kept, and have it explored."""
     with on_disk(content_id) as place:
         kind = detect(Source(path=place, name=path, size=size))
         sample = read_content(content_id, 0, SAMPLE_BYTES)
@@ -152,7 +134,7 @@ def refer(session_id: str, *, owner_id: int, path: str, content_id: str, size: i
 
 
 def add_file(record: Change, *, content_id: str, path: str, file_type: str, token_count: int, size: int) -> str:
-    """Write a reference to a content that is kept, and ask a worker in the same transaction to explore it."""
+    """Write a reference to a kept content, and queue its exploration in the same transaction."""
     file_id = store_file_reference(
         record,
         content_id=content_id,

@@ -1,4 +1,4 @@
-"""Lines of a file: some from a number on, and those that match a pattern. Each request looks for a bounded time."""
+"""Lines of a file: some from a number on, and those that match a pattern. Each request has a time limit."""
 
 from __future__ import annotations
 
@@ -32,20 +32,18 @@ from mnesis_core.files.patterns import OVERLAP_BYTES, LinePattern, Mode, hits_in
 from mnesis_core.files.source import HEAD_BYTES
 from mnesis_core.records import FileReference
 
+# The limits of one request; the first window is always read.
 SECONDS, BYTES = 1.5, 1_073_741_824
-"""What one request looks at, at most; a window more, since the first is always looked at."""
+# Of one answer.
 MOST_LINES, MOST_CHARACTERS = 1_000, 1_000_000
-"""Of one answer."""
 MOST_HITS = 500
+# The approximate distance between two places in an index.
 STRIDE_BYTES = 1_048_576
-"""From one place that an index knows to the next, about."""
 _CACHE_KEY, _CACHE_SECONDS = "file-lines-1", 604_800
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Text:
-    """A file that is text, opened."""
-
     file: FileReference
     read: Read
     size: int
@@ -59,16 +57,16 @@ class _Text:
 def read_lines(
     file_id: str, *, first_line: int = 1, lines: int, session_id: str | None = None, owner_id: int | None = None
 ) -> FileLines:
-    """At most so many lines of a file from a number on, of a session, or of one person's sessions.
+    """Return at most ``lines`` lines of a file of a session, or of one owner's sessions.
 
     :raises FileReferenceNotFoundError: there is no such file there.
-    :raises FileContentNotFound: what is known of it is here, its content is not.
+    :raises FileContentNotFound: its content is not kept here.
     :raises FileNotText: it has no lines.
     :raises InvalidRequest: ``first_line`` or ``lines`` is smaller than 1.
     """
     if first_line < 1 or lines < 1:
         raise InvalidRequest("lines are counted from 1 on, and at least one is read", field="first_line")
-    with _opened(file_id, session_id, owner_id) as text:
+    with _open_text(file_id, session_id, owner_id) as text:
         index = _index(text)
         found = list(_lines(text, index, first_line, min(lines, MOST_LINES))) if index.reaches(first_line) else []
     after = found[-1].number + 1 if found else first_line
@@ -86,17 +84,17 @@ def search_file(
     session_id: str | None = None,
     owner_id: int | None = None,
 ) -> FileSearch:
-    """The next lines of a file that match, of a session, or of one person's sessions; ``cursor`` goes on.
+    """Return the next matching lines of a file of a session, or of one owner's sessions; ``cursor`` continues.
 
-    Where the request's time is over first, it has the hits until there: perhaps none.
+    If the request's time ends first, the result has the hits so far, perhaps none.
 
     :raises FileReferenceNotFoundError: there is no such file there.
-    :raises FileContentNotFound: what is known of it is here, its content is not.
+    :raises FileContentNotFound: its content is not kept here.
     :raises FileNotText: it has no lines.
-    :raises InvalidRequest: the pattern or the cursor cannot be understood.
+    :raises InvalidRequest: the pattern or the cursor is invalid.
     """
     wanted = parse_lines(pattern, mode)
-    with _opened(file_id, session_id, owner_id) as text:
+    with _open_text(file_id, session_id, owner_id) as text:
         hits, place = _search(text, wanted, _place(cursor, text), min(max(limit, 1), MOST_HITS))
     return FileSearch(
         file=text.file,
@@ -108,7 +106,7 @@ def search_file(
 
 
 @contextmanager
-def _opened(file_id: str, session_id: str | None, owner_id: int | None) -> Iterator[_Text]:
+def _open_text(file_id: str, session_id: str | None, owner_id: int | None) -> Iterator[_Text]:
     file = load_file_reference(file_id, session_id=session_id, owner_id=owner_id)
     size = content_size(file.content_id)
     with reading(file.content_id) as read:
@@ -130,7 +128,7 @@ def _lines(text: _Text, index: LineIndex, first: int, count: int) -> Iterator[Fi
 
 
 def _index(text: _Text) -> LineIndex:
-    """Where lines stand, from the cache, or counted as far as the time of a request allows and kept there."""
+    """Return where lines begin, from the cache, or counted as far as the time of a request allows and cached."""
     key = f"{_CACHE_KEY}:{text.file.content_id}"
     known: LineIndex | None = cache.get(key)
     if known is not None and known.is_whole:
@@ -146,7 +144,7 @@ def _index(text: _Text) -> LineIndex:
 
 
 def _search(text: _Text, wanted: LinePattern, place: Place, limit: int) -> tuple[list[LineHit], Place]:
-    """Hits, and where to go on: at the end of the file when there is nothing more to look at."""
+    """Return hits and the place to continue: the end of the file when nothing is left."""
     hits: list[LineHit] = []
     walk = windows(
         text.read, text.encoding, place, size=text.size, window_bytes=wanted.window_bytes, overlap=OVERLAP_BYTES
@@ -161,7 +159,7 @@ def _search(text: _Text, wanted: LinePattern, place: Place, limit: int) -> tuple
 
 
 def _in_time(walk: Iterator[Window]) -> Iterator[Window]:
-    """Windows for as long as a request may take: at least one."""
+    """Yield windows while a request's time lasts, and at least one."""
     deadline, left = monotonic() + SECONDS, BYTES
     for window in walk:
         yield window

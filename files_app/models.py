@@ -9,13 +9,13 @@ from sessions_app.fields import EncodedCharField, EncodedJSONField, EncodedTextF
 from sessions_app.guards.rules import AppendOnlyModel, Rules
 
 ID_LENGTH = 40
+# Stored characters: the longest path of Linux (PATH_MAX).
 PATH_LENGTH = 4_096
-"""Characters of a path, as stored: the longest that Linux takes (PATH_MAX)."""
 TYPE_LENGTH = 64
 
 
 class FileReference(AppendOnlyModel):
-    """One file of one session (seed schema); what is at the same path later is another row."""
+    """One file of one session (seed schema); a later file at the same path is another row."""
 
     rules = Rules(once=("exploration_summary", "exploration"))
 
@@ -25,16 +25,16 @@ class FileReference(AppendOnlyModel):
     path = EncodedCharField(max_length=PATH_LENGTH)
     file_type = EncodedCharField(max_length=TYPE_LENGTH, default="unknown")
     token_count = models.BigIntegerField(default=0)
+    # In bytes; NULL if it was not given.
     size = models.BigIntegerField(null=True)
-    """Bytes; NULL where nobody said."""
+    # NULL until the file is explored.
     exploration_summary = EncodedTextField(null=True, default="")
-    """NULL until the file was explored."""
+    # The explorer, what it covered, its problem and its cost. NULL: not explored.
     exploration = EncodedJSONField(null=True)
-    """How it was explored: by what, how much of it, with what problem, and what that took. NULL: it was not."""
+    # The event that added it, which orders versions.
     added_seq = models.BigIntegerField()
-    """The event that added it: which of several is the newest."""
+    # The newest message then: where in the session a search finds it.
     after_message_seq = models.BigIntegerField()
-    """The newest message then: where in the talk a search finds it."""
     created_at = models.DateTimeField()
     salt = models.CharField(max_length=64, default=new_salt)
 

@@ -1,4 +1,4 @@
-"""Reads of file references, always of one session or of one person's sessions."""
+"""Reads of file references, always of one session or of one owner's sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mnesis_core.text import LONGEST_CHARACTER, character_start, encode_text
 
 
 def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference:
-    """One file of a session, or of one person's sessions.
+    """Return one file of a session, or of one owner's sessions.
 
     :raises FileReferenceNotFoundError: there is no such file there.
     """
@@ -26,7 +26,6 @@ def load_file_reference(file_id: str, *, session_id: str | None = None, owner_id
 
 
 def load_file_references(file_ids: Sequence[str], *, session_ids: Sequence[str]) -> dict[str, FileReference]:
-    """Those of these files that are there, in any of these sessions, by their ids."""
     rows = Row.objects.filter(session__deleted_at__isnull=True, session_id__in=session_ids)
     rows = rows.filter(id__in=list(file_ids))
     return {row.id: _value(row) for row in rows}
@@ -35,17 +34,16 @@ def load_file_references(file_ids: Sequence[str], *, session_ids: Sequence[str])
 def find_file_by_content(
     content_id: str, *, session_id: str | None = None, owner_id: int | None = None
 ) -> FileReference | None:
-    """The newest reference to this content (SHA-256, 64 hexadecimal digits)."""
+    """Return the newest reference to this content (SHA-256, 64 hexadecimal digits)."""
     return _newest(session_id, owner_id, content_id=content_id)
 
 
 def find_file_by_path(path: str, *, session_id: str | None = None, owner_id: int | None = None) -> FileReference | None:
-    """The newest reference to whatever stood at this path."""
     return _newest(session_id, owner_id, path=path)
 
 
 def list_contents(session_id: str, *, using: str = "default") -> dict[str, str]:
-    """The contents that files of a session have, deleted or not, each once and in order, and a path of each."""
+    """Return each content of a session's files, deleted or not, with a path of it, in order of content ids."""
     rows = Row.objects.using(using).filter(session_id=session_id).order_by("content_id", "-added_seq")
     return dict(rows.values_list("content_id", "path"))
 
@@ -53,9 +51,9 @@ def list_contents(session_id: str, *, using: str = "default") -> dict[str, str]:
 def list_files(
     *, owner_id: int, session_id: str | None = None, query: str = "", before: str | None = None, limit: int = 50
 ) -> list[FileReference]:
-    """Files of one person, or of one of their sessions, newest first, before the one of this id.
+    """Return files of one owner, or of one of their sessions, newest first, before the file ``before``.
 
-    :param query: part of their paths, whatever the case
+    :param query: part of their paths, in any case
     """
     rows = _scope(session_id, owner_id)
     if query:
@@ -66,7 +64,7 @@ def list_files(
 
 
 def versions_of(file: FileReference) -> list[FileReference]:
-    """All that a session was given under the path of one of its files, oldest first."""
+    """Return all files that a session was given under the path of this one, oldest first."""
     rows = _scope(file.session_id, None).filter(path=file.path)
     return [_value(row) for row in rows.order_by("added_seq")]
 
@@ -74,9 +72,9 @@ def versions_of(file: FileReference) -> list[FileReference]:
 def find_exploration(
     content_id: str, *, file_type: str, explorer: str, model: str = "", prompt_version: str = ""
 ) -> FileReference | None:
-    """A file of this content, anybody's, that this explorer has explored: what it found holds for all of them.
+    """Return a file of this content, of any account, that this explorer has explored.
 
-    With ``model``, one that this model has described by this prompt; else one that none was asked about.
+    With ``model``, one that this model has described by this prompt; else one that no model was asked about.
     """
     rows = Row.objects.filter(content_id=content_id, file_type=file_type, exploration__explorer=explorer)
     if model:
@@ -89,9 +87,9 @@ def find_exploration(
 
 
 def read_of_session(session_id: str, content_id: str, offset: int, limit: int) -> bytes:
-    """At most ``limit`` bytes of a content that a file of a session has, deleted or not.
+    """Return at most ``limit`` bytes of a content of a session's file, deleted or not.
 
-    :raises FileContentNotFound: none of them has it, or it is not kept here.
+    :raises FileContentNotFound: no file of the session has it, or it is not kept here.
     """
     if not Row.objects.filter(session_id=session_id, content_id=content_id, size__isnull=False).exists():
         raise FileContentNotFound(content_id=content_id)
@@ -99,19 +97,18 @@ def read_of_session(session_id: str, content_id: str, offset: int, limit: int) -
 
 
 def is_waiting(file_id: str) -> bool:
-    """Whether the exploration of a file is still to come."""
     return Row.objects.filter(id=file_id, exploration_summary__isnull=True).exists()
 
 
 def bytes_of_person(owner_id: int) -> int:
-    """How much the contents of a person's files take, each content once."""
+    """Return the size of an account's files, each content once."""
     rows = Row.objects.filter(session__owner_id=owner_id, session__deleted_at__isnull=True, size__isnull=False)
     contents = rows.values("content_id").annotate(bytes=Max("size"))
     return contents.aggregate(total=Sum("bytes"))["total"] or 0
 
 
 def kept_contents(session_id: str, *, using: str = "default") -> set[str]:
-    """The contents of a session's files that were kept here: of any other only this may ever have been known."""
+    """Return the contents of a session's files that were kept here; others were only ever named."""
     rows = Row.objects.using(using).filter(session_id=session_id, size__isnull=False)
     return set(rows.values_list("content_id", flat=True))
 
@@ -119,13 +116,13 @@ def kept_contents(session_id: str, *, using: str = "default") -> set[str]:
 def read_range(
     file_id: str, *, offset: int = 0, limit: int, session_id: str | None = None, owner_id: int | None = None
 ) -> FileRange:
-    """At most ``limit`` bytes of a file from byte ``offset`` on, of a session, or of one person's sessions.
+    """Return at most ``limit`` bytes of a file from ``offset`` on, of a session, or of one owner's sessions.
 
-    In UTF-8 no character is cut at either end: the stretch may begin and end up to three bytes earlier.
+    No UTF-8 character is cut, so the range may begin and end up to three bytes earlier.
 
     :raises FileReferenceNotFoundError: there is no such file there.
-    :raises FileContentNotFound: what is known of it is here, its content is not.
-    :raises InvalidRequest: ``offset`` is negative, or ``limit`` smaller than a character may be (4).
+    :raises FileContentNotFound: its content is not kept here.
+    :raises InvalidRequest: ``offset`` is negative, or ``limit`` smaller than the longest character (4).
     """
     if offset < 0 or limit < LONGEST_CHARACTER:
         raise InvalidRequest(f"offset must be at least 0 and limit at least {LONGEST_CHARACTER}", field="offset")
@@ -141,7 +138,7 @@ def read_range(
 
 def _scope(session_id: str | None, owner_id: int | None) -> QuerySet[Any]:
     if session_id is None and owner_id is None:
-        raise ValueError("say whose files: session_id or owner_id")
+        raise ValueError("session_id or owner_id is required")
     rows: QuerySet[Any] = Row.objects.filter(session__deleted_at__isnull=True)
     if session_id is not None:
         rows = rows.filter(session_id=session_id)
@@ -150,7 +147,7 @@ def _scope(session_id: str | None, owner_id: int | None) -> QuerySet[Any]:
 
 def _newest(session_id: str | None, owner_id: int | None, **where: str) -> FileReference | None:
     rows = _scope(session_id, owner_id).filter(**where)
-    # Between sessions there is no order but time.
+    # Only time orders files of different sessions.
     row = rows.order_by("-created_at" if session_id is None else "-added_seq", "-id").first()
     return None if row is None else _value(row)
 

@@ -1,6 +1,6 @@
 """Contents of files in an S3-compatible storage (``MNESIS_FILES_URL``).
 
-Keys come from where the AWS SDK looks for them (``AWS_ACCESS_KEY_ID`` and so on), never from the address.
+Keys come from where the AWS SDK looks for them (``AWS_ACCESS_KEY_ID`` and so on), never from the URL.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class S3ContentStorage(S3Storage):  # type: ignore[misc]
 
     @property
     def bucket(self) -> Any:
-        """Asked for by each operation: a storage elsewhere may be slow, and no connection waits for it."""
+        # Every operation asks for the bucket; a database connection must not wait for a slow storage.
         give_back()
         return super().bucket
 
     def read_piece(self, name: str, offset: int, limit: int) -> bytes:
-        """At most ``limit`` bytes from ``offset`` on, without fetching the whole.
+        """Return at most ``limit`` bytes from ``offset`` on, without fetching the whole.
 
-        :raises FileNotFoundError: it is not there.
+        :raises FileNotFoundError: it does not exist.
         :raises OSError: the storage does not answer.
         """
         key = self._normalize_name(name)
@@ -42,9 +42,9 @@ class S3ContentStorage(S3Storage):  # type: ignore[misc]
             raise OSError(str(error)) from error
 
     def size(self, name: str) -> int:
-        """Bytes of an object.
+        """Return the size in bytes.
 
-        :raises FileNotFoundError: it is not there.
+        :raises FileNotFoundError: it does not exist.
         :raises OSError: the storage does not answer.
         """
         try:

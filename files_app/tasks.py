@@ -1,4 +1,4 @@
-"""Tasks for the worker. A task may run twice or late: what is written once says whether it is still to be done."""
+"""The worker's task. It may run twice or late: the exploration, which is written once, says whether it is still to be done."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ LOOK_SECONDS = 1.0
 
 
 def explore(file_id: str, *, owner_id: int, **_later: Any) -> None:
-    """Explore a file, unless somebody has."""
-    # Of a session that was deleted meanwhile nobody asks.
-    with suppress(NotFound):
+    with suppress(NotFound):  # its session was deleted meanwhile
         while not explore_file(file_id, owner_id=owner_id).is_explored:
-            # A turn asks a model about it; should that process die, nobody else is left.
+            # A turn's process asks a model about it; this worker takes over if that process dies.
             sleep(LOOK_SECONDS)

@@ -1,7 +1,7 @@
-"""Uploads that may be broken off and gone on with (tus 1.0: core, creation, termination).
+"""Resumable uploads by the tus protocol, version 1.0.0: core, creation and termination (https://tus.io/protocols/resumable-upload).
 
-An upload is two files of this machine's data directory: what it is to be, and the bytes that came so far, whose number
-is where to go on. It is no part of the record: only what came whole is.
+An upload is two files in the data directory: its facts, and the bytes so far, whose number is the offset to continue at.
+Only the finished file becomes part of the record; the answer to the last bytes names it (``Mnesis-File``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from files_app.ingest import check_room, chunks_of, keep_file
+from files_app.ingest import check_room, keep_file
 from mnesis_core.errors import Conflict, InvalidRequest, RequestTooLarge, UploadNotFound
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import FileReference
@@ -32,34 +32,36 @@ from sessions_app.conf import site_config
 from sessions_app.schemas import ErrorOut
 
 CHUNK_BYTES = 1_048_576
+# An upload is forgotten a day after its last byte.
 KEPT_SECONDS = 86_400.0
-"""An upload that nobody went on with for so long is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """A file that is coming in."""
-
     id: str
     owner_id: int
     session_id: str
     name: str
     size: int
-    """Bytes that it is to have."""
 
     @property
     def offset(self) -> int:
-        """Bytes that came so far."""
         return _bytes_of(self.id).stat().st_size
 
 
 def begin_upload(session_id: str, *, owner_id: int, name: str, size: int) -> Upload:
-    """Make room for a file of ``size`` bytes for a session.
+    """Begin an upload of ``size`` bytes for a session.
 
     :raises MnesisError: see ``ingest.check_room``
     """
     check_room(session_id, owner_id=owner_id, size=size)
-    _forget_old()
+    oldest = time.time() - KEPT_SECONDS
+    for facts in _folder().glob("*.json"):
+        content = facts.with_suffix("")
+        with suppress(FileNotFoundError):
+            if content.stat().st_mtime < oldest:
+                content.unlink()
+                facts.unlink()
     upload = Upload(id=new_id("upload"), owner_id=owner_id, session_id=session_id, name=name_of_upload(name), size=size)
     _bytes_of(upload.id).touch(mode=0o600)
     _facts_of(upload.id).write_text(json.dumps(asdict(upload)))
@@ -67,7 +69,7 @@ def begin_upload(session_id: str, *, owner_id: int, name: str, size: int) -> Upl
 
 
 def load_upload(upload_id: str, *, owner_id: int) -> Upload:
-    """An upload of one person's that is not whole yet.
+    """Return an unfinished upload of this owner.
 
     :raises UploadNotFound: there is none.
     """
@@ -82,11 +84,11 @@ def load_upload(upload_id: str, *, owner_id: int) -> Upload:
     return upload
 
 
-def go_on(upload: Upload, *, offset: int, chunks: Iterable[bytes]) -> FileReference | None:
-    """Add bytes; when all have come, keep the file and return its reference. What came of a broken request stays.
+def append_chunk(upload: Upload, *, offset: int, chunks: Iterable[bytes]) -> FileReference | None:
+    """Append bytes; once all have come, keep the file and return its reference. The bytes of a broken request stay.
 
-    :raises Conflict: ``offset`` is not where it goes on, or somebody else is at it.
-    :raises RequestTooLarge: more bytes come than were announced; none of what is beyond is kept.
+    :raises Conflict: ``offset`` is not the end of the bytes so far, or another request is sending.
+    :raises RequestTooLarge: more bytes come than were announced; those beyond are not kept.
     """
     with _held(upload) as file:
         end = file.seek(0, os.SEEK_END)
@@ -101,22 +103,19 @@ def go_on(upload: Upload, *, offset: int, chunks: Iterable[bytes]) -> FileRefere
         if end < upload.size:
             return None
         file.seek(0)
-        kept = keep_file(
-            upload.session_id, owner_id=upload.owner_id, path=upload.name, chunks=chunks_of(file, CHUNK_BYTES)
-        )
+        pieces = iter(lambda: file.read(CHUNK_BYTES), b"")
+        kept = keep_file(upload.session_id, owner_id=upload.owner_id, path=upload.name, chunks=pieces)
         end_upload(upload)
         return kept
 
 
 def end_upload(upload: Upload) -> None:
-    """Forget an upload and what came of it."""
     for path in (_facts_of(upload.id), _bytes_of(upload.id)):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
 def _held(upload: Upload) -> Iterator[IO[bytes]]:
-    """The bytes, to be added to by nobody else meanwhile."""
     try:
         file = _bytes_of(upload.id).open("r+b")
     except FileNotFoundError:
@@ -127,17 +126,6 @@ def _held(upload: Upload) -> Iterator[IO[bytes]]:
         except OSError:
             raise Conflict("another request is sending this upload", upload_id=upload.id) from None
         yield file
-
-
-def _forget_old() -> None:
-    """Remove what was left; the time of its last byte counts."""
-    oldest = time.time() - KEPT_SECONDS
-    for facts in _folder().glob("*.json"):
-        came = facts.with_suffix("")
-        with suppress(FileNotFoundError):
-            if came.stat().st_mtime < oldest:
-                came.unlink()
-                facts.unlink()
 
 
 def _bytes_of(upload_id: str) -> Path:
@@ -154,11 +142,6 @@ def _folder() -> Path:
     return folder
 
 
-# Uploads that may be broken off, at the REST endpoint: the tus protocol, version 1.0.0 (https://tus.io/protocols/resumable-upload).
-#
-# Any tus client can send here: it makes an upload with its length, sends bytes, asks after a break where to go on, and
-# is told the file's id with the last of them (``Mnesis-File``).
-
 router = Router(tags=["files"])
 
 VERSION = "1.0.0"
@@ -166,7 +149,6 @@ ERRORS = {400: ErrorOut, 401: ErrorOut, 404: ErrorOut, 409: ErrorOut, 413: Error
 PIECE = {
     "requestBody": {"content": {"application/offset+octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
-"""What OpenAPI says of the bytes that are sent."""
 
 
 @router.post("/uploads", response={201: None, **ERRORS}, summary="Begin an upload (tus)")
@@ -199,7 +181,9 @@ def send_upload(request: HttpRequest, upload_id: str) -> Any:
     upload = load_upload(upload_id, owner_id=owner_id(request))
     if request.content_type not in ("", "application/offset+octet-stream"):
         raise InvalidRequest("Content-Type must be application/offset+octet-stream", field="Content-Type")
-    kept = go_on(upload, offset=_number(request, "Upload-Offset"), chunks=_body(request))
+    kept = append_chunk(
+        upload, offset=_number(request, "Upload-Offset"), chunks=iter(lambda: request.read(CHUNK_BYTES), b"")
+    )
     if kept is not None:
         return _answer(204, {"Upload-Offset": str(upload.size), "Mnesis-File": kept.id})
     return _answer(204, _where(upload))
@@ -225,11 +209,6 @@ def upload_options(request: HttpRequest) -> Any:
     )
 
 
-def _body(request: HttpRequest) -> Iterator[bytes]:
-    while data := request.read(CHUNK_BYTES):
-        yield data
-
-
 def _where(upload: Upload) -> dict[str, str]:
     return {"Upload-Offset": str(upload.offset), "Upload-Length": str(upload.size)}
 
@@ -239,7 +218,7 @@ def _answer(status: int, headers: dict[str, str]) -> HttpResponse:
 
 
 def _number(request: HttpRequest, name: str) -> int:
-    """:raises InvalidRequest: the header is not there, or no number of bytes."""
+    """:raises InvalidRequest: the header is missing, or is not a number of bytes."""
     text = request.headers.get(name, "")
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
         raise InvalidRequest(f"the header {name} must be a number of bytes", field=name)
@@ -247,10 +226,6 @@ def _number(request: HttpRequest, name: str) -> int:
 
 
 def _metadata(text: str) -> dict[str, str]:
-    """Names and values as tus writes them: each value in base 64.
-
-    :raises InvalidRequest: it is not written so.
-    """
     pairs = [pair.strip().partition(" ") for pair in text.split(",") if pair.strip()]
     try:
         return {name: base64.b64decode(value, validate=True).decode() for name, _, value in pairs}

@@ -1,4 +1,4 @@
-"""Who is asking: API keys for programs, in REST and on sockets; the session cookie, with a checked Origin, for browsers."""
+"""Authentication: API keys for programs, on REST and sockets; the session cookie, with a checked Origin, for browsers."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ READING = ("GET", "HEAD", "OPTIONS")
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The headers of a request or socket by their names in small letters."""
+    """Return the headers of a request or socket by their names in lower case."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def check_key(text: str) -> KeyRecord:
-    """The key that this text proves to hold; its use is noted.
+    """Return the key that this text proves to hold, and record its use.
 
-    :raises NotSignedIn: it is no key of ours, it is revoked, or its owner's account is closed.
+    :raises NotSignedIn: it is not a valid key, it is revoked, or its owner's account is closed.
     """
     record = proven_key(text)
     if record is None:
@@ -56,7 +56,7 @@ def check_key(text: str) -> KeyRecord:
 
 
 def proven_key(text: str) -> KeyRecord | None:
-    """The key that this text proves to hold, if it is a valid one; nothing is noted."""
+    """Return the valid key that this text proves to hold, without recording its use."""
     key = parse_key(text)
     record = find_key(key.prefix) if key else None
     return record if key is not None and record is not None and record.is_proven_by(key) else None
@@ -67,7 +67,6 @@ class KeyAuth(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> User:
         """:raises NotSignedIn: the key is not valid.
-
         :raises PermissionDenied: the key may only read.
         :raises TooManyRequests: it asks too fast.
         """
@@ -80,10 +79,7 @@ class KeyAuth(HttpBearer):
 
 
 class CookieAuth(SessionAuth):
-    """The session cookie, with its CSRF token."""
-
     def authenticate(self, request: HttpRequest, key: str | None) -> Any:
-        """:raises TooManyRequests: who is signed in asks too fast."""
         user = super().authenticate(request, key)
         if user is not None:
             count_request(user_id=user.pk)
@@ -91,7 +87,7 @@ class CookieAuth(SessionAuth):
 
 
 def holder_of(token: str) -> Caller:
-    """Who holds a key.
+    """Return the caller that holds a key.
 
     :raises NotSignedIn: it is not valid.
     :raises TooManyRequests: it asks too fast.
@@ -102,11 +98,11 @@ def holder_of(token: str) -> Caller:
 
 
 def caller_of(request: HttpRequest) -> Caller:
-    """Who asks at an endpoint that is not the REST API: by key, or by cookie together with its CSRF token.
+    """Return the caller at an endpoint outside of the REST API: by key, or by cookie with its CSRF token.
 
-    :raises NotSignedIn: nobody is recognised.
+    :raises NotSignedIn: there is neither.
     :raises PermissionDenied: the cookie came without its token.
-    :raises TooManyRequests: they ask too fast.
+    :raises TooManyRequests: the caller asks too fast.
     """
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme:
@@ -122,10 +118,10 @@ def caller_of(request: HttpRequest) -> Caller:
 
 
 class SocketAuth:
-    """Puts ``user``, ``may_write`` and a key's ``key_prefix`` into a socket's scope; who is not known is an ``AnonymousUser``.
+    """Puts ``user``, ``may_write`` and a key's ``key_prefix`` into a socket's scope; unknown callers are an ``AnonymousUser``.
 
-    A cookie counts only together with an ``Origin`` of ours: any page may open a socket to us, and the
-    browser adds the cookie. A key is never added by itself, so there the ``Origin`` does not matter.
+    A cookie counts only together with an allowed ``Origin``, since any page may open a socket and the browser adds the
+    cookie. A browser never adds a key by itself, so there the ``Origin`` does not matter.
     """
 
     def __init__(self, application: Application) -> None:
@@ -134,7 +130,6 @@ class SocketAuth:
         self.denied = WebsocketDenier.as_asgi()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Find out who it is, then go on; while the database is away the socket is closed with ``TRY_AGAIN``."""
         try:
             await self._admit(scope, receive, send)
         except AWAY as error:
@@ -166,9 +161,9 @@ def _key_holder(token: str) -> Scope:
 
 
 def origin_is_ours(origin: str, *, host: str) -> bool:
-    """Whether a page of this origin may act for its visitor: one of the host it asks, or of a trusted one.
+    """Say whether a page of this origin may act for its visitor: one of the requested host, or a trusted one.
 
-    The same settings as for forms: ``ALLOWED_HOSTS`` and ``CSRF_TRUSTED_ORIGINS``.
+    The settings are those for forms: ``ALLOWED_HOSTS`` and ``CSRF_TRUSTED_ORIGINS``.
     """
     try:
         asking = urlsplit(origin)

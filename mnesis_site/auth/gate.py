@@ -1,8 +1,8 @@
-"""The first to see a request with a password, and the last to see its answer: a flood costs next to nothing here.
+"""The first middleware to see a password, and the last to see its response, so a flood of passwords costs next to nothing.
 
-Whatever refuses a request late has spent milliseconds of the one processor that a process has. So what is sure to be
-refused never gets that far; and while refusals are many, each waits a moment: a client that sends its next request when
-the last one is answered sends no more than one in two seconds.
+A request that is refused late has cost milliseconds of the only processor that a process has. So what is sure to be
+refused never gets that far. While refusals are many, each is held for a moment, so a client that waits for its
+response sends no more than one request in two seconds.
 """
 
 from __future__ import annotations
@@ -25,21 +25,19 @@ from mnesis_site.auth.sign_in import is_known_device, remember_device
 from mnesis_site.errors import json_error, prefers_json, with_pause
 from sessions_app.callers import RateLimiter
 
+# Where anyone may send a password.
 PASSWORD_PATHS = ("/sign-in/", "/admin/login/")
-"""Where anybody may send a password."""
+# A random time, so clients that come at once do not come back together.
 HOLD_SECONDS = (1.0, 3.0)
-"""At least and at most: of many clients that come at once, few come back together."""
+# Responses held at a time in one process; each takes a connection and a few kilobytes.
 MOST_HELD = 256
-"""Answers that wait at a time in one process; each takes a connection and a few kilobytes."""
+# Passwords from one network; after that, one a second.
 SENT_AT_ONCE = 10
-"""Passwords from one network, then one a second."""
+# Sent without a pause. They are counted together, since a flood may use a new address each time.
 REFUSALS = Bucket(name=("refusals",), attempts=5, seconds=1.0)
-"""Answered at once. They are counted together: a flood may come from an address of its own each time."""
 
 
 class SignInGate:
-    """Middleware: see the module. A successful sign-in sets a cookie for the device."""
-
     sync_capable = True
     async_capable = True
 
@@ -52,8 +50,8 @@ class SignInGate:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        """Answer, or pass the request on and look at the response."""
-        is_stranger = _has_password(request) and not is_known_device(request)
+        has_password = request.method == "POST" and request.path in PASSWORD_PATHS
+        is_stranger = has_password and not is_known_device(request)
         refusal = self._refusal(request) if is_stranger else None
         response = self.get_response(request) if refusal is None else refused(request, refusal)
         if isinstance(response, HttpResponseBase):
@@ -76,8 +74,7 @@ class SignInGate:
         return remember_device(request, done)
 
     def _refusal(self, request: HttpRequest) -> MnesisError | None:
-        """Why a password is not even looked at."""
-        # Those inside too: of a wave that comes at once nobody has taken a place yet.
+        # Requests inside count too: none of a wave that comes at once has taken a place yet.
         if STRANGERS.is_full or self._inside >= STRANGERS.places:
             return PasswordsBusy(retry_after=BUSY_SECONDS)
         network = network_of(address_of(request))
@@ -94,10 +91,6 @@ class SignInGate:
             self._held -= 1
 
 
-def _has_password(request: HttpRequest) -> bool:
-    return request.method == "POST" and request.path in PASSWORD_PATHS
-
-
 def _is_refusal(request: HttpRequest, response: HttpResponseBase) -> bool:
     if request.path in PASSWORD_PATHS:
         return response.status_code in (TooManyAttempts.status, PasswordsBusy.status)
@@ -105,7 +98,7 @@ def _is_refusal(request: HttpRequest, response: HttpResponseBase) -> bool:
 
 
 def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:
-    """The answer, made without a look at the database; nothing that comes after the gate adds to it."""
+    """Return the response, made without the database; no middleware after the gate adds to it."""
     if prefers_json(request):
         return json_error(error)
     response = HttpResponse(_page(error.code, error.message, request.path), status=error.status)
@@ -114,6 +107,6 @@ def refused(request: HttpRequest, error: MnesisError) -> HttpResponse:
     return with_pause(error, response)
 
 
-@cache  # the words differ in the seconds only, and those are few
+@cache  # only the seconds in the text differ, and those are few
 def _page(code: str, message: str, path: str) -> str:
     return render_to_string("wait.html", {"error": {"code": code, "message": message}, "again": path})

@@ -1,7 +1,7 @@
-"""Passwords are hashed in threads of their own: few, of low priority, and only so many passwords wait for them.
+"""Password hashing in a few threads of low priority, with a bounded queue, and limits on attempts.
 
-A hash takes a processor for a quarter of a second on purpose, so hashing in the thread of each request would leave none
-for anybody else. Every hash of Django's goes through the hasher here, whichever page asks for it.
+A hash takes a quarter of a second of a processor on purpose, so hashing in the thread of each request would leave no
+processor for other requests. All of Django's hashing goes through the hasher here.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from sessions_app.conf import site_config
 from sessions_app.database.threads import give_back
 from sessions_app.usage.spending_store import count_try, seconds_to_wait, take_back_try
 
+# At least as many processors are left for everything else.
 THREADS = max(1, (os.cpu_count() or 1) // 2)
-"""So that at least as many processors are left for everything else."""
+# Of these threads on Linux, so other requests go first.
 NICENESS = 10
-"""On Linux, of these threads: what answers other people goes first, and yet a busy machine signs people in."""
+# About what a full queue takes.
 BUSY_SECONDS = 2
-"""About what a full queue takes."""
 
 
 def _lower_priority() -> None:
@@ -43,7 +43,7 @@ def _lower_priority() -> None:
 
 
 class Lane:
-    """Threads that hash, and places for what they hash or have waiting."""
+    """Threads that hash, and a limited number of places for passwords that are hashed or wait."""
 
     def __init__(self, name: str) -> None:
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name, initializer=_lower_priority)
@@ -52,12 +52,10 @@ class Lane:
 
     @property
     def places(self) -> int:
-        """Passwords that may be hashed or wait here."""
         return THREADS + site_config().sign_in.waiting
 
     @property
     def is_full(self) -> bool:
-        """Whether one more would be refused."""
         return self._taken >= self.places
 
     def enter(self) -> None:
@@ -68,21 +66,20 @@ class Lane:
             self._taken += 1
 
     def leave(self) -> None:
-        """Give the place back."""
         with self._lock:
             self._taken -= 1
 
 
+# Hashing for sign-ins from unknown devices.
 STRANGERS = Lane("hash-strangers")
-"""Hashing for sign-ins from unknown devices."""
+# Hashing for all others, so strangers cannot take their places.
 KNOWN = Lane("hash-known")
-"""For all others, so that strangers cannot take their places."""
 _lane: ContextVar[Lane | None] = ContextVar("lane", default=None)
 
 
 @contextmanager
 def place(lane: Lane) -> Iterator[None]:
-    """A place for the passwords that this block has hashed.
+    """Take a place for the passwords that the block hashes.
 
     :raises PasswordsBusy: there is none.
     """
@@ -96,10 +93,10 @@ def place(lane: Lane) -> Iterator[None]:
 
 
 class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
-    """Django's own, in the threads of a lane."""
+    """Django's own hasher, in the threads of a lane."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
-        """:raises PasswordsBusy: too many wait already."""
+        """:raises PasswordsBusy: too many passwords wait already."""
         lane = _lane.get()
         if lane is None:
             with place(KNOWN):
@@ -107,8 +104,6 @@ class LanedPBKDF2PasswordHasher(PBKDF2PasswordHasher):
         give_back()
         return lane.threads.submit(super().encode, password, salt, iterations).result()
 
-
-# Passwords are tried only so often, wherever they are asked for: signing in, also to the administration, and changing one.
 
 T = TypeVar("T")
 
@@ -119,16 +114,14 @@ class LimitedBackend(ModelBackend):
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
     ) -> User | None:
-        """Who this is, if the password is right.
-
-        :raises TooManyAttempts: too many were wrong.
-        :raises PasswordsBusy: too many wait to be looked at.
+        """:raises TooManyAttempts: too many passwords were wrong.
+        :raises PasswordsBusy: too many passwords wait to be hashed.
         """
 
         def check() -> User | None:
             return super(LimitedBackend, self).authenticate(request, username, password, **kwargs)
 
-        if request is None or username is None or password is None:  # nobody asks over the network
+        if request is None or username is None or password is None:  # not a request over the network
             return check()
         device = known_device(request, username)
         buckets = sign_in_buckets(
@@ -138,29 +131,29 @@ class LimitedBackend(ModelBackend):
 
 
 class LimitedPasswordChangeForm(PasswordChangeForm):
-    """Django's own, for which nobody can try out what the old password may be."""
+    """Django's own form, with limited attempts at the old password."""
 
     def clean_old_password(self) -> str:
-        """:raises TooManyAttempts: too many were wrong."""
+        """:raises TooManyAttempts: too many passwords were wrong."""
         buckets = password_change_buckets(site_config().sign_in, account=self.user.get_username())
         return limited(buckets, super().clean_old_password, lane=KNOWN)
 
 
 def address_of(request: HttpRequest) -> str:
-    """Where a request comes from; behind proxies that ``MNESIS_TRUSTED_PROXIES`` names, what they say."""
+    """Return the address of a request; behind proxies of ``MNESIS_TRUSTED_PROXIES``, the one that they report."""
     peer = request.META.get("REMOTE_ADDR") or ""
     return client_address(peer, request.headers.get("X-Forwarded-For", ""), settings.TRUSTED_PROXIES)
 
 
 def limited(buckets: Sequence[Bucket], check: Callable[[], T], *, lane: Lane) -> T:
-    """What ``check`` finds out about a password, if one more try is allowed. What it finds is right, what is empty wrong.
+    """Return the result of ``check``, if one more attempt is allowed. A true result is a right password.
 
-    :raises TooManyAttempts: it is not.
+    :raises TooManyAttempts: no attempt is allowed.
     :raises PasswordsBusy: too many passwords wait to be hashed.
     """
-    _refuse(seconds_to_wait(buckets))  # a flood takes no place from anybody, and writes nothing
+    _refuse(seconds_to_wait(buckets))  # a flood takes no places, and writes nothing
     with place(lane):
-        # Before, not after: of many at once only so many are looked at.
+        # Counted before the check, so attempts at the same moment are limited, too.
         _refuse(count_try(buckets))
         found = check()
     if found:
@@ -169,7 +162,6 @@ def limited(buckets: Sequence[Bucket], check: Callable[[], T], *, lane: Lane) ->
 
 
 def too_many(seconds: int) -> TooManyAttempts:
-    """The refusal of a try that is allowed after so many seconds."""
     wait = f"{seconds} second{'s' * (seconds > 1)}" if seconds < 120 else f"{-(-seconds // 60)} minutes"
     return TooManyAttempts(f"Too many wrong passwords. Try again in {wait}.", retry_after=seconds)
 

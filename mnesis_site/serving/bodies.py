@@ -1,7 +1,7 @@
-"""How much a request may send, how slowly, and in which encoding: asked in front of every HTTP endpoint, while the body comes in.
+"""Limits on the body of a request: its size, its speed and its encoding, checked in front of every HTTP endpoint.
 
-An application is handed no byte above the limit. For it a refused request is one whose client has left; the answer is
-given here, in the shape of the endpoint, and the server closes the connection.
+An application never gets a byte above the limit. To the application, a refused request is one whose client has left;
+the response is sent here, in the endpoint's format, and the server closes the connection.
 """
 
 from __future__ import annotations
@@ -29,18 +29,15 @@ from sessions_app.database.outages import to_error
 from sessions_app.database.threads import db
 
 GONE = {"type": "http.disconnect"}
+# By Python's names. Some clients send the last one by default.
 CHARSETS = ("utf-8", "ascii", "iso8859-1")
-"""By the names that Python gives them. The last one is what some clients write without thinking about it."""
 
 
 class BodyLimits:
-    """Bounds the body of every request to an application."""
-
     def __init__(self, application: Application) -> None:
         self.application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         try:
             check_content_type(headers_of(scope).get("content-type", ""))
         except InvalidRequest as error:
@@ -50,17 +47,15 @@ class BodyLimits:
         try:
             await self.application(scope, body.receive, body.send)
         except Exception:
-            if body.refusal is None:  # else it stumbled over the client that seemed to have left
+            if body.refusal is None:  # otherwise the application failed because the client seemed to have left
                 raise
         if body.refusal is not None:
             await refuse(scope, body.refusal, send)
 
 
 class BoundedBody:
-    """The two ends of one request, with its body bounded."""
-
+    # Why no more of the body is read.
     refusal: MnesisError | None = None
-    """Why no more of it is read."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
@@ -69,42 +64,38 @@ class BoundedBody:
         self._size, self._seconds, self._is_whole = 0, 0.0, False
 
     async def receive(self) -> dict[str, Any]:
-        """The next piece of the body; what comes after it, as it is."""
         if self._is_whole:
             return await self._receive()
         if self.refusal is not None:
             return GONE
         try:
-            return await self._next_piece()
+            if self._size == 0:
+                await self._admit(declared_bytes(self._scope))
+            message = await self._receive_in_time()
+            self._size += len(message.get("body", b""))
+            self._is_whole = not message.get("more_body", False)
+            await self._admit(self._size)
+            return message
         except Exception as error:
             self.refusal = to_error(error, asked=f"{self._scope['method']} {self._scope['path']}")
             return GONE
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Hand on what the application answers, once the body is read: a client that still sends may not see it."""
+        # A client that is still sending may not see a response, so the body is read first.
         while message["type"] == "http.response.start" and not self._is_whole and self.refusal is None:
             await self.receive()
         if self.refusal is None:
             await self._send(message)
 
-    async def _next_piece(self) -> dict[str, Any]:
-        if self._size == 0:
-            await self._admit(declared_bytes(self._scope))
-        message = await self._in_time()
-        self._size += len(message.get("body", b""))
-        self._is_whole = not message.get("more_body", False)
-        await self._admit(self._size)
-        return message
-
     async def _admit(self, size: int) -> None:
-        """Who asks is looked up only for a body that nobody unknown may send, and once."""
+        # The caller is looked up once, and only for a body that unknown callers may not send.
         if size > self._most and not self._is_known and await db(is_known, self._scope):
             self._is_known, self._most = True, most_bytes(self._scope["path"])
         if size > self._most:
             raise RequestTooLarge("" if self._is_known else anonymous_sentence(self._most))
 
-    async def _in_time(self) -> dict[str, Any]:
-        """Each byte earns a little time; what the application and the database take counts for nobody."""
+    async def _receive_in_time(self) -> dict[str, Any]:
+        # Each byte earns a little time. The time of the application and the database does not count.
         began = time.monotonic()
         allowed = self._web.body_seconds + self._size / self._web.body_bytes_per_second
         try:
@@ -117,18 +108,16 @@ class BoundedBody:
 
 
 def anonymous_sentence(most: int) -> str:
-    """What somebody is told who sends much and is not known."""
     return f"Without a valid API key or session a request may send {most:,} bytes. {NotSignedIn().message}"
 
 
 def declared_bytes(scope: Scope) -> int:
-    """What a request says that its body has; 0 where it does not say."""
+    """Return the size that a request declares for its body, or 0."""
     length = headers_of(scope).get("content-length", "")
     return int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else 0
 
 
 def most_bytes(path: str) -> int:
-    """The largest body that an endpoint takes from somebody who is known."""
     files = site_config().files
     match path.rstrip("/").split("/"):
         case ["", "api", "files"]:
@@ -141,7 +130,7 @@ def most_bytes(path: str) -> int:
 
 
 def is_known(scope: Scope) -> bool:
-    """Whether a request comes with a valid API key or session cookie. What it may do with it is the endpoint's to say."""
+    """Say whether a request comes with a valid API key or session cookie. The endpoint decides what it may do."""
     headers = headers_of(scope)
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme:
@@ -152,9 +141,9 @@ def is_known(scope: Scope) -> bool:
 
 
 def check_content_type(text: str) -> None:
-    """Refuse what Django fails at when it reads the header, or later the fields of a form.
+    """Refuse what Django fails on when it reads the header, or later the fields of a form.
 
-    Python's encodings are not all of text, and some that are raise whatever is done about errors.
+    Python's encodings include some that are not of text, and some that raise whatever the error handler is.
 
     :raises InvalidRequest: the header cannot be read, or its ``charset`` is not one of ``CHARSETS``.
     """
@@ -169,7 +158,7 @@ def check_content_type(text: str) -> None:
 
 
 async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
-    """Answer in the shape of the endpoint, and with the end of the connection."""
+    """Send an error in the endpoint's format, and close the connection."""
     response = shaped(scope["path"], error)
     headers = {**response.headers, "Content-Length": str(len(response.content)), "Connection": "close"}
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -178,7 +167,6 @@ async def refuse(scope: Scope, error: MnesisError, send: Send) -> None:
 
 
 def shaped(path: str, error: MnesisError) -> HttpResponse:
-    """An error as the endpoint of this address says it."""
     if path.startswith("/v1/"):
         return openai_error(error)
     if path.startswith(("/rpc", "/mcp")):

@@ -1,8 +1,8 @@
-"""Answers of text are sent compressed to clients that take it so.
+"""Compression of text responses.
 
-Not what streams, which is to go out as it comes, nor what has bytes of its own: ranges of files, and their downloads.
-Against BREACH, which guesses a secret by how well it compresses beside a guess, Django adds random bytes to each answer
-and masks the CSRF token anew in each page.
+Streams are not compressed, since they must go out as they come, nor are ranges of files and downloads. Against BREACH,
+which guesses a secret by how well it compresses beside a guess, Django adds random bytes to each response and masks the
+CSRF token anew in each page.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ TEXT = (
     "application/manifest+json",
     "image/svg+xml",
 )
-"""How the types begin that are worth it."""
 
 
 class Compression(GZipMiddleware):
-    """Django's own, for answers that are worth it, and in a thread: a long page takes milliseconds."""
+    """Django's own, limited to compressible responses and run in a thread: a long page takes milliseconds."""
 
     async def __acall__(self, request: HttpRequest) -> HttpResponseBase:
-        """Pass the request on and compress the response."""
         response = await cast("Awaitable[HttpResponseBase]", self.get_response(request))
         if isinstance(response, AsyncServeStaticFileResponse) and is_sent_whole(request, response):
             response = await in_one(response)
@@ -40,24 +38,21 @@ class Compression(GZipMiddleware):
         return await asyncio.to_thread(super().process_response, request, response)
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """The same where nothing is asynchronous, as in tests."""
         return super().process_response(request, response) if is_compressible(response) else response
 
 
 def is_compressible(response: HttpResponseBase) -> bool:
-    """Whether compressing a response makes it shorter and nothing of it wrong."""
     is_text = response.headers.get("Content-Type", "").startswith(TEXT)
     return is_text and not response.streaming and response.status_code != 206
 
 
 def is_sent_whole(request: HttpRequest, response: HttpResponseBase) -> bool:
-    """Whether this is all of a static file, to somebody who takes it compressed."""
     return (
         request.method == "GET" and response.status_code == 200 and "gzip" in request.headers.get("Accept-Encoding", "")
     )
 
 
 async def in_one(response: AsyncServeStaticFileResponse) -> HttpResponse:
-    """A static file as one piece. Django compresses each piece of a stream by itself, and browsers read the first one only."""
+    # Django compresses each piece of a stream by itself, and browsers read only the first one.
     content = b"".join([piece async for piece in response])
     return HttpResponse(content, headers=response.headers)

@@ -1,7 +1,7 @@
-"""The health of the site, for whoever runs it: queue and workers, what stands still, guards, database, storage, brakes.
+"""The health of the site: queue and workers, what stands still, guards, database, storage, rate limits.
 
-Each question reads a bounded number of rows, whatever the site holds; what is found is kept for some seconds, so that many open
-pages ask no more than one.
+Each check reads a bounded number of rows, whatever the site holds. Results are cached for some seconds, so many open
+pages cost no more than one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agents_app.map_queries import forgotten_runs, run_states
 from audit_app.inspector.health import Check, State
 from audit_app.queries import EVERYTHING, count_verifications, find_verification
 from compaction_app.queries import longest_wait, stale_runs
-from mnesis_core.context.budget import Budget, make_budget
+from mnesis_core.context.budget import make_budget
 from mnesis_core.text import excerpt
 from mnesis_core.values import first_id
 from mnesis_site.status.readiness import look_at_storage, look_at_workers, missing_parts
@@ -38,14 +38,14 @@ from sessions_app.record.turn_queries import expired_turns
 
 KEPT_SECONDS = 5
 DAY_SECONDS = 86_400
+# The newest calls, among which sessions over their window are looked for.
 CALLS = 1_000
-"""The newest ones, among which the sessions are looked for that are over their window."""
+# The newest parts, among which sessions with an index behind are looked for.
 PARTS = 200
-"""The newest ones, among which the sessions are looked for whose index is behind."""
 SHOWN = 20
 LAG_SECONDS, LONG_LAG_SECONDS = 30, 300
+# A disk with less free space is reported.
 SMALL_BYTES, SMALL_SHARE = 2_000_000_000, 0.05
-"""Free room of a disk below which it is said."""
 PARTS_OF_SITE = {
     "database": "Database",
     "migrations": "Migrations",
@@ -77,16 +77,12 @@ _BRAKES = "SELECT model, {until}, ceiling FROM operator_brakes ORDER BY model LI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Lines about one kind of thing."""
-
     title: str
     checks: list[Check]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteHealth:
-    """What was found, and when."""
-
     at: datetime
     sections: list[Section]
     problems: int
@@ -95,28 +91,26 @@ class SiteHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """What failed in the last day."""
+    """Failures of the last day; ``newest`` is a session's id, or empty."""
 
     count: int
     newest: str
-    """The session of the newest; empty: none."""
 
 
 def site_health() -> SiteHealth:
-    """What was found some seconds ago at the most."""
+    """Return the health of the site, at most ``KEPT_SECONDS`` old."""
     found: SiteHealth | None = cache.get("site-health")
     if found is None:
-        found = _look(timezone.now())
+        found = _check_site(timezone.now())
         cache.set("site-health", found, KEPT_SECONDS)
     return found
 
 
 def forget_health() -> None:
-    """Look anew when somebody asks next."""
     cache.delete("site-health")
 
 
-def _look(now: datetime) -> SiteHealth:
+def _check_site(now: datetime) -> SiteHealth:
     try:
         sections = [
             Section(title="Ready to serve", checks=list(_ready())),
@@ -127,9 +121,8 @@ def _look(now: datetime) -> SiteHealth:
             Section(title="Room", checks=[_database(), *_disks()]),
         ]
     except DatabaseError:
-        away = Check(
-            name="Database", state=State.PROBLEM, words="It does not answer.", to_do="The server's log says why."
-        )
+        to_do = "The server's log says why."
+        away = Check(name="Database", state=State.PROBLEM, words="It does not answer.", to_do=to_do)
         sections = [Section(title="Ready to serve", checks=[away])]
     states = [check.state for section in sections for check in section.checks]
     return SiteHealth(at=now, sections=sections, problems=states.count(State.PROBLEM), looks=states.count(State.LOOK))
@@ -191,9 +184,8 @@ def _compactions(now: datetime) -> Check:
     told = f"The oldest that waits for a worker does so for {format_duration(waits)}. " if waits is not None else ""
     words = f"{told}Failed in the last 24 hours: {failed.count:,}."
     if stuck := stale_runs(now):
-        return _stuck(
-            "Compactions", f"{format_counted(len(stuck), 'compaction')} without a worker. {words}", stuck[0][0]
-        )
+        words = f"{format_counted(len(stuck), 'compaction')} without a worker. {words}"
+        return _stuck("Compactions", words, stuck[0][0])
     if (waits or 0) > LAG_SECONDS:
         return Check(name="Compactions", state=State.LOOK, words=words, to_do="Look whether workers have room.")
     return _failures("Compactions", words, failed)
@@ -233,11 +225,11 @@ def _stuck(name: str, words: str, session_id: str) -> Check:
 
 
 def _windows() -> Iterator[Check]:
-    """Sessions whose newest prompt was larger than it may be."""
     newest: dict[str, tuple[str, int]] = {}
     for session_id, model, reported, estimated in fetch(_NEWEST_CALLS, [CALLS]):
         newest.setdefault(session_id, (model, max(reported or 0, estimated or 0)))
-    budgets: dict[str, Budget] = {model: _budget(model) for model, _ in newest.values()}
+    config = site_config()
+    budgets = {model: make_budget(get_spec_to_read(model), config) for model, _ in newest.values()}
     over = [(id, model, used) for id, (model, used) in newest.items() if used > budgets[model].usable]
     if not over:
         words = f"None of those that asked a model last ({len(newest):,})." if newest else "None asked a model so far."
@@ -247,10 +239,6 @@ def _windows() -> Iterator[Check]:
         to_do = "It is compacted before its next call; its page says what stands in the way."
         address = address_of("inspect-health", id)
         yield Check(name="Over its window", state=State.LOOK, words=words, to_do=to_do, address=address, label=id)
-
-
-def _budget(model: str) -> Budget:
-    return make_budget(get_spec_to_read(model), site_config())
 
 
 def _index() -> Iterator[Check]:
@@ -347,8 +335,8 @@ def _disk(name: str, path: Path) -> Check:
 
 
 def _failed(table: str, prefix: str, states: tuple[str, ...], now: datetime) -> Failed:
-    """Those that were begun in the last day: their ids grow with time, and are the table's key."""
     since = first_id(prefix, now.timestamp() - DAY_SECONDS)
+    # Rows begun in the last day: ids grow with time, and are the table's key.
     among = ", ".join(["%s"] * len(states))
     where = f"FROM {table} WHERE id >= %s AND state IN ({among})"
     newest = fetch(f"SELECT session_id {where} ORDER BY id DESC LIMIT 1", [since, *states])

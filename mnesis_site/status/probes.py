@@ -1,7 +1,7 @@
 """``/livez`` and ``/readyz``: whether this process answers, and whether it can serve.
 
-A middleware before all others, since a probe asks by an address that is no host of ours, and is to be answered whatever
-hangs: the looks are made in threads of their own, and after two seconds nobody waits for them any longer.
+The middleware comes before all others, since a probe may ask for any host, and must be answered whatever hangs: each
+check runs in a thread of its own, and a probe waits at most ``LONGEST_SECONDS`` for it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mnesis_core.errors import NotReady
 from mnesis_site.status import readiness
 from mnesis_site.status.readiness import Readiness
 
+# How long a probe waits for a check, so that it is answered within two seconds in all.
 LONGEST_SECONDS = 1.5
-"""How long a probe waits for a look, so that it is answered within two seconds in all."""
 SILENT = [f"It did not answer within {LONGEST_SECONDS} seconds."]
 Response = HttpResponseBase | Awaitable[HttpResponseBase]
 
 
 class Look:
-    """A look at one part, one at a time: those who ask meanwhile share it, so one that hangs takes one thread."""
+    """A check of one part. Probes that come while it runs share it, so a check that hangs takes one thread."""
 
     def __init__(self, ask: Callable[[], Readiness], *, on_silence: Readiness) -> None:
         self.ask, self._on_silence = ask, on_silence
@@ -35,18 +35,18 @@ class Look:
         self._running: Future[Readiness] | None = None
 
     async def in_time(self) -> Readiness:
-        """What was found, or that nothing answers."""
+
+        def ask_and_close() -> Readiness:
+            try:
+                return self.ask()
+            finally:
+                connections.close_all()
+
         if self._running is None or self._running.done():
-            self._running = self._thread.submit(self._ask_and_close)
+            self._running = self._thread.submit(ask_and_close)
         running = asyncio.wrap_future(self._running)
         done, _ = await asyncio.wait([asyncio.shield(running)], timeout=LONGEST_SECONDS)
         return self._running.result() if done else self._on_silence
-
-    def _ask_and_close(self) -> Readiness:
-        try:
-            return self.ask()
-        finally:
-            connections.close_all()
 
 
 LOOKS = (
@@ -57,8 +57,6 @@ LOOKS = (
 
 
 class Probes:
-    """Middleware that answers the two addresses and passes on everything else."""
-
     sync_capable = True
     async_capable = True
 
@@ -69,20 +67,17 @@ class Probes:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> Response:
-        """Answer a probe, or pass the request on."""
         if request.path == "/livez":
-            return self._send(JsonResponse({"status": "ok"}))
+            alive = JsonResponse({"status": "ok"})
+            return _send_later(alive) if self.is_async else alive
         if request.path != "/readyz":
             return self.get_response(request)
         if self.is_async:
             return _ready_in_time(request)
         return _answer(request, [look.ask() for look in LOOKS])
 
-    def _send(self, response: HttpResponseBase) -> Response:
-        return _later(response) if self.is_async else response
 
-
-async def _later(response: HttpResponseBase) -> HttpResponseBase:
+async def _send_later(response: HttpResponseBase) -> HttpResponseBase:
     return response
 
 
@@ -91,7 +86,7 @@ async def _ready_in_time(request: HttpRequest) -> HttpResponseBase:
 
 
 def _answer(request: HttpRequest, looks: Iterable[Readiness]) -> HttpResponseBase:
-    """200 with what is degraded and what waits for a worker; 503 with what is missing, or for ``?strict=1`` degraded."""
+    # 503 with what is missing, and with ?strict=1 also for what is degraded.
     found = Readiness()
     for look in looks:
         found |= look

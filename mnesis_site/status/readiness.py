@@ -29,26 +29,23 @@ from sessions_app.search.engines import index_differences
 
 Parts = dict[str, list[str]]
 """Sentences on what is missing, by part."""
+# A disk with fewer free bytes counts as full.
 FULL_BYTES = 20_000_000
-"""Free bytes below which a disk counts as full."""
+# No content of a file has this name.
 PROBE = "probe"
-"""A name that no content of a file has."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """What was found of a server."""
-
+    # Without these parts the site serves no one.
     missing: Parts = field(default_factory=dict)
-    """Without which nobody can be served."""
+    # Without these parts the site serves, with limits.
     degraded: Parts = field(default_factory=dict)
-    """Without which people are served, only not in everything."""
+    # Seconds that the oldest piece of work has waited for a worker, by its kind.
     waiting: dict[str, int] = field(default_factory=dict)
-    """Seconds that the oldest piece of work has waited for a worker, by its kind."""
 
     def __or__(self, other: Readiness) -> Readiness:
-        """Both together."""
         return Readiness(
             missing=self.missing | other.missing,
             degraded=self.degraded | other.degraded,
@@ -57,30 +54,27 @@ class Readiness:
 
 
 def missing_parts() -> Parts:
-    """Without which nobody can be served: ``database``, ``migrations``, ``guards``, ``index``. Empty when ready."""
+    """Return what is missing of ``database``, ``migrations``, ``guards`` and ``index``; empty when ready."""
     try:
-        with _limited():
+        with _limit_statements():
             return _named(migrations=unapplied_migrations(), guards=unguarded(), index=index_differences(connection))
     except DatabaseError as error:
-        # In the log, not in the answer: it may name hosts and accounts, and anybody may ask.
+        # Only the log has the reason: it may name hosts and accounts, and anyone may ask.
         log_outage(logger, "The server is not ready: the database does not answer", error)
         return {"database": ["The database does not answer. The server's log says why."]}
 
 
 def look_at_database() -> Readiness:
-    """Everything that only the database can tell."""
     missing = missing_parts()
     return Readiness(missing=missing, waiting={} if missing else waiting())
 
 
 def look_at_workers() -> Readiness:
-    """Without workers turns, pages and reads go on: ``redis``, ``worker``."""
     away = redis_away()
     return Readiness(degraded=_named(redis=away, worker=[] if away else missing_worker()))
 
 
 def look_at_storage() -> Readiness:
-    """Without room or a storage of files, reading goes on: ``storage``."""
     return Readiness(degraded=_named(storage=storage_problems()))
 
 
@@ -89,8 +83,7 @@ def _named(**found: list[str]) -> Parts:
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
-    """No statement of the block may take longer than a probe waits, where the database can see to it."""
+def _limit_statements() -> Iterator[None]:
     if connection.vendor != "postgresql":
         yield
         return
@@ -100,7 +93,7 @@ def _limited() -> Iterator[None]:
 
 
 def unguarded() -> list[str]:
-    """What the record's guards are against what they should be; nobody should be served while they differ."""
+    """Return how the record's guards differ from the declared ones; the site must not serve while they do."""
     return [
         *guard_differences(connection),
         *grant_differences(connection),
@@ -109,7 +102,7 @@ def unguarded() -> list[str]:
 
 
 def report_unguarded() -> None:
-    """Put it into the log: for a server that was started without 'manage.py up', which would have refused."""
+    """Log missing guards, for a server that was started without 'manage.py up', which refuses to start."""
     try:
         sentences = unguarded()
     except DatabaseError as error:
@@ -120,23 +113,20 @@ def report_unguarded() -> None:
 
 
 def unapplied_migrations() -> list[str]:
-    """The names of the migrations that 'manage.py migrate' would apply."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     return [f"{migration.app_label}.{migration.name} is not applied" for migration, _backwards in plan]
 
 
 def worker_gives_sign(pid: int) -> bool:
-    """Whether the worker cluster of this process id says that it lives; also while nobody could hear it. Asks no database."""
-    return any(stat.pid == pid and stat.host == socket.gethostname() for stat in Stat.get_all()) or not _can_be_heard()
-
-
-def _can_be_heard() -> bool:
+    """Say whether the cluster with this process id reports that it lives, or could not be heard. Asks no database."""
+    if any(stat.pid == pid and stat.host == socket.gethostname() for stat in Stat.get_all()):
+        return True
     try:
         caches[Conf.CACHE].set(PROBE, True, 3)
     except UNHEARD:
-        return False
-    return True
+        return True
+    return False
 
 
 def waiting() -> dict[str, int]:
@@ -146,7 +136,6 @@ def waiting() -> dict[str, int]:
 
 
 def redis_away() -> list[str]:
-    """Whether the Redis that is configured does not answer."""
     try:
         caches[Conf.CACHE].get(PROBE)
     except redis.RedisError as error:
@@ -156,19 +145,16 @@ def redis_away() -> list[str]:
 
 
 def missing_worker() -> list[str]:
-    """A worker cluster says every half second that it lives, and its word holds for three seconds."""
+    # A cluster reports every half second that it lives, and each report holds for three seconds.
     alive = [stat for stat in Stat.get_all() if stat.status in (Conf.IDLE, Conf.WORKING)]
     return [] if alive else ["No worker runs. 'manage.py up' starts one; 'manage.py qcluster' is one alone."]
 
 
 def storage_problems() -> list[str]:
-    """Whether files cannot be kept, or the disk of our data is full."""
     folder = Path(settings.DATA_DIR)
-    problems = (
-        []
-        if not folder.exists() or shutil.disk_usage(folder).free > FULL_BYTES
-        else ["The disk of the data directory is full: nothing can be written. Make room."]
-    )
+    problems = []
+    if folder.exists() and shutil.disk_usage(folder).free <= FULL_BYTES:
+        problems.append("The disk of the data directory is full: nothing can be written. Make room.")
     storage = storages["files"]
     if isinstance(storage, FileSystemStorage):
         return problems

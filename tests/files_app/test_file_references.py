@@ -82,7 +82,7 @@ def test_files_belong_to_their_session_and_owner(alice, session_id):
         assert find_file_by_content(ONE, **scope) is None
         assert find_file_by_path("/src/main.py", **scope) is None
     assert load_file_reference(file_id, owner_id=alice.pk).id == file_id
-    with pytest.raises(ValueError, match="whose"):
+    with pytest.raises(ValueError, match="session_id or owner_id"):
         load_file_reference(file_id)
 
 
