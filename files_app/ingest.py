@@ -70,6 +70,11 @@ def _open_below(root: Path, steps: tuple[str, ...], path: str) -> IO[bytes]:
 CHUNK_BYTES = 1_048_576
 
 
+def chunks_of(file: IO[bytes], size: int) -> Iterator[bytes]:
+    while data := file.read(size):
+        yield data
+
+
 def keep_file(session_id: str | None, *, owner_id: int, path: str, chunks: Iterable[bytes]) -> FileReference:
     """Keep a file that arrives in pieces, for a session, or for a new session named after the file.
 
@@ -106,7 +111,7 @@ def keep_path(session_id: str | None, *, owner_id: int, path: str) -> FileRefere
     :raises MnesisError: see ``keep_file``
     """
     with open_allowed(path) as file:
-        return keep_file(session_id, owner_id=owner_id, path=path, chunks=iter(lambda: file.read(CHUNK_BYTES), b""))
+        return keep_file(session_id, owner_id=owner_id, path=path, chunks=chunks_of(file, CHUNK_BYTES))
 
 
 def check_room(session_id: str, *, owner_id: int, size: int) -> None:

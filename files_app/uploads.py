@@ -22,7 +22,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from files_app.ingest import check_room, keep_file
+from files_app.ingest import check_room, chunks_of, keep_file
 from mnesis_core.errors import Conflict, InvalidRequest, RequestTooLarge, UploadNotFound
 from mnesis_core.files.references import name_of_upload
 from mnesis_core.records import FileReference
@@ -103,8 +103,9 @@ def append_chunk(upload: Upload, *, offset: int, chunks: Iterable[bytes]) -> Fil
         if end < upload.size:
             return None
         file.seek(0)
-        pieces = iter(lambda: file.read(CHUNK_BYTES), b"")
-        kept = keep_file(upload.session_id, owner_id=upload.owner_id, path=upload.name, chunks=pieces)
+        kept = keep_file(
+            upload.session_id, owner_id=upload.owner_id, path=upload.name, chunks=chunks_of(file, CHUNK_BYTES)
+        )
         end_upload(upload)
         return kept
 
