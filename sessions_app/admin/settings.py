@@ -80,9 +80,11 @@ class PortalAdmin(ReadOnlyAdmin):
 def _audience(row: Any) -> str:
     if not row.is_restricted:
         return "everybody"
-    grants = row.grants.select_related("group", "user").order_by("group__name", "user__username")
-    names = [grant.user.get_username() if grant.group is None else f"group {grant.group.name}" for grant in grants]
-    return ", ".join(names) or "superusers only"
+    # Sorted here: the databases disagree on where NULL stands.
+    grants = row.grants.select_related("group", "user")
+    people = sorted(grant.user.get_username() for grant in grants if grant.group is None)
+    groups = sorted(f"group {grant.group.name}" for grant in grants if grant.group is not None)
+    return ", ".join([*people, *groups]) or "superusers only"
 
 
 @admin.register(LanguageModel)

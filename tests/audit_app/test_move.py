@@ -106,7 +106,8 @@ def test_a_foreign_key_never_points_at_a_table_that_comes_later():
 KILLED_AFTER = """
 import os, signal, sys
 import django; django.setup()
-from audit_app import move, tables
+from audit_app import tables
+from audit_app.transfer import move
 from mnesis_site.management.commands.move_database import SOURCE, TARGET, connect
 tables.BATCH_ROWS = 3
 connect(sys.argv[1])

@@ -105,7 +105,7 @@ MESSAGE = {"id": "msg_x", "seq": 1, "parts": 1, "tombstoned": [], "unanswered": 
 @pytest.mark.parametrize(
     ("manifest", "problem"),
     [
-        ({}, "no list"),
+        ({}, "not a list"),
         ([7], "row 1"),
         ([[]], "row 1"),
         ([{"kind": []}], "row 1"),
